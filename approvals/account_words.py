@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ledger.models import AccountRecord
-from ledger.web.roles import ROLE_NAMES
+from ledger.web.roles import name_of
 
 # A column of a record, and what a page calls it. One that is missing here is called as the column is.
 LABELS = {
@@ -26,12 +26,20 @@ LABELS = {
     "kind": "kept by",
     "role": "role",
     "permission": "may",
+    "tag": "own tag",
+    "reason": "reason",
     "is_other_key": "another key",
+    "factor": "second factor",
+    "is_other_secret": "another secret",
+    "codes_left": "recovery codes left",
+    "issuer": "signs in by",
+    "subject": "known there as",
 }
+_FACTORS = {"totp": "codes of a device", "recovery_codes": "recovery codes"}
 # What nothing means there, where that is more than nothing.
 _NEVER = {"expires_at": "never", "revoked_at": "no"}
 # Acts by which all of it came or went.
-_WHOLE = ("_added", "_issued", "_removed")
+_WHOLE = ("_added", "_issued", "_removed", "_linked", "_unlinked")
 _MOMENTS = ("expires_at", "revoked_at")
 
 
@@ -76,7 +84,9 @@ def _text(name: str, value: Any) -> str:
     if value is None or value == "":
         return _NEVER.get(name, "none")
     if name == "role":
-        return ROLE_NAMES.get(str(value), str(value))
+        return name_of(str(value))
+    if name == "factor":
+        return _FACTORS.get(str(value), str(value))
     if name in _MOMENTS:
         try:
             return f"{datetime.fromisoformat(str(value)).astimezone(UTC):%-d %b %Y %H:%M:%S} UTC"

@@ -1,5 +1,4 @@
 from django.apps import AppConfig
-from django.conf import settings
 
 
 class ApprovalsConfig(AppConfig):
@@ -8,10 +7,8 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
-        from approvals import policy
         from approvals.services import register
         from approvals.verification import plug_in
 
-        policy.QUEUES.update(settings.DURABLEAGENTS_QUEUES)
         register()
         plug_in()

@@ -5,23 +5,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import QUEUES, may_decide
+from approvals.policy import Facts, No, Standing, Sum, judge
+from approvals.queues.standing import FACTS, facts_in
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.templatetags.console import line_of, plainly
+from ledger.web.roles import stand_ins
 from ledger.web.text_safety import Change, compare, leaves
+from runs import seen
 from runs.engine.agents import registry
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
-from runs.services.authority import own_act
 
 # What an approval's chip says, and its tone.
 CHIPS: dict[ApprovalState, tuple[str, str]] = {
@@ -61,9 +64,52 @@ class Brief:
     decision: Decision | None
     seq: int | None
     tool: ToolCard | None
-    role: str
-    is_mine: bool
-    own_act: str | None
+    facts: Facts
+
+    @cached_property
+    def standing(self) -> Standing | No:
+        """Under what the reader may decide it, or why not. For words: a decision is judged anew."""
+        return judge(self.facts, approves=False)
+
+    @cached_property
+    def to_approve(self) -> Standing | No:
+        """The same of saying yes, for which there are limits."""
+        return judge(self.facts, approves=True)
+
+    @property
+    def role(self) -> str:
+        return self.facts.queue.role if self.facts.queue is not None else ""
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the reader may decide it, be it only with a no."""
+        return isinstance(self.standing, Standing)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is put to the reader, who may still be kept from deciding it."""
+        return self.role in self.facts.who.roles or any(d.is_now(self.facts.now) for d in self.facts.deputyships)
+
+    @property
+    def why_not(self) -> str:
+        """Why the reader may not decide it, if they may not."""
+        return self.standing.why if isinstance(self.standing, No) else ""
+
+    @property
+    def why_not_approve(self) -> str:
+        """Why the reader may only say no to it."""
+        return self.to_approve.why if self.is_mine and isinstance(self.to_approve, No) else ""
+
+    @property
+    def whom(self) -> str:
+        """In whose place the reader decides it."""
+        found = self.to_approve if isinstance(self.to_approve, Standing) else self.standing
+        return found.deputyship.principal.name if isinstance(found, Standing) and found.deputyship else ""
+
+    @property
+    def amount(self) -> str:
+        """What it is about, in the words that limits are judged by."""
+        return str(self.facts.asked.amount) if isinstance(self.facts.asked.amount, Sum) else ""
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +127,7 @@ class Brief:
     @property
     def is_for_me(self) -> bool:
         """Whether it waits for the reader."""
-        return self.is_open and self.is_mine
+        return self.is_open and self.is_asked
 
     @property
     def name(self) -> str:
@@ -158,10 +204,15 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
     return {name: arguments[name] for name in [*first, *(name for name in arguments if name not in first)]}
 
 
+def _is_shown(approval: Approval, held: frozenset[str]) -> bool:
+    """Whoever stands in at its queue is shown the question, whatever runs they see."""
+    return any(one.queue == approval.queue for one in stand_ins(held)) or bool(seen.among([approval.run_id]))
+
+
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     """One question for a reader with these roles. Raises NotFound."""
-    revisions = _revisions(approval_id)
-    if not revisions:
+    revisions = _revisions(approval_id, reader.person)
+    if not revisions or not _is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
     (approval, decision), earlier = revisions[0], [Earlier(*one) for one in revisions[1:]]
     plan = plan_of(approval)
@@ -177,12 +228,11 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         decision=decision,
         seq=getattr(approval, "head_seq", None),
         tool=tool,
-        role=QUEUES.get(approval.queue, ""),
-        is_mine=may_decide(approval.queue, held),
-        own_act=own_act(approval.run, reader.person, reader.name),
+        facts=facts_in(getattr(approval, "facts", ""), approval, approval.run, reader, held),
     )
 
 
+_FACTS = FACTS.format(queue='"approvals_approval"."queue"')
 # UNION, and not UNION ALL: revisions that name each other in a ring (by other hands) end here too.
 _CHAIN = """
     WITH RECURSIVE chain AS (
@@ -191,10 +241,12 @@ _CHAIN = """
     SELECT id FROM chain"""
 
 
-def _revisions(approval_id: UUID) -> list[tuple[Approval, Decision | None]]:
+def _revisions(approval_id: UUID, reader: int | None) -> list[tuple[Approval, Decision | None]]:
     """A question and its revisions before, newest first, each with its decision: two queries for any number."""
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
-    rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id])).annotate(head_seq=seq)
+    facts = RawSQL(_FACTS, [reader], output_field=TextField())
+    rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
+    rows = rows.annotate(head_seq=seq, facts=facts)
     known = {row.id: row for row in rows}
     decisions = {one.approval_id: one for one in Decision.objects.filter(approval_id__in=list(known))} if known else {}
     history: list[tuple[Approval, Decision | None]] = []

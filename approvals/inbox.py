@@ -17,10 +17,12 @@ from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.models import Approval, ApprovalState
-from approvals.policy import QUEUES, may_decide
 from ledger.web.cursors import Order, closed, opened
+from ledger.web.roles import StandsIn, stand_ins
+from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
-from runs import search
+from runs import search, seen
+from runs.journal import wait_hooks
 from runs.queries.tool_cards import ToolCard
 from runs.search import subject
 from runs.services.questions import open_for
@@ -40,6 +42,7 @@ class Item:
     asks: str
     headline: str
     about: str
+    stands_in: StandsIn | None = None
 
     @property
     def url(self) -> str:
@@ -97,15 +100,16 @@ class Listed:
 
 
 def queues_of(held: frozenset[str]) -> list[str]:
-    """The queues that somebody with these roles decides."""
-    return [queue for queue in QUEUES if may_decide(queue, held)]
+    """The queues that somebody with these roles decides, or in whose stead they do."""
+    others = {one.queue for one in stand_ins(held)}
+    return [queue for queue, role in wait_hooks.queues.items() if role in held or queue in others]
 
 
 def inbox(
     held: frozenset[str], tally: Tally, wanted: Wanted = Wanted(), *, chosen: Approval | None = None, limit: int = PAGE
 ) -> Listed:
-    """Questions by deadline: for approvers those that they may decide, for everyone else all. Newest decision first if
-    decided.
+    """Questions by deadline: for approvers those that they may decide, for everyone else all that they see. Newest
+    decision first if decided.
 
     The list begins at the chosen question where the first page hasn't got it, so that what is open is always in its
     list.
@@ -124,7 +128,7 @@ def inbox(
                 _rows(order.ids(_arms(held), limit=limit + 1, beyond=here, is_from=True), wanted),
                 False,
             )
-    return _listed(rows, wanted, limit, total, is_from_start)
+    return _listed(rows, wanted, limit, total, is_from_start, held)
 
 
 def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Counted]:
@@ -132,8 +136,8 @@ def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Count
     return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(_arms(held), to=COUNT_TO)}
 
 
-def _arms(held: frozenset[str]) -> list[dict[str, str]]:
-    return [{"queue": queue} for queue in queues_of(held)] or [{}]
+def _arms(held: frozenset[str]) -> list[dict[str, Any]]:
+    return [{"queue": queue} for queue in queues_of(held)] or [seen.arm(viewer())]
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
@@ -152,7 +156,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     """What fits a search: a thousand runs at most, so it is sorted and counted here."""
     rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=search.matching(wanted.q))
     if mine := queues_of(held):
-        rows = rows.filter(queue__in=mine)
+        rows = rows.filter(queue__in=mine)  # what the search found is seen
     if wanted.is_decided:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
@@ -160,7 +164,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     approvals = list(rows)
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
-    return _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None)
+    return _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)
 
 
 def _is_beyond(one: Approval, place: tuple[datetime, UUID], wanted: Wanted) -> bool:
@@ -172,19 +176,25 @@ def _edge(one: Approval, wanted: Wanted) -> tuple[datetime, UUID]:
     return (one.decided_at or one.opened_at if wanted.is_decided else one.deadline), one.id
 
 
-def _listed(rows: Sequence[Approval], wanted: Wanted, limit: int, total: int, is_from_start: bool) -> Listed:
+def _listed(
+    rows: Sequence[Approval], wanted: Wanted, limit: int, total: int, is_from_start: bool, held: frozenset[str]
+) -> Listed:
     more = wanted.link(beyond=closed(*_edge(rows[limit - 1], wanted))) if len(rows) > limit else ""
     cards: dict[str, dict[str, ToolCard]] = {}
-    return Listed([_item(row, cards) for row in rows[:limit]], total, more, is_from_start, wanted)
+    others = {one.queue: one for one in stand_ins(held) if wait_hooks.queues.get(one.queue) not in held}
+    items = [_item(row, cards, others) for row in rows[:limit]]
+    return Listed(items, total, more, is_from_start, wanted)
 
 
-def _item(approval: Approval, cards: dict[str, dict[str, ToolCard]]) -> Item:
+def _item(approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn]) -> Item:
     plan, graph_id = plan_of(approval), approval.run.graph_id
     if graph_id not in cards:
         cards[graph_id] = cards_by_name(graph_id)
     tool = cards[graph_id].get(approval.tool)
-    about = subject(plan.get("arguments")) or graph_id
-    return Item(approval, title_of(approval, tool), asks_of(approval, tool), str(plan.get("headline") or ""), about)
+    about, headline = subject(plan.get("arguments")) or graph_id, str(plan.get("headline") or "")
+    return Item(
+        approval, title_of(approval, tool), asks_of(approval, tool), headline, about, others.get(approval.queue)
+    )
 
 
 @badge("inbox")

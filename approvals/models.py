@@ -8,6 +8,9 @@ import pgtrigger
 from django.db import models
 from django_fsm import FSMField, transition
 
+from approvals.queue_models import Deputy as Deputy
+from approvals.queue_models import Limit as Limit
+from approvals.queue_models import Queue as Queue
 from ledger.chain import microseconds
 from ledger.models import append_only
 from runs.models import Run, Wait
@@ -111,7 +114,8 @@ pgtrigger.register(
 class Decision(models.Model):
     """What one person decided, on what exact plan and state of the run, as what, and why. Append-only.
 
-    The state is missing in decisions from before it was noted.
+    The state is missing in decisions from before it was noted. `standing` says as whose deputy and under which limit;
+    it is missing where somebody decided by their own role and without one, as all did before there were any.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -128,6 +132,7 @@ class Decision(models.Model):
     chain = models.BinaryField(max_length=32, null=True)
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
+    standing = models.JSONField(null=True)
     at = models.DateTimeField()
     code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
 
@@ -142,7 +147,8 @@ class Decision(models.Model):
 
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
-        return {
+        standing = {} if self.standing is None else {"standing": self.standing}
+        return standing | {
             "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash,
             "justification": self.justification, "by": self.by, "person": self.person, "role": self.role,
             "auth": self.auth, "address": self.address, "seq": self.seq, "chain": bytes(self.chain or b"").hex(),

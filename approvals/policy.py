@@ -1,21 +1,226 @@
-"""Who may decide what. Pure: no Django, no I/O. A missing policy, an unknown queue or verdict means no."""
+"""Who may decide what. Pure: no Django, no I/O. An unknown queue, a closed one, an amount that nobody can tell: no.
+
+A queue belongs to one role. Whoever holds it decides there, up to their limit; and whoever stands in for such a person,
+for a time, decides in their place: under the principal's limit, and under their own if they were given one in person.
+Operators and superusers decide nothing by being that. A limit is about what somebody approves: to say no needs none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
 
-# A queue's decisions belong to one role. Operators and superusers decide nothing by being that. Which queues there are
-# is the installation's to say (`DURABLEAGENTS_QUEUES`): apps.py puts them in when the app is loaded.
-QUEUES: dict[str, str] = {}
 VERDICTS = {"approve": "approved", "reject": "rejected"}
+_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
-def role_for(queue: str) -> str | None:
-    """The role that decides a queue; None for a queue nobody has been put in charge of."""
-    return QUEUES.get(queue)
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """So much of a currency."""
+
+    value: Decimal
+    currency: str
+
+    def __str__(self) -> str:
+        number = f"{self.value:,.2f}" if self.value == self.value.quantize(Decimal("0.01")) else f"{self.value:,f}"
+        number = number.removesuffix(".00")
+        sign = _SIGNS.get(self.currency)
+        return f"{sign}{number}" if sign else f"{number} {self.currency}"
 
 
-def may_decide(queue: str, roles: Iterable[str]) -> bool:
-    """Whether somebody with these roles may decide."""
-    role = role_for(queue)
-    return role is not None and role in set(roles)
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The most that somebody may approve alone; None as `most`: as much as they like. `of` says whose it is: the
+    role's, or a person's own. One that is not genuine lets nothing through."""
+
+    most: Sum | None
+    of: str = "role"
+    is_genuine: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue as its row has it. `cap` is that of the role."""
+
+    name: str
+    role: str
+    is_open: bool = True
+    is_removed: bool = False
+    needs_amount: bool = False
+    cap: Cap | None = None
+    is_genuine: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Somebody as their account has it. `cap` is their own at the queue; `own_act` what they did in the run that keeps
+    them from deciding it, in words."""
+
+    name: str
+    person: int | None = None
+    roles: frozenset[str] = frozenset()
+    is_active: bool = True
+    cap: Cap | None = None
+    own_act: str | None = None
+
+    def having(self, own_act: str | None) -> Member:
+        """The same, having done this."""
+        return replace(self, own_act=own_act)
+
+
+@dataclass(frozen=True, slots=True)
+class Deputyship:
+    """That somebody stands in for `principal`, from and until when."""
+
+    id: int
+    principal: Member
+    starts_at: datetime
+    ends_at: datetime
+    is_revoked: bool = False
+    is_genuine: bool = True
+
+    def is_now(self, now: datetime) -> bool:
+        """Whether its time is now."""
+        return not self.is_revoked and self.starts_at <= now < self.ends_at
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question is about: an amount, None where its gate declares none, or in words why nobody can tell it."""
+
+    amount: Sum | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Under which somebody may decide: the queue's role, in whose place if not their own, and within which limit."""
+
+    role: str
+    deputyship: Deputyship | None = None
+    cap: Cap | None = None
+    deputy_cap: Cap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """Why somebody may not, in words for them."""
+
+    why: str
+    # Whether they could say no to it, and only may not approve.
+    is_of_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a judgement is made of."""
+
+    queue: QueueFacts | None
+    name: str
+    who: Member
+    now: datetime
+    deputyships: Sequence[Deputyship] = field(default_factory=tuple)
+    asked: Asked = Asked()
+
+
+def judge(facts: Facts, *, approves: bool) -> Standing | No:
+    """The standing under which somebody may decide, or why not. Their own comes before anybody else's place."""
+    if facts.queue is None or facts.queue.is_removed:
+        return No(f"Nobody decides in {facts.name}: the queue was removed; an administrator has to add it again.")
+    queue = facts.queue
+    if not queue.is_genuine:
+        return No(
+            f"The queue {queue.name} was changed past this installation: nobody decides there before an administrator"
+            " has set it anew."
+        )
+    nos = []
+    for found in _standings(queue, facts):
+        answer = _within(queue, found, facts.asked, approves=approves) if isinstance(found, Standing) else found
+        if isinstance(answer, Standing):
+            if queue.is_open:
+                return answer
+            return No(
+                f"The queue {queue.name} is closed to decisions: an administrator has to open it, "
+                "or an operator to end the run."
+            )
+        nos.append(answer)
+    return next((no for no in nos if no.is_of_limit), nos[0] if nos else No(_only(queue)))
+
+
+def _only(queue: QueueFacts) -> str:
+    return f"Only {queue.role} decides in {queue.name}."
+
+
+def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
+    who = facts.who
+    if not who.is_active:
+        yield No("Your account is closed.")
+        return
+    if queue.role in who.roles:
+        yield _own(queue, who)
+    for each in facts.deputyships:
+        yield _in_place_of(queue, who, each, facts.now)
+
+
+def _own(queue: QueueFacts, who: Member) -> Standing | No:
+    if who.own_act:
+        return No(f"You {who.own_act}: somebody else has to decide this.")
+    return Standing(queue.role, cap=who.cap or queue.cap)
+
+
+def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime) -> Standing | No:
+    """A deputy decides what neither they nor their principal had a hand in. Who is no member themselves has nobody
+    stand in for them: a deputy of a deputy is none."""
+    whom = each.principal
+    if not each.is_genuine:
+        return No(f"That you stand in for {whom.name} was not put on record by this installation.")
+    if each.is_revoked:
+        return No(f"You no longer stand in for {whom.name}: it was revoked.")
+    if now < each.starts_at:
+        return No(f"You stand in for {whom.name} from {_moment(each.starts_at)} on, not before.")
+    if now >= each.ends_at:
+        return No(f"Your time as the deputy of {whom.name} was over at {_moment(each.ends_at)}.")
+    if not whom.is_active or queue.role not in whom.roles:
+        return No(f"{whom.name}, for whom you stand in, does not decide in {queue.name}. {_only(queue)}")
+    if whom.person is not None and whom.person == who.person:
+        return No("Nobody stands in for themselves.")
+    if who.own_act:
+        return No(f"You {who.own_act}: somebody else has to decide this.")
+    if whom.own_act:
+        return No(f"{whom.name}, for whom you stand in, {whom.own_act}: somebody else has to decide this.")
+    return Standing(queue.role, deputyship=each, cap=whom.cap or queue.cap, deputy_cap=who.cap)
+
+
+def _within(queue: QueueFacts, standing: Standing, asked: Asked, *, approves: bool) -> Standing | No:
+    """The standing again, if what is asked is within its limits."""
+    whose = standing.deputyship.principal.name if standing.deputyship else ""
+    for cap, words in ((standing.cap, f"the limit of {whose}" if whose else "your limit"),
+                       (standing.deputy_cap, "your own limit")):  # fmt: skip
+        if approves and (why := _beyond(queue, cap, asked.amount, words)):
+            return No(why, is_of_limit=True)
+    return standing
+
+
+def _beyond(queue: QueueFacts, cap: Cap | None, amount: Sum | str | None, words: str) -> str:
+    """Why a limit keeps somebody from approving it; empty if it doesn't."""
+    if cap is None or (cap.most is None and cap.is_genuine):
+        return ""
+    if not cap.is_genuine or cap.most is None:
+        return f"What stands as {words} was not put on record by this installation, so nothing is approved under it."
+    limit = f"{words} of {cap.most} in {queue.name}"
+    if amount is None:
+        if not queue.needs_amount:
+            return ""
+        return f"It names no amount, so nobody can tell whether it is within {limit}: it needs somebody without one."
+    if isinstance(amount, str):
+        return f"Its amount can't be told ({amount}), so it needs somebody without a limit; {limit} can't be judged."
+    if amount.currency != cap.most.currency:
+        return f"It is about {amount}, and {limit} is in {cap.most.currency}: it needs somebody without a limit."
+    if abs(amount.value) > cap.most.value:
+        return f"It is about {amount}, above {limit}: somebody with a higher one has to approve it."
+    return ""
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

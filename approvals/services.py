@@ -6,12 +6,17 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import QUEUES, VERDICTS, may_decide
+from approvals.policy import VERDICTS, Facts, No, Standing, judge
+from approvals.queues.along import FACTS
+from approvals.queues.standing import facts_of, told
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -23,10 +28,10 @@ from ledger.models import Event, Head
 from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
-from runs.services.authority import own_act
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
+SECOND_FACTORS = ("+totp", "+recovery_code")  # by which an actor's `auth` ends
 GRANT_LIVES = timedelta(days=7)
 
 
@@ -56,12 +61,16 @@ class StalePlan(DurableAgentsError):
 def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
     """Somebody with these roles as the one who decides this. Raises Forbidden for whoever may not, so that it is said
     before what is wrong with what they sent; `decide` judges it again."""
-    role = QUEUES.get(approval.queue)
-    if role is None or not may_decide(approval.queue, held):
-        raise Forbidden(f"Only {role or 'nobody'} decides in {approval.queue}.")
-    by = replace(somebody, role=role)
-    _check_four_eyes(approval.run, by)
-    return by
+    facts = facts_of(approval, approval.run, somebody, frozenset(held))
+    return replace(somebody, role=_standing(facts, approves=False).role)
+
+
+def _standing(facts: Facts, *, approves: bool) -> Standing:
+    """Raises Forbidden, which says why not."""
+    found = judge(facts, approves=approves)
+    if isinstance(found, No):
+        raise Forbidden(found.why)
+    return found
 
 
 @transaction.atomic
@@ -74,7 +83,7 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
-    _check_authority(unlocked, by)
+    _check_authority(facts_of(unlocked, None, by, frozenset([by.role])), by)
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
         raise InvalidInput(
@@ -88,8 +97,14 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     approval = Approval.objects.select_for_update().get(pk=approval_id)
     if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
         raise AlreadyDecided(approval)
-    _check_four_eyes(run, by)  # here, for before the lock was won they may have steered the run themselves
+    # Judged anew, and this is what counts: before the locks were won they may have steered the run themselves, or have
+    # lost their role, their limit or the place that they stand in.
+    facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     now, before = database_now(), snapshot(run, head)
+    standing = _standing(facts, approves=verdict == "approve")
+    _must_be_as(standing.role, facts, by)
+    _must_be_strong(standing, by)
+    terms = told(standing, facts.asked)
     if _deadline(approval, wait) <= now:
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
@@ -99,11 +114,11 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
         wait.grant_hash, wait.grant_expires_at = approval.plan_hash, now + GRANT_LIVES
     else:
         approval.reject()
-    _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now)
+    _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now, terms=terms)
     decision = Decision(
         approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,
         role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before,
-        after=snapshot(run, head), at=now,
+        after=snapshot(run, head), standing=terms, at=now,
     )  # fmt: skip
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
@@ -127,18 +142,22 @@ def _is_what_was_hashed(approval: Approval) -> bool:
         return False
 
 
-def _check_authority(approval: Approval, by: Actor) -> None:
-    if not may_decide(approval.queue, [by.role]):
-        raise Forbidden(
-            f"Only {QUEUES.get(approval.queue, 'nobody')} decides in {approval.queue}; "
-            f"you act as {by.role or 'no role'}."
-        )
+def _check_authority(facts: Facts, by: Actor) -> None:
+    """Raises Forbidden for whoever may not decide there at all, or acts under another role than the queue's."""
+    _must_be_as(_standing(facts, approves=False).role, facts, by)
 
 
-def _check_four_eyes(run: Run, by: Actor) -> None:
-    """Whoever had a hand in what is asked doesn't decide it, by whatever name or key they come."""
-    if did := own_act(run, by.person, by.name):
-        raise Forbidden(f"You {did}: somebody else has to decide this.")
+def _must_be_as(role: str, facts: Facts, by: Actor) -> None:
+    if by.role != role:
+        raise Forbidden(f"Only {role} decides in {facts.name}; you act as {by.role or 'no role'}.")
+
+
+def _must_be_strong(standing: Standing, by: Actor) -> None:
+    """Whoever decides in another's place has shown what the other would have to show. Raises Forbidden."""
+    is_wanted = any(fnmatchcase(standing.role, pattern) for pattern in settings.DURABLEAGENTS.second_factor_roles)
+    in_place = standing.deputyship is not None and by.kind == "user"
+    if is_wanted and in_place and not by.auth.endswith(SECOND_FACTORS):
+        raise Forbidden(f"Who decides as {standing.role} signs in with a second factor: set one up, and sign in anew.")
 
 
 def _expired(approval: Approval, now: datetime) -> Approval:
@@ -149,16 +168,18 @@ def _expired(approval: Approval, now: datetime) -> Approval:
 
 
 def _close(
-    run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, justification: str, now: datetime
-) -> None:
+    run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, justification: str, now: datetime,
+    terms: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
     """What a decision and an expiry have in common: close the question and its wait, wake the run, put it on record."""
     approval.decided_at = now
     approval.save(update_fields=["state", "decided_at"])
     resolve(wait, verdict, by=by.ref, now=now)
     wake(run, now=now)
+    payload = {"justification": justification} | ({} if terms is None else {"standing": terms})
     event = e.ApprovalDecided(
         slot=wait.slot, n=wait.n, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash,
-        by=by.ref, role=by.role, payload={"justification": justification},
+        by=by.ref, role=by.role, payload=payload,
     )  # fmt: skip
     journal(run.id, event, by=by)
 
@@ -179,4 +200,4 @@ def register() -> None:
         wait_hooks.on_withdraw.append(WITHDRAW)
         wait_hooks.on_reopen.append(REOPEN)
     wait_hooks.on_due["approval"] = expire
-    wait_hooks.queues.update(QUEUES)
+    wait_hooks.queues.statement = FACTS

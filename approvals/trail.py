@@ -36,11 +36,15 @@ ACTS = (
     "schedule_pause", "schedule_resume", "schedule_delete", "pool", "pool_change", "pool_off",
     "limit", "limit_reset", "breaker_open", "breaker_close", "priority", "probe", "probe_done",
     "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
+    "setup_link", "setup", "invite", "invitation_revoke", "invitation_accept", "session_end", "reset_link", "own_keys",
+    "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift", "deputy",
+    "deputy_revoke",
 )  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",
     "role_taken", "role_added", "role_renamed", "role_removed", "permission_given", "permission_taken", "key_issued",
-    "key_changed", "key_revoked", "key_removed",
+    "key_changed", "key_revoked", "key_removed", "factor_added", "factor_changed", "factor_removed",
+    "recovery_code_used", "sign_in_linked", "sign_in_unlinked", "tag_given", "tag_taken",
 )  # fmt: skip
 # Of an act's chip: its own, or that of its kind.
 TONES = {"approve": "ok", "reject": "bad", "override": "hold"}

@@ -130,6 +130,7 @@ class Gates:
                 "role": event.role,
                 "plan_hash": event.plan_hash,
                 "justification": payload_of(event).get("justification"),
+                "standing": payload_of(event).get("standing"),
             }
             is_old = not is_coded and seq <= self.journal.coded_after
             if not (is_old and row.seq is None and row.chain is None):

@@ -13,13 +13,12 @@ from django.urls import reverse
 from approvals import services
 from approvals.bodies import DecisionBody
 from approvals.brief import Brief, brief
-from approvals.inbox import Item, Wanted, inbox
-from approvals.policy import QUEUES
+from approvals.inbox import Item, Wanted, inbox, queues_of
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.cursors import opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
-from ledger.web.roles import actor, roles
+from ledger.web.roles import APPROVER, actor, roles, stand_ins
 from ledger.web.tally import Tally
 from runs.queries import run_list
 
@@ -50,7 +49,7 @@ class InboxPage(Page):
             "is_chosen": approval_id is not None, "refused": refused, "questions": questions,
             "more_questions": more_questions, "listed": listed, "wanted": wanted, "tally": tally,
             "here_link": wanted.link(beyond=wanted.beyond), "first_link": wanted.link(),
-            "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, chosen_brief),
+            "stands": stand_ins(held), "is_approver": bool(queues_of(held)), "next": _next(items, chosen_brief),
         }  # fmt: skip
         if refused and approval_id:
             context["here"] = reverse("approval", args=[approval_id])
@@ -69,8 +68,12 @@ def _next(items: list[Item], opened: Brief | None) -> Item | None:
 class Decisions(InboxPage):
     """Deciding. Who may is the queue's business: it is asked before anything is said of the form."""
 
-    allowed: ClassVar[frozenset[str]] = frozenset(QUEUES.values())
+    allowed: ClassVar[frozenset[str]] = frozenset({APPROVER})
     http_method_names = ["post"]
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whoever decides, be it in somebody's place."""
+        return super().may_open(held) or bool(stand_ins(held))
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         form = Sent(request)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 from django.http import QueryDict
 
 from approvals.genuine import out_of_time
-from approvals.policy import QUEUES
 from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
 from ledger.verification.pages import VerifyAllPage
 from ledger.web.page_base import SharedPage
-from ledger.web.roles import READS_AUDIT
+from ledger.web.roles import READS_AUDIT, role_in
 from ledger.web.tally import Tally
+from runs.journal import wait_hooks
 
 
 class AuditPage(SharedPage):
@@ -32,7 +32,7 @@ class AuditPage(SharedPage):
             "more": more,
             "filters": filters,
             "tabs": tabs,
-            "queues": QUEUES,
+            "queues": sorted(wait_hooks.queues),
             "are_any_out_of_time": tally.read({"out of time": out_of_time()})["out of time"] > 0,
-            "may_verify": bool(held & VerifyAllPage.allowed),
+            "may_verify": role_in(VerifyAllPage.allowed, held) is not None,
         }

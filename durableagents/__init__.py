@@ -23,6 +23,7 @@ from runs.engine.errors import (
     ToolFailure,
     TransportError,
 )
+from runs.engine.gate.amounts import Amount
 from runs.engine.journal import Grant
 from runs.engine.limits.rules import RateLimit
 from runs.engine.migration.declared import Migration
@@ -33,11 +34,10 @@ from runs.engine.succession.declared import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, Undo, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused", "Context",
-    "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened",
-    "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number", "Outside",
-    "Pending", "Piece", "RateLimit", "Redact", "Refused", "Rejected", "Renew", "ReplayClass", "Said", "Sample",
-    "Screen",
-    "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "Undo", "Withhold", "durable",
-    "prompt_injection_markers", "screen", "this_call", "tool",
+    "Agent", "Amount", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused",
+    "Context", "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff",
+    "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number",
+    "Outside", "Pending", "Piece", "RateLimit", "Redact", "Refused", "Rejected", "Renew", "ReplayClass", "Said",
+    "Sample", "Screen", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "Undo", "Withhold",
+    "durable", "prompt_injection_markers", "screen", "this_call", "tool",
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""Set-up by an administrator: users, their roles, API keys, prices, default budgets. Nothing here reads or changes a
-run."""
+"""Set-up by an administrator: users, their roles and own tags, API keys, prices, default budgets. Nothing here reads or
+changes a run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
+from durableagents.identity import own_tags
 from durableagents.identity.auth import digest, issue_key
-from durableagents.models import ApiKey
-from ledger.append import acted
+from durableagents.models import ApiKey, OwnTag
+from durableagents.signin import admin_pages
+from ledger.append import acted, justified
+from ledger.errors import InvalidInput, JustificationRequired
 from ledger.web.misfit import problems
 from ledger.web.roles import actor
 from runs.engine.agents import Agent, registry
@@ -129,6 +132,77 @@ class ApiKeyAdmin(OfBudgets):
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
         count = keys.filter(revoked_at__isnull=True).update(revoked_at=Now())
         self.message_user(request, f"Revoked: {count}.")
+
+
+def _reason(action: str, given: str) -> str:
+    try:
+        return justified(action, given)
+    except JustificationRequired as error:
+        raise ValidationError(error.detail) from error
+
+
+class OwnTagForm(forms.ModelForm):
+    """A tag and why it is given; of one that is given already, why it is taken."""
+
+    class Meta:
+        model = OwnTag
+        fields = ("user", "tag", "given_for", "taken_for")
+        widgets = {"tag": forms.TextInput(), "given_for": forms.TextInput(), "taken_for": forms.TextInput()}
+
+    def clean_tag(self) -> str:
+        """Raises ValidationError for a tag that no run could carry so."""
+        try:
+            return own_tags.checked(str(self.cleaned_data["tag"]))
+        except InvalidInput as error:
+            raise ValidationError(error.detail) from error
+
+    def clean_given_for(self) -> str:
+        """Raises ValidationError for no reason."""
+        return _reason("give a tag", self.cleaned_data["given_for"])
+
+    def clean_taken_for(self) -> str:
+        """Raises ValidationError for no reason: to save one that is given is to take it."""
+        return _reason("take a tag", self.cleaned_data["taken_for"])
+
+    def clean(self) -> dict[str, Any]:
+        given = {**(super().clean() or {})}
+        mine = OwnTag.objects.filter(user=given.get("user"), tag=given.get("tag"), taken_at__isnull=True)
+        if self.instance.pk is None and not self.errors and mine.exists():
+            raise ValidationError("The tag is this account's own already.")
+        return given
+
+
+@admin.register(OwnTag)
+class OwnTagAdmin(admin.ModelAdmin):
+    """Which tags are whose own: an integrator sees the runs that carry them. Given and taken with a reason, and never
+    deleted: who could see what stays known."""
+
+    form = OwnTagForm
+    list_display = ("tag", "user", "given_at", "given_for", "taken_at", "taken_for")
+    list_select_related = ("user",)
+    search_fields = ("tag", "user__username")
+    ordering = ("-id",)
+
+    def get_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
+        """Of a new one what is given and why, of any other why it is taken."""
+        return ["user", "tag", "given_for"] if obj is None else ["user", "tag", "given_for", "given_at", "taken_for"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
+        return [] if obj is None else ["user", "tag", "given_for", "given_at"]
+
+    def has_change_permission(self, request: HttpRequest, obj: OwnTag | None = None) -> bool:
+        return (obj is None or obj.taken_at is None) and super().has_change_permission(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: OwnTag | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: OwnTag, form: Any, change: bool) -> None:
+        """When it was is the server's to say."""
+        if change:
+            own_tags.take(obj, justification=form.cleaned_data["taken_for"])
+        else:
+            given = form.cleaned_data
+            obj.pk = own_tags.give(given["user"], given["tag"], justification=given["given_for"]).pk
 
 
 class PriceForm(forms.ModelForm):
@@ -264,3 +338,4 @@ def without_queue() -> None:
 
 
 without_queue()
+admin_pages.register()

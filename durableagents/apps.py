@@ -12,22 +12,23 @@ class DurableAgentsConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
+        from durableagents import checks as checks  # registers itself
         from durableagents import keys
-        from durableagents.checks import check_definitions
         from durableagents.grants import grant_after_migrate
+        from durableagents.identity import signed_in  # noqa: F401 (it listens to sign-ins)
         from durableagents.identity.demo_accounts import demo_accounts
         from durableagents.navigation import SECTIONS
         from ledger import privileges
         from ledger.web import navigation
 
         navigation.declare(SECTIONS, accounts=demo_accounts)
-        check_definitions()
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)
 
         # This app is the last one installed: by its turn every other app's tables are there.
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
+        post_migrate.connect(create_queues, sender=self)
         pre_migrate.connect(refuse_a_newer_database, sender=self)
         gc.freeze()
         gc.enable()
@@ -37,7 +38,7 @@ class AdminConfig(apps.AdminConfig):
     """Django's administration, on pages of ours that say who changes what."""
 
     default = False
-    default_site = "durableagents.identity.accounts.Site"
+    default_site = "durableagents.signin.admin_site.Site"
 
 
 def create_roles(*, using: str, **_: Any) -> None:
@@ -48,6 +49,13 @@ def create_roles(*, using: str, **_: Any) -> None:
 
     for role in ROLES:
         Group.objects.using(using).get_or_create(name=role)
+
+
+def create_queues(*, using: str, **_: Any) -> None:
+    """The queues that the settings name, where nobody has seen them yet."""
+    from approvals.queues.seeding import seed
+
+    seed(using)
 
 
 def refuse_a_newer_database(*, using: str, **_: Any) -> None:

@@ -1,8 +1,7 @@
 """What must be right before anything runs: each check's message is one line, the problem and its fix, and ends the
 command with 2.
 
-Definitions are checked in every process, when its agents are loaded; the model and the master key by the commands that
-use them (`check`, `up`, `web`, `worker`).
+The commands that use them (`check`, `up`, `web`, `worker`) check whom agents ask, the model and the master key.
 """
 
 from __future__ import annotations
@@ -12,38 +11,101 @@ import inspect
 import os
 import textwrap
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
-from django.db import Error
+from django.db import Error, connection
 
 from durableagents import env, keys
-from ledger.web.roles import ROLES
+from ledger.web.roles import ROLES, STAFF, is_approver, is_role
 from runs.engine.agents import Agent, Node, registry
-from runs.journal.wait_hooks import queues
 
 
-def check_definitions() -> None:
+def check_definitions() -> list[CheckMessage]:
     """Everybody whom an agent asks can be asked, as far as that can be seen without running it. Raises
-    ImproperlyConfigured."""
+    ImproperlyConfigured. While the database is away nobody can tell which queues there are: then whom the settings
+    don't name is warned of, and each process that serves looks again when it starts."""
+    queues, is_certain = _queues()
+    by_name: dict[str, str] = {}
+    for name in settings.DURABLEAGENTS_QUEUES:
+        if (twin := by_name.setdefault(name.lower(), name)) != name:
+            problem = f"DURABLEAGENTS_QUEUES names {twin!r} and {name!r}, which differ by capitals alone"
+            raise ImproperlyConfigured(f"{problem}: leave one of them out")
+    warnings: list[CheckMessage] = []
     for agent in registry.agents():
-        for where, name, known in _named(agent):
-            if name not in known:
-                raise ImproperlyConfigured(
-                    f"{agent.graph_id}: {where} asks {name!r}, whom nobody answers for: "
-                    f"use one of {', '.join(sorted(known))}"
-                )
+        for where, name, known in _named(agent, queues):
+            if name in known:
+                continue
+            fix = f"use one of {', '.join(sorted(known))}, or add it under Queues in the console"
+            problem = f"{agent.graph_id}: {where} asks {name!r}, whom nobody answers for"
+            if is_certain:
+                raise ImproperlyConfigured(f"{problem}: {fix}")
+            warnings.append(Warning(f"{problem} by the settings; the database is away", hint=fix, id=UNCERTAIN))
+    return warnings
 
 
-def check_budget_queue() -> None:
+def check_budget_queue() -> list[CheckMessage]:
     """Somebody decides at the queue that is asked to raise budgets. Raises ImproperlyConfigured."""
     name = settings.DURABLEAGENTS.budget_queue
-    if name and name not in queues:
-        raise ImproperlyConfigured(
-            f"DURABLEAGENTS_BUDGET_QUEUE={name!r}: nobody decides there; use one of {', '.join(sorted(queues))}"
-        )
+    queues, is_certain = _queues()
+    if not name or name in queues:
+        return []
+    problem = f"DURABLEAGENTS_BUDGET_QUEUE={name!r}: nobody decides there; use one of {', '.join(sorted(queues))}"
+    if is_certain:
+        raise ImproperlyConfigured(problem)
+    return [Warning(f"{problem}, unless the database knows it", id=UNCERTAIN)]
+
+
+UNCERTAIN = "durableagents.W004"
+
+
+def _queues() -> tuple[set[str], bool]:
+    """The queues that the settings name and those that there are or have been, and whether that is all of them: not
+    while the database is away, but before its first migration."""
+    queues = set(settings.DURABLEAGENTS_QUEUES)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT to_regclass('approvals_queue') IS NOT NULL")
+            if cursor.fetchone()[0]:
+                cursor.execute("SELECT name FROM approvals_queue")
+                queues |= {name for (name,) in cursor.fetchall()}
+    except Error:
+        return queues, False
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()  # what starts next may fork
+    return queues, True
+
+
+def check_signing_in() -> None:
+    """Roles that need a second factor exist, providers' secrets can be read, and what they may give is there.
+    Raises ImproperlyConfigured."""
+    environment, known = settings.DURABLEAGENTS, (*ROLES, STAFF)
+    for pattern in environment.second_factor_roles:
+        if not is_approver(pattern.replace("*", "x")) and not any(fnmatchcase(role, pattern) for role in known):
+            raise ImproperlyConfigured(
+                f"DURABLEAGENTS_REQUIRE_SECOND_FACTOR={pattern!r} matches no role; there are {', '.join(known)}"
+            )
+    for provider in environment.oidc:
+        where = f"DURABLEAGENTS_OIDC: {provider.id}"
+        try:
+            secret = provider.client_secret_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ImproperlyConfigured(f"{where}: client_secret_file can't be read: {error}") from None
+        if not secret:
+            raise ImproperlyConfigured(f"{where}: {provider.client_secret_file} is empty: put the client secret there")
+        if environment.is_production and not provider.issuer.startswith("https://"):
+            raise ImproperlyConfigured(f"{where}: the issuer {provider.issuer} is not https")
+        if is_role(provider.creates_in):
+            raise ImproperlyConfigured(
+                f"{where}: creates_in={provider.creates_in!r} is a role: name a group that is none"
+            )
+        if unknown := sorted(role for role in set(provider.roles.values()) if not is_role(role)):
+            fix = f"there are {', '.join(ROLES)}, and those that begin with approver_"
+            raise ImproperlyConfigured(f"{where}: there is no role {unknown[0]!r}; {fix}")
 
 
 def check_model() -> None:
@@ -80,9 +142,10 @@ def check_key() -> None:
 def start_checks(**_: Any) -> list[Any]:
     """For `manage.py check`, and for the commands that start something."""
     check_model()
-    check_budget_queue()
+    warnings = [*check_definitions(), *check_budget_queue()]
+    check_signing_in()
     check_key()
-    return []
+    return warnings
 
 
 @register("environment")
@@ -97,14 +160,18 @@ def environment_checks(**_: Any) -> list[CheckMessage]:
     ]
 
 
-def _named(agent: Agent) -> Iterator[tuple[str, str, set[str]]]:
+def _named(agent: Agent, queues: set[str]) -> Iterator[tuple[str, str, set[str]]]:
     """Who is asked where, with whom that place may ask."""
     for tool in agent.all_tools():
         if tool.gate is not None:
-            yield f"the gate of tool {tool.name!r}", tool.gate.queue, set(queues)
+            yield f"the gate of tool {tool.name!r}", tool.gate.queue, queues
     for node in agent.nodes.values():
         for verb, name in _literal_calls(node):
-            yield f"ctx.{verb} in node {node.name!r}", name, set(queues) | (set(ROLES) if verb == "ask" else set())
+            yield (
+                f"ctx.{verb} in node {node.name!r}",
+                name,
+                queues | ({*ROLES, *filter(is_role, [name])} if verb == "ask" else set()),
+            )
 
 
 def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:

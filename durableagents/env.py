@@ -7,6 +7,7 @@ the variable, what is wrong with it and what would be right.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -14,9 +15,10 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from runs.engine.limits import rules
@@ -28,11 +30,42 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # Roles that every installation has (ledger/web/roles.py), who decide no queue by being that.
 _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 
+# What may hold a password is not quoted where it is wrong.
+_TOLD_WITHOUT_VALUE = {"DURABLEAGENTS_EMAIL_URL"}
+# Of each way to a mail server, where it is unless the address says so.
+MAIL_PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class EnvironmentProblem(Exception):
     """Something outside the code is wrong; the message is one line a person can act on."""
+
+
+class OidcProvider(BaseModel):
+    """Somebody who tells us who signs in (OpenID Connect): what `DURABLEAGENTS_OIDC` says of each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = Field(pattern=r"^[a-z][a-z0-9-]{0,29}$", description="Its name in addresses and records.")
+    name: str = Field(min_length=1, max_length=40, description="As the sign-in page calls it.")
+    issuer: str = Field(max_length=200, description="As its tokens name it, to the letter.")
+    client_id: str = Field(min_length=1, max_length=191)
+    client_secret_file: Path
+    scopes: tuple[str, ...] = ("openid", "email", "profile")
+    email_domains: tuple[str, ...] = Field(
+        default=(), description="Of these, an address that it says is verified finds the account that has it."
+    )
+    creates_in: str = Field(default="", description="The group, no role, that accounts of newcomers are made in.")
+    groups_claim: str = "groups"
+    roles: dict[str, str] = Field(default_factory=dict, description="A group of the claim → the role that it gives.")
+    has_second_factor: bool = Field(default=False, description="Its sign-in counts as one with a second factor.")
+
+    @field_validator("issuer")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if not re.fullmatch(r"(https://[^/?#\s@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^?#\s]*)?", value):
+            raise ValueError("not an address like https://id.example.org (http is for this machine alone)")
+        return value
 
 
 class Environment(BaseSettings):
@@ -60,8 +93,15 @@ class Environment(BaseSettings):
     screens: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SCREENS")
     budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
     secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
+    second_factor_roles: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, validation_alias="DURABLEAGENTS_REQUIRE_SECOND_FACTOR"
+    )
+    oidc: Annotated[list[OidcProvider], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_OIDC")
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
-    demo: bool = Field(default=False, validation_alias="DURABLEAGENTS_DEMO")
+    # Not said: outside production the demo's agents and queues are there, one-click sign-in isn't. False: none of it.
+    demo: bool | None = Field(default=None, validation_alias="DURABLEAGENTS_DEMO")
+    email_url: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_URL")
+    email_from: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_FROM")
     public_url: str | None = Field(default=None, validation_alias="DURABLEAGENTS_BASE_URL")
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=list, validation_alias="DURABLEAGENTS_ALLOWED_HOSTS"
@@ -95,12 +135,33 @@ class Environment(BaseSettings):
     call_record: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_CALL_RECORD")
 
     @field_validator(
-        "agents", "serve", "models", "redact", "screens", "allowed_hosts", "trusted_proxies", mode="before"
-    )
+        "agents", "serve", "models", "redact", "screens", "allowed_hosts", "trusted_proxies", "second_factor_roles",
+        mode="before",
+    )  # fmt: skip
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return [part.strip() for part in value.split(",") if part.strip()]
+        return value
+
+    @field_validator("oidc", mode="before")
+    @classmethod
+    def _json(cls, value: object) -> object:
+        """`[{"id": "corp", "issuer": "https://id.example.org", …}]`"""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError("not JSON: a list of providers (docs/operations.md, Signing in)") from None
+
+    @field_validator("oidc")
+    @classmethod
+    def _each_once(cls, value: list[OidcProvider]) -> list[OidcProvider]:
+        for what in ("id", "issuer"):
+            named = [getattr(provider, what) for provider in value]
+            if twice := sorted({name for name in named if named.count(name) > 1}):
+                raise ValueError(f"the {what} {twice[0]!r} is named twice")
         return value
 
     @field_validator("limits", mode="before")
@@ -199,6 +260,47 @@ class Environment(BaseSettings):
             raise ValueError("not an address like https://agents.example.org")
         return value.rstrip("/") if value else None
 
+    @field_validator("email_url")
+    @classmethod
+    def _mail_address(cls, value: str) -> str:
+        """`smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS."""
+        try:
+            found = urlsplit(value)
+            is_right = found.scheme in MAIL_PORTS and bool(found.hostname) and (found.port is None or found.port > 0)
+        except ValueError:
+            is_right = False
+        if value and (not is_right or found.path.strip("/") or found.query):
+            raise ValueError("not an address like smtp://user:password@mail.example.org:587 (smtps://, smtp+plain://)")
+        return value
+
+    @field_validator("email_from")
+    @classmethod
+    def _one_address(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+", value):
+            raise ValueError("not one address like agents@example.org")
+        return value
+
+    @model_validator(mode="after")
+    def _mail_has_a_sender(self) -> Self:
+        if bool(self.email_url) != bool(self.email_from):
+            raise ValueError("DURABLEAGENTS_EMAIL_URL and DURABLEAGENTS_EMAIL_FROM belong together: set both or none")
+        return self
+
+    @property
+    def mail(self) -> dict[str, Any]:
+        """Django's settings for sending mail. Empty: none is sent."""
+        if not self.email_url:
+            return {}
+        url = urlsplit(self.email_url)
+        return {
+            "EMAIL_HOST": url.hostname,
+            "EMAIL_PORT": url.port or MAIL_PORTS[url.scheme],
+            "EMAIL_HOST_USER": unquote(url.username or ""),
+            "EMAIL_HOST_PASSWORD": unquote(url.password or ""),
+            "EMAIL_USE_TLS": url.scheme == "smtp",
+            "EMAIL_USE_SSL": url.scheme == "smtps",
+        }
+
     @property
     def base_url(self) -> str:
         """Where the outside reaches this installation: the base of callback addresses."""
@@ -218,7 +320,12 @@ class Environment(BaseSettings):
     @property
     def is_demo(self) -> bool:
         """Set by `manage.py up`: the cast exists and one-click sign-in is offered."""
-        return self.demo and not self.is_production
+        return bool(self.demo) and not self.is_production
+
+    @property
+    def has_demo(self) -> bool:
+        """Whether the demo's agents and queues are part of this installation."""
+        return self.demo is not False and not self.is_production
 
     @property
     def is_production(self) -> bool:
@@ -261,7 +368,8 @@ def _in_one_line(error: ValidationError) -> str:
         message = item["msg"].removeprefix("Value error, ")
         where = ".".join(str(part) for part in item["loc"])
         if where:
-            parts.append(f"{where}={item['input']!r}: {message[:1].lower()}{message[1:]}")
+            given = "" if where in _TOLD_WITHOUT_VALUE else f"={item['input']!r}"
+            parts.append(f"{where}{given}: {message[:1].lower()}{message[1:]}")
         else:
             parts.append(message)
     return "; ".join(parts)

@@ -50,6 +50,19 @@ FROZEN = {
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
     "runs_message": {"id", "run_id", "n", "name", "by", "sender_id", "seq"},
     "approvals_approval": {"id"},
+    "approvals_queue": {"id", "name", "made_at"},
+    "approvals_limit": {"id", "queue_id", "person", "most", "currency", "set_by", "set_at"},
+    "approvals_deputy": {
+        "id",
+        "principal",
+        "deputy",
+        "queue_id",
+        "starts_at",
+        "ends_at",
+        "reason",
+        "set_by",
+        "made_at",
+    },
     "runs_agentversion": {"graph_id", "first_used_at"},
     "runs_schedule": {"id"},
     "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},
@@ -57,6 +70,18 @@ FROZEN = {
     "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
     "runs_versiongate": {"id", "agent", "version"},
     "runs_ramp": {"id", "agent", "from_version", "to_version", "tags", "bounds", "least", "set_by", "made_at"},
+    "durableagents_invitation": {
+        "id",
+        "username",
+        "email",
+        "roles",
+        "is_admin",
+        "token_hash",
+        "made_by",
+        "maker",
+        "made_at",
+        "expires_at",
+    },
     "runs_poolcharge": {"run_id", "slot", "attempt", "n", "pool_id", "starts_at", "reserved"},
 }
 # Known to the runtime role, but the owner's business alone.
@@ -65,8 +90,10 @@ READ_ONLY = frozenset(
         "django_migrations",
         "django_content_type",
         "auth_permission",
+        "socialaccount_socialapp",  # providers come from the environment alone
         "ledger_uncoded",
         "runs_attribute",  # made by a trigger, which writes as the owner
+        "runs_runtag",  # likewise
         "ledger_accountrecord",
         "ledger_register",
     }

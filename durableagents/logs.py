@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 
 
@@ -25,6 +26,19 @@ class OutagesAreSaidElsewhere(logging.Filter):
 
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, (OperationalError, InterfaceError, Busy))
+
+
+class LinksStaySecret(logging.Filter):
+    """What lets somebody in once (a set-up link, an invitation, a password reset) is in no log, whoever quotes the
+    address: Django's line for an error in that page does."""
+
+    _LINK = re.compile(r"/(setup|invited|reset)/[^\s'\"<>]+")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        said = record.getMessage()
+        if (told := self._LINK.sub(r"/\1/…", said)) != said:
+            record.msg, record.args = told, None
+        return True
 
 
 class OneLine(logging.Formatter):

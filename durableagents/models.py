@@ -1,4 +1,5 @@
-"""API keys: how programs prove who they are. And what is left of attempts to sign in."""
+"""API keys: how programs prove who they are. Whose own a tag is. Links that let somebody in once, where somebody is
+signed in, and what is left of attempts to sign in."""
 
 from __future__ import annotations
 
@@ -27,8 +28,41 @@ class ApiKey(models.Model):
         help_text='The most that it may give to a run: {"usd": "5.00", "steps": 200}. Empty: as much as it likes.',
     )
 
+    class Meta:
+        # Given to an account or to a role: whoever has it makes keys of their own on the page of their account.
+        permissions = [("issue_own_key", "Can issue API keys to themselves")]
+
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+
+class OwnTag(models.Model):
+    """A tag that is an account's own: it sees the runs that carry it. Each row is given once and taken once, and stays:
+    see identity/own_tags.py."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="own_tags")
+    tag = models.CharField(max_length=200, help_text="As runs carry it: late, or tenant:acme.")
+    given_at = models.DateTimeField()
+    given_for = models.TextField("reason", max_length=2000, help_text="Why the account may see runs of this tag.")
+    taken_at = models.DateTimeField(null=True, blank=True)
+    taken_for = models.TextField("reason to take it", max_length=2000, blank=True, default="", db_default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "tag"], condition=models.Q(taken_at__isnull=True), name="durableagents_owntag_once"
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(tag="") & ~models.Q(given_for=""), name="durableagents_owntag_says_why"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(taken_at__isnull=True) | ~models.Q(taken_for=""),
+                name="durableagents_owntag_says_why_not",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tag} of {self.user}"
 
 
 class MasterKey(models.Model):
@@ -54,3 +88,66 @@ class Attempts(models.Model):
 
     def __str__(self) -> str:
         return f"{bytes(self.key).hex()[:8]}… until {self.until}"
+
+
+class SetupLink(models.Model):
+    """The one link by which a new installation gets its first administrator. Only its digest is kept; a newer link
+    takes the older one's place."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    token_hash = models.BinaryField(max_length=32)
+    made_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="durableagents_setuplink_is_one")]
+
+    def __str__(self) -> str:
+        return f"set-up link of {self.made_at}"
+
+
+class Invitation(models.Model):
+    """An account that somebody may make for themselves by a link: its name, address and roles are said beforehand."""
+
+    username = models.TextField()
+    email = models.TextField()
+    roles = models.JSONField()
+    is_admin = models.BooleanField()
+    token_hash = models.BinaryField(max_length=32, unique=True)
+    made_by = models.TextField()
+    maker = models.BigIntegerField()  # the account's number: it may be gone by then
+    made_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+    accepted_at = models.DateTimeField(null=True)
+    account = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["username"],
+                condition=models.Q(revoked_at__isnull=True, accepted_at__isnull=True),
+                name="durableagents_invitation_one_open",
+            )
+        ]
+        indexes = [models.Index(fields=["-made_at"], name="durableagents_invitation_new")]
+
+    def __str__(self) -> str:
+        return f"invitation of {self.username}"
+
+
+class SignedIn(models.Model):
+    """Where an account is signed in: a line for each session, by the digest of its key. What a session itself holds is
+    signed and can't be searched."""
+
+    key = models.BinaryField(max_length=32, primary_key=True)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="signed_in")
+    since = models.DateTimeField()
+    address = models.TextField()
+    browser = models.TextField()
+    # Of what Django signs a session against: with another password it is another one, and the session is over.
+    auth_hash = models.BinaryField(max_length=32)
+
+    def __str__(self) -> str:
+        return f"session {bytes(self.key).hex()[:8]}… of {self.user_id}"

@@ -24,9 +24,11 @@ DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
 env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
 
 # --- agents, queues, people: what the demo registers, and what the installation has of its own ---
-# Its agents are not part of a production installation. Its queues are, as long as no others are named there.
-DURABLEAGENTS_AGENTS = [*(() if _PRODUCTION else demo.AGENTS), *DURABLEAGENTS.agents]
-DURABLEAGENTS_QUEUES = {**({} if _PRODUCTION and DURABLEAGENTS.queues else demo.QUEUES), **DURABLEAGENTS.queues}
+# Its agents are not part of a production installation. Its queues are, as long as no others are named there. With
+# DURABLEAGENTS_DEMO=0 there is neither.
+_HAS_QUEUES = DURABLEAGENTS.demo is not False and not (_PRODUCTION and DURABLEAGENTS.queues)
+DURABLEAGENTS_AGENTS = [*(demo.AGENTS if DURABLEAGENTS.has_demo else ()), *DURABLEAGENTS.agents]
+DURABLEAGENTS_QUEUES = {**(demo.QUEUES if _HAS_QUEUES else {}), **DURABLEAGENTS.queues}
 # Name → role and what they do: whom one click signs in, where `is_demo` says that the demo is up.
 DURABLEAGENTS_PEOPLE = demo.PEOPLE
 
@@ -39,6 +41,10 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    # Their tables and parts; none of their addresses, pages or middleware. See docs/decisions/0058.
+    "durableagents.signin.apps.AccountParts",
+    "durableagents.signin.apps.FactorParts",
+    "durableagents.signin.apps.ProviderParts",
     "channels",
     "csp",
     "rest_framework",
@@ -105,11 +111,20 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+# By mail or made by an administrator: long enough to walk over to somebody, and one use ends it.
+PASSWORD_RESET_TIMEOUT = 4 * 3600
 # The first one is used; what an older one made is renewed when its owner signs in.
 PASSWORD_HASHERS = [
     "durableagents.identity.accounts.Argon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
+
+# --- second factor and single sign-on ----------------------------------------------------------
+MFA_ADAPTER = "durableagents.signin.sealing.Adapter"
+MFA_TOTP_ISSUER = "Durable Agents"
+MFA_TOTP_TOLERANCE = 1  # clocks may differ by a step of thirty seconds
+SOCIALACCOUNT_ADAPTER = "durableagents.signin.oidc.Wire"
+SOCIALACCOUNT_STORE_TOKENS = False
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [env.CHECKOUT / "static"]
@@ -182,6 +197,17 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/"}],
 }
 
+# --- mail: only where a server is named, see identity/mail.py ----------------------------------
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if DURABLEAGENTS.mail else 'dummy'}.EmailBackend"
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = DURABLEAGENTS.email_from or "webmaster@localhost"
+EMAIL_TIMEOUT = 10
+EMAIL_HOST = DURABLEAGENTS.mail.get("EMAIL_HOST", "localhost")
+EMAIL_PORT = DURABLEAGENTS.mail.get("EMAIL_PORT", 25)
+EMAIL_HOST_USER = DURABLEAGENTS.mail.get("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = DURABLEAGENTS.mail.get("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_TLS = DURABLEAGENTS.mail.get("EMAIL_USE_TLS", False)
+EMAIL_USE_SSL = DURABLEAGENTS.mail.get("EMAIL_USE_SSL", False)
+
 # --- the queue -------------------------------------------------------------------------------
 # One worker process per cluster, many runs in it; the supervisor runs several clusters. The
 # settings that look extreme each switch off a way in which django-q2 ends or repeats our work:
@@ -221,10 +247,11 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"()": "durableagents.logs.OneLine"}},
     "filters": {
+        "no_links": {"()": "durableagents.logs.LinksStaySecret"},
         "not_ready_is_an_answer": {"()": "durableagents.logs.NotReadyIsAnAnswer"},
         "outages_are_said_elsewhere": {"()": "durableagents.logs.OutagesAreSaidElsewhere"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["no_links"]}},
     "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
     "loggers": {
         # A 4xx is the caller's mistake, answered as problem details; only 5xx is ours to log.

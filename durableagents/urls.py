@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path, re_path
+from django.views.generic import RedirectView
 
 from durableagents import openapi
 from durableagents.admin import sign_in
@@ -23,6 +24,8 @@ urlpatterns = [
     path("api/schema", openapi.Schema.as_view(), name="api-schema"),
     re_path(r"^api(?:/.*)?$", problems.unknown_address, name="api-unknown"),
     path("admin/login/", sign_in),
+    # The one page for it: it asks for a second factor, and slows guessing down.
+    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/", admin.site.urls),
     path("", include("durableagents.urls_console")),
 ]

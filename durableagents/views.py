@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import authenticate, login, logout
+from django.contrib.auth import authenticate, logout
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
 from approvals.inbox import inbox, to_count
 from durableagents.identity import throttle
 from durableagents.identity.demo_accounts import people
+from durableagents.signin import door
+from durableagents.signin.door import next_of
 from ledger.errors import Busy
 from ledger.web.page_base import SharedPage
 from ledger.web.problems import RETRY_AFTER_SECONDS
@@ -57,7 +58,7 @@ class SignIn(View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         if request.user.is_authenticated:
-            return redirect(_next(request))
+            return redirect(next_of(request))
         return self._form(request)
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -73,16 +74,17 @@ class SignIn(View):
         if user is None:
             return self._form(request, name=name, error="No account has this name and password.", status=400)
         attempt.forgive()
-        login(request, user)
-        return redirect(_next(request))
+        return redirect(door.proceed(request, user, next_=next_of(request)))
 
     def _form(self, request: HttpRequest, *, name: str = "", error: str = "", status: int = 200) -> HttpResponse:
         context = {
             "username": name,
             "error": error,
-            "next": _next(request),
+            "next": next_of(request),
             "cast": people(),
+            "providers": settings.DURABLEAGENTS.oidc,
             "sandbox_url": settings.DURABLEAGENTS.sandbox_url,
+            "is_fresh": request.method == "GET" and not User.objects.exists(),
         }
         response = render(request, "account/login.html", context, status=status)
         response["Cache-Control"] = "no-store"
@@ -99,9 +101,7 @@ class DemoSignIn(View):
         if name not in {person.username for person in people()}:
             return redirect("login")
         user = User.objects.get(username=name)
-        logout(request)  # nothing of the person before stays in the session
-        login(request, user)
-        return redirect(_next(request))
+        return redirect(door.proceed(request, user, next_=next_of(request)))
 
 
 class SignOut(View):
@@ -112,9 +112,3 @@ class SignOut(View):
     def post(self, request: HttpRequest) -> HttpResponse:
         logout(request)
         return redirect("login")
-
-
-def _next(request: HttpRequest) -> str:
-    """Where to go on, if it is on this site."""
-    wanted = request.POST.get("next") or request.GET.get("next") or "/"
-    return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}) else "/"

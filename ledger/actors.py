@@ -19,8 +19,9 @@ class Actor:
     """A person, key, part of the system or outside party that acts without a lease.
 
     `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated (`session`,
-    `api_key`, `token`, `system`, `shell`), `address` where the request came from, `person` the primary key of the
-    account: names can be changed, and one account acts by session and by key.
+    which may go on `+sso`, `+totp`, `+recovery_code`; `api_key`, `token`, `system`, `shell`), `address` where the
+    request came from, `person` the primary key of the account: names can be changed, and one account acts by session
+    and by key.
     """
 
     kind: str

@@ -23,7 +23,8 @@ class RunsConfig(AppConfig):
         Raises ImproperlyConfigured, in one line: for a module that isn't there, that can't be loaded or that holds no
         agent, and for an agent that is declared wrongly.
         """
-        from runs import verification
+        from ledger.web.seeing import viewers
+        from runs import seen, verification
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
         from runs.services.families import wishes
@@ -31,6 +32,7 @@ class RunsConfig(AppConfig):
         from runs.services.starts import turns
 
         verification.register()
+        viewers.tell_who_sees(seen.sees)
         wishes.register()
         turns.register()
         post_migrate.connect(_ship_prices, sender=self, dispatch_uid="runs.services.budgets.prices")

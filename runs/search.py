@@ -2,7 +2,8 @@
 number of the input, who started it, its id's beginning or end, the name of what it made elsewhere.
 
 The words of a run are written when it starts, each once, and never change. Looking one up reads the index of that word,
-newest run first, and no more than `MOST` entries of it however many runs there are.
+newest run first, and no more than `MOST` entries of it however many runs there are. Who doesn't see every run finds
+those that they see: of a word's newest `MOST_OF_OTHERS` entries, whoever's they are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger.web.seeing.viewers import viewer
 from runs.models import Run, SearchTerm
+from runs.seen import is_of_seen
 
 ABOUT_LENGTH = 200  # characters that a list keeps of it
 _NAMES = (
@@ -36,6 +39,7 @@ _NAMES = (
     "email",
 )
 MOST = 1000  # runs that one search looks at
+MOST_OF_OTHERS = 50_000  # entries that are looked at for whoever sees few of them
 TERMS = 32  # words of one run
 LONGEST = 64  # characters of one word: what is longer is prose, which nobody has in hand
 DEPTH = 3  # levels of the input that are read
@@ -127,12 +131,15 @@ def matching(q: str) -> list[UUID]:
     wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
         return []
-    arms = [*_by_words(wanted), *_by_id(q.strip()), _by_effect(q.strip())]
+    who = viewer()
+    own, given = is_of_seen("found.run_id", who)
+    most = MOST if who.sees_all else MOST_OF_OTHERS
+    arms = [*_by_words(wanted, most), *_by_id(q.strip(), most), _by_effect(q.strip(), most)]
     statement = " UNION ".join(f"({text})" for text, _ in arms)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT run_id FROM ({statement}) AS found ORDER BY run_id DESC LIMIT %s",
-            [*(value for _, values in arms for value in values), MOST],
+            f"SELECT run_id FROM ({statement}) AS found WHERE {own} ORDER BY run_id DESC LIMIT %s",
+            [*(value for _, values in arms for value in values), *given, MOST],
         )
         return [row[0] for row in cursor.fetchall()]
 
@@ -157,20 +164,20 @@ _HAS = (
 )
 
 
-def _by_words(wanted: Sequence[str]) -> Iterator[Arm]:
+def _by_words(wanted: Sequence[str], most: int) -> Iterator[Arm]:
     """Runs that have them all: the longest word, most likely the rarest, gives the candidates."""
     first, *others = sorted(set(wanted), key=len, reverse=True)
-    text, values = _word(first)
+    text, values = _word(first, most)
     if not others:
         yield text, values
         return
     more = [value for word in others for value in (word, _after(word))]
     yield f"SELECT run_id FROM ({text}) AS few WHERE {' AND '.join([_HAS] * len(others))}", [*values, *more]
-    yield _word(" ".join(wanted))  # a tag with blanks in it is one term
+    yield _word(" ".join(wanted), most)  # a tag with blanks in it is one term
 
 
-def _word(word: str) -> Arm:
-    return _WORD, [word, MOST, word, _after(word), MOST]
+def _word(word: str, most: int) -> Arm:
+    return _WORD, [word, most, word, _after(word), most]
 
 
 def _after(word: str) -> str:
@@ -178,27 +185,27 @@ def _after(word: str) -> str:
     return word + "\U0010ffff"
 
 
-def _by_id(q: str) -> Iterator[Arm]:
+def _by_id(q: str, most: int) -> Iterator[Arm]:
     """By a whole id, its beginning, its end, or both as a page shows them: `01a1…95bb`."""
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
         yield (
             "SELECT id AS run_id FROM runs_run WHERE id >= %s AND id <= %s ORDER BY id DESC LIMIT %s",
-            [first, last, MOST],
+            [first, last, most],
         )
         if len(digits) < 32:
-            yield _word(_tail_term(digits))
+            yield _word(_tail_term(digits), most)
     elif shown := _SHOWN.fullmatch(q):
         head, tail = (shown.group(1) or "").lower(), shown.group(2).lower()
-        text, values = _word(_tail_term(tail))
+        text, values = _word(_tail_term(tail), most)
         yield f"SELECT run_id FROM ({text}) AS few WHERE left(run_id::text, %s) = %s", [*values, len(head), head]
 
 
-def _by_effect(q: str) -> Arm:
+def _by_effect(q: str, most: int) -> Arm:
     """By what another system calls something that the run made there."""
     asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
-    return "SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, MOST]
+    return "SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, most]
 
 
 def backfill(runs: Iterable[tuple[UUID, str, Any, Any]]) -> None:

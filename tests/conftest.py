@@ -154,9 +154,10 @@ def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_d
     for known in (connections.settings["default"], connections["default"].settings_dict):
         known["OPTIONS"] = dict(limited)
     connections["default"].close()
-    yield
     from tests import kept
 
+    kept.unblocked = django_db_blocker.unblock
+    yield
     with django_db_blocker.unblock():
         kept.hang_up()
 
@@ -194,7 +195,7 @@ def _flush_in_a_moment() -> Iterator[None]:
     from django.core.management.commands import flush
     from django.db.backends.postgresql.operations import DatabaseOperations
 
-    from durableagents.apps import create_roles
+    from durableagents.apps import create_queues, create_roles
 
     def sql_flush(self: Any, style: Any, tables: list[str], **_: Any) -> list[str]:
         deletes = [f"DELETE FROM {self.quote_name(table)}" for table in sorted({*tables} - LASTING)]
@@ -202,11 +203,20 @@ def _flush_in_a_moment() -> Iterator[None]:
 
     def roles_again(_verbosity: int, _interactive: bool, database: str, **_: Any) -> None:
         create_roles(using=database)
+        create_queues(using=database)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatabaseOperations, "sql_flush", sql_flush)
         patch.setattr(flush, "emit_post_migrate_signal", roles_again)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _queues_as_this_test_has_them() -> None:
+    """What a process knows of queues for some seconds is another test's."""
+    from runs.journal import wait_hooks
+
+    wait_hooks.queues.forget()
 
 
 def database_urls(postgres: Mapping[str, str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ class DecisionRow(Shape):
     justification: str
     by: str
     role: str
+    standing: Any = Field(description="As whose deputy and under which limits; null: by their own role, without one.")
     at: datetime
 
 

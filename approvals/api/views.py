@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals import policy, services
+from approvals import services
 from approvals.api.present import approval_rows
 from approvals.api.schemas import ApprovalPage, ApprovalRow
 from approvals.bodies import DecisionBody
@@ -15,7 +17,10 @@ from approvals.models import Approval, ApprovalState
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import Order, closed
-from ledger.web.roles import ROLES, roles
+from ledger.web.roles import EVERY, roles, stand_ins
+from ledger.web.seeing.viewers import viewer
+from runs import seen
+from runs.journal import wait_hooks
 
 NEWEST = Order("approvals_approval", "opened_at")
 
@@ -32,12 +37,13 @@ class Approvals(ApiView):
         query = Query(request, "state", "queue", "run_id", "cursor")
         given = {
             "state": query.choice("state", ApprovalState.values),
-            "queue": query.choice("queue", sorted(policy.QUEUES)),
+            "queue": query.choice("queue", sorted(wait_hooks.queues)),
             "run_id": query.uuid("run_id"),
         }
         fit = {name: value for name, value in given.items() if value}
         # A queue's approvals lie in its index by state.
         arms = [{**fit, "state": state} for state in ApprovalState.values] if set(fit) == {"queue"} else [fit]
+        arms = [{**arm, **seen.arm(viewer())} for arm in arms]
         rows = Approval.objects.filter(id__in=NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment()))
         approvals = sorted(rows, key=lambda one: (one.opened_at, one.id), reverse=True)
         shown = {row.id: row for row in approval_rows(approvals[: query.limit])}
@@ -50,17 +56,17 @@ class OneApproval(ApiView):
     @described("An approval", ApprovalRow)
     def get(self, request: Request, approval_id: UUID) -> Response:
         Query(request)
-        return Response(approval_rows([_one(approval_id)])[0])
+        return Response(approval_rows([_one(approval_id, request.user)])[0])
 
 
 class Decide(ApiView):
     """Approve or reject. Who may depends on the queue, so the route lets every role in and the queue decides."""
 
-    roles = {"POST": ROLES}
+    roles = {"POST": EVERY}
 
     @described("Approve or reject", ApprovalRow, body=DecisionBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = _one(approval_id)
+        approval = _one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
         body = read_body(request, DecisionBody)
         decided = services.decide(
@@ -73,8 +79,11 @@ class Decide(ApiView):
         return Response(approval_rows([decided])[0])
 
 
-def _one(approval_id: UUID) -> Approval:
-    approval = Approval.objects.filter(id=approval_id).first()
+def _one(approval_id: UUID, user: Any) -> Approval:
+    """Whoever stands in at its queue is shown the question, whatever runs they see. Raises NotFound."""
+    who, places = viewer(), [one.queue for one in stand_ins(roles(user))]
+    is_shown = Q() if who.sees_all else Q(queue__in=places) | seen.fits(who)  # what is nothing drops out of an OR
+    approval = Approval.objects.filter(is_shown, id=approval_id).first()
     if approval is None:
         raise NotFound("approval", approval_id)
     return approval

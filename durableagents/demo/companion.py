@@ -15,6 +15,7 @@ class Demo:
 
     name = "sandbox"
     drain_seconds = 1.0
+    environment = {"DURABLEAGENTS_DEMO": "1"}
 
     def __init__(self, environment: Environment) -> None:
         self._env = environment

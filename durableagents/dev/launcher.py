@@ -47,14 +47,15 @@ STRAY_PATIENCE_SECONDS = 8.0
 
 
 class Companion(Protocol):
-    """What is started beside the product itself. `ports` by the variables that set them; `greeting` is said once all is
-    up."""
+    """What is started beside the product itself: a process, unless `argv` is empty. `ports` by the variables that set
+    them; `greeting` is said once all is up, `environment` is told to every process."""
 
     name: str
     argv: list[str]
     drain_seconds: float
     ports: dict[str, int]
     greeting: str
+    environment: dict[str, str]
 
     def prepare(self) -> None: ...
 
@@ -130,7 +131,8 @@ class Launcher:
         self._migrate()
         check_key()  # asked before, it had no database to ask
         self.companion.prepare()
-        self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)
+        if self.companion.argv:
+            self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)
         # Ours for as long as we live: while web is restarted, whoever comes waits in its queue instead of being
         # refused.
         self.door = listen("127.0.0.1", self.env.port)
@@ -205,7 +207,7 @@ class Launcher:
             "PYTHONUNBUFFERED": "1",
             "DJANGO_SETTINGS_MODULE": "durableagents.settings",
             "DURABLEAGENTS_DATA": str(self.data),
-            "DURABLEAGENTS_DEMO": "1",
+            **self.companion.environment,
             "DURABLEAGENTS_DRAIN_SECONDS": str(STEP_SECONDS),
             "PORT": str(self.env.port),
             **{variable: str(port) for variable, port in self.companion.ports.items()},

@@ -6,28 +6,38 @@ import hashlib
 import json
 import secrets
 from copy import copy
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import DEFAULT_DB_ALIAS, connection
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from durableagents.identity.people import ACCOUNT, GROUPS, account
+from approvals.queues.along import ALONG
+from durableagents.identity.accounts import acting
+from durableagents.identity.people import ACCOUNT, GROUPS, TAGS, account
 from durableagents.models import ApiKey
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.web.roles import ROLES, HasRole, actor, roles
 
 __all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "HeaderSession", "actor", "issue_key", "roles"]
 
+ISSUE_OWN = "durableagents.issue_own_key"
+MOST_OWN, MOST_DAYS = 20, 365
 _PREFIX = "da_"
 _SHOWN = 10
 _COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
 _IS_NOTED = "coalesce(k.last_used_at >= statement_timestamp() - interval '1 minute', false)"
 _KEY = ", ".join(f'k."{field.column}"' for field in ApiKey._meta.concrete_fields)
 _LOOK_UP = f"""
-    SELECT {_IS_NOTED}, {GROUPS.format(user="u.id")}, {_KEY}, {ACCOUNT}
+    SELECT {_IS_NOTED}, {GROUPS.format(user="u.id")}, {TAGS.format(user="u.id")}, {ALONG.format(user="u.id")}, {_KEY},
+        {ACCOUNT}
     FROM durableagents_apikey k JOIN auth_user u ON u.id = k.user_id
     WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active
       AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
@@ -54,6 +64,41 @@ def issue_key(
                   "budget": budget},
     )  # fmt: skip
     return token
+
+
+def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
+    """A key of one's own, where an administrator has allowed that. Raises Forbidden, InvalidInput."""
+    if not user.has_perm(ISSUE_OWN):
+        raise Forbidden("An administrator has to allow your account, or your role, to make keys of its own.")
+    name = "".join(sign for sign in name if sign.isprintable()).strip()
+    if not name or len(name) > 100:
+        raise InvalidInput("Give the key a name of at most 100 characters: it says what uses it.")
+    if not 1 <= days <= MOST_DAYS:
+        raise InvalidInput(f"A key lives between 1 and {MOST_DAYS} days.")
+    with acting(by):
+        # Two at once must not pass the bound together.
+        User.objects.select_for_update().get(pk=user.pk)
+        if own_keys(user).count() >= MOST_OWN:
+            raise InvalidInput(f"You have {MOST_OWN} keys that work: revoke one first.")
+        return issue_key(user, name, expires_at=database_now() + timedelta(days=days))
+
+
+def revoke_own_key(user: User, key_id: int, *, by: Actor) -> ApiKey:
+    """Nothing opens with it from now on. Raises NotFound: also for a key of somebody else, or one that has ended."""
+    with acting(by):
+        key = own_keys(user).select_for_update().filter(pk=key_id).first()
+        if key is None:
+            raise NotFound("key that works of yours", key_id)
+        key.revoked_at = database_now()
+        key.save(update_fields=["revoked_at"])
+    return key
+
+
+def own_keys(user: User) -> QuerySet[ApiKey]:
+    """The account's keys that still open the door."""
+    return ApiKey.objects.filter(
+        Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), user=user, revoked_at__isnull=True
+    )
 
 
 class ApiKeyAuthentication(BaseAuthentication):
@@ -94,12 +139,12 @@ def _key(hash: bytes) -> ApiKey | None:
         row = cursor.fetchone()
         if row is None:
             return None
-        is_noted, groups, *columns = row
+        is_noted, groups, tags, along, *columns = row
         key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
         key.budget = None if key.budget is None else json.loads(key.budget)  # a cursor leaves JSON as text
         if not is_noted:
             cursor.execute(_NOTE, [key.pk])
-    key.user = account(columns[len(_COLUMNS) :], groups)
+    key.user = account(columns[len(_COLUMNS) :], groups, tags, along)
     return key
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from ledger.web.roles import ROLE_NAMES, ROLES
+from ledger.web.roles import is_role, name_of, ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ def people() -> list[Person]:
     for user in User.objects.filter(
         is_active=True, is_superuser=False, is_staff=False, username__in=settings.DURABLEAGENTS_PEOPLE
     ).prefetch_related("groups"):
-        names = [group.name for group in user.groups.all() if group.name in ROLES]
+        names = [group.name for group in user.groups.all() if is_role(group.name)]
         role, does = settings.DURABLEAGENTS_PEOPLE[user.username]
         if names == [role]:
-            people[role] = Person(user.username, ROLE_NAMES[role], does)
-    return [people[role] for role in ROLES if role in people]
+            people[role] = Person(user.username, name_of(role), does)
+    return [people[role] for role in ordered(people)]
 
 
 _SHOWN_SECONDS = 10.0

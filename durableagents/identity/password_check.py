@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.db import connection
 from django.http import HttpRequest
@@ -19,6 +22,25 @@ WAIT_SECONDS = 2.0
 _hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
 
 
+@contextmanager
+def _hash_of_few() -> Iterator[None]:
+    """One of few hashes at a time. Raises Busy when others' are being made."""
+    if not connection.in_atomic_block:
+        connection.close()
+    if not _hashing.acquire(timeout=WAIT_SECONDS):
+        raise Busy("Other people are being signed in")
+    try:
+        yield
+    finally:
+        _hashing.release()
+
+
+def hashed(password: str) -> str:
+    """A new password as it is kept, made before any row is locked. Raises Busy."""
+    with _hash_of_few():
+        return make_password(password)
+
+
 class PasswordBackend(ModelBackend):
     """Django's, but few hashes are made at a time, and none of them keeps a pooled connection waiting."""
 
@@ -29,18 +51,12 @@ class PasswordBackend(ModelBackend):
         if username is None or password is None:
             return None
         user = User.objects.filter(username=username).first()
-        if not connection.in_atomic_block:
-            connection.close()
-        if not _hashing.acquire(timeout=WAIT_SECONDS):
-            raise Busy("Other people are being signed in")
-        try:
+        with _hash_of_few():
             if user is None:
                 # Takes as long as for a name that exists, so that time doesn't tell which do.
                 User().set_password(password)
                 return None
             is_right = user.check_password(password)
-        finally:
-            _hashing.release()
         return user if is_right and self.user_can_authenticate(user) else None
 
     def get_user(self, user_id: int) -> User | None:

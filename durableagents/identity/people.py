@@ -16,28 +16,35 @@ from typing import Any
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.auth.middleware import get_user as user_of
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.contrib.sessions.backends.db import SessionStore as Sessions
 from django.contrib.sessions.models import Session
 from django.db import DEFAULT_DB_ALIAS, connection
-from django.db.models import OuterRef
+from django.db.models import OuterRef, TextField
+from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
+from approvals.queues.along import ALONG, learnt
 from ledger.clock import MOMENT
-from ledger.web.roles import know_roles
+from ledger.web.roles import is_too_weak, know_roles
+from ledger.web.seeing.viewers import asking, know_own_tags
 
 MOST_REMEMBERED = 10_000
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
 # Of SQL about an account `u`: the names of its groups, and all its columns. `account` makes one of them.
 ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)
 GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
+# And the tags that are its own.
+TAGS = "ARRAY(SELECT t.tag FROM durableagents_owntag t WHERE t.user_id = {user} AND t.taken_at IS NULL)"
 _SESSION = f"""
-    SELECT {MOMENT}, s.session_data, s.expire_date, {GROUPS.format(user="u.id")}, {ACCOUNT}
+    SELECT {MOMENT}, s.session_data, s.expire_date, {GROUPS.format(user="u.id")}, {TAGS.format(user="u.id")},
+        {ALONG.format(user="u.id")}, {ACCOUNT}
     FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
 
+_ALONG = RawSQL(ALONG.format(user='"auth_user"."id"'), [], output_field=TextField())
 _owners: dict[str, int] = {}
 _read_along: ContextVar[User | None] = ContextVar("read_along", default=None)
 
@@ -58,14 +65,23 @@ class SessionStore(Sessions):
         if row is None:
             self._session_key: str | None = None
             return None
-        self.read_at, data, ends, groups, *columns = row
-        self.person = account(columns, groups) if columns[0] is not None else None
+        self.read_at, data, ends, groups, tags, along, *columns = row
+        self.person = account(columns, groups, tags, along) if columns[0] is not None else None
         return Session(session_key=key, session_data=data, expire_date=ends)
 
     def load(self) -> dict[str, Any]:
         data: dict[str, Any] = super().load()
         _remember(self.session_key, data.get(SESSION_KEY))
         return data
+
+    def cycle_key(self) -> None:
+        """Under another key, it is listed as before (see signed_in.py)."""
+        from durableagents.identity.signed_in import moved
+
+        before = self.session_key
+        super().cycle_key()
+        if before:
+            moved(before, self.session_key)
 
     def save(self, must_create: bool = False) -> None:
         super().save(must_create)
@@ -79,21 +95,24 @@ def _remember(key: str | None, owner: Any) -> None:
         _owners[key] = int(owner)
 
 
-def account(columns: list[Any], groups: list[str]) -> User:
-    """An account, with its roles, as SQL above reads it."""
+def account(columns: list[Any], groups: list[str], tags: list[str], along: str) -> User:
+    """An account, with its roles and its own tags, as SQL above reads it; `along` is what ALONG gives."""
     user = User.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
-    know_roles(user, groups)
+    know_roles(user, groups, learnt(along))
+    know_own_tags(user, tags)
     return user
 
 
 def person(pk: Any) -> User | None:
-    """The account, with its roles: the one that came with the session, if it is that."""
+    """The account, with its roles: the one that came with the session, if it is that. Its own tags are read when they
+    count."""
     known = _read_along.get()
     if known is not None and str(known.pk) == str(pk):
         return known
-    user: Any = User.objects.filter(pk=pk).annotate(held=held("pk")).first()
+    user: Any = User.objects.filter(pk=pk).annotate(held=held("pk"), along=_ALONG).first()
     if user is not None:
-        know_roles(user, user.held)
+        stands = learnt(user.along)
+        know_roles(user, user.held, stands)
     return user
 
 
@@ -103,7 +122,13 @@ def held(user: str) -> ArraySubquery:
 
 
 class WhoAsks(AuthenticationMiddleware):
-    """Django's, which hands on the account that was read with the session."""
+    """Django's, which hands on the account that was read with the session. What is read meanwhile is read for whoever
+    sent the request."""
+
+    def __call__(self, request: HttpRequest) -> Any:
+        with asking(request):
+            response: Any = super().__call__(request)  # of threads alone: see server/handler.py
+            return response
 
     def process_request(self, request: HttpRequest) -> None:
         super().process_request(request)
@@ -113,7 +138,8 @@ class WhoAsks(AuthenticationMiddleware):
 def _of(request: HttpRequest) -> Any:
     request.session.get(SESSION_KEY)  # reads the session, if nobody has yet
     with _along(getattr(request.session, "person", None)):
-        return user_of(request)
+        user = user_of(request)
+    return AnonymousUser() if is_too_weak(user, request.session) else user
 
 
 @contextmanager

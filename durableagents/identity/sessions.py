@@ -24,6 +24,7 @@ LONGEST = timedelta(seconds=settings.SESSION_COOKIE_AGE)
 # A session is written at most this often, however much somebody clicks.
 NOTED_EVERY = timedelta(minutes=1)
 _SINCE, _SEEN = "signed_in_at", "seen_at"
+PROVED = "proved_at"  # when its person last showed who they are: then, or once more since (signin/again.py)
 
 
 class KeepSignedIn(MiddlewareMixin):
@@ -50,7 +51,7 @@ def is_by_itself(request: HttpRequest) -> bool:
 def began(sender: type[User], request: HttpRequest, user: User, **_: Any) -> None:
     """A sign-in begins the count, also in a session that was somebody's before."""
     now = timezone.now()
-    request.session[_SINCE] = now.isoformat()
+    request.session[_SINCE] = request.session[PROVED] = now.isoformat()
     _note(request.session, now)
 
 

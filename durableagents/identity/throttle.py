@@ -76,7 +76,7 @@ class Attempt:
 
     def forgive(self) -> None:
         """It has succeeded: it doesn't count, and the address is one that the name is known at."""
-        address = _network(self.address)
+        address = network_of(self.address)
         with connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
             forgive(by_name, self.name)
@@ -107,12 +107,12 @@ def forgive(allowance: Allowance, *about: str) -> None:
 def attempt(name: str, address: str) -> Attempt:
     """Count an attempt to sign in. Raises TooManyAttempts, and then nothing is counted: waiting is all that is
     asked."""
-    network = _network(address)
+    whence = network_of(address)
     # The order of the three is the order of their locks, for everybody.
-    limits = [(by_name_and_address, by_name_and_address.key(name, network))]
-    if not _is_known(name, network):
+    limits = [(by_name_and_address, by_name_and_address.key(name, whence))]
+    if not _is_known(name, whence):
         limits.append((by_name, by_name.key(name)))
-    limits.append((by_address, by_address.key(network)))
+    limits.append((by_address, by_address.key(whence)))
     with transaction.atomic():
         for allowance, key in limits:
             wait = _take(allowance, key)
@@ -165,7 +165,7 @@ def sweep() -> int:
         return cursor.rowcount
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """Whoever has one IPv6 address has 2^64 of them."""
     ip = parsed(address)
     return str(IPv6Network((ip, 64), strict=False)) if isinstance(ip, IPv6Address) else address

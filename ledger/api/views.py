@@ -20,12 +20,12 @@ from ledger.models import Event, LedgerEntry, OverrideRecord
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 from ledger.web.api_base import MAX_SEQ, READ, ApiView, Query, described
-from ledger.web.roles import APPROVERS, AUDITOR, OPERATOR
+from ledger.web.roles import APPROVER, AUDITOR, OPERATOR
 
 PAGE_BYTES = 4 * 1024 * 1024
 # How long one answer may go on verifying: what is left is the next page.
 PAGE_SECONDS = 5.0
-AUDIT = {"GET": (AUDITOR, OPERATOR, *APPROVERS)}
+AUDIT = {"GET": (AUDITOR, OPERATOR, APPROVER)}
 
 
 class Events(ApiView):

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from ledger.web import navigation as around
 from ledger.web import text_safety as seen
-from ledger.web.roles import ROLE_NAMES
+from ledger.web.roles import name_of, ordered
 
 register = template.Library()
 
@@ -245,7 +245,13 @@ def field_error(words: str, id: str) -> SafeString | str:
 
 @register.filter
 def role_name(role: str) -> str:
-    return ROLE_NAMES.get(role, role)
+    return name_of(role)
+
+
+@register.filter
+def roles_in(held: Iterable[str]) -> list[str]:
+    """The roles among what somebody holds."""
+    return ordered(held)
 
 
 @register.filter

@@ -28,7 +28,8 @@ from ledger.errors import Busy, InvalidInput, TooLarge
 from ledger.web import cursors, strict_json
 from ledger.web.bodies import Body, does_not_fit, fit, unstorable
 from ledger.web.renderers import AnyTextRenderer
-from ledger.web.roles import ROLES, HasRole, actor
+from ledger.web.roles import EVERY, HasRole, actor
+from ledger.web.seeing.viewers import must_see
 from ledger.web.shapes import Problem
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
@@ -105,6 +106,14 @@ class ApiView(APIView):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
         return super().initialize_request(request, *args, **kwargs)
 
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Before anything is said of a request, whether the run that it names is there for who asks. Raises
+        NotFound."""
+        super().initial(request, *args, **kwargs)
+        method = str(request.method).lower()
+        if "run_id" in kwargs and method in self.http_method_names and hasattr(self, method):
+            must_see(kwargs["run_id"])
+
     @property
     def by(self) -> Actor:
         """The caller under the role that opened the door."""
@@ -117,7 +126,7 @@ class ApiView(APIView):
         return final
 
 
-READ = {"GET": ROLES}
+READ = {"GET": EVERY}
 
 _PROBLEMS = {
     400: "Malformed",

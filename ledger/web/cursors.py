@@ -25,6 +25,19 @@ from ledger.web.tally import Counted
 Place = tuple[datetime, UUID]
 
 
+class Condition(str):
+    """A condition in SQL, where an arm else names a column. Its value is the list of the values in it."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(arm: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+        """An arm's conditions, and their values."""
+        texts = [str(each) if isinstance(each, Condition) else f"{each} = %s" for each in arm]
+        values = [value for each, given in arm.items() for value in (given if isinstance(each, Condition) else [given])]
+        return texts, values
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """A table in the order of a moment and an id. `only` is a condition on every row, in the words of a partial index.
@@ -47,8 +60,9 @@ class Order:
         order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
         parts, values = [], []
         for arm in arms:
-            conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
-            values += list(arm.values())
+            of_arm, given = Condition.of(arm)
+            conditions = [*([self.only] if self.only else []), *of_arm]
+            values += given
             if beyond is not None:
                 conditions.append(f"({self.moment}, id) {sign} (%s, %s)")
                 values += beyond
@@ -63,10 +77,11 @@ class Order:
         direction = "DESC" if self.is_newest_first else "ASC"
         parts: list[tuple[str, list[Any]]] = []
         for arm in arms:
-            conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
+            of_arm, given = Condition.of(arm)
+            conditions = [*([self.only] if self.only else []), *of_arm]
             where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
             order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
-            parts.append((f"SELECT 1 FROM {self.table} {where} {order}", [*arm.values(), to + 1]))
+            parts.append((f"SELECT 1 FROM {self.table} {where} {order}", [*given, to + 1]))
         return Counted(to, parts)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.web.roles import ROLES
+from ledger.web.roles import EVERY, role_in
 from ledger.web.tally import BADGE_TO, Tally
 
 
@@ -31,7 +31,7 @@ class Section:
     name: str
     label: str
     view: str
-    roles: frozenset[str] = frozenset(ROLES)
+    roles: frozenset[str] = frozenset(EVERY)
     number: Number | None = None
 
 
@@ -58,7 +58,7 @@ def entries(held: frozenset[str], tally: Tally) -> list[Entry]:
     return [
         Entry(one, shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number else "")
         for one in _sections
-        if held & one.roles
+        if role_in(one.roles, held) is not None
     ]
 
 

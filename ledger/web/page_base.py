@@ -17,11 +17,12 @@ from django.views import View
 from ledger.actors import Actor
 from ledger.clock import moment_of
 from ledger.errors import DurableAgentsError
-from ledger.web.roles import ROLE_NAMES, ROLES, actor, roles
+from ledger.web.roles import EVERY, actor, name_of, role_in, roles
+from ledger.web.seeing.viewers import must_see, viewer
 from ledger.web.shared_rendering import renderings
 from ledger.web.tally import Tally
 
-EVERYONE = frozenset(ROLES)
+EVERYONE = frozenset(EVERY)
 
 
 class Page(View):
@@ -39,17 +40,19 @@ class Page(View):
         if not self.may_open(roles(request.user)):
             return self.refuse(request)
         try:
+            if "run_id" in kwargs:
+                must_see(kwargs["run_id"])
             return super().dispatch(request, *args, **kwargs)
         except DurableAgentsError as error:
             return self.trouble(request, error)
 
     def may_open(self, held: frozenset[str]) -> bool:
         """Whether somebody with these roles may come in."""
-        return bool(held & self.allowed)
+        return role_in(self.allowed, held) is not None
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
         """403 in words: which role would do."""
-        needed = [ROLE_NAMES[role] for role in ROLES if role in self.allowed]
+        needed = [name_of(role) for role in EVERY if role in self.allowed]
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 
     def trouble(self, request: HttpRequest, error: DurableAgentsError) -> HttpResponse:
@@ -60,8 +63,8 @@ class Page(View):
         """The signed-in user under the one role that allows this act: the first preferred that they hold, else any that
         does."""
         held = roles(request.user)
-        order = [*prefer, *(role for role in ROLES if role in self.allowed)]
-        return actor(request, next((role for role in order if role in held), ""))
+        order = [*prefer, *(role for role in EVERY if role in self.allowed)]
+        return actor(request, role_in(order, held) or "")
 
     def show(
         self, request: HttpRequest, context: dict[str, Any], *, template: str = "", status: int = 200
@@ -93,12 +96,12 @@ class Page(View):
 
 
 class SharedPage(Page):
-    """A page that says the same to everybody with the same roles. Whoever watches it is authenticated as for any other,
-    and then given the one rendering that serves them all.
+    """A page that says the same to everybody with the same roles who sees the same runs. Whoever watches it is
+    authenticated as for any other, and then given the one rendering that serves them all.
 
-    Its content is made of the address and the roles and of nothing else: neither `told` nor, for the live part, the
-    template is handed the request, so nothing of one person (a name, a token, a message) can come into what another is
-    shown.
+    Its content is made of the address, the roles and what is seen (`viewer`), and of nothing else: neither `told` nor,
+    for the live part, the template is handed the request, so nothing of one person (a name, a token, a message) can
+    come into what another is shown.
     """
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
@@ -123,7 +126,7 @@ class SharedPage(Page):
                 self.template, {**self.base(held, is_part=True, as_of=began), **content, "tally": tally}
             )
 
-        rendering = renderings.get((type(self), query.urlencode(), held), since=since, began=began, make=make)
+        rendering = renderings.get((type(self), query.urlencode(), held, viewer()), since=since, began=began, make=make)
         return self.private(request, HttpResponse(rendering.body))
 
 

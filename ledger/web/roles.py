@@ -1,14 +1,17 @@
 """Who asks, and in which role they may. Shared by the API and the console of every app, hence down here.
 
-Roles are Django groups with exactly these names: the product's own three, and those that decide the queues of the
-installation. Being a superuser grants none of them: nobody decides a gate or steers a run without the role being on the
-record.
+Roles are Django groups with exactly these names: the product's own three, and those that decide queues, which are all
+that are called `approver_…` and whatever else is in charge of one. Being a superuser grants none of them: nobody
+decides a gate or steers a run without the role being on the record.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -20,22 +23,94 @@ from ledger.actors import Actor
 INTEGRATOR = "integrator"
 OPERATOR = "operator"
 AUDITOR = "auditor"
-APPROVERS: tuple[str, ...] = tuple(dict.fromkeys(settings.DURABLEAGENTS_QUEUES.values()))
-ROLES = (INTEGRATOR, OPERATOR, *APPROVERS, AUDITOR)
+FIXED = frozenset({INTEGRATOR, OPERATOR, AUDITOR})
+# In what a view declares: every role that decides queues. Which roles do is data, so no view can list them.
+APPROVER = "approver_*"
+EVERY = (INTEGRATOR, OPERATOR, APPROVER, AUDITOR)
 # Who did what, and who may: for everybody who answers for it. A program that starts runs has no need to know.
-READS_AUDIT = (OPERATOR, *APPROVERS, AUDITOR)
+READS_AUDIT = (OPERATOR, APPROVER, AUDITOR)
+# The roles that `migrate` makes: the product's own, and those that the settings name for the installation's first
+# queues.
+ROLES = (INTEGRATOR, OPERATOR, *dict.fromkeys(settings.DURABLEAGENTS_QUEUES.values()), AUDITOR)
 
 _CACHE = "_durableagents_roles"
+# What a session keeps of how its person signed in: `session`, with `+sso` and `+totp` or `+recovery_code`, and whether
+# that was with a second factor.
+STRENGTH, HAS_FACTOR = "signed_in_with", "has_second_factor"
+# In the setting beside the roles: whoever may open the administration.
+STAFF = "staff"
+_APPROVER = re.compile(r"approver_[a-z0-9_]+", re.ASCII)
+# Roles that decide a queue under other names: those of the settings, and of queues that are older than they.
+_named: set[str] = set(ROLES) - FIXED
+
+
+def is_approver(role: str) -> bool:
+    """Whether holders of this role decide queues, those that it is put in charge of."""
+    return role in _named or _APPROVER.fullmatch(role) is not None
+
+
+def is_role(name: str) -> bool:
+    """Whether a group of this name is a role."""
+    return name in FIXED or is_approver(name)
+
+
+def learn_roles(names: Iterable[str]) -> None:
+    """The roles that are in charge of queues, from whoever has read them."""
+    _named.update(set(names) - FIXED)
+
+
+def role_in(declared: Iterable[str], held: Iterable[str]) -> str | None:
+    """The first of the declared roles that somebody holds; None if they hold none of them."""
+    held = frozenset(held)
+    for role in declared:
+        found = role if role in held else None
+        if role == APPROVER:
+            found = min((each for each in held if is_approver(each)), default=None)
+        if found is not None:
+            return found
+    return None
+
+
+def ordered(held: Iterable[str]) -> list[str]:
+    """Roles as lists show them: the integrator first, the auditor last."""
+    held = [role for role in held if is_role(role)]
+    own = (INTEGRATOR, OPERATOR), (AUDITOR,)
+    return [role for some in (own[0], sorted(set(held) - FIXED), own[1]) for role in some if role in held]
 
 
 def name_of(role: str) -> str:
-    """A role as people read it: `approver_refunds` is the Refunds approver."""
+    """A role as people read it: `approver_refunds` is the Refunds approver. What is no role stays as it is."""
+    if role == APPROVER:
+        return "Approver"
+    if not is_role(role):
+        return role
     of, _, what = role.partition("_")
     words = f"{what} {of}" if what and of == "approver" else role
     return words.replace("_", " ").capitalize()
 
 
-ROLE_NAMES = {role: name_of(role) for role in ROLES}
+class StandsIn(NamedTuple):
+    """What somebody holds besides roles: they decide at this queue for somebody else, until then."""
+
+    queue: str
+    until: datetime
+    whom: str
+
+    @property
+    def mark(self) -> str:
+        """How it stands among what somebody holds: a text that is no role, so it opens no door by itself."""
+        return f"for:{self.queue}:{self.until.isoformat()}:{self.whom}".replace("+00:00", "Z")
+
+
+def stand_ins(held: Iterable[str]) -> list[StandsIn]:
+    """For whom somebody decides besides themselves, and where; soonest over first."""
+    return sorted(map(_stands_in, (mark for mark in held if mark.startswith("for:"))), key=lambda one: one[1:])
+
+
+def _stands_in(mark: str) -> StandsIn:
+    _, queue, rest = mark.split(":", 2)
+    until, _, whom = rest.partition("Z:")
+    return StandsIn(queue, datetime.fromisoformat(f"{until}Z"), whom)
 
 
 def roles(user: Any) -> frozenset[str]:
@@ -44,14 +119,37 @@ def roles(user: Any) -> frozenset[str]:
         return frozenset()
     known = getattr(user, _CACHE, None)
     if known is None:
-        known = frozenset(group.name for group in user.groups.all()) & frozenset(ROLES)
+        known = frozenset(group.name for group in user.groups.all() if is_role(group.name))
         setattr(user, _CACHE, known)
     return known
 
 
-def know_roles(user: Any, groups: Iterable[str]) -> None:
-    """The names of a user's groups, from whoever has read them together with the user."""
-    setattr(user, _CACHE, frozenset(groups) & frozenset(ROLES))
+def know_roles(user: Any, groups: Iterable[str], stands: Iterable[StandsIn] = ()) -> None:
+    """The names of a user's groups, and for whom they stand in, from whoever has read them together with the user."""
+    held = [name for name in groups if is_role(name)]
+    setattr(user, _CACHE, frozenset([*held, *(one.mark for one in stands if held)]))
+
+
+def needs_factor(user: Any) -> bool:
+    """Whether the installation asks a second factor of somebody with these roles."""
+    wanted = settings.DURABLEAGENTS.second_factor_roles
+    if not wanted or not user.is_authenticated:
+        return False
+    held = {*roles(user), *((STAFF,) if user.is_staff or user.is_superuser else ())}
+    return any(fnmatchcase(role, pattern) for role in held for pattern in wanted)
+
+
+def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
+    """Whether a session was begun without the second factor that its person needs: it is nobody's then, on every page,
+    call and socket, until they sign in anew. Also where the role came later than the session."""
+    return not session.get(HAS_FACTOR) and needs_factor(user)
+
+
+def strength_of(request: HttpRequest | Request) -> str:
+    """How whoever asks has signed in, for the record."""
+    if getattr(request, "auth", None) is not None:
+        return "api_key"
+    return str(getattr(request, "session", {}).get(STRENGTH, "session"))
 
 
 def actor(request: HttpRequest | Request, role: str) -> Actor:
@@ -61,7 +159,7 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
         kind="key" if by_key else "user",
         name=request.user.get_username(),
         role=role,
-        auth="api_key" if by_key else "session",
+        auth=strength_of(request),
         address=request.META.get("REMOTE_ADDR", ""),
         person=request.user.pk,
     )
@@ -84,5 +182,5 @@ class HasRole(BasePermission):
             return True
         declared: Mapping[str, Sequence[str]] = getattr(view, "roles", {})
         held = roles(request.user)
-        view.acting_role = next((role for role in declared.get(method, ()) if role in held), None)
+        view.acting_role = role_in(declared.get(method, ()), held)
         return view.acting_role is not None

@@ -47,13 +47,13 @@ class LimitRow(Shape):
     opened_at: datetime | None
     rest_until: datetime | None = Field(description="From then on one try at a time finds out.")
     held_until: datetime | None = Field(description="Until then the other side asked to be left alone.")
-    served: int = Field(description="Tries of the last half minute to minute, where a breaker counts them.")
-    failed: int
+    served: int | None = Field(description="Tries of the last half minute to minute, where a breaker counts them.")
+    failed: int | None
     last_error: str
     last_error_at: datetime | None
-    under_way: int
+    under_way: int | None = Field(description="Null, as any number here: it would tell of runs that aren't yours.")
     driven: int | None = Field(description="Of an agent or a tag: its runs that are driven now.")
-    waiting: int = Field(description="Tries that wait for a permit, in place or by a timer.")
+    waiting: int | None = Field(description="Tries that wait for a permit, in place or by a timer.")
     runs: list[UUID] = Field(description="Some of the runs that wait by a timer, the next one first.")
 
 

@@ -16,7 +16,7 @@ from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Page, Shape
 from runs.api.once import answered_once
 from runs.models import Pool, PoolNotice, Wait
-from runs.queries.pools import Listed, listed, newest, of_run
+from runs.queries.pools import Listed, find, listed, newest, of_run
 from runs.services import lifecycle
 from runs.services.bodies import PoolBody, PoolChangeBody, SteerBody
 from runs.services.pools import acts
@@ -113,7 +113,7 @@ class OnePool(ApiView):
     @described("A pool", PoolRow)
     def get(self, request: Request, pool_id: int) -> Response:
         Query(request)
-        return Response(one(acts.find(pool_id)))
+        return Response(one(find(pool_id)))
 
     @described("Set a pool's limit anew, or rename it", PoolRow, body=PoolChangeBody, name="v1_pools_change")
     def post(self, request: Request, pool_id: int) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -13,6 +13,7 @@ from django.db.models import Q
 from ledger import events as e
 from ledger.api.present import masked, payload_at, payload_of
 from ledger.models import Event, Head
+from runs import seen
 from runs.api.agents.rows import tool_row
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
 from runs.api.releases.shapes import AssignedRow
@@ -97,6 +98,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
     aside = reserved(runs, heads)
     ahead = turns.ahead(runs)
+    kin = seen.among([*ahead.values(), *(one for run in runs for one in _kin(run))])
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
         run_row(
@@ -107,13 +109,19 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             blocked[run.id],
             evidence,
             aside.get(run.id, amounts.NOTHING_USED),
-            ahead.get(run.id),
+            seen.shown(ahead.get(run.id), kin),
             {one.name: one.value for one in of_head(heads[run.id])},
             is_served=run.graph_id in drivable,
             assigned=getattr(heads[run.id], "assigned", None),
+            kin=kin,
         )
         for run in runs
     ]
+
+
+def _kin(run: Run) -> list[UUID | None]:
+    """The other runs that a run's own row names."""
+    return [run.parent, run.came_from, run.goes_on_as, run.forked_from]
 
 
 def accepted_row(accepted: Accepted) -> RunRow:
@@ -156,11 +164,13 @@ def run_row(
     *,
     is_served: bool = True,
     assigned: Mapping[str, Any] | None = None,
+    kin: Collection[UUID] = (),
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
     run that it is queued behind, `attributes` what it is found by; `is_served` whether a living worker drives its
-    version; `assigned` on which side of a ramp its start came out."""
+    version; `assigned` on which side of a ramp its start came out; `kin` the other runs that may be named."""
+    goes_on_as = seen.shown(run.goes_on_as, kin)
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
         run,
@@ -172,8 +182,10 @@ def run_row(
         epoch=head.epoch,
         seq=head.seq,
         journal=JournalRow.of(size_of(run, head)),
-        renewed_as=run.goes_on_as if run.goes_on_by == "renewal" else None,
-        handed_off_to=run.goes_on_as if run.goes_on_by == "handoff" else None,
+        renewed_as=goes_on_as if run.goes_on_by == "renewal" else None,
+        handed_off_to=goes_on_as if run.goes_on_by == "handoff" else None,
+        came_from=seen.shown(run.came_from, kin),
+        forked_from=seen.shown(run.forked_from, kin),
         ended_at=run.ended_at if is_over else None,
         output=ending if run.state == State.COMPLETED else None,
         error=trouble_of(run, ending),
@@ -188,7 +200,7 @@ def run_row(
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
         budget=budget_row(run, head, () if is_over else waits, aside),
-        parent=None if run.parent is None else ParentRow.of(
+        parent=None if run.parent is None or run.parent not in kin else ParentRow.of(
             run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt
         ),
         children=_counts(families.states(head)),

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
 from ledger.web.cursors import closed, numbered
-from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
+from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
 from runs.api.once import answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
@@ -245,7 +245,7 @@ class Answers(ApiView):
     """Answer what a run asks. Who may depends on the question, so the route lets every role in and the question
     decides."""
 
-    roles = {"POST": ROLES}
+    roles = {"POST": EVERY}
 
     @described("Answer a run's question", RunRow, body=AnswerBody)
     def post(self, request: Request, run_id: UUID, wait_id: UUID) -> Response:

@@ -11,13 +11,14 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 
 from ledger.web.page_base import Page, SharedPage
 from ledger.web.roles import AUDITOR, OPERATOR
+from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs.certification.results import newest
 from runs.console import budgets
 from runs.console.graph_svg import Drawing, draw
 from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions, incidents, members, version_changes
-from runs.models import Incident, Process, Run
+from runs.models import Incident, Process
 from runs.queries import run_list
 from runs.queries.code_here import titles_of
 from runs.queries.manifest import manifest_of
@@ -48,7 +49,8 @@ class AgentsPage(Page):
         cards = [(agent, len(agent.all_tools()), served.get(agent.graph_id)) for agent in registry.agents()]
         context = {
             "cards": cards,
-            "unserved": agent_versions.unserved(),
+            # That a version has runs which wait for a worker tells of whoever's they are.
+            "unserved": agent_versions.unserved() if viewer().sees_all else [],
             "changes": version_changes.changed_here(),
             "is_production": settings.DURABLEAGENTS.is_production,
         }
@@ -75,9 +77,7 @@ class AgentPage(Page):
             "manifest": [(name, title, getattr(manifest, name)) for name, title in _MANIFEST],
             "schema": agent.input.model_json_schema(),
             "beforehand": budgets.Beforehand.of(agent),
-            "recent": run_list.cards(
-                list(Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5])
-            ),
+            "recent": run_list.cards(run_list.newest(run_list.Filters(agent=agent.graph_id), limit=5)),
         }
         return self.show(request, context)
 

@@ -17,6 +17,7 @@ from ledger.errors import NotFound
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
+from runs import seen
 from runs.console import attributes
 from runs.console.graph_svg import Drawing, draw
 from runs.console.questions import key_of
@@ -168,8 +169,9 @@ class Dossier:
 
     @cached_property
     def ahead(self) -> UUID | None:
-        """The run that lives while this one is queued behind it."""
-        return turns.ahead([self.run]).get(self.run.id)
+        """The run that lives while this one is queued behind it; None also of one that the reader doesn't see."""
+        ahead = turns.ahead([self.run]).get(self.run.id)
+        return ahead if ahead is None else seen.shown(ahead, seen.among([ahead]))
 
     @property
     def look(self) -> str:
@@ -375,6 +377,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     kin = families.around(run_id, most=CHILDREN_SHOWN)
     if kin is None:
         raise NotFound("run", run_id)
+    run_list.without_hidden_kin([kin.run, *kin.children])
     run, open_waits = kin.run, families.open_waits(kin.ids)
     waits = [] if run.state in ENDED else open_waits.get(run_id, [])
     now = datetime.now(UTC)
@@ -416,9 +419,9 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         now,
         is_headless,
         cut,
-        kin.parent,
+        kin.parent if run.parent else None,
         run_list.carded(kin.children, heads, open_waits),
-        heads.get(kin.parent.pk) if kin.parent else None,
+        heads.get(kin.parent.pk) if kin.parent and run.parent else None,
     )
 
 

@@ -1,5 +1,6 @@
 """Whether the sockets of this process may stay open: asked for all of them together, so that it costs the same for one
-and for a thousand.
+and for a thousand. And whose the runs are that ring, for those who don't see every run: asked once for each run,
+however many listen.
 
 In a thread of its own. A socket has none, and asgiref's one for all of them would make a thousand pages wait for each
 other.
@@ -10,20 +11,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.models import Session
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError, close_old_connections, connection
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from ledger.web.roles import roles
+from ledger.web.roles import is_too_weak, roles
+from ledger.web.seeing.viewers import Viewer, viewer_of
 
 T = TypeVar("T")
+# What a session is worth to a socket: what its person sees, or as a close code why it may not be open.
+Verdict = Viewer | int
 CHECK_SECONDS = 3.0
 SIGNED_OUT, NOT_ALLOWED = 4401, 4403
+SEES_OTHERWISE = 1012  # the page opens another one, for what its person sees now
 _THREADS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sockets")
 
 
@@ -44,30 +51,31 @@ class Guard:
     """Looks all sessions up that a socket is open for, every `CHECK_SECONDS`, and new ones as they come."""
 
     def __init__(self) -> None:
-        self._ends: dict[str | None, set[asyncio.Future[int]]] = {}
-        self._pending: dict[str | None, set[asyncio.Future[int | None]]] = {}
+        self._ends: dict[str | None, dict[asyncio.Future[int], Viewer]] = {}
+        self._pending: dict[str | None, set[asyncio.Future[Verdict]]] = {}
         self._rounds: asyncio.Task[None] | None = None
         self._answers: asyncio.Task[None] | None = None
 
-    async def verdict(self, key: str | None) -> int | None:
-        """Why a socket may not be open, as a close code; None if it may. Who asks meanwhile is answered too."""
+    async def verdict(self, key: str | None) -> Verdict:
+        """Why a socket may not be open, as a close code; or else who listens. Who asks meanwhile is answered too."""
         answer = asyncio.get_running_loop().create_future()
         self._pending.setdefault(key, set()).add(answer)
         if self._answers is None or self._answers.done():
             self._answers = asyncio.create_task(self._answer(), name="socket verdicts")
         return await answer
 
-    async def ended(self, key: str | None) -> int:
-        """Returns when a session has ended or lost its roles: the close code."""
+    async def ended(self, key: str | None, who: Viewer) -> int:
+        """Returns when a session has ended or lost its roles, or its person sees other runs than before: the close
+        code."""
         ending = asyncio.get_running_loop().create_future()
-        self._ends.setdefault(key, set()).add(ending)
+        self._ends.setdefault(key, {})[ending] = who
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._watch(), name="socket guard")
         try:
             return await ending
         finally:
             waiting = self._ends[key]
-            waiting.discard(ending)
+            waiting.pop(ending, None)
             if not waiting:
                 del self._ends[key]
 
@@ -96,18 +104,20 @@ class Guard:
             except DatabaseError:
                 continue  # nobody can sign out while the database is away; asked again as soon as it is back
             for key, verdict in answers.items():
-                for each in self._ends.get(key, ()):
-                    if verdict is not None and not each.done():
-                        each.set_result(verdict)
+                for each, who in self._ends.get(key, {}).items():
+                    if verdict != who and not each.done():
+                        each.set_result(verdict if isinstance(verdict, int) else SEES_OTHERWISE)
 
 
-def verdicts(keys: Iterable[str | None]) -> dict[str | None, int | None]:
-    """Look sessions up: signed in, password unchanged, active, and with a role. Three queries for any number."""
-    answers: dict[str | None, int | None] = dict.fromkeys(keys, SIGNED_OUT)
+def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
+    """Look sessions up: signed in, password unchanged, active, with a role, and what they see. Four queries for any
+    number."""
+    answers: dict[str | None, Verdict] = dict.fromkeys(keys, SIGNED_OUT)
     sessions = Session.objects.filter(pk__in=[key for key in answers if key], expire_date__gt=timezone.now())
     kept = {session.pk: session.get_decoded() for session in sessions}
     wanted = {key: str(data[SESSION_KEY]) for key, data in kept.items() if SESSION_KEY in data}
-    people = get_user_model().objects.filter(pk__in=set(wanted.values()), is_active=True).prefetch_related("groups")
+    people = get_user_model().objects.filter(pk__in=set(wanted.values()), is_active=True)
+    people = people.prefetch_related("groups", "own_tags")
     users = {str(user.pk): user for user in people}
     for key, pk in wanted.items():
         if pk in users:
@@ -115,12 +125,61 @@ def verdicts(keys: Iterable[str | None]) -> dict[str | None, int | None]:
     return answers
 
 
-def _verdict(kept: dict[str, Any], user: Any) -> int | None:
+def _verdict(kept: dict[str, Any], user: Any) -> Verdict:
     if kept.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
         return SIGNED_OUT
     if not constant_time_compare(str(kept.get(HASH_SESSION_KEY, "")), user.get_session_auth_hash()):
         return SIGNED_OUT
-    return None if roles(user) else NOT_ALLOWED
+    if is_too_weak(user, kept):
+        return SIGNED_OUT
+    return viewer_of(user) if roles(user) else NOT_ALLOWED
 
 
 guard = Guard()
+
+
+# --- whose runs ring --------------------------------------------------------------------------------------------------
+
+MOST = 20_000
+_OF = """
+    SELECT r.creator, ARRAY(SELECT t.tag FROM runs_runtag t WHERE t.run_id = r.id) FROM runs_run r WHERE r.id = %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Who started a run, and by which tags it is seen. Neither changes once the run is there."""
+
+    creator: int | None
+    tags: frozenset[str]
+
+
+class Sighted:
+    """What is known of the runs that rang."""
+
+    def __init__(self, ask: Callable[[UUID], Owned | None]) -> None:
+        self._ask = ask
+        self._known: dict[str, Owned] = {}
+
+    async def sees(self, who: Viewer, run_id: str) -> bool:
+        """Whether somebody is told that the run rang. Of one that there isn't, nobody is who doesn't see everything."""
+        if who.sees_all:
+            return True
+        owned = self._known.get(run_id)
+        if owned is None:
+            owned = await in_thread(self._ask, UUID(run_id))
+            if owned is None:
+                return False
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[run_id] = owned
+        return who.sees(owned.creator, owned.tags)
+
+
+def _owned(run_id: UUID) -> Owned | None:
+    with connection.cursor() as cursor:
+        cursor.execute(_OF, [run_id])
+        row: Any = cursor.fetchone()
+    return None if row is None else Owned(row[0], frozenset(row[1]))
+
+
+sighted = Sighted(_owned)

@@ -4,7 +4,10 @@ reads.
 Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again; to
 lists it says that something moved, with `at`, the moment of the newest by the database's clock in microseconds. A run's
 page gets `{"saying": […]}` besides: what its models are saying, which is on record nowhere. A socket closes with 4401
-when its session has ended and 4403 when its user has no role any more, within `watch.CHECK_SECONDS`.
+when its session has ended and 4403 when its user has no role any more, within `watch.CHECK_SECONDS`; and when its user
+sees other runs than before, for the page to open another.
+
+Who doesn't see every run is told of those that they see. A run of others is for them as one that there isn't: 4404.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ from django.db import DatabaseError
 from django.http import parse_cookie
 
 from ledger.models import Head
-from runs.console.list_signals import ticks
-from runs.console.socket_watch import guard, in_thread
+from ledger.web.seeing.viewers import Viewer
+from runs import seen
+from runs.console.list_signals import now, ticks
+from runs.console.socket_watch import Verdict, guard, in_thread, sighted
 from runs.journal.notify import hub
 from runs.overheard.ears import Ears
 
 NO_SUCH_RUN, BROKEN = 4404, 1011
+OWN_SECONDS = 1.0
 log = logging.getLogger(__name__)
 ears = Ears(in_thread)
 
@@ -36,23 +42,26 @@ class LiveConsumer(AsyncWebsocketConsumer):
     """Rings of all runs, or of the one that the address names."""
 
     _tasks: list[asyncio.Task[None]]
+    _who: Viewer
 
     async def connect(self) -> None:
         self._tasks = []
         run_id: UUID | None = self.scope["url_route"]["kwargs"].get("run_id")
         key = session_key(self.scope)
+        verdict: Verdict
         try:
             verdict = await guard.verdict(key)
         except DatabaseError:
             verdict = BROKEN  # the page tries again
         # Closing before accepting would hide the reason behind a plain 403.
         await self.accept()
-        if verdict is not None:
+        if isinstance(verdict, int):
             await self.close(verdict)
             return
+        self._who = verdict
         seq = 0
         if run_id is not None:
-            newest = await in_thread(_seq, run_id)
+            newest = await in_thread(_seq, run_id, verdict)
             if newest is None:
                 await self.close(NO_SUCH_RUN)
                 return
@@ -82,7 +91,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         async with hub.subscribe(run_id) as rings:
             await self._tell(run_id, seq)
             async for ring in rings:
-                await (self._tell(None, 0) if ring is None else self._tell(*ring))
+                if ring is None:
+                    await self._tell(None, 0)
+                elif run_id is not None or await sighted.sees(self._who, ring[0]):
+                    await self._tell(*ring)
 
     async def _tell(self, run_id: UUID | str | None, seq: int) -> None:
         await self.send(text_data=json.dumps({"run": str(run_id) if run_id else None, "seq": seq}))
@@ -95,16 +107,31 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _guard(self, key: str | None) -> None:
         """Whoever signed out or lost their role stops listening, even on a page that stays open."""
-        await self.close(await guard.ended(key))
+        await self.close(await guard.ended(key, self._who))
 
 
 class ListConsumer(LiveConsumer):
     """For pages that show many runs: that something moved, and the moment that a page has to be as new as."""
 
     async def _relay(self, run_id: UUID | None, seq: int) -> None:
+        if not self._who.sees_all:
+            await self._relay_own()
+            return
         async with ticks.watch() as moments:
             async for at in moments:
-                await self.send(text_data=json.dumps({"run": None, "seq": 0, "at": at}))
+                await self._tick(at)
+
+    async def _relay_own(self) -> None:
+        """The same for runs that are seen: when others' move is told to nobody else."""
+        async with hub.subscribe(None) as rings:
+            await self._tick(await in_thread(now))
+            async for ring in rings:
+                if ring is None or await sighted.sees(self._who, ring[0]):
+                    await asyncio.sleep(OWN_SECONDS)  # what else rings meanwhile is told with it, or soon after
+                    await self._tick(await in_thread(now))
+
+    async def _tick(self, at: int) -> None:
+        await self.send(text_data=json.dumps({"run": None, "seq": 0, "at": at}))
 
 
 class NowhereConsumer(AsyncWebsocketConsumer):
@@ -125,5 +152,7 @@ def session_key(scope: dict[str, Any]) -> str | None:
     return None
 
 
-def _seq(run_id: UUID) -> int | None:
+def _seq(run_id: UUID, who: Viewer) -> int | None:
+    if not who.sees_all and not seen.sees(who, run_id):
+        return None
     return Head.objects.filter(run_id=run_id).values_list("seq", flat=True).first()

@@ -21,6 +21,7 @@ from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.errors import MisusedContext
+from runs.engine.gate.amounts import Amount, told
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
@@ -192,13 +193,14 @@ class Context:
     async def approve(
         self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None,
         effect: str = "", rule: str = "", headline: str = "", evidence: Sequence[Evidence] = (), why: str = "",
-        within: timedelta = timedelta(days=7),
+        within: timedelta = timedelta(days=7), amount: Amount | None = None,
     ) -> Grant:  # fmt: skip
         """Ask the people of `queue` and wait for their yes. Raises Rejected, also when `within` (7 days) passes.
 
         With `tool`, `body` is that tool's input and the grant lets exactly that call through; without, the yes is
         information. `title` heads the question, `effect` says what will happen, `rule` why they are asked, `headline`
-        what decides; `evidence` and `why` are shown with it.
+        what decides; `evidence` and `why` are shown with it. `amount` is how much it is about, for people who have a
+        limit; left out, it is what the tool's own gate says of this body.
         """
         visit = self._visit
         slot = visit.next_slot()
@@ -214,9 +216,15 @@ class Context:
             plan = plan_of(
                 visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
                 title=title, effect=effect, headline=headline, evidence=evidence,
-            )  # fmt: skip
+            ) | self._amount_of(tool, body, amount)  # fmt: skip
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return await decided(visit, slot, record, tool=name, arguments=arguments)
+
+    def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
+        """What a plan says of its amount: nothing where nobody declares one."""
+        if amount is not None:
+            return {"amount": told(lambda _: amount, body)}
+        return tool.gate.amount_for(body) if tool is not None and tool.gate is not None and body is not None else {}
 
     @_step
     async def child(

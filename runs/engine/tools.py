@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from runs.engine.canonical import plain, printable, unordered
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
+from runs.engine.gate import amounts
 from runs.engine.limits.rules import RateLimit
 
 log = logging.getLogger("durableagents.engine")
@@ -93,7 +94,8 @@ class Gate:
     `queue` is who decides: one of the installation's queues. `rule` says why a person is asked, in words for them.
     `when(args)` tells whether this call needs one (each does unless given); a rule that raises counts as yes, and says
     so. `headline(args)` is what decides, such as the sum, in a few words. `within` (7 days) is how long they have: a
-    deadline that passes is a no.
+    deadline that passes is a no. `amount` is how much it is about, for people whose limit says how much they may
+    approve: a function of the input that returns an `Amount`, or a field and a currency, such as "total USD".
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -103,6 +105,7 @@ class Gate:
     when: Callable[[Any], bool] = lambda args: True
     headline: Callable[[Any], str] | None = None
     within: timedelta = timedelta(days=7)
+    amount: amounts.Declared | None = None
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
@@ -119,6 +122,8 @@ class Gate:
                 f"Gate(within={self.within!r}) of queue {self.queue!r}: "
                 f"give a positive timedelta of at most {LONGEST.days} days"
             )
+        if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
+            raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
 
     def is_needed(self, args: Any) -> bool:
         """Whether a call with these `args` must be approved. An error in the rule means that it must."""
@@ -140,6 +145,10 @@ class Gate:
         except Exception as error:
             log.warning("the headline of the gate %r could not be made: %s", self.rule, brief(error, 200))
             return ""
+
+    def amount_for(self, args: Any) -> dict[str, Any]:
+        """What the plan of a call with these `args` says besides: nothing for a gate that declares no amount."""
+        return {} if self.amount is None else {"amount": amounts.told(self.amount, args)}
 
     def _verdict(self, args: Any) -> tuple[bool, str]:
         """The rule's answer, and what went wrong with asking it."""

@@ -128,9 +128,8 @@ class Visit:
 
     async def commit(self, batch: Batch) -> Reply:
         """The only write of a step; the caller has its facts on record when this returns. One at a time: what a branch
-        read is on disk before what it made of it. An intent waits on, and lets the others write, while this process has
-        no place among the workers (it may lose it in the queue), and unwinds where people asked for a stop, or where
-        it would break a cap."""
+        read is on disk before what it made of it. An intent lets the others write while this process has no place among
+        the workers (it may lose it in the queue), and unwinds where people asked for a stop, or at a cap."""
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):
@@ -148,7 +147,7 @@ class Visit:
     async def _write(self, batch: Batch) -> Reply:
         """In its turn, with what was buffered; that stays where nothing was written."""
         if batch.is_intent:
-            self.check_stop()
+            self.check_stop(batch.events[0])
             self.runtime.hit("CP1", batch.entries[0].tool if batch.entries else "")
         if self.is_torn:
             raise Unwind
@@ -213,11 +212,12 @@ class Visit:
             self.stop(Stopped(reply.stop))
         self.check_stop()
 
-    def check_stop(self) -> None:
-        """Stop if the shell asked for it, or if another branch had to."""
+    def check_stop(self, intent: e.Event | None = None) -> None:
+        """Stop if the shell asked for it, or if another branch had to; a cap that one came to stops none with room."""
         if self.control.stop is not None:
             self.stop(Stopped(self.control.stop))
-        if self.has_ended:
+        is_capped = isinstance(self.outcome, Exceeded) and not self._was_cut and self._lost is None
+        if self.has_ended and not (is_capped and intent is not None and self.meter.has_room_for(intent)):
             raise Unwind
 
     def park(self, *waits: WaitSpec) -> NoReturn:

@@ -11,4 +11,9 @@ from ledger.web.roles import OPERATOR
 
 def operator() -> Actor:
     """The operating system's account, which no environment variable can change: whoever has a shell here operates."""
-    return Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=OPERATOR, auth="shell")
+    return whoever(OPERATOR)
+
+
+def whoever(role: str = "") -> Actor:
+    """The same, for what needs no role."""
+    return Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=role, auth="shell")

@@ -1,7 +1,7 @@
-"""A run and its own (`run`), its checkpoints (`kept`), what it is asked (`messages`) and found by (`attributes`), what
-nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`), who drives runs
-(`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what starts by the clock
-(`schedules`), which version a start gets (`releases`), and what probes found (`probes`)."""
+"""A run and its own (`run`), its checkpoints (`kept`), what it is asked (`messages`), found by (`attributes`) and seen
+by (`run_tags`), what nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`),
+who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what starts by
+the clock (`schedules`), which version a start gets (`releases`), and what probes found (`probes`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
@@ -26,6 +26,7 @@ from runs.models.run import (
     Wait,
     legal_moves,
 )
+from runs.models.run_tags import RunTag
 from runs.models.schedules import Firing, Schedule
 from runs.models.telling import LogLine, Telling
 
@@ -33,6 +34,6 @@ __all__ = [
     "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
     "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine", "Message", "Overheard", "Permit",
     "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process", "Ramp", "RampStart",
-    "Run", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling",
+    "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling",
     "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -181,6 +181,12 @@ class Run(models.Model):
                 condition=models.Q(forked_from__isnull=False),
                 name="runs_run_forks",
             ),
+            # What one account started, by its state: whom it is shown to first.
+            models.Index(
+                fields=["creator", "state", "-created_at", "-id"],
+                condition=models.Q(creator__isnull=False),
+                name="runs_run_by_creator",
+            ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
             # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there

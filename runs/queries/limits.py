@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
+from ledger.web.seeing.viewers import viewer
 from runs.engine.limits.rules import Rule
 from runs.models import Limit
 
@@ -37,7 +38,9 @@ _FIELDS = """l.key, runs_limit_rule(l.key), l.given, l.declared, l.of_tool, l.gi
                  'tag:' || r.lane = l.key
                  OR right(l.key, 1) = '*' AND starts_with('tag:' || r.lane, left(l.key, -1)))) END"""
 # What a key was that nothing is said of any more, and that nothing has happened to, is nobody's business.
-_LIST = f"""SELECT {_FIELDS} FROM runs_limit l WHERE l.key > %s AND (
+# A tag's is told to those whose own it is.
+_LIST = f"""SELECT {_FIELDS} FROM runs_limit l WHERE l.key > %s
+    AND (%s OR NOT starts_with(l.key, 'tag:') OR l.key = ANY(%s)) AND (
         l.breaker = 'open' OR l.last_error <> '' OR l.held_until > clock_timestamp()
         OR runs_limit_rule(l.key) <> '{{}}'::jsonb OR EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key))
     ORDER BY l.key LIMIT %s"""
@@ -46,8 +49,12 @@ _ONE = f"SELECT {_FIELDS} FROM runs_limit l WHERE l.key = %s"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One key. `served` and `failed` are of the last half minute to minute; `tokens` what is in the bucket; `driven`:
-    of an agent or a tag, its runs that are driven now."""
+    """One key. Who doesn't see every run is told what counts and whether it is open, and no number or error of what
+    others do: those are None.
+
+    `served` and `failed` are of the last half minute to minute; `tokens` what is in the bucket; `driven`: of an
+    agent or a tag, its runs that are driven now.
+    """
 
     key: str
     rule: Rule
@@ -63,11 +70,11 @@ class Standing:
     held_until: datetime | None
     last_error: str
     last_error_at: datetime | None
-    served: int
-    failed: int
-    under_way: int
-    in_place: int
-    parked: int
+    served: int | None
+    failed: int | None
+    under_way: int | None
+    in_place: int | None
+    parked: int | None
     runs: Sequence[UUID]
     tokens: float | None
     driven: int | None
@@ -77,9 +84,9 @@ class Standing:
         return self.breaker == Limit.Breaker.OPEN
 
     @property
-    def waiting(self) -> int:
+    def waiting(self) -> int | None:
         """How many tries wait for a permit: in place, and by a timer."""
-        return self.in_place + self.parked
+        return None if self.in_place is None or self.parked is None else self.in_place + self.parked
 
     @property
     def said(self) -> list[str]:
@@ -96,7 +103,8 @@ class Standing:
 
 def standing(*, limit: int, beyond: str = "") -> list[Standing]:
     """The keys that anything is known of, by name, that come after one."""
-    return _read(_LIST, [NAMED, beyond, limit])
+    who = viewer()
+    return _read(_LIST, [NAMED, beyond, who.sees_all, [f"tag:{tag}" for tag in sorted(who.tags)], limit])
 
 
 def standing_of(key: str) -> Standing | None:
@@ -108,10 +116,19 @@ def _read(statement: str, values: list[Any]) -> list[Standing]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         rows = cursor.fetchall()
-    return [
+    found = [
         Standing(key, Rule.of(_plain(rule)), _plain(given), _plain(declared), _plain(of_tool), *rest)
         for key, rule, given, declared, of_tool, *rest in rows
     ]
+    return found if viewer().sees_all else [_own(one) for one in found]
+
+
+def _own(one: Standing) -> Standing:
+    """Without what tells of others."""
+    return replace(
+        one, served=None, failed=None, under_way=None, in_place=None, parked=None, runs=(), tokens=None, driven=None,
+        last_error="", last_error_at=None,
+    )  # fmt: skip
 
 
 def _plain(stored: Any) -> Any:

@@ -12,6 +12,9 @@ from django.db.models import F, Q, Window
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import RowNumber
 
+from ledger.errors import NotFound
+from ledger.web.seeing.viewers import viewer
+from runs import seen
 from runs.models import Pool, PoolNotice, PoolPeriod, Run, Wait
 from runs.services.pools.acts import limit_of
 
@@ -98,8 +101,24 @@ def _wanted(wait: Wait) -> int:
 
 def newest(*, limit: int, beyond: int | None = None) -> list[Pool]:
     """Pools, those that are on first, newest first; that come after a place in that order."""
-    rows = Pool.objects.select_related("meter").filter(off_at__isnull=True).order_by("-id")
+    rows = Pool.objects.select_related("meter").filter(_shown(), off_at__isnull=True).order_by("-id")
     return list((rows if beyond is None else rows.filter(pk__lt=beyond))[:limit])
+
+
+def _shown() -> Q:
+    """Who doesn't see every run is shown the pools of their own runs alone: any other tells what others spend."""
+    who = viewer()
+    if who.sees_all:
+        return Q()
+    return Q(scope=Pool.Scope.PERSON, of=str(who.person)) | Q(scope=Pool.Scope.TAG, of__in=sorted(who.tags))
+
+
+def find(pool_id: int) -> Pool:
+    """A pool that is shown to who asks. Raises NotFound."""
+    found = Pool.objects.filter(_shown(), pk=pool_id).first()
+    if found is None:
+        raise NotFound("pool", pool_id)
+    return found
 
 
 def listed(pools: Sequence[Pool], *, has_past: bool = True) -> list[Listed]:
@@ -143,7 +162,7 @@ def _first(ids: Sequence[int]) -> defaultdict[int, list[Wait]]:
     found = defaultdict[int, list[Wait]](list)
     if not ids:
         return found
-    waits = Wait.objects.select_related("run").filter(pk__in=RawSQL(_FIRST, [list(ids), SHOWN]))
+    waits = Wait.objects.select_related("run").filter(seen.fits(viewer()), pk__in=RawSQL(_FIRST, [list(ids), SHOWN]))
     for wait in waits.order_by("opened_at", "id"):
         found[int(wait.detail["pool"])].append(wait)
     return found
@@ -154,7 +173,9 @@ def gated() -> list[Listed]:
     waits = Wait.objects.filter(kind=Wait.Kind.POOL, resolved_at__isnull=True)
     if not waits.exists():
         return []
-    pools = Pool.objects.filter(Q(meter__gate_at__isnull=False) | Q(pk__in=_waited_for())).order_by("id")
+    pools = (
+        Pool.objects.filter(_shown()).filter(Q(meter__gate_at__isnull=False) | Q(pk__in=_waited_for())).order_by("id")
+    )
     return [one for one in listed(list(pools)) if one.needs_somebody]
 
 
@@ -175,5 +196,5 @@ def _waited_for() -> list[int]:
 
 def of_run(run: Run, *, has_past: bool = True) -> list[Listed]:
     """The pools that a run belongs to, or drew on: of providers those whose models it asked."""
-    pools = Pool.objects.filter(pk__in=RawSQL(_OF_RUN, [run.pk, run.pk])).order_by("id")
+    pools = Pool.objects.filter(_shown(), pk__in=RawSQL(_OF_RUN, [run.pk, run.pk])).order_by("id")
     return listed(list(pools), has_past=has_past)

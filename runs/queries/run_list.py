@@ -17,8 +17,9 @@ from django.urls import reverse
 
 from ledger.models import Head
 from ledger.web.cursors import Order, Place, closed, opened
+from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
-from runs import search
+from runs import search, seen
 from runs.fleet.agent_versions import drivable, is_left_alone, why_not_driven
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import families
@@ -97,7 +98,8 @@ class Filters:
         if not self.where and not self.sort:
             return None
         condition = meaning.read(self.where, self.agent) if self.where else None
-        return Sought(condition, self.arms, self._by, [one.id for one in self.matches] if self.q else None)
+        among = [one.id for one in self.matches] if self.q else None
+        return Sought(condition, self.arms, self._by, among, viewer())
 
     @property
     def _by(self) -> By | None:
@@ -207,8 +209,15 @@ def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list
         shown = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
         rows = Run.objects.filter(id__in=[one.id for one in shown])
     else:
-        rows = Run.objects.filter(id__in=RUNS.ids(filters.arms, limit=limit, beyond=beyond))
+        rows = Run.objects.filter(id__in=_ids(filters, limit=limit, beyond=beyond))
     return sorted(rows, key=_place, reverse=True)[:limit]
+
+
+def _ids(filters: Filters, *, limit: int, beyond: Place | None) -> RawSQL:
+    who = viewer()
+    if who.sees_all:
+        return RUNS.ids(filters.arms, limit=limit, beyond=beyond)
+    return seen.newest(who, filters.arms, limit=limit, beyond=beyond)
 
 
 def stretch(filters: Filters, sought: Sought, *, limit: int, cursor: str = "") -> Stretch | None:
@@ -242,9 +251,25 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
 
 def cards(runs: Sequence[Run]) -> list[Card]:
     """Runs with their heads, open waits and why they stand still, in three further queries."""
+    without_hidden_kin(runs)
     ids = [run.id for run in runs]
     heads = Head.objects.annotate(drivable=families.drivable()).in_bulk(ids)
     return carded(runs, heads, families.open_waits(ids))
+
+
+def without_hidden_kin(runs: Iterable[Run]) -> None:
+    """Take from these runs, as they are shown, the names of others that whoever looks doesn't see. What goes on as
+    another is seen with it; what was started or begun again by somebody else may not be."""
+    runs = list(runs)
+    if not viewer().sees_all:
+        known = seen.among(getattr(run, name, None) for run in runs for name in _KIN)
+        for run in runs:
+            for name in _KIN:
+                if getattr(run, name, None) not in known:
+                    setattr(run, name, None)
+
+
+_KIN = ("parent", "forked_from", "begun_again_as")
 
 
 def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID, list[Wait]]) -> list[Card]:
@@ -291,6 +316,9 @@ def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
 
 
 def _in_state(state: State, fit: dict[str, str]) -> Counted:
+    who = viewer()
+    if not who.sees_all:
+        return Counted(COUNT_TO, [seen.counted(who, {**fit, "state": state.value}, COUNT_TO + 1)])
     narrowed = "".join(f"{column} = %s AND " for column in fit)
     return Counted(
         COUNT_TO,
@@ -343,7 +371,7 @@ def questions(
 
 
 def _questions(held: frozenset[str], beyond: Place | None = None) -> QuerySet[Wait]:
-    waits = open_for(held)
+    waits = open_for(held).filter(seen.fits(viewer()))
     if beyond is None:
         return waits
     at, id_ = beyond
@@ -359,7 +387,8 @@ def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
     """What only an operator can settle, and budgets that are used up; the longest waiting first, one card for each
     thing; and where the next page begins."""
-    waits = Wait.objects.select_related("run").filter(id__in=FOR_OPERATOR.ids([{}], limit=limit + 1, beyond=beyond))
+    ids = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1, beyond=beyond)
+    waits = Wait.objects.select_related("run").filter(id__in=ids)
     return _stuck(sorted(waits, key=lambda wait: (wait.opened_at, wait.id)), limit)
 
 
@@ -372,7 +401,7 @@ def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
 def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[OpenQuestion], list[Card], bool]:
     """The first of both in one query: the questions, what needs an operator, and whether there is more of either."""
     questions_sql, values = _questions(held).values_list("id")[: limit + 1].query.sql_with_params()
-    stuck = FOR_OPERATOR.ids([{}], limit=limit + 1)
+    stuck = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1)
     both = RawSQL(f"SELECT id FROM ({questions_sql}) AS questions UNION ALL ({stuck.sql})", [*values, *stuck.params])
     waits = list(Wait.objects.select_related("run").filter(id__in=both))
     by_deadline = sorted(
@@ -392,4 +421,4 @@ def _for(wait: Wait) -> Card:
 @badge("steering")
 def for_operator(held: frozenset[str]) -> Counted:
     """How many of them there are."""
-    return FOR_OPERATOR.counted([{}], to=BADGE_TO)
+    return FOR_OPERATOR.counted([seen.arm(viewer())], to=BADGE_TO)

@@ -14,7 +14,7 @@ from django.db.models.functions import RowNumber
 
 from ledger.web.cursors import Place
 from runs.models import Firing, Schedule
-from runs.services.schedules import cron
+from runs.services.schedules import acts, cron
 
 SHOWN = 3  # planned times to come
 LAST = 5  # that are over
@@ -31,7 +31,7 @@ class Listed:
 
 def newest(*, limit: int, beyond: Place | None = None) -> list[Schedule]:
     """Schedules that were not taken away, newest first, that come after a place in that order."""
-    rows = Schedule.objects.filter(deleted_at__isnull=True).order_by("-created_at", "-id")
+    rows = Schedule.objects.filter(acts.shown(), deleted_at__isnull=True).order_by("-created_at", "-id")
     if beyond is not None:
         at, id_ = beyond
         rows = rows.filter(created_at__lte=at).exclude(created_at=at, id__gte=id_)

@@ -18,7 +18,7 @@ from django.db import connection
 
 from ledger.actors import Actor
 from ledger.errors import Forbidden
-from ledger.web.roles import APPROVERS, AUDITOR, INTEGRATOR, OPERATOR, ROLES
+from ledger.web.roles import APPROVER, AUDITOR, EVERY, INTEGRATOR, OPERATOR, ordered
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 
@@ -28,9 +28,9 @@ BUDGET = "budget"
 MODELS = "models"
 FORKING = ("fork", "start_again")
 # Who may stop some run: which ones, the run decides. The door of the faces.
-STOPPERS = tuple(role for role in ROLES if role != AUDITOR)
+STOPPERS = tuple(role for role in EVERY if role != AUDITOR)
 # Who may have the budgets' queue: which of them does, the installation says.
-RAISERS = (OPERATOR, *APPROVERS)
+RAISERS = (OPERATOR, APPROVER)
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 
@@ -54,7 +54,7 @@ class Standing:
             return None
         if INTEGRATOR in held and person is not None and person == self.creator:
             return INTEGRATOR
-        return next((role for role in ROLES if role in held & self.waited_at and role in in_charge()), None)
+        return next(iter(ordered(held & self.waited_at & in_charge())), None)
 
     def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
         """All that somebody may do to the run."""
@@ -91,8 +91,7 @@ def in_charge() -> frozenset[str]:
 
 def raises_budgets() -> str | None:
     """The role that raises budgets besides the operators: the one in charge of the queue that is asked for it."""
-    role = wait_hooks.queues.get(settings.DURABLEAGENTS.budget_queue)
-    return role if role in ROLES else None
+    return wait_hooks.queues.get(settings.DURABLEAGENTS.budget_queue)
 
 
 def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:

@@ -17,7 +17,7 @@ from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
-from ledger.web.roles import OPERATOR, ROLES
+from ledger.web.roles import OPERATOR, is_role
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, Wait
 from runs.services.answer_words import misfits
@@ -53,7 +53,7 @@ def roles_for(wait: Wait) -> tuple[str, ...]:
     """Who may answer: the role that the node named, or that is in charge of the queue it named; and operators."""
     of = str(wait.detail.get("of", ""))
     named = wait_hooks.queues.get(of, of)
-    return (named, OPERATOR) if named in ROLES and named != OPERATOR else (OPERATOR,)
+    return (named, OPERATOR) if is_role(named) and named != OPERATOR else (OPERATOR,)
 
 
 def may_answer(wait: Wait, held: Iterable[str]) -> bool:
@@ -75,9 +75,8 @@ def open_for(held: frozenset[str]) -> QuerySet[Wait]:
     them."""
     questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
     if OPERATOR not in held and any(role in held for role in wait_hooks.queues.values()):
-        named = {*held, *(queue for queue, role in wait_hooks.queues.items() if role in held)} & {
-            *ROLES,
-            *wait_hooks.queues,
+        named = {role for role in held if is_role(role)} | {
+            queue for queue, role in wait_hooks.queues.items() if role in held
         }
         questions = questions.annotate(of=KT("detail__of")).filter(of__in=sorted(named))
     return questions.order_by("deadline", "id")

@@ -6,13 +6,14 @@ from concurrent.futures import Executor
 
 from django.conf import settings
 
-from ledger.web.roles import ROLES
 from runs import failpoints
 from runs.certification import recorder
 from runs.engine.runtime import Runtime
 from runs.engine.thinking.request import request_model
 from runs.journal import wait_hooks
+from runs.journal.asked.queues import Asked
 from runs.journal.digests import hasher
+from runs.journal.libpq import Pool
 from runs.services.budgets import prices
 from runs.services.screening.installed import installed
 
@@ -22,8 +23,8 @@ def callback_url(token: str) -> str:
     return f"{settings.DURABLEAGENTS.base_url}/api/v1/callbacks/{token}"
 
 
-def runtime(threads: Executor | None = None) -> Runtime:
-    """The engine's surroundings in a worker process."""
+def runtime(threads: Executor | None = None, pool: Pool | None = None) -> Runtime:
+    """The engine's surroundings in a worker process. `pool` is its connections, for what is read while runs go on."""
     if settings.DURABLEAGENTS.call_record is not None:
         recorder.install(settings.DURABLEAGENTS.call_record)
     return Runtime(
@@ -36,7 +37,7 @@ def runtime(threads: Executor | None = None) -> Runtime:
         budget_queue=settings.DURABLEAGENTS.budget_queue,
         threads=threads,
         screens=installed(),
-        queues=frozenset(wait_hooks.queues),
-        people=frozenset({*wait_hooks.queues, *ROLES}),
+        queues=Asked(wait_hooks.queues, has_roles=False, pool=pool),
+        people=Asked(wait_hooks.queues, has_roles=True, pool=pool),
         refuses_other_code=settings.DURABLEAGENTS.is_production,
     )

@@ -154,7 +154,7 @@ class Host:
                 await self._fill(
                     pool,
                     replace(
-                        runtime(self._threads),
+                        runtime(self._threads, pool),
                         is_fenced=self._is_fenced,
                         hand_in=self._house.take_late,
                         keep=teller.keep,

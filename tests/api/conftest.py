@@ -61,7 +61,7 @@ def caller(db: None) -> Callable[[str | None], Api]:
     def of(role: str | None) -> Api:
         if role not in known:
             roles = [role] if role in ROLES else []
-            user = person(str(role), *roles, is_superuser=role == SUPERUSER)
+            user = person(str(role), *roles, is_superuser=role == SUPERUSER, is_staff=role == SUPERUSER)
             known[role] = Api(issue_key(user, "test"))
         return known[role]
 

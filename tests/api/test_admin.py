@@ -25,9 +25,10 @@ def boss() -> Client:
     return client
 
 
-def test_only_users_roles_keys_and_money_are_set_up_here() -> None:
+def test_only_people_roles_keys_and_money_are_set_up_here() -> None:
     names = {model._meta.label for model in admin.site._registry}
-    assert names == {"auth.User", "auth.Group", "durableagents.ApiKey", "runs.Price", "runs.BudgetDefault"}
+    ours = {"durableagents.ApiKey", "durableagents.OwnTag", "runs.Price", "runs.BudgetDefault"}
+    assert names == {"auth.User", "auth.Group", "mfa.Authenticator", "socialaccount.SocialAccount", *ours}
 
 
 @pytest.mark.parametrize("role", [*ROLES, None])

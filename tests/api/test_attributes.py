@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.db import connection
@@ -338,3 +340,37 @@ def test_a_search_takes_a_bounded_number_of_statements(five: dict[str, str], aud
         with CaptureQueriesContext(connection) as asked:
             auditor.get("runs", where=where)
         assert len(asked) <= 13, [query["sql"][:100] for query in asked.captured_queries]
+
+
+# --- who sees what ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("few", [0, 3, 2000])
+@pytest.mark.parametrize("sort", ["", "score", "-score"])
+def test_only_runs_that_are_seen_are_found_and_no_cursor_names_another(
+    sell: Sell, operator: Api, integrator: Api, monkeypatch: pytest.MonkeyPatch, few: int, sort: str
+) -> None:
+    """By index, by value, by time; a place that a page ends at is of a run that was shown."""
+    own = []
+    body = {"agent": "sale", "input": {"item": "chair", "amount": 1}}
+    for n in range(12):
+        own.append(sell(customer="ACME", score=n))
+        for _ in range(3):
+            operator.post("runs", body | {"attributes": {"customer": "ACME", "score": n}})
+    monkeypatch.setattr(searching, "FEW", few)
+    monkeypatch.setattr(searching, "MOST", 5)
+    monkeypatch.setattr(searching, "_FIRST", 2)
+    for where in ('customer = "ACME"', "score > 2", 'customer != "X"', "score > 2 AND NOT urgent = true"):
+        seen_, answer = [], integrator.get("runs", agent="sale", where=where, sort=sort, limit=2)
+        for _ in range(100):
+            assert answer.status_code == 200, answer.content
+            page = answer.json()
+            seen_ += [row["id"] for row in page["results"]]
+            if page["next"] is None:
+                break
+            cursor = parse_qs(urlsplit(page["next"]).query)["cursor"][0]
+            raw = base64.urlsafe_b64decode(cursor).hex()
+            hidden = set(Run.objects.exclude(id__in=own).values_list("id", flat=True))
+            assert not [one for one in hidden if one.hex in raw or str(one) in cursor]
+            answer = integrator.get(page["next"])
+        assert len(seen_) == len(set(seen_)) and set(seen_) == {*own[3:]} if "> 2" in where else {*own}, where

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 
+from durableagents.identity import own_tags
 from runs.models import Pool
 from tests.api.conftest import START, Api, is_problem
 
@@ -72,5 +74,9 @@ def test_a_run_says_which_pools_it_belongs_to(operator: Api, integrator: Api) ->
     ours = made(operator)
     made(operator, name="Others", whose="team:others")
     run = integrator.post("runs", START | {"tags": {"team": "research"}}).json()["id"]
+    assert [one["id"] for one in operator.get(f"runs/{run}/pools").json()["results"]] == [ours["id"]]
+    assert integrator.get(f"runs/{run}/pools").json()["results"] == [], "it would tell what others spend"
+    own_tags.give(get_user_model().objects.get(username="integrator"), "team:research", justification="Their team.")
     assert [one["id"] for one in integrator.get(f"runs/{run}/pools").json()["results"]] == [ours["id"]]
+    assert [one["id"] for one in integrator.get("pools").json()["results"]] == [ours["id"]]
     assert is_problem(integrator.get("runs/00000000-0000-0000-0000-000000000001/pools"), 404)

@@ -1,15 +1,23 @@
-"""Who may call what: every route of the URL conf, every role. A route that is not listed here fails."""
+"""Who may call what: every route of the URL conf, every role, and whether what it names is theirs. A route that is not
+listed here fails."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
 
+from approvals.models import Approval
+from ledger.actors import Actor
 from ledger.web.roles import ROLES
+from runs.models import Wait
+from runs.services import lifecycle
 from tests.api.conftest import NOBODY, SUPERUSER, Api, is_problem
 
 EVERY = frozenset(ROLES)
@@ -17,7 +25,10 @@ OPERATE = frozenset({"operator"})
 # Past the door; then the run decides: see STOPS.
 STOP = EVERY - {"auditor"}
 PUBLIC = frozenset({*ROLES, NOBODY, SUPERUSER, None})
+# Whoever sets queues up, whatever their roles are.
+ADMINS = frozenset({SUPERUSER})
 NOWHERE = UUID(int=1)
+SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
 
 # (route name, method) → who gets past the door. What the body or the id is worth is another question.
 MATRIX: dict[tuple[str, str], frozenset[Any]] = {
@@ -99,6 +110,18 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-approval", "GET"): EVERY,
     # The queue decides who may; see test_approvals.py. Nobody without any role gets as far as the queue.
     ("api-approval-decision", "POST"): EVERY,
+    ("api-queues", "GET"): EVERY | {SUPERUSER},
+    ("api-queues", "POST"): ADMINS,
+    ("api-queue", "GET"): EVERY | {SUPERUSER},
+    ("api-queue", "POST"): ADMINS,
+    ("api-queue-close", "POST"): ADMINS,
+    ("api-queue-open", "POST"): ADMINS,
+    ("api-queue-remove", "POST"): ADMINS,
+    ("api-queue-limit", "POST"): ADMINS,
+    ("api-queue-lift", "POST"): ADMINS,
+    # Whose deputy it is decides.
+    ("api-deputies", "POST"): EVERY | {SUPERUSER},
+    ("api-deputy-revoke", "POST"): EVERY | {SUPERUSER},
     ("api-audit", "GET"): EVERY - {"integrator"},
     ("api-callback", "POST"): PUBLIC,
 }
@@ -124,11 +147,13 @@ def address(path: str) -> str:
         "<uuid:wait_id>",
         "<str:token>",
         "<str:name>",
+        "<str:queue>",
         "<str:reference>",
         "<uuid:schedule_id>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
+    path = path.replace("<int:deputy_id>", "404")
     return f"/{path}"
 
 
@@ -160,6 +185,79 @@ def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], ro
             elif answer.status_code >= 400:
                 is_problem(answer, answer.status_code)
     assert wrong == []
+
+
+# What an address may name, and one that somebody else has. What belongs to nobody is the same for all.
+def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
+    run = lifecycle.start("order@1.0.0", {"item": "theirs", "amount": 7}, by=SHOP)
+    wait = Wait.objects.create(
+        id=uuid4(), run_id=run.pk, slot="0.1/1", kind="input", opened_at=timezone.now(),
+        deadline=timezone.now() + timedelta(days=1), detail={"of": "integrator", "schema": {}, "title": "theirs"},
+    )  # fmt: skip
+    gate = Wait.objects.create(
+        id=uuid4(), run_id=run.pk, slot="0.1/2", kind="approval", opened_at=wait.opened_at, deadline=wait.deadline
+    )
+    approval = Approval.objects.create(
+        id=uuid4(), run_id=run.pk, wait_id=gate.pk, queue="finance_po", tool="buy", title="theirs", plan=b"{}",
+        plan_hash="h", evidence=[], opened_at=gate.opened_at, deadline=gate.deadline,
+    )  # fmt: skip
+    nightly = {"name": "theirs", "agent": "order", "cron": "@daily", "input": {"item": "theirs", "amount": 1}}
+    schedule = caller("operator").post("schedules", nightly).json()["id"]
+    pool = {"name": "theirs", "resource": "tool_calls", "limit": 2, "scope": "all", "period": "month"}
+    made = caller("operator").post("pools", pool | {"justification": "What may be spent."}).json()
+    return {
+        "<uuid:run_id>": str(run.pk), "<uuid:wait_id>": str(wait.pk), "<uuid:approval_id>": str(approval.pk),
+        "<uuid:schedule_id>": str(schedule), "<int:pool_id>": str(made["id"]),
+    }  # fmt: skip
+
+
+OF_NOBODY = {
+    "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
+    "<str:queue>": "legal", "<int:deputy_id>": "404",
+}  # fmt: skip
+# A token is the right to use it, whoever has it.
+BY_ITSELF = {"api-callback"}
+
+
+def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callable[[Any], Api]) -> None:
+    """The same answer to the letter, for each route, each method and each body: neither found, nor forbidden, nor
+    wrong."""
+    others = _others(caller)
+    nowhere = {part: "404404" if part.startswith("<int") else str(uuid4()) for part in others}
+    differing = []
+    for name, path in api_routes():
+        parts = set(re.findall(r"<[^>]+>", path))
+        assert parts <= others.keys() | OF_NOBODY.keys() or name in UNLISTED | BY_ITSELF, f"say whose: {path}"
+        if name in UNLISTED | BY_ITSELF or not parts & others.keys():
+            continue
+        for method in METHODS:
+            for body in (b"{}", b"[", b'{"justification": "Because I say so.", "answer": 1, "payload": 1}'):
+                told = []
+                for ids in (others, nowhere):
+                    where = path
+                    for part, value in (ids | OF_NOBODY).items():
+                        where = where.replace(part, value)
+                    answer = caller("integrator").send(f"/{where}", b"" if method == "GET" else body, method=method)
+                    text = answer.content.decode()
+                    for value in ids.values():
+                        # As a name of its own: a pool's number may be part of a status, too.
+                        text = re.sub(rf"(?<=['/\"]){re.escape(value)}(?=['/\"])", "<id>", text)
+                    told.append((answer.status_code, text))
+                allowed = "integrator" in MATRIX.get((name, method), ())
+                if told[0] != told[1] or (allowed and told[0][0] != 404):
+                    differing.append((method, path, body, *told))
+    assert differing == []
+
+
+def test_whoever_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -> None:
+    others = _others(caller)
+    for name, path in api_routes():
+        if "<str:name>" in path or name in BY_ITSELF or not set(re.findall(r"<[^>]+>", path)) & others.keys():
+            continue
+        for part, value in others.items():
+            path = path.replace(part, value)
+        for role in MATRIX.get((name, "GET"), frozenset()) - {"integrator"}:
+            assert caller(role).get(f"/{path}").status_code == 200, (role, path)
 
 
 def test_head_is_as_open_as_get(caller: Callable[[Any], Api]) -> None:

@@ -74,8 +74,9 @@ def test_what_is_another_integrators_is_an_operators_to_change(
 ) -> None:
     one = set_up(operator)
     where = f"schedules/{one['id']}"
-    assert is_problem(integrator.post(f"{where}/pause", WHY), 403, "forbidden")
-    assert is_problem(integrator.post(where, NIGHTLY), 403, "forbidden")
+    assert is_problem(integrator.post(f"{where}/pause", WHY), 404, "not-found")
+    assert is_problem(integrator.post(where, NIGHTLY), 404, "not-found")
+    assert is_problem(integrator.get(where), 404) and integrator.get("schedules").json()["results"] == []
     for empty in (where, f"{where}/pause", f"{where}/delete"):
-        assert is_problem(integrator.post(empty, {}), 403, "forbidden"), "who may not is told so first"
+        assert is_problem(integrator.post(empty, {}), 404, "not-found"), "whose it isn't, for them there is none"
     assert operator.post(f"schedules/{set_up(integrator)['id']}/pause", WHY).status_code == 200

@@ -46,7 +46,8 @@ def run_id(transactional_db: None) -> Iterator[str]:
 
 def test_verdicts_are_told_page_by_page(caller: Callable[[Any], Api], run_id: str) -> None:
     path = f"runs/{run_id}/withheld"
-    for role in ("integrator", "operator", "approver_finance", "auditor"):
+    assert caller("integrator").get(path).status_code == 404, "it is somebody else's"
+    for role in ("operator", "approver_finance", "auditor"):
         told = caller(role).get(path).json()
         assert len(WithheldPage.model_validate(told).results) == 3 and told["next"] is None
     first = caller("auditor").get(f"{path}?limit=2").json()

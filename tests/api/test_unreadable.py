@@ -42,6 +42,8 @@ UNREADABLE: dict[str, tuple[bytes, str, int, str]] = {
 ACTS = ("pauses", "resumptions", "cancellations", "retries", "reconciliations", "answers/{nobody}")
 PAGES = [
     *("/login", "/login/demo", "/logout", "/runs/new", "/account/password", "/admin/auth/user/add/"),
+    *("/account/keys", "/account/session-ends", "/people/invitations", "/people/1/session-ends"),
+    *("/reset", "/reset/MQ/x"),
     *(f"/runs/{{run}}/{act}" for act in ACTS),
     "/approvals/{nobody}/decision",
 ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -51,6 +51,9 @@ def multi() -> Iterator[User]:
 
 
 def as_(user: User, role: str, kind: str = "user") -> Actor:
+    """As somebody who holds this role."""
+    if role:
+        user.groups.add(Group.objects.get_or_create(name=role)[0])
     return Actor(
         kind,
         user.username,
@@ -172,7 +175,9 @@ def test_who_had_a_hand_in_it_is_judged_once_and_under_the_lock(stage: Stage, to
         approve(FIONA)
     statements = [query["sql"] for query in asked]
     (judged,) = [i for i, sql in enumerate(statements) if "ledger_accountrecord" in sql]
-    assert "FOR UPDATE" in statements[judged - 1] and "approvals_approval" in statements[judged - 1]
+    (locked,) = [i for i, sql in enumerate(statements) if "FOR UPDATE" in sql and "approvals_approval" in sql]
+    facts = [i for i, sql in enumerate(statements) if "json_build_object('now'" in sql]
+    assert facts[0] < locked < facts[1] < judged and len(facts) == 2
 
 
 def test_rejecting_a_revision_is_deciding_not_meddling(stage: Stage, tools: Toolbox, multi: User) -> None:

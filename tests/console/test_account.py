@@ -17,6 +17,7 @@ from durableagents.identity import sessions
 from durableagents.identity.auth import issue_key
 from durableagents.models import ApiKey, Attempts
 from ledger.models import AccountRecord
+from ledger.web.seeing.viewers import EVERYTHING
 from runs.console.socket_watch import SIGNED_OUT, verdicts
 from tests.console.conftest import Reader, text_of
 
@@ -128,7 +129,7 @@ def test_half_an_hour_of_nothing_signs_out_pages_and_sockets_alike(
 ) -> None:
     key = ada.client.session.session_key
     clock(monkeypatch, timedelta(minutes=29))
-    assert verdicts([key]) == {key: None}
+    assert verdicts([key]) == {key: EVERYTHING}
     clock(monkeypatch, timedelta(minutes=2))
     assert verdicts([key]) == {key: SIGNED_OUT} and not seen(ada)
 

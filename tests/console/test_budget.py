@@ -226,7 +226,8 @@ def test_nobody_else_is_offered_the_form_or_may_send_it(
     operator: Reader, finance: Reader, reader: Callable[..., Reader], settings: Any
 ) -> None:
     run = overdue_run()
-    for somebody in (finance, reader("auditor"), reader("integrator")):
+    assert reader("integrator").get(f"/runs/{run.id}").status_code == 404, "whose it isn't, for them there is none"
+    for somebody in (finance, reader("auditor")):
         assert "None of your roles may raise it." in somebody.read(f"/runs/{run.id}")
         assert "budget-form" not in somebody.get(f"/runs/{run.id}").content.decode()
         answer = somebody.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "9"}, justification=WHY)

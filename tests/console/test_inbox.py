@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from approvals.models import Approval, Decision
+from durableagents.identity import own_tags
 from runs.models import Run
-from tests.console.conftest import Reader, start, text_of
+from runs.services import lifecycle
+from tests.console.conftest import SHOP, Reader, start, text_of
 from tests.console.stage import question, settled, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -138,11 +140,23 @@ def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
     assert Approval.objects.get().state == "open"
 
 
-@pytest.mark.parametrize("role", ["operator", "auditor", "integrator", "approver_legal"])
+@pytest.mark.parametrize("role", ["operator", "auditor", "approver_legal"])
 def test_other_roles_read_along(reader: Callable[..., Reader], asked: Callable[..., Approval], role: str) -> None:
     approval = asked()
     page = reader(role).get(f"/inbox/{approval.id}")
     assert b'id="decide"' not in page.content and "you read along" in text_of(page) and "$5.00" in text_of(page)
+
+
+def test_an_integrator_reads_along_with_what_is_theirs_alone(
+    reader: Callable[..., Reader], asked: Callable[..., Approval]
+) -> None:
+    approval, somebody = asked(), reader("integrator")
+    assert somebody.get(f"/inbox/{approval.id}").status_code == 404
+    assert str(approval.id) not in somebody.get("/inbox").content.decode()
+    above = lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, tags=["acme"])
+    Run.objects.filter(pk=approval.run_id).update(parent=above.pk, parent_slot="0.1/1", depth=1)
+    own_tags.give(somebody.user, "acme", justification="Theirs.")
+    assert "you read along" in somebody.read(f"/inbox/{approval.id}") and "$5.00" in somebody.read("/inbox")
 
 
 def test_whoever_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,13 +17,14 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from durableagents.identity import own_tags
 from durableagents.server.asgi import application
 from ledger import events as e
 from ledger.actors import Actor
 from runs.console import socket_watch, sockets
 from runs.models import Run
 from runs.services import command, lifecycle
-from tests.console.conftest import OLGA, Reader, start
+from tests.console.conftest import OLGA, SHOP, Reader, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = (b"origin", b"http://localhost")
@@ -63,6 +65,17 @@ class Link:
         message: dict[str, Any] = json.loads(told["text"])
         assert set(message) == {"run", "seq"}
         return message
+
+    async def hear_any(self) -> dict[str, Any]:
+        """The next message, whatever is in it."""
+        told = await self._app.receive_output(timeout=10)
+        assert told["type"] == "websocket.send", told
+        message: dict[str, Any] = json.loads(told["text"])
+        return message
+
+    async def is_quiet(self) -> bool:
+        """Whether nothing is said for a while."""
+        return bool(await self._app.receive_nothing(timeout=0.8))
 
     async def closed(self) -> int:
         """The code that the socket closes with, whatever it says before."""
@@ -221,7 +234,7 @@ async def test_all_sockets_of_a_process_are_looked_up_together(
         asked.append(len(keys))
         with CaptureQueriesContext(connection) as queries:
             found = plain(keys)
-        assert len(queries) <= 3
+        assert len(queries) <= 4
         return found
 
     monkeypatch.setattr(socket_watch, "verdicts", counted)
@@ -263,3 +276,74 @@ def test_socket_addresses_are_the_three_that_these_tests_know() -> None:
         "",
     }
     assert str(websocket_urlpatterns[-1].pattern) == "", "and at the end what answers for all others"
+
+
+# --- who sees what ----------------------------------------------------------------------------------------------------
+
+
+def started_by(reader: Reader, *tags: str) -> Run:
+    by = SHOP if reader.user is None else replace(SHOP, person=reader.user.pk)
+    return lifecycle.start("buyer", {"item": "chairs"}, by=by, tags=tags)
+
+
+async def test_a_run_of_others_is_for_an_integrator_one_that_there_is_not(reader: Callable[..., Reader]) -> None:
+    somebody = await database_sync_to_async(reader)("integrator")
+    own, others = await database_sync_to_async(started_by)(somebody), await database_sync_to_async(start)()
+    codes = []
+    for run_id in (others.pk, uuid4()):
+        link = socket(somebody, f"/ws/runs/{run_id}")
+        assert await link.connect()
+        codes.append(await link.closed())
+    assert codes == [sockets.NO_SUCH_RUN] * 2
+    link = socket(somebody, f"/ws/runs/{own.pk}")
+    assert await link.connect()
+    assert (await link.hear())["run"] == str(own.pk)
+    await link.leave()
+
+
+async def test_an_integrator_hears_of_their_own_runs_alone(reader: Callable[..., Reader]) -> None:
+    somebody = await database_sync_to_async(reader)("integrator")
+    link = socket(somebody)
+    assert await link.connect()
+    assert await link.hear() == {"run": None, "seq": 0}
+    for _ in range(3):
+        await database_sync_to_async(start)()
+    own = await database_sync_to_async(started_by)(somebody)
+    for _ in range(3):
+        await database_sync_to_async(start)()
+    told = await link.hear()
+    while told["run"] is None:  # rings may have been missed: it names none
+        told = await link.hear()
+    assert told["run"] == str(own.pk)
+    assert await link.is_quiet()
+    await link.leave()
+
+
+async def test_an_integrators_lists_are_told_when_their_own_runs_move(
+    reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "OWN_SECONDS", 0.05)
+    somebody = await database_sync_to_async(reader)("integrator")
+    link = socket(somebody, "/ws/lists")
+    assert await link.connect()
+    while not await link.is_quiet():
+        await link.hear_any()
+    await database_sync_to_async(start)()
+    assert await link.is_quiet(), "that others move is nobody else's business"
+    await database_sync_to_async(started_by)(somebody)
+    assert (await link.hear_any())["at"] > 0
+    await link.leave()
+
+
+async def test_whose_own_tag_is_taken_stops_listening(reader: Callable[..., Reader]) -> None:
+    somebody = await database_sync_to_async(reader)("integrator")
+    run = await database_sync_to_async(started_by)(await database_sync_to_async(reader)(None), "acme")
+    own = await database_sync_to_async(own_tags.give)(somebody.user, "acme", justification="Theirs.")
+    link = socket(somebody, f"/ws/runs/{run.pk}")
+    assert await link.connect()
+    assert (await link.hear())["run"] == str(run.pk)
+    await database_sync_to_async(own_tags.take)(own, justification="No longer theirs.")
+    assert await link.closed() == socket_watch.SEES_OTHERWISE
+    again = socket(somebody, f"/ws/runs/{run.pk}")
+    assert await again.connect()
+    assert await again.closed() == sockets.NO_SUCH_RUN

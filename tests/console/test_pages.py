@@ -277,7 +277,7 @@ def test_an_administrator_without_a_role_is_shown_the_way(reader: Callable[..., 
     page = answer.content.decode()
     assert (
         answer.status_code == 403
-        and 'href="/admin/"' in page
+        and 'href="/setup"' in page
         and "Go to the overview" not in page
         and "<nav" not in page
     )

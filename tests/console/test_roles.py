@@ -1,16 +1,21 @@
-"""Who may open what: every page and act of the console, for every role. An address that isn't listed here fails."""
+"""Who may open what: every page and act of the console, for every role, and of a run whether it is theirs. An address
+that isn't listed here fails."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from ledger.models import ActRecord
 from ledger.web.roles import ROLES
 from runs.engine.agents import registry
-from tests.console.conftest import Reader, State, start
+from runs.services import lifecycle
+from tests.console.accounts import boss, boss_account
+from tests.console.conftest import SHOP, Reader, State
 
 pytestmark = pytest.mark.django_db
 
@@ -22,15 +27,18 @@ READ = {
     "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "versions": ALL, "migrations": ALL,
     "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
-    "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
+    "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL, "account": ALL,
+    "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
-    "fork": ALL, "start_again": ALL,
+    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
+    "account_session_ends": ALL, "account_key_revocations": ALL,
+    "second_factor": ALL, "factor_removals": ALL, "recovery_codes": ALL, "sign_in_links": ALL, "sign_in_removals": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
     "schedule_changes": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
@@ -41,9 +49,23 @@ ACT = {
     "version_closings": {"operator"}, "version_openings": {"operator"}, "new_ramp": {"operator"},
     "ramp_shares": {"operator"}, "ramp_resumptions": {"operator"}, "ramp_rollbacks": {"operator"},
     "ramp_completions": {"operator"}, "forks": {"operator"}, "new_starts": {"operator"},
+    # Administrators, which is no role; whose deputy it is decides.
+    "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
+    "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "deputies": ALL, "deputy_revocations": ALL,
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
-OPEN = {"login", "demo_login", "logout"}
+OPEN = {"login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback"}
+# For whoever has a link, and nobody else: see test_setup.py, test_invitations.py, test_resets.py.
+LINKS = {"setup_claim": "/setup/x", "invited": "/invited/x", "reset": "/reset", "reset_set": "/reset/x/y"}
+# Administrators' alone, whatever roles somebody has.
+ADMIN_READ = {"setup": "/setup", "people": "/people", "person": "/people/{user}"}
+ADMIN_ACT = {
+    "invitations": "/people/invitations", "invitation_revocations": "/people/invitations/404/revocations",
+    "person_session_ends": "/people/{user}/session-ends", "person_reset_links": "/people/{user}/reset-links",
+    "person_own_keys": "/people/{user}/own-keys",
+}  # fmt: skip
+# Whoever an administrator lets.
+ALLOWED = {"account_keys": "/account/keys"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision",
     "runs": "/runs", "start": "/runs/new",
@@ -70,15 +92,31 @@ PATHS = {
     "ramp_completions": "/ramps/404/completions",
     "fork": "/runs/{run}/fork", "forks": "/runs/{run}/forks", "start_again": "/runs/{run}/start-again",
     "new_starts": "/runs/{run}/new-starts",
+    "queues": "/queues", "new_queue": "/queues/new", "deputies": "/queues/deputies",
+    "deputy_revocations": "/queues/deputies/404/revocations", "queue": "/queues/of/legal",
+    "queue_changes": "/queues/of/legal/changes", "queue_closings": "/queues/of/legal/closings",
+    "queue_openings": "/queues/of/legal/openings", "queue_removals": "/queues/of/legal/removals",
+    "queue_limits": "/queues/of/legal/limits", "queue_lifts": "/queues/of/legal/lifts",
     "verify_all": "/audit/verification", "password": "/account/password",
+    "account": "/account", "account_session_ends": "/account/session-ends",
+    "account_key_revocations": "/account/keys/404/revocations",
+    "second_factor": "/account/second-factor", "factor_removals": "/account/second-factor/removals",
+    "recovery_codes": "/account/second-factor/recovery-codes", "sign_in_links": "/account/sign-ins",
+    "sign_in_removals": "/account/sign-ins/removals",
 }  # fmt: skip
 
 
-def path_of(name: str) -> str:
+# Addresses of one run. To an integrator who neither started it nor has a tag of it, there is no such run.
+OF_A_RUN = {name for name, path in PATHS.items() if "{run}" in path}
+
+
+def path_of(name: str, owner: Reader | None = None) -> str:
+    """The address, for a run that `owner` has started, or somebody else."""
     buyer = registry.find("buyer")
     if name == "run-view" and not buyer.views:
         buyer.view("summary", answers=State)(lambda state: state)
-    return PATHS[name].format(run=start().id, id=uuid4())
+    by = SHOP if owner is None or owner.user is None else replace(SHOP, person=owner.user.pk)
+    return PATHS[name].format(run=lifecycle.start("buyer", {"item": "chairs"}, by=by).id, id=uuid4())
 
 
 def names() -> set[str]:
@@ -89,23 +127,85 @@ def names() -> set[str]:
 
 
 def test_every_address_has_its_line_here() -> None:
-    assert names() == set(READ) | set(ACT) | OPEN
+    assert names() == set(READ) | set(ACT) | OPEN | set(LINKS) | set(ADMIN_READ) | set(ADMIN_ACT) | set(ALLOWED)
 
 
+def test_what_is_the_administrators_opens_for_them_and_for_no_role(reader: Callable[..., Reader]) -> None:
+    root = boss()
+    assert root.user is not None
+    for role in (*ROLES, "none"):
+        somebody = reader(role)
+        for path in ADMIN_READ.values():
+            assert somebody.get(path.format(user=root.user.pk)).status_code == 403, (role, path)
+        for path in (*ADMIN_ACT.values(), *ALLOWED.values()):
+            given = {"justification": "Let me in.", "may": "yes", "name": "mine", "days": "3"}
+            assert somebody.post(path.format(user=root.user.pk), **given).status_code == 403, (role, path)
+    for path in ADMIN_READ.values():
+        assert root.get(path.format(user=root.user.pk)).status_code == 200, path
+    for path in ADMIN_ACT.values():
+        assert root.get(path.format(user=root.user.pk)).status_code == 405, path
+        assert root.post(path.format(user=404), justification="Try.").status_code in (404, 422), path
+    assert not ActRecord.objects.exists()
+
+
+def test_what_is_the_administrators_asks_others_to_sign_in_and_for_the_forms_token(
+    reader: Callable[..., Reader],
+) -> None:
+    boss()
+    for path in [path.format(user=1) for path in (*ADMIN_READ.values(), *ADMIN_ACT.values(), *ALLOWED.values())]:
+        answer = reader(None).post(path, justification="why")
+        assert answer.status_code == 302 and answer["Location"] == "/login?next=/", path
+    for path in [path.format(user=1) for path in (*ADMIN_ACT.values(), *ALLOWED.values())]:
+        strict = Reader(boss_account(), checks_csrf=True)
+        assert strict.post(path, justification="why").status_code == 403, path
+
+
+def test_a_link_opens_for_nobody_by_being_signed_in(reader: Callable[..., Reader]) -> None:
+    for somebody in (reader("operator"), reader(None), boss()):
+        for name, path in LINKS.items():
+            assert somebody.get(path).status_code == (200 if name == "reset" else 404), name
+    for path in LINKS.values():
+        assert reader(None, checks_csrf=True).post(path, who="ada").status_code == 403, path
+
+
+def test_an_address_of_a_run_is_known_as_one() -> None:
+    def walk(patterns: list[URLPattern | URLResolver]) -> set[str]:
+        return {
+            name
+            for each in patterns
+            for name in (
+                walk(each.url_patterns)
+                if isinstance(each, URLResolver)
+                else {str(each.name)} & ({str(each.name)} if "run_id" in each.pattern.converters else set())
+            )
+        }
+
+    assert walk(get_resolver("durableagents.urls_console").url_patterns) == OF_A_RUN
+
+
+@pytest.mark.parametrize("is_own", [True, False])
 @pytest.mark.parametrize("role", ROLES)
-def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], role: str) -> None:
+def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], role: str, is_own: bool) -> None:
     somebody = reader(role)
-    opened = {name: somebody.client.get(path_of(name), follow=True).status_code for name in READ}
-    may = {name: 404 if name == "approval" else 200 for name in READ if role in READ[name]}
+    owner = somebody if is_own else None
+    opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
+    hidden = {"approval"} | (OF_A_RUN if role == "integrator" and not is_own else set())
+    may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     assert opened == {name: may.get(name, 403) for name in READ}
 
 
+@pytest.mark.parametrize("is_own", [True, False])
 @pytest.mark.parametrize("role", ROLES)
-def test_an_act_is_refused_to_every_other_role(reader: Callable[..., Reader], role: str) -> None:
+def test_an_act_is_refused_to_every_other_role(reader: Callable[..., Reader], role: str, is_own: bool) -> None:
+    somebody = reader(role)
     for name in ACT:
-        answer = reader(role).post(path_of(name), justification="why", agent="buyer")
-        is_others = name in STOPS and role != "operator"  # somebody else's run, which never waited at anybody's queue
-        assert (answer.status_code == 403) == (role not in ACT[name] or is_others), name
+        answer = somebody.post(path_of(name, somebody if is_own else None), justification="why", agent="buyer")
+        if role == "integrator" and role in ACT[name] and name in OF_A_RUN and not is_own:
+            assert answer.status_code == 404, name
+            continue
+        # Of runs that never waited at anybody's queue.
+        may_stop = role == "operator" or (role == "integrator" and is_own and name != "budgets")
+        assert (answer.status_code == 403) == (role not in ACT[name] or (name in STOPS and not may_stop)), name
 
 
 def test_nobody_gets_in_without_signing_in(reader: Callable[..., Reader]) -> None:
@@ -124,12 +224,12 @@ def test_acts_without_signing_in_change_nothing(reader: Callable[..., Reader]) -
 
 def test_acts_need_the_forms_own_token(reader: Callable[..., Reader]) -> None:
     for name in ACT:
-        answer = reader(sorted(ACT[name])[0], checks_csrf=True).post(path_of(name), justification="why")
+        answer = reader(min(ACT[name], default="operator"), checks_csrf=True).post(path_of(name), justification="why")
         assert answer.status_code == 403 and b"form was too old" in answer.content, name
 
 
 def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
-    for name in sorted(set(ACT) - {"start", "password"}):
+    for name in sorted(set(ACT) - {"start", "password", "second_factor"}):
         who = finance if name == "decision" else operator
         assert who.get(path_of(name)).status_code == 405, name
 

@@ -136,7 +136,7 @@ def test_only_who_may_sets_one_anew(integrator: Reader, reader: Callable[..., Re
     assert "Set Nightly anew" not in integrator.client.get(f"/schedules?change={one.id}").content.decode()
     sent = {"name": "Mine", "agent": "buyer@1.0.0", "cron": "0 7 * * *", "input": '{"item": "desks"}'}
     sent |= {"token": hidden(integrator, "token"), "seen": one.updated_at.isoformat()}
-    assert integrator.client.post(f"/schedules/{one.id}/changes", sent).status_code == 403
+    assert integrator.client.post(f"/schedules/{one.id}/changes", sent).status_code == 404
     assert reader("approver").client.post(f"/schedules/{one.id}/changes", sent).status_code == 403
     assert integrator.client.post(f"/schedules/{uuid4()}/changes", sent).status_code == 404
     assert integrator.client.get(f"/schedules?change={uuid4()}").status_code == 404

@@ -73,7 +73,7 @@ def _script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     if not answers:
         return ModelResponse(parts=[ToolCallPart("keyed", {"n": 1000}, tool_call_id="call-1")])
     content = answers[-1].content
-    found = content["id"] if isinstance(content, dict) else "none"
+    found = content.get("id", "none") if isinstance(content, dict) else "none"  # a no has none
     return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"id": found}, tool_call_id="call-2")])
 
 

@@ -55,9 +55,16 @@ class Expected:
     gates: int = 0
     state: str = "completed"
     may_be_cancelled: bool = False
+    may_be_left: bool = False
     denied: Mapping[str, str] = field(default_factory=dict)
     may_send_late: bool = False
     children: int = 0
+
+    @property
+    def ends(self) -> set[str]:
+        """The states that it may end in: people may have cancelled it, or left it as it failed."""
+        more = {"cancelled": self.may_be_cancelled, "failed": self.may_be_left}
+        return {self.state, *(state for state, is_allowed in more.items() if is_allowed)}
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     if facts.run["state"] not in ENDED:
         waits = ", ".join(wait["kind"] for wait in facts.run["waiting_for"]) or "nothing"
         found.append(("stuck", f"{facts.run['state']}, waiting for {waits}, at event {facts.run['seq']}"))
-    elif facts.run["state"] != expected.state and not (expected.may_be_cancelled and facts.run["state"] == "cancelled"):
+    elif facts.run["state"] not in expected.ends:
         found.append(("lost", f"{facts.run['state']} instead of {expected.state}: {facts.run['error']}"))
     found += _effects(facts, expected)
     found += _calls(facts, expected)

@@ -265,6 +265,7 @@ MUTANTS = [
     Mutant("children that nothing can be done to stand in the way", WISHES, "        after = ids[-1]\n        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n", "        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n        return\n", f"{ATTACKED} -k keep_no_other"),
     Mutant("ends aren't looked for", SWEEPER, "    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())\n", "    return 0\n", f"{ATTACKED} -k housekeeping"),
     Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align())", "wishes.align()", f"{ATTACKED} -k housekeeping"),
+    Mutant("for a call that is refused nothing is set aside", "runs/engine/steps/arguments.py", "visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)", "visit.afford(call.slot, call.attempt, A_CALL)", "tests/engine/test_screening.py -k what_is_left"),
     Mutant("what a child may use isn't set aside", CHILD, "_expected(caps), is_reserved=True)", "_expected(caps))", "tests/engine/test_children.py -k greedy"),
     Mutant("a child's end is believed by its row", READER, "    if not isinstance(event, _ENDS[state]):\n", "    if False:\n", f"{ATTACKED} -k another_kind"),
     Mutant("an end that a retry took back is told", READER, "AND later.kind IN ('RunRetried', 'UndoAsked'))", "AND later.kind = 'RunBegan')", f"{ATTACKED} -k took_back"),

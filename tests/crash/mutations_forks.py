@@ -24,6 +24,7 @@ ENGINE, IF, ROWS, NEW = (
 
 FORKING = [
     Mutant("what a run at work will do yet is asked about by nobody", EVIDENCE, "return self.told.fences_all or any(", "return any(", LIGHT),
+    Mutant("whoever has the last room gives it back each time another comes to the cap", "runs/engine/visit.py", "self.meter.has_room_for(intent)):", "False):", ENGINE),
     Mutant("a no is a yes", FENCE, "            raise Rejected(ASKED, reason, said.by, \"rejected\")", "            return None", LIGHT),
     Mutant("another run is started again without a word", "runs/engine/steps/children.py", "        await fence.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))", "        pass", LIGHT),
     Mutant("a call goes on to its gate though something stands for it", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return await fence.passed(call.visit, asked) is ...", LIGHT),

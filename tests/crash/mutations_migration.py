@@ -32,7 +32,7 @@ MIGRATION = [
     Mutant("a driven run is moved under its worker", LOOKING, "    if run.owner is not None or head.lease is not None:", "    if False:", f"{TOLD} -k driven"),
     Mutant("a move goes by an old look", ACTS, "                if act.head.seq == seen.seq:", "                if True:", f"{ATTACKED} -k looked_at_again"),
     Mutant("a moved run keeps the questions of the visit that it left", ACTS, "    if found.how == REENTERED:\n        with connection", "    if False:\n        with connection", f"{VISITS} -k withdrawn_with"),
-    Mutant("a moved run waits for nobody", ACTS, "    goes_on = found.how == REENTERED or is_closed", "    goes_on = False", f"{TOLD} -k entered_anew"),
+    Mutant("a moved run waits for nobody", ACTS, "        if found.how == REENTERED or is_closed:", "        if False:", f"{TOLD} -k entered_anew"),
     Mutant("a node is left out and nobody says so", "runs/services/migrating/asked.py", "        if name not in nodes\n", "        if False\n", f"{TOLD} -k refused_by_name"),
     Mutant("a row's version is believed", READER, "    if said != (graph_id, generation):", "    if False:", f"{ATTACKED} -k forged"),
     Mutant("a checkpoint does not say of which version it is", READER, "{\"version\": version} if generation else {}", "{}", f"{TOLD} -k entered_anew"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.checker import Expected, Facts
 from tests.crash.told import reopenings
-from tests.crash.undone import GIVER, expected_of_undoer, is_reopened, judge_undone
+from tests.crash.undone import GIVER, OWN_END, expected_of_undoer, is_reopened, judge_undone
 
 FIRST, SECOND, BACK_SECOND, BACK_FIRST = "0.1/1", "0.1/2", "0.2/1", "0.2/2"
 
@@ -94,6 +94,18 @@ def reopened(*, is_undone: bool = True) -> Facts:
     for n, each in enumerate(facts.events, start=1):
         each["seq"] = n
     return facts
+
+
+def test_of_a_child_that_broke_not_all_effects_are_wanted() -> None:
+    begun = event(1, "RunCreated", agent="crash-undoer")
+    own, broken = (
+        Facts("run", {"state": "failed", "error": code}, [begun], [], [], []) for code in (OWN_END, "node_error")
+    )
+    assert (expected_of_undoer(own, Expected({})).state, expected_of_undoer(own, Expected({})).ends) == (
+        "failed", {"failed", "cancelled"}
+    )  # fmt: skip
+    expected = expected_of_undoer(broken, Expected({}))
+    assert expected.state == "completed" and "failed" in expected.ends
 
 
 def test_a_child_that_ended_well_is_undone_and_has_ended_twice() -> None:

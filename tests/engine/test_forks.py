@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from durableagents import Agent, Context, End, Rejected
 from ledger import events as e
-from runs.engine.forks.evidence import FORK, OPEN, Evidence, evidence_of
+from runs.engine.budget.amounts import Caps
+from runs.engine.forks.evidence import FORK, OPEN, Evidence, Place, evidence_of
 from runs.engine.journal import Snapshot
 from runs.engine.memory import MemoryJournal
 from runs.engine.recordings.recording import recordings_of
@@ -378,3 +380,32 @@ async def test_a_run_that_was_started_is_an_effect(tools: Toolbox) -> None:
     fork.run.answer(AGAIN)
     await fork.drive()
     assert len(fork.run.children) == 1 and fork.run.children.keys() != {child}
+
+
+async def test_the_last_room_under_a_cap_goes_to_one_of_those_that_were_allowed_at_once(
+    tools: Toolbox, outside: Outside
+) -> None:
+    """The first of them has its room, and still waits to put its call on record while the other is looked at."""
+
+    class Slow(MemoryJournal):
+        async def undone(self, places: Collection[Place]) -> set[Place]:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return await super().undone(places)
+
+    async def read(state: Notes, ctx: Context) -> str:
+        return "order"
+
+    async def order(state: Notes, ctx: Context) -> End:
+        return End(len(await ctx.gather(*(ctx.call(tools.order, Item(name=name)) for name in "abc"))))
+
+    origin = Story(agent_of(read, order, tools=tools.all(), name="forked-at-once"))
+    assert await origin.settle() == "completed"
+    fork = fork_of(origin, 2, caps=Caps(tool_calls=1), journal=Slow)
+    assert await fork.drive() == "parked"
+    for _ in range(3):
+        fork.run.answer(AGAIN)
+    async with asyncio.timeout(20):
+        assert await fork.drive() == "paused" and len(outside.seen("order")) == 4
+    fork.run.raise_budget(Caps(tool_calls=3))
+    assert await fork.drive() == "completed" and len(outside.seen("order")) == 6

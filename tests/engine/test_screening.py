@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,12 +18,18 @@ from durableagents import (
     End,
     Piece,
     Redact,
+    ReplayClass,
     Screen,
+    ToolCall,
     Withhold,
     screen,
+    tool,
 )
 from ledger import events as e
+from runs.engine.budget.amounts import Caps
 from runs.engine.errors import DefinitionError
+from runs.engine.journal import Batch, Reply
+from runs.engine.memory import MemoryJournal
 from tests.engine.story import Story
 from tests.engine.test_think import Mind, call, final
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
@@ -195,6 +202,52 @@ async def test_refused_arguments_reach_no_tool_and_the_record_says_so(tools: Too
         assert [x.code for x in story.events(e.ToolFailed)] == ["content_refused"]
         assert story.run.used.tool_calls == 1
     assert {p.source for p in seen} == {"node"}
+
+
+async def test_a_refused_call_and_those_beside_it_share_what_is_left_under_a_cap(
+    tools: Toolbox, outside: Outside
+) -> None:
+    """Also while the refusal waits to be put on record: room is set aside for it, as for those that go out."""
+    guard, _ = hook(no_poison, to="tool")
+
+    class Slow(MemoryJournal):
+        async def commit(self, batch: Batch) -> Reply:
+            for _ in range(20 if any(isinstance(x, e.ToolFailed) for x in batch.events) else 0):
+                await asyncio.sleep(0)
+            return await super().commit(batch)
+
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, timeout=5)
+    async def ponder(args: Item, call: ToolCall) -> Done:
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return Done(ref=args.name)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        calls = ctx.call(ponder, Item(name="a")), *(ctx.call(tools.order, Item(name=name)) for name in (POISON, "b"))
+        return End([type(x).__name__ for x in await ctx.gather(*calls, return_exceptions=True)])
+
+    story = Story(agent_of(node, tools=[ponder, *tools.all()]), screens=(guard,), caps=Caps(tool_calls=2), journal=Slow)
+    assert await story.drive() == "paused" and story.run.used.tool_calls == 2
+    story.run.raise_budget(Caps(tool_calls=3))
+    assert await story.drive() == "completed" and story.output == ["Done", "ContentRefused", "Done"]
+    assert story.run.used.tool_calls == 3 and len(outside.requests) == 1
+
+
+async def test_refused_prompts_come_to_the_cap_of_steps(tools: Toolbox) -> None:
+    """Nothing goes out for them, but a node that asks again and again doesn't do it for ever."""
+    guard, _ = hook(no_poison)
+    thinker = Assistant(name="mind", instructions="Think.", output=Done, offline=Mind([final()]))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        for _ in range(3):
+            with suppress(ContentRefused):
+                await ctx.model(thinker, POISON)
+        return End("gave up")
+
+    story = Story(agent_of(node, assistants=[thinker]), screens=(guard,), caps=Caps(steps=2))
+    assert await story.drive() == "paused" and story.run.used.steps == 2
+    story.run.raise_budget(Caps(steps=3))
+    assert await story.drive() == "completed" and story.run.used.steps == 3
 
 
 async def test_what_a_model_wants_a_tool_to_get_is_told_apart(tools: Toolbox, outside: Outside) -> None:

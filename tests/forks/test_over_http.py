@@ -83,4 +83,4 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(
 
 def test_an_integrator_forks_nothing(run: Run, integrator: Api) -> None:
     assert is_problem(integrator.post(f"runs/{run.id}/fork", {"visit": 2, "justification": "try"}), 403)
-    assert integrator.get(f"runs/{run.id}/fork", visit=2).status_code == 200
+    assert is_problem(integrator.get(f"runs/{run.id}/fork", visit=2), 404), "it is somebody else's"

@@ -26,6 +26,43 @@ def test_defaults_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch
     assert not found.is_demo and not found.is_production
 
 
+def test_a_mail_server_is_an_address_with_a_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"DURABLEAGENTS_EMAIL_FROM": "agents@example.org"}
+    found = read(monkeypatch, DURABLEAGENTS_EMAIL_URL="smtp://bot:p%40ss@mail.example.org", **both).mail
+    assert (found["EMAIL_HOST"], found["EMAIL_PORT"], found["EMAIL_HOST_USER"]) == ("mail.example.org", 587, "bot")
+    assert found["EMAIL_HOST_PASSWORD"] == "p@ss" and found["EMAIL_USE_TLS"] and not found["EMAIL_USE_SSL"]
+    found = read(monkeypatch, DURABLEAGENTS_EMAIL_URL="smtps://mail.example.org", **both).mail
+    assert found["EMAIL_PORT"] == 465 and found["EMAIL_USE_SSL"] and not found["EMAIL_USE_TLS"]
+    found = read(monkeypatch, DURABLEAGENTS_EMAIL_URL="smtp+plain://127.0.0.1:8002", **both).mail
+    assert found["EMAIL_PORT"] == 8002 and not found["EMAIL_USE_SSL"] and not found["EMAIL_USE_TLS"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mail.example.org", "http://bot:hunter22@x", "smtp://", "smtp://bot:hunter22@x:99999", "smtp://bot:hunter22@x/y",
+     "smtp://bot:hunter22@x?tls=no", "smtp://bot:hunter22@[x"],
+)  # fmt: skip
+def test_a_wrong_mail_server_is_refused_and_its_password_not_quoted(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_EMAIL_URL: not an address like") as refused:
+        read(monkeypatch, DURABLEAGENTS_EMAIL_URL=url, DURABLEAGENTS_EMAIL_FROM="agents@example.org")
+    assert "hunter22" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sender", ["", "nobody", "a b@example.org", "A <a@example.org>", "a@example.org\nBcc: b@c"])
+def test_a_mail_server_without_a_right_sender_is_refused(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
+    with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_EMAIL_FROM"):
+        read(monkeypatch, DURABLEAGENTS_EMAIL_URL="smtp://x", DURABLEAGENTS_EMAIL_FROM=sender)
+
+
+def test_the_demo_is_there_unless_somebody_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch).has_demo and not read(monkeypatch).is_demo
+    assert read(monkeypatch, DURABLEAGENTS_DEMO="1").is_demo
+    without = read(monkeypatch, DURABLEAGENTS_DEMO="0")
+    assert not without.has_demo and not without.is_demo
+    monkeypatch.delenv("DURABLEAGENTS_DEMO")
+    assert not read(monkeypatch, DURABLEAGENTS_ENV="production").has_demo
+
+
 def test_smtp_port_follows_the_sandbox_port(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch, SANDBOX_PORT="9100").sandbox_smtp_port == 9101
     assert read(monkeypatch, SANDBOX_SMTP_PORT="9200").sandbox_smtp_port == 9200

@@ -98,7 +98,7 @@ def one_line(done: subprocess.CompletedProcess[str], told: str) -> None:
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_with_an_agents_module_is_one_line(
-    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
+    db: None, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     """Said by what loads the agents; the tests below start processes, which say it and end."""
     source, told = WRONG[wrong]
@@ -127,7 +127,14 @@ def test_a_module_that_breaks_ends_the_check(with_agents: Manage, wrong: str) ->
 
 @pytest.mark.parametrize("command", ["worker", "up", "web"])
 def test_nothing_starts_with_a_wrong_agent(with_agents: Manage, command: str) -> None:
-    one_line(with_agents(*[WRONG["a gate that nobody decides"][0], command]), "use one of finance_po, legal")
+    one_line(with_agents(*[WRONG["no start"][0], command]), WRONG["no start"][1])
+
+
+def test_while_the_database_is_away_a_queue_that_the_settings_lack_is_warned_of(with_agents: Manage) -> None:
+    """An administrator may have added it: each process that serves looks again once the database is there."""
+    done = with_agents(WRONG["a gate that nobody decides"][0], "check")
+    assert done.returncode == 0 and "the gate of tool 'look' asks 'cfo'" in done.stderr, done.stderr
+    assert "use one of finance_po, legal, or add it under Queues" in done.stderr
 
 
 def test_a_sound_module_passes(with_agents: Manage) -> None:
@@ -141,8 +148,8 @@ def test_a_sound_module_passes(with_agents: Manage) -> None:
 
 
 WHO = (
-    "from approvals import policy; from ledger.web.roles import ROLE_NAMES; from runs.journal import wait_hooks;"
-    "print(policy.QUEUES == wait_hooks.queues, *policy.QUEUES, *ROLE_NAMES, sep='|')"
+    "from django.conf import settings; from ledger.web.roles import ROLES;"
+    "print(*settings.DURABLEAGENTS_QUEUES, *ROLES, sep='|')"
 )
 
 
@@ -165,11 +172,11 @@ WHO = (
     ],
     ids=["none", "production", "besides the demo's", "instead of the demo's"],
 )
-def test_queues_and_who_decides_them_are_the_installations_to_name(
+def test_the_first_queues_and_who_decides_them_are_the_installations_to_name(
     manage: Manage, tmp_path: Path, given: dict[str, str], told: str
 ) -> None:
     done = manage("shell", "-v0", "-c", WHO, env=given)
-    assert done.stdout.strip() == f"True|{told}", done.stderr
+    assert done.stdout.strip() == told, done.stderr
 
 
 def test_a_gate_may_ask_at_a_queue_of_ones_own(manage: Manage, tmp_path: Path) -> None:
@@ -184,7 +191,7 @@ def test_budgets_are_raised_at_a_queue_that_there_is(manage: Manage) -> None:
     assert manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "cfo"}).returncode == 0
     wrong = manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "nope"})
     assert (
-        wrong.returncode == 2
+        wrong.returncode == 0  # the database, which is away, may know it
         and "DURABLEAGENTS_BUDGET_QUEUE='nope': nobody decides there; use one of cfo" in wrong.stderr
     )
 

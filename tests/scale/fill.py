@@ -20,10 +20,10 @@ _NUMBERED = """
     FROM generate_series(1, %(runs)s) AS n"""
 _RUNS = """
     INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, is_solo, priority,
-    tags, trace_id, created_by,
+    tags, trace_id, created_by, creator,
                           created_at, updated_at, started_at, ended_at, ready_at, error_code, about)
     SELECT id, agent, '1.0.0', agent || '@1.0.0', state, 0, 'order', 1, false, false, 0, jsonb_build_object('invoice',
-    'INV-' || n), 'trace', 'key:shop',
+    'INV-' || n), 'trace', 'key:shop', 1000000 + mod(n, 500),
            at, at, at, CASE WHEN kind < 80 THEN at + interval '1 minute' END, CASE WHEN kind = 99 THEN at END, '',
            'Nordlicht Antriebe GmbH'
     FROM (SELECT *, CASE WHEN kind = 99 THEN 'ghost' WHEN mod(n, 1000) = 7 THEN 'rare' ELSE 'buyer' END AS agent,
@@ -45,6 +45,10 @@ _TERMS = """
     INSERT INTO runs_searchterm (run_id, term)
     SELECT id, unnest(ARRAY['inv-' || n, 'invoice:inv-' || n, 'shop', 'nordlicht', 'vendor' || mod(n, 5000), '…' ||
     reverse(replace(id::text, '-', ''))]) FROM made"""
+_TAGS = """
+    INSERT INTO runs_runtag (run_id, tag, created_at)
+    SELECT id, unnest(ARRAY['invoice', 'invoice:INV-' || n]), at FROM made UNION ALL
+    SELECT id, 'tenant:' || mod(n, 200), at FROM made"""
 _ENTRIES = """
     INSERT INTO ledger_ledgerentry (run_id, seq, slot, attempt, fact, tool, replay_class, external_id, actor, at)
     SELECT id, 1, '0.1/1', 0, 'committed', 'buy', 'idempotent_with_key', 'PO-' || n, 'system:engine', at FROM made WHERE
@@ -108,11 +112,11 @@ _INCIDENTS = """
     1, 'claimed', '[]', 0, true, 1, false, at
     FROM made WHERE mod(n, 10) = 0"""
 PARTS = (
-    _NUMBERED, _RUNS, _HEADS, _EVENTS, _TERMS, _ENTRIES, _WAITS, _OPEN, _DECIDED_WAITS, _DECIDED, _REVISED, _DECISIONS,
-    _OVERRIDES, _ACTS, _INCIDENTS,
+    _NUMBERED, _RUNS, _HEADS, _EVENTS, _TERMS, _TAGS, _ENTRIES, _WAITS, _OPEN, _DECIDED_WAITS, _DECIDED, _REVISED,
+    _DECISIONS, _OVERRIDES, _ACTS, _INCIDENTS,
 )  # fmt: skip
 TABLES = (
-    "runs_run ledger_head ledger_event runs_searchterm ledger_ledgerentry runs_wait approvals_approval "
+    "runs_run runs_runtag ledger_head ledger_event runs_searchterm ledger_ledgerentry runs_wait approvals_approval "
     "approvals_decision ledger_overriderecord ledger_actrecord runs_incident"
 ).split()
 

@@ -25,6 +25,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from durableagents.demo.companion import Demo
         from durableagents.dev import restart
+        from durableagents.dev.alone import Alone
         from durableagents.dev.launcher import Launcher
 
         environment = settings.DURABLEAGENTS
@@ -37,4 +38,4 @@ class Command(BaseCommand):
                 "up makes demo users and a sandbox; with DURABLEAGENTS_ENV=production run"
                 " migrate, web and worker under a process manager"
             )
-        sys.exit(Launcher(environment, Demo(environment)).run())
+        sys.exit(Launcher(environment, Demo(environment) if environment.has_demo else Alone(environment)).run())

@@ -41,9 +41,11 @@ class VersionRow(Shape):
     served: bool = Field(description="A living worker drives its runs.")
     workers: int
     begins: int = Field(description="Of these, those that begin runs; the others only drain it.")
-    living: int = Field(description="Runs that have not ended; of each state up to 10,001 are counted.")
+    living: int = Field(
+        description="Of the runs that you see those that have not ended; of each state up to 10,001 are counted."
+    )
     runs: dict[str, int] = Field(description="By state, each up to 10,001.")
-    forecast: ForecastRow | None = Field(description="Null: none is under way.")
+    forecast: ForecastRow | None = Field(description="Null: none is under way, or you don't see all of them.")
 
 
 class FiguresRow(Shape):
@@ -71,11 +73,13 @@ class RampRow(Shape):
     set_by: str
     made_at: datetime
     halted_at: datetime | None
-    halted_by: dict[str, Any] | None = Field(description="The figures that halted it.")
+    halted_by: dict[str, Any] | None = Field(description="The figures that halted it, for who sees all runs.")
     ended_at: datetime | None
-    figures: FiguresRow | None = Field(description="What counts towards the bounds now; null: it is over.")
-    to_new: int = Field(description="Starts that it gave the newer version, up to 10,001.")
-    to_old: int
+    figures: FiguresRow | None = Field(
+        description="What counts towards the bounds now; null: it is over, or you don't see all the runs it is of."
+    )
+    to_new: int | None = Field(description="Starts that it gave the newer version, up to 10,001; null: as figures.")
+    to_old: int | None
 
 
 class RampPage(Page):

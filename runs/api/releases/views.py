@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR
+from ledger.web.seeing.viewers import viewer
 from runs.api.once import answered_once
 from runs.api.releases.shapes import FiguresRow, ForecastRow, RampPage, RampRow, VersionPage, VersionRow
 from runs.engine.agents import registry
@@ -130,7 +131,7 @@ def version_row(one: Standing) -> VersionRow:
     return VersionRow.of(
         one, served=one.is_served, begins=one.beginning, runs=one.counts,
         closed_by=gate and gate.set_by, closed_at=gate and gate.set_at, why=gate and gate.why,
-        forecast=ForecastRow.of(one.forecast) if one.living else None,
+        forecast=ForecastRow.of(one.forecast) if one.living and viewer().sees_all else None,
     )  # fmt: skip
 
 
@@ -143,5 +144,6 @@ def _ramp_row(found: Ramped) -> RampRow:
     ramp = found.ramp
     return RampRow.of(
         ramp, state=str(ramp.state), share=acts.percent(ramp.share), at_least=ramp.least, to_new=found.to_new,
-        to_old=found.to_old, figures=FiguresRow.of(found.figures) if ramp.ended_at is None else None,
+        to_old=found.to_old, halted_by=ramp.halted_by if found.figures is not None else None,
+        figures=FiguresRow.of(found.figures) if ramp.ended_at is None and found.figures is not None else None,
     )  # fmt: skip

@@ -45,6 +45,10 @@ class Meter:
         """What a call under way is expected to use."""
         return self._reserved.get(call, NOTHING_USED)
 
+    def has_room_for(self, intent: e.Event) -> bool:
+        """Whether something is set aside for the call that this begins, so that there is less for others."""
+        return self.set_aside((intent.slot or "", intent.attempt)) != NOTHING_USED
+
     def reserve(self, call: Call, wanted: Usage) -> None:
         """Set aside what a call is expected to use, until it is settled; anew, where it is tried once more."""
         past = self._reserved.get(call)

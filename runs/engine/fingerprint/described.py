@@ -132,7 +132,11 @@ def _with_code(value: Any, code: Code) -> Any:
 
 
 def _gate(gate: Gate, code: Code) -> dict[str, Any]:
-    return {
+    # One without an amount is described as it was when there were none.
+    amount = (
+        {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
+    )
+    return amount | {
         "queue": gate.queue,
         "rule": gate.rule,
         "when": code(gate.when),

@@ -90,7 +90,7 @@ async def _withhold(call: LogicalCall, events: list[e.Event]) -> None:
     visit, no = call.visit, refusal(call.past)
     assert no is not None
     visit.check_stop()
-    visit.afford(call.slot, call.attempt, A_CALL)
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # its record may have to wait for others'
     failed = call.failed(CONTENT_REFUSED, {"message": str(no)})
     visit.boundary(await visit.commit(Batch([*events, failed], usage=A_CALL)))
     raise no

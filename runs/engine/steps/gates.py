@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
 from uuid import NAMESPACE_URL, uuid5
 
 from ledger import events as e
@@ -73,9 +73,10 @@ async def ask_anew(call: LogicalCall) -> NoReturn:
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
     given = visit.tape.slot(call.grant.slot) if call.grant is not None else None
     earlier = question or (given.gate if given is not None else None)
-    queue, rule, headline = "", "", ""
+    queue, rule, headline, amount = "", "", "", {}
     if gate is not None and (earlier is None or gate.is_needed(call.args)):
         queue, rule, headline = gate.queue, gate.rule_for(call.args), gate.headline_for(call.args)
+        amount = gate.amount_for(call.args)
     elif earlier is not None:
         queue, rule = earlier.queue, earlier.rule
     elif call.grant is not None:
@@ -86,6 +87,8 @@ async def ask_anew(call: LogicalCall) -> NoReturn:
     )  # fmt: skip
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
+        amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
+    plan |= amount  # a gate that declares none has the plan that it had before there were amounts
     await open_gate(
         visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
         within=ATTENTION if gate is None else gate.within, n=0 if question is None else question.n + 1,
@@ -161,7 +164,7 @@ async def open_gate(
     visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0
 ) -> NoReturn:
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
-    must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
+    await must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
     deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
@@ -185,9 +188,18 @@ async def open_gate(
     visit.park(wait)
 
 
-def must_be_known(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
+@runtime_checkable
+class Learning(Protocol):
+    """Who may be asked, where that changes while a worker lives: it is read anew before it refuses anybody."""
+
+    async def learn(self, name: str) -> None: ...
+
+
+async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
     """To ask people who don't exist is to wait for a deadline: an operator hears of it at once, with who could be
     asked."""
+    if known is not None and isinstance(known, Learning):
+        await known.learn(name)
     if known is not None and name not in known:
         problem = f"{name!r} is asked, whom nobody answers for: the {what} are {', '.join(sorted(known)) or 'none'}"
         visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "known": sorted(known), "problem": problem}))

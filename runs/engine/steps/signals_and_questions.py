@@ -84,7 +84,7 @@ async def ask(
     detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
     wait = WaitSpec(visit.run_id, slot, record.current, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
-        must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
+        await must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
         await visit.commit(Batch([wait.opened({"call": "ask", "hash": requested_hash, **detail})], wait=wait))
     visit.park(wait)
 

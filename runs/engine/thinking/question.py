@@ -130,6 +130,7 @@ class Question:
         """The prompt was refused: that is on record in the place of an answer, and nothing goes out."""
         visit, past = self.visit, self.past
         visit.check_stop()
+        visit.afford(self.slot, self.attempt, Usage(steps=1), is_reserved=True)
         events: list[e.Event] = []
         if past.intent is None:
             past.intent = e.ModelRequested(

@@ -21,6 +21,7 @@ from runs.services.migrating.bodies import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from runs.services.releases import acts
 from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+from runs.services.releases.watching import Figures
 
 _RAMP_ACTS = {"resume": acts.go_on, "rollback": acts.roll_back, "finish": acts.finish}
 
@@ -172,7 +173,7 @@ def _moved_line(found: Outcome) -> list[str]:
 def _ramp_line(ramp: Ramp) -> str:
     found = ramped(ramp)
     tags = f" and tags {', '.join(ramp.tags)}" if ramp.tags else ""
-    of = found.figures
+    of = found.figures or Figures()
     return (
         f"ramp {ramp.pk}\t{ramp.state}\t{ramp.from_version} → {ramp.to_version}, {acts.percent(ramp.share)} %{tags}\t"
         f"{found.to_new} new, {found.to_old} old\t"

@@ -1,6 +1,9 @@
 """Runs by their attributes, a page at a time: by index, and with a bound on what one page looks at, however many there
 are.
 
+Whoever doesn't see everything is shown what they see, and walks along nothing else: the place that a page ends at is
+told, and would name a run of others.
+
 Where few runs can fit (the rarest thing that has to hold says so), all of those are looked at. Else the list is walked
 in its own order, by time or by an attribute's value, and each run on the way is looked at; after `MOST` of them the
 page ends where it has come to, maybe with fewer rows than were asked for, and the next one goes on from there. So no
@@ -11,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from django.db import connection
 
+from ledger.web.seeing.viewers import EVERYTHING, Viewer
+from runs import seen
 from runs.queries.attributes import statements
 from runs.queries.attributes.meaning import All, Any_, Condition, Has, Lacks, Rows
 from runs.queries.attributes.places import By, Spot
@@ -30,12 +36,13 @@ Arms = Sequence[Mapping[str, str]]
 @dataclass(frozen=True, slots=True)
 class Sought:
     """What is looked for. `arms` are conditions on the run's own columns, of which one has to hold; `among` are the
-    only runs that are meant. Without an order by an attribute, newest first."""
+    only runs that are meant, `who` whoever looks. Without an order by an attribute, newest first."""
 
     condition: Condition | None
     arms: Arms
     by: By | None = None
     among: Sequence[UUID] | None = None
+    who: Viewer = EVERYTHING
 
     @property
     def whole(self) -> Condition | None:
@@ -57,7 +64,9 @@ def search(sought: Sought, *, limit: int, beyond: Spot | None = None) -> Found:
     count, cover = _rarest(sought)
     few = _few(sought, count, cover)
     if few is not None:
-        spots = statements.spots(statements.looked_up(few, sought.whole, sought.arms, sought.by, beyond, limit + 1))
+        own = seen.is_seen("r", sought.who)
+        looked_up = statements.looked_up(few, sought.whole, sought.arms, sought.by, beyond, limit + 1, own)
+        spots = statements.spots(looked_up)
         return Found(spots[:limit], spots[limit - 1] if len(spots) > limit else None)
     found: list[Spot] = []
     for window, is_last in _windows(sought, cover, max(_FIRST, limit), beyond):
@@ -87,7 +96,11 @@ def _walk(sought: Sought, cover: list[Rows] | None, place: Spot | None, size: in
     """The next runs in the order, and whether each fits."""
     by, arms = sought.by, [arm for arm in sought.arms if arm]
     if by is not None:
-        return statements.by_value(by, _bounds(sought), place, size, sought.condition, arms)
+        own = seen.is_of_seen("s.run_id", sought.who)
+        return statements.by_value(by, _bounds(sought), place, size, sought.condition, arms, own)
+    if not sought.who.sees_all:
+        walks = partial(seen.walks, sought.who, sought.arms)
+        return statements.by_walks(walks, place, size, sought.condition)
     if cover is not None and all(rows.is_equality for rows in cover):
         each = [one for rows in cover for one in rows.each()]
         if len(each) <= MOST_ARMS:
@@ -148,12 +161,21 @@ def _few(sought: Sought, count: int, cover: list[Rows] | None) -> list[UUID] | N
         return list(sought.among)
     if cover is not None and count <= FEW:
         return _ids([statements.runs_of(rows) for rows in cover])
+    if not sought.who.sees_all:
+        return _few_seen(sought)
     arms = [arm for arm in sought.arms if arm]
     if arms and len(arms) == len(sought.arms):
         of_arms = [statements.runs_in(arm, FEW + 1) for arm in arms]
         if sum(_counted([(f"SELECT count(*) FROM ({text}) AS found", values) for text, values in of_arms])) <= FEW:
             return _ids(of_arms)
     return None
+
+
+def _few_seen(sought: Sought) -> list[UUID] | None:
+    """All runs that can fit and are seen, where they are few."""
+    limited = [(text, [*values, FEW + 1]) for text, values in seen.walks(sought.who, sought.arms)]
+    found = _ids([(f"SELECT run_id FROM ({text}) AS of_arm", values) for text, values in limited])
+    return found if len(found) <= FEW else None
 
 
 def _counted(parts: list[Sql]) -> list[int]:

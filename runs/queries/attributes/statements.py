@@ -5,7 +5,7 @@ A look at one run's rows has a limit in it, so the planner can't turn it into a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -71,10 +71,10 @@ def runs_in(arm: Arm, most: int) -> Sql:
 
 def looked_up(
     ids: Sequence[UUID], condition: Condition | None, arms: Sequence[Arm], by: By | None, beyond: Spot | None,
-    limit: int,
+    limit: int, seen: Sql = _TRUE,
 ) -> Sql:  # fmt: skip
-    """Of these runs those that fit, in order, the first after a place."""
-    whole, values = _joined([fits(condition, "r.id"), _of_run(arms, "r")], "AND")
+    """Of these runs those that fit, and are `seen`, in order, the first after a place."""
+    whole, values = _joined([fits(condition, "r.id"), _of_run(arms, "r"), seen], "AND")
     if by is None:
         place, more = _after("r.created_at, r.id", beyond, by)
         return (
@@ -101,6 +101,13 @@ def by_time(arms: Sequence[Arm], place: Spot | None, size: int, condition: Condi
         own, values = _of_run([arm], "r")
         text = f"SELECT r.id AS run_id, r.created_at FROM runs_run AS r WHERE {own} AND {after} "
         parts.append((text + _NEWEST.format("r.id"), [*values, *more, size]))
+    return _window(parts, size, condition, [])
+
+
+def by_walks(walks: Callable[[Sql], Sequence[Sql]], place: Spot | None, size: int, condition: Condition | None) -> Sql:
+    """The next runs of walks that somebody else has, newest first: each is told after what, and takes its limit
+    last."""
+    parts = [(text, [*values, size]) for text, values in walks(_after("r.created_at, r.id", place, None))]
     return _window(parts, size, condition, [])
 
 
@@ -131,10 +138,11 @@ def _window(parts: Sequence[Sql], size: int, condition: Condition | None, arms: 
 
 
 def by_value(
-    by: By, bounds: Sequence[Rows], place: Spot | None, size: int, condition: Condition | None, arms: Sequence[Arm]
-) -> Sql:
-    """The next runs in the order of an attribute's values, of those within the bounds."""
-    own, values = _joined([rows.condition("s") for rows in (by.rows, *bounds)], "AND")
+    by: By, bounds: Sequence[Rows], place: Spot | None, size: int, condition: Condition | None, arms: Sequence[Arm],
+    seen: Sql = _TRUE,
+) -> Sql:  # fmt: skip
+    """The next runs in the order of an attribute's values, of those within the bounds that are `seen`."""
+    own, values = _joined([*(rows.condition("s") for rows in (by.rows, *bounds)), seen], "AND")
     after, more = _after(f"s.{by.column}, s.created_at, s.run_id", place, by)
     judged, judging = _judged(condition, arms)
     return (

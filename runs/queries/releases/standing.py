@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connection
 
+from ledger.web.seeing.viewers import viewer
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Ramp, State, VersionGate
 from runs.queries.releases.forecast import Forecast, forecasts
@@ -25,7 +26,9 @@ _VERSIONS = """
            g.id, g.is_closed, g.set_by, g.set_at, g.why,
            (SELECT jsonb_object_agg(a.state, (
                SELECT count(*) FROM (SELECT 1 FROM runs_run r WHERE r.state = a.state AND r.agent = %(agent)s
-                                     AND r.version = v.version LIMIT %(counted)s) few))
+                                     AND r.version = v.version AND (%(sees_all)s OR r.creator = %(person)s OR EXISTS (
+                                         SELECT 1 FROM runs_runtag t WHERE t.run_id = r.id AND t.tag = ANY(%(tags)s)))
+                                     LIMIT %(counted)s) few))
             FROM unnest(%(states)s::text[]) AS a(state))
     FROM (
         SELECT version, bool_or(is_known) AS is_known FROM (
@@ -86,25 +89,28 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Ramped:
-    """A ramp with what counts towards its bounds now, where it isn't over, and how many starts went which way."""
+    """A ramp with what counts towards its bounds now, where it isn't over, and how many starts went which way. None:
+    who looks doesn't see all the runs that are counted."""
 
     ramp: Ramp
-    figures: Figures = field(default_factory=Figures)
-    to_new: int = 0
-    to_old: int = 0
+    figures: Figures | None = field(default_factory=Figures)
+    to_new: int | None = 0
+    to_old: int | None = 0
 
 
 def versions_of(agent: str, here: list[str], *, only: str = "") -> list[Standing]:
     """The versions of an agent, newest first, or that one, in three statements; `here` are those that this process
-    has."""
+    has. Of runs those are counted that whoever looks sees; who doesn't see all is told no forecast, which is made of
+    how long all of them take."""
+    who = viewer()
     asked: dict[str, Any] = {
         "agent": agent, "here": here, "most": SHOWN, "states": list(map(str, State)), "counted": COUNTED_TO + 1,
-        "fresh": FRESH_SECONDS, "only": only,
+        "fresh": FRESH_SECONDS, "only": only, "sees_all": who.sees_all, "person": who.person, "tags": sorted(who.tags),
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(_VERSIONS, asked)
         found = [_standing(agent, *row) for row in cursor.fetchall()]
-    told = forecasts(
+    told = {} if not who.sees_all else forecasts(
         agent, [one.version for one in found if one.living],
         is_counted={one.version: one.living <= COUNTED_TO for one in found},
     )  # fmt: skip
@@ -133,6 +139,8 @@ def ramped(ramp: Ramp) -> Ramped:
 
 def ramped_all(ramps: Sequence[Ramp]) -> list[Ramped]:
     """How ramps stand, in two statements."""
+    if not viewer().sees_all:
+        return [Ramped(one, None, None, None) for one in ramps]
     with connection.cursor() as cursor:
         cursor.execute(_SIDES, {"ramps": [one.pk for one in ramps], "most": COUNTED_TO + 1})
         sides = {ramp: (to_new, to_old) for ramp, to_new, to_old in cursor.fetchall()}

@@ -15,6 +15,7 @@ from django.db import connection
 from django.db.models import UUIDField
 from django.db.models.expressions import RawSQL
 
+from runs import seen
 from runs.engine.errors import JournalBroken
 from runs.engine.forks.evidence import WHAT_IF
 from runs.journal.reader import forked_of
@@ -110,6 +111,8 @@ def _asks_about_all(fork: UUID | None) -> bool:
 
 def why_not(other: Other) -> str:
     """Why a run doesn't go on by a person's act beside this one, and what to do."""
+    if not seen.among([other.run]):
+        return "The same was begun again by somebody else, as a run of theirs, of whose work it knows nothing."
     what = "It was begun again as" if other.is_below else "The same was begun from another point, or gone on with, as"
     return (
         f"{what} run {other.run}, of whose work it knows nothing: go on with that one, or fork this one at its newest"

@@ -27,9 +27,10 @@ from runs.journal import wait_hooks
 from runs.models import WAITING, State, Wait
 from runs.services import lifecycle
 from runs.services.command import Act, make_ready, resolve, resolved, save, wake
+from runs.services.lines import beside
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import MigrateBody, Moved
-from runs.services.migrating.looking import Look, in_the_way, look
+from runs.services.migrating.looking import Look, beside_another, in_the_way, look
 from runs.services.migrating.outcomes import Meant, Outcome, each
 
 ACTION = "migrate"
@@ -84,6 +85,9 @@ def migrate_one(
                 if (no := in_the_way(act.run, act.head, moving)) is not None:
                     return Outcome.of(run_id, no)
                 if act.head.seq == seen.seq:
+                    beside.lock(run_id)
+                    if (no := beside_another(act.run, seen.found)) is not None:
+                        return Outcome.of(run_id, no)
                     if seen.is_retried:
                         lifecycle.retry(run_id, by=by, justification=justification)
                         act = Act(ACTION, run_id, by=by, justification=justification)
@@ -140,9 +144,8 @@ def _let_go_on(act: Act, found: Found, is_closed: bool) -> None:
     """A run that has to go on does, under its new version's workers; one that is paused stays so until somebody resumes
     it."""
     run = act.run
-    goes_on = found.how == REENTERED or is_closed
     if run.state == State.PAUSED or run.state in WAITING:
-        if goes_on:
+        if found.how == REENTERED or is_closed:
             wake(run, now=act.now)
     elif run.ready_at is not None or run.started_at is not None:
         make_ready(run, now=act.now)

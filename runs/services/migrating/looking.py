@@ -29,8 +29,9 @@ from runs.engine.tape import payload_of
 from runs.engine.undoing.ending import asked_of
 from runs.journal.digests import hasher
 from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
-from runs.models import ENDED, Run, State
+from runs.models import ENDED, Run, State, Wait
 from runs.services import lifecycle
+from runs.services.lines import beside
 from runs.services.migrating.asked import number_of
 
 SECONDS = 10.0
@@ -75,7 +76,8 @@ def look(run_id: UUID, moving: Moving, *, waits: bool = True) -> Look:
             if is_retried:
                 transaction.set_rollback(True)
     moving = replace(moving, number=number_of(run.graph_id, stands.at.fingerprint))
-    return Look(run, seq if is_retried else at, _in_time(moving, run, created, stands, earlier), is_retried)
+    found = _in_time(moving, run, created, stands, earlier)
+    return Look(run, seq if is_retried else at, beside_another(run, found) or found, is_retried)
 
 
 def _as_retried(run: Run, head: Head, *, waits: bool) -> Head:
@@ -111,6 +113,15 @@ def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
     if head.is_cancel_requested:
         return refused("cancelled", "somebody asked that it be cancelled")
     return None
+
+
+def beside_another(run: Run, found: Found) -> Found | None:
+    """The refusal, where the move would answer a stop for an operator, as a retry does, beside another run that does
+    the same work; None elsewhere. One that waits for somebody else goes on by their word anyway."""
+    is_stopped = any(kind == Wait.Kind.OPERATOR for _, _, kind, _ in found.closes)
+    if found.is_refused or not is_stopped or (other := beside.in_the_way(run)) is None:
+        return None
+    return refused("beside", beside.why_not(other))
 
 
 def _read(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int, bool]:

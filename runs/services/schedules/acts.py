@@ -9,12 +9,14 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.web.roles import OPERATOR
+from ledger.web.seeing.viewers import viewer
 from runs.engine.agents import registry
 from runs.engine.budget.limits import Budget
 from runs.models import Schedule
@@ -47,10 +49,16 @@ class NotInThisState(DurableAgentsError):
 
 def find(schedule_id: UUID) -> Schedule:
     """A schedule that was not taken away. Raises NotFound."""
-    found = Schedule.objects.filter(pk=schedule_id, deleted_at__isnull=True).first()
+    found = Schedule.objects.filter(shown(), pk=schedule_id, deleted_at__isnull=True).first()
     if found is None:
         raise NotFound("schedule", schedule_id)
     return found
+
+
+def shown() -> Q:
+    """The schedules that whoever looks is shown: their own, where they don't see everything."""
+    who = viewer()
+    return Q() if who.sees_all else Q(owner=who.person)
 
 
 def may(schedule: Schedule, role: str, person: int | None) -> bool:
@@ -137,7 +145,7 @@ def upcoming(schedule: Schedule, now: datetime, n: int = 3) -> list[datetime]:
 
 
 def _locked(schedule_id: UUID, *, by: Actor) -> tuple[Schedule, dict[str, Any]]:
-    schedule = Schedule.objects.select_for_update().filter(pk=schedule_id, deleted_at__isnull=True).first()
+    schedule = Schedule.objects.select_for_update().filter(shown(), pk=schedule_id, deleted_at__isnull=True).first()
     if schedule is None:
         raise NotFound("schedule", schedule_id)
     check(schedule, by=by)

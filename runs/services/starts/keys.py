@@ -19,6 +19,7 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
 from ledger.web.bodies import does_not_fit
+from runs import seen
 from runs.engine.agents import registry
 from runs.engine.budget.limits import Budget
 from runs.models import ENDED, Run
@@ -39,6 +40,12 @@ class KeyTaken(DurableAgentsError):
     status, code, title = 409, "business-key-taken", "A run of this key lives"
 
     def __init__(self, run: Run) -> None:
+        if not seen.among([run.id]):
+            super().__init__(
+                f"A run of {run.agent} that isn't yours has this key and has not ended. "
+                "Queue behind it, or wait for its end."
+            )
+            return
         super().__init__(
             f"Run {run.id} of {run.agent} has the key {run.business_key} and has not ended. "
             "Join, replace, queue or debounce it, or wait for its end.",
@@ -149,7 +156,16 @@ def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -
     alive = living(name, wanted.business_key)
     if not alive:
         return Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
+    # Whoever queues only waits. Any other rule would hand out a run of others, or do something to it.
+    if wanted.on_conflict != "queue" and (hidden := _hidden(alive)) is not None:
+        raise KeyTaken(hidden)
     return _RULES[wanted.on_conflict](wanted, alive, by, most)
+
+
+def _hidden(runs: list[Run]) -> Run | None:
+    """The first of them that whoever asks doesn't see."""
+    known = seen.among(run.id for run in runs)
+    return next((run for run in runs if run.id not in known), None)
 
 
 Rule = Callable[[Wanted, list[Run], Actor, Budget | None], Begun]

@@ -94,7 +94,8 @@ def _exchange(schedule: Schedule, ends: Ends) -> None:
     hosts.AsyncBell = partial(PipeBell, ends)  # type: ignore[misc,assignment]
     hosts.rehearse = _as_it_comes  # the losses are counted by round trips of steps
     plain = hosts.runtime
-    hosts.runtime = lambda threads=None: replace(plain(threads), retry=IMPATIENT if schedule.is_impatient else PATIENT)
+    retry = IMPATIENT if schedule.is_impatient else PATIENT
+    hosts.runtime = lambda threads=None, pool=None: replace(plain(threads, pool), retry=retry)
 
 
 async def _as_it_comes(link: psycopg.AsyncConnection[Any]) -> None: ...

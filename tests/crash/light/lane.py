@@ -401,9 +401,7 @@ class Performance:
         return patiently(lambda: evidence.facts(self._lane.reader(), run_id, effects))
 
     def _expected(self, n: int, facts: Facts) -> Expected:
-        # Where another run was made of it meanwhile, nobody may try it again.
-        is_left = facts.run.get("state") == "failed" and facts.run_id in self._forks.origins
-        return replace(self._with_people(facts, self._schedule.jobs[n]), **({"state": "failed"} if is_left else {}))
+        return self._with_people(facts, self._schedule.jobs[n])
 
     def _expected_of_fork(self, facts: Facts, rest: Sequence[str]) -> Expected:
         return expected_of_fork(facts, self._with_people(facts, rest))
@@ -412,6 +410,8 @@ class Performance:
         return replace(
             expected_of(steps),
             may_be_cancelled=facts.run_id in self._people.cancelled,
+            # Where another run does the same, nobody may try it again.
+            may_be_left=facts.run_id in self._forks.origins or facts.run_id in self._people.left,
             may_send_late=self._schedule.has_zombies,
         )
 

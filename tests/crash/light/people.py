@@ -18,11 +18,12 @@ from approvals.services import decide
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
 from ledger.models import LedgerEntry
 from runs.engine.budget.limits import Budget
-from runs.models import Wait
+from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, reconciling, signals
 from runs.services.budgets.asked import known
 from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
+from runs.services.lines import beside
 from runs.services.messages import sending
 from runs.workers import timers
 from tests.crash.forked import AGAIN, WHAT_IF
@@ -60,9 +61,11 @@ class People:
         self.verdicts: list[str] = []
         self.cancelled: set[str] = set()
         self.is_waiting_for_zombies = False
-        # Those that have ended for good; of which another was made; and what is said to what forks ask, by fork.
+        # Those that have ended for good; of which another was made; that failed, and may not be tried again beside
+        # another; and what is said to what forks ask, by fork.
         self.ended: set[str] = set()
         self.begun_again: set[str] = set()
+        self.left: set[str] = set()
         self._words: dict[str, tuple[str, ...]] = {}
         self._asked: dict[str, list[UUID]] = {}
 
@@ -95,14 +98,14 @@ class People:
             if self._schedule.talks and kind not in (None, "message") and not is_child:
                 acted |= self._say(run_id, wait_id, 1)
             if state == "failed" or kind == "operator":
-                acted |= self._try(partial(lifecycle.retry, UUID(run_id), by=OLGA, justification=WHY))
+                acted |= self._retry(run_id, state)
             elif kind == "budget":
                 acted |= self._raise(run_id, wait_id)
             elif kind == "pool" and state != "paused":
                 acted |= self._sharing.give(wait_id)
                 seconds = min(seconds, 0.05)
-            elif state == "paused" and is_child:
-                pass  # it goes on with its parent
+            elif state == "paused" and is_child:  # it goes on with its parent
+                acted |= kind is None and self._is_beside(run_id) and self._end(run_id)
             elif state == "paused":
                 acted |= self._resume(run_id)
             elif kind == "message":
@@ -131,16 +134,38 @@ class People:
         return is_over, 0.0 if acted else seconds
 
     def _resume(self, run_id: str) -> bool:
-        """Set it going; beside a run that it was begun again as it may not, and is ended instead."""
+        """Set it going; beside another that does the same it may not, and is ended instead."""
         if self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY)):
             return True
-        return run_id in self.begun_again and self._try(partial(self.steer, run_id, "cancel"))
+        return self._is_beside(run_id) and self._end(run_id)
+
+    def _retry(self, run_id: str, state: str) -> bool:
+        """Try it again; beside another that does the same it may not, and is left as it failed, or ended."""
+        if self._try(partial(lifecycle.retry, UUID(run_id), by=OLGA, justification=WHY)):
+            return True
+        if not self._is_beside(run_id):
+            return False
+        if state != "failed":
+            return self._end(run_id)
+        self.left.add(run_id)
+        return False
+
+    def _is_beside(self, run_id: str) -> bool:
+        """Whether it may not go on since another run does its work."""
+        return bool(self._words) and beside.in_the_way(Run.objects.get(pk=run_id)) is not None
+
+    def _end(self, run_id: str) -> bool:
+        """Cancel it, with the run whose step it is."""
+        top = Run.objects.get(pk=run_id)
+        while top.parent is not None:
+            top = Run.objects.get(pk=top.parent)
+        return self._try(partial(self.steer, str(top.pk), "cancel"))
 
     def _is_for_good(self, run_id: str, state: str, how: str) -> bool:
         """Whether a run has ended, and nobody may or need try it again."""
         if state != "failed":
             return state in ENDED
-        return how == WHAT_IF or run_id in self.begun_again
+        return how == WHAT_IF or run_id in self.begun_again or run_id in self.left
 
     def _look_after_families(self, rows: list[Any]) -> bool:
         """What the sweeper does where somebody died before it was told, or before a wish went down the tree."""

@@ -157,7 +157,7 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
     within = visit.journal.now() + ATTENTION
     wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)
     if ("input", n) not in past.waits:
-        must_be_known(visit, asked.slot, ASKED, visit.runtime.people, "queues and roles")
+        await must_be_known(visit, asked.slot, ASKED, visit.runtime.people, "queues and roles")
         told = {"call": asked.what or asked.tool, "hash": asked.requested_hash, **detail}
         await visit.commit(Batch([wait.opened(told)], wait=wait))
     visit.park(wait)

@@ -1,0 +1,170 @@
+"""Queues, limits and deputies. Rows stay: a queue is closed or removed, a limit or a deputy ended, never deleted.
+
+Each row carries a code (ledger/codes.py), so that what somebody with the application's rights in the database writes
+past us lets nobody decide anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pgtrigger
+from django.db import models
+from django.db.models.functions import Lower
+
+from ledger.chain import microseconds
+from ledger.codes import is_rows_code, row_code
+from ledger.keys import code_key
+
+
+class Coded(models.Model):
+    """A row whose code covers all that it says."""
+
+    code = models.BinaryField(null=True)
+    TABLE = ""
+
+    class Meta:
+        abstract = True
+
+    def coded(self) -> dict[str, Any]:
+        """What the code covers."""
+        raise NotImplementedError
+
+    def seal(self) -> None:
+        """Give it the code of what it says now."""
+        self.code = row_code(code_key(), self.TABLE, self.coded())
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether one of our processes wrote just this."""
+        return self.code is not None and is_rows_code(code_key(), self.TABLE, self.coded(), bytes(self.code))
+
+
+class Queue(Coded):
+    """Where questions of a kind are put, and the role (a group) whose holders decide them."""
+
+    TABLE = "queue"
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        CLOSED = "closed"
+        REMOVED = "removed"
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField()
+    title = models.TextField()
+    role = models.TextField()
+    state = models.TextField(choices=State.choices, default=State.OPEN)
+    currency = models.TextField(default="USD", help_text="Of its limits.")
+    needs_amount = models.BooleanField(
+        default=False, help_text="Whoever has a limit decides nothing that names no amount."
+    )
+    set_by = models.TextField()
+    made_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(Lower("name"), name="approvals_queue_one_of_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "title": self.title, "role": self.role, "state": str(self.state),
+            "currency": self.currency, "needs_amount": self.needs_amount, "set_by": self.set_by,
+            "made_at": microseconds(self.made_at), "changed_at": microseconds(self.changed_at),
+        }  # fmt: skip
+
+
+def _ends_once(column: str) -> pgtrigger.Protect:
+    """What has ended stays ended, whoever has which rights."""
+    ended = pgtrigger.Q(**{f"old__{column}__isnull": False})
+    return pgtrigger.Protect(name="stays_ended", operation=pgtrigger.Update, condition=ended)
+
+
+class Limit(Coded):
+    """The most that somebody may approve alone at a queue: a person, or whoever holds its role and has no limit of
+    their own. A new limit ends the one before."""
+
+    TABLE = "limit"
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="limits")
+    person = models.BigIntegerField(null=True, help_text="The account; empty: the role's own.")
+    most = models.DecimalField(max_digits=24, decimal_places=6, null=True, help_text="Empty: as much as they like.")
+    currency = models.TextField()
+    set_by = models.TextField()
+    set_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["queue", "person"], condition=models.Q(ended_at__isnull=True), nulls_distinct=False,
+                name="approvals_limit_one_of_person",
+            ),
+            # Nobody puts one that has ended back in as it was before, code and all.
+            models.UniqueConstraint(
+                fields=["queue", "person", "set_at"], nulls_distinct=False, name="approvals_limit_once"
+            ),
+        ]  # fmt: skip
+        triggers = [_ends_once("ended_at")]
+
+    def __str__(self) -> str:
+        return f"{self.most} {self.currency}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue_id, "person": self.person, "most": None if self.most is None else f"{self.most:.6f}",
+            "currency": self.currency, "set_by": self.set_by, "set_at": microseconds(self.set_at),
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,
+        }  # fmt: skip
+
+
+class Deputy(Coded):
+    """Somebody who decides in another's place for a time: at one queue, or at all that the other decides."""
+
+    TABLE = "deputy"
+
+    id = models.BigAutoField(primary_key=True)
+    principal = models.BigIntegerField(help_text="The account in whose place.")
+    deputy = models.BigIntegerField(help_text="The account that decides.")
+    queue = models.ForeignKey(Queue, null=True, on_delete=models.PROTECT, related_name="deputies")
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    reason = models.TextField()
+    set_by = models.TextField()
+    made_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+    revoked_by = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            # Nobody puts one that has ended back in as it was before, code and all.
+            models.UniqueConstraint(fields=["principal", "made_at"], name="approvals_deputy_once")
+        ]
+        indexes = [
+            models.Index(
+                fields=["deputy", "ends_at"], condition=models.Q(revoked_at__isnull=True), name="approvals_deputy_of"
+            ),
+            models.Index(
+                fields=["principal", "ends_at"],
+                condition=models.Q(revoked_at__isnull=True),
+                name="approvals_deputy_for",
+            ),
+        ]
+        triggers = [_ends_once("revoked_at")]
+
+    def __str__(self) -> str:
+        return f"{self.deputy} for {self.principal}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "principal": self.principal, "deputy": self.deputy, "queue": self.queue_id,
+            "starts_at": microseconds(self.starts_at), "ends_at": microseconds(self.ends_at), "reason": self.reason,
+            "set_by": self.set_by, "made_at": microseconds(self.made_at),
+            "revoked_at": None if self.revoked_at is None else microseconds(self.revoked_at),
+            "revoked_by": self.revoked_by,
+        }  # fmt: skip

@@ -1,0 +1,254 @@
+"""What administrators do with queues and limits. Each is one verb in one transaction, and leaves a record that says
+what was before and after. The queue's row is the lock of all that is about it: a decision holds it too, so what is
+changed here counts for a decision wholly or not at all."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.db import IntegrityError, transaction
+
+from approvals.models import Approval
+from approvals.queue_models import Limit, Queue
+from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.who import account, as_admin, check_text, wrong
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.web.roles import is_approver, is_role
+from runs.engine.agents import registry
+from runs.engine.gate.amounts import CURRENCY
+from runs.models import ENDED, Wait
+
+MOST = 200  # that there are
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+
+
+class QueueInUse(DurableAgentsError):
+    """Something is still asked there, or would be."""
+
+    status, code, title = 409, "queue-in-use", "The queue is still needed"
+
+
+class QueueState(DurableAgentsError):
+    """It is closed, open or removed already."""
+
+    status, code, title = 409, "illegal-state", "Not possible in the queue's state"
+
+
+def find(name: str) -> Queue:
+    """A queue that was not removed. Raises NotFound."""
+    found = Queue.objects.filter(name=name).exclude(state=Queue.State.REMOVED).first()
+    if found is None:
+        raise NotFound("queue", name)
+    return found
+
+
+@transaction.atomic
+def create(body: QueueBody, *, by: Actor) -> Queue:
+    """Add a queue; one that was removed comes back under its name. Raises InvalidInput by the field that is wrong,
+    Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("queue", body.justification)
+    twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
+    if twin is not None and (twin.state != Queue.State.REMOVED or twin.name != body.name):
+        raise wrong("name", f"is that of the queue {twin.name}, up to small and capital letters", "another name")
+    if not NAME.fullmatch(body.name):
+        raise wrong("name", "is no name of small letters, digits and _", "such as refunds_eu")
+    if is_role(body.name) or Group.objects.filter(name=body.name).exists():
+        raise wrong("name", "is the name of a role", "another name: questions are put to a queue or to a role, by name")
+    check_text("title", body.title)
+    _check_role(body.role)
+    _check_currency(body.currency)
+    if twin is None and Queue.objects.exclude(state=Queue.State.REMOVED).count() >= MOST:
+        raise wrong("name", f"would be one more than {MOST} queues", "remove what nobody needs")
+    now, before = database_now(), {} if twin is None else snapshot(twin)
+    queue = twin or Queue(name=body.name, made_at=now)
+    queue.title, queue.role, queue.currency = body.title, body.role, body.currency
+    queue.needs_amount, queue.state = body.needs_amount, Queue.State.OPEN
+    try:
+        with transaction.atomic():
+            return _done("queue", queue, by=by, before=before, why=why)
+    except IntegrityError:
+        raise wrong("name", "is that of another queue by now", "look at the queues again") from None
+
+
+@transaction.atomic
+def change(name: str, body: QueueChangeBody, *, by: Actor) -> Queue:
+    """Set its title, role, currency, or whether it needs amounts. Raises as `create` does, and NotFound."""
+    by, why = as_admin(by), justified("queue_change", body.justification)
+    queue = locked(name)
+    before = snapshot(queue)
+    given = {key: value for key, value in body.model_dump(exclude={"justification"}).items() if value is not None}
+    if "title" in given:
+        check_text("title", given["title"])
+    if "role" in given:
+        _check_role(given["role"])
+    if "currency" in given:
+        _check_currency(given["currency"])
+        if given["currency"] != queue.currency and queue.limits.filter(ended_at__isnull=True).exists():
+            raise wrong("currency", f"would leave its limits in {queue.currency}", "lift its limits first")
+    for key, value in given.items():
+        setattr(queue, key, value)
+    if snapshot(queue) == before and queue.is_genuine:
+        raise wrong("title", "and all else is as it was", "name what is to be set anew")
+    return _done("queue_change", queue, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def close(name: str, *, by: Actor, justification: str) -> Queue:
+    """Nothing more is asked or decided there until it is opened again; what is open stays open till its deadline.
+    Raises QueueState, NotFound, Forbidden, JustificationRequired."""
+    return _move("queue_close", name, Queue.State.OPEN, Queue.State.CLOSED, by, justification)
+
+
+@transaction.atomic
+def open_again(name: str, *, by: Actor, justification: str) -> Queue:
+    """As it was before it was closed. Raises as `close` does."""
+    return _move("queue_open", name, Queue.State.CLOSED, Queue.State.OPEN, by, justification)
+
+
+@transaction.atomic
+def remove(name: str, *, by: Actor, justification: str) -> Queue:
+    """Take it away. Its name stays known, so that nothing which seeds queues brings it back. Raises QueueInUse where
+    something is open there, an agent asks there, or budgets are raised there; NotFound, Forbidden,
+    JustificationRequired."""
+    by, why = as_admin(by), justified("queue_remove", justification)
+    queue = locked(name)
+    if needed := _needed_by(queue):
+        raise QueueInUse(f"The queue {queue.name} can't be removed: {needed}.")
+    before = snapshot(queue)
+    queue.state = Queue.State.REMOVED
+    return _done("queue_remove", queue, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def limit(name: str, body: LimitBody, *, by: Actor) -> Queue:
+    """Set the most that a person, or the role, may approve alone. Raises InvalidInput by the field that is wrong,
+    NotFound, Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("queue_limit", body.justification)
+    queue = locked(name)
+    currency = body.currency or queue.currency
+    if currency != queue.currency:
+        raise wrong("currency", f"is not that of the queue, {queue.currency}", queue.currency)
+    person = account("person", body.person).pk if body.person else None
+    last, now = queue.limits.filter(person=person, ended_at__isnull=True).first(), database_now()
+    if last is not None:
+        _end(last, now, by)
+    new = Limit(queue=queue, person=person, most=body.most, currency=currency, set_by=by.ref, set_at=now)
+    new.seal()
+    new.save(force_insert=True)
+    _record("queue_limit", queue, body.person, by=by, why=why, before=_said(last), after=_said(new))
+    return queue
+
+
+@transaction.atomic
+def lift(name: str, body: LiftBody, *, by: Actor) -> Queue:
+    """End a limit: a person's own gives way to the role's, the role's to none. Raises InvalidInput where there is none,
+    NotFound, Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("queue_limit_lift", body.justification)
+    queue = locked(name)
+    # Also of somebody whose account is closed, or gone.
+    person = _number_of(body.person) if body.person else None
+    last = queue.limits.filter(person=person, ended_at__isnull=True).first()
+    if last is None:
+        raise wrong("person", "has no limit there", "somebody who has one, or nobody for the role's")
+    before = _said(last)
+    _end(last, database_now(), by)
+    _record("queue_limit_lift", queue, body.person, by=by, why=why, before=before, after={})
+    return queue
+
+
+def _number_of(name: str) -> int:
+    found = User.objects.filter(username=name).values_list("pk", flat=True).first()
+    number = found if found is not None else int(name) if name.isascii() and name.isdigit() and len(name) < 19 else None
+    if number is None:
+        raise wrong("person", "is nobody's name", "the name of an account")
+    return number
+
+
+def snapshot(queue: Queue) -> dict[str, Any]:
+    """What a queue is, as an act's record keeps it."""
+    told = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
+    return told | {"state": str(queue.state)}
+
+
+def locked(name: str) -> Queue:
+    """Its row, locked. Raises NotFound."""
+    queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
+    if queue is None:
+        raise NotFound("queue", name)
+    return queue
+
+
+def _move(action: str, name: str, source: str, target: str, by: Actor, justification: str) -> Queue:
+    by, why = as_admin(by), justified(action, justification)
+    queue = locked(name)
+    if queue.state != source:
+        raise QueueState(f"The queue {queue.name} is {queue.state} already.")
+    before = snapshot(queue)
+    queue.state = target
+    return _done(action, queue, by=by, before=before, why=why)
+
+
+def _done(action: str, queue: Queue, *, by: Actor, before: dict[str, Any], why: str) -> Queue:
+    queue.set_by, queue.changed_at = by.ref, database_now()
+    queue.seal()
+    queue.save()
+    subject = f"queue {queue.name}"
+    acted(action, by=by, subject=subject, queue=queue.name, justification=why, before=before, after=snapshot(queue))
+    return queue
+
+
+def _record(
+    action: str, queue: Queue, person: str, *, by: Actor, why: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    subject = f"limit of {person or queue.role}"
+    acted(action, by=by, subject=subject, queue=queue.name, justification=why, before=before, after=after)
+
+
+def _said(row: Limit | None) -> dict[str, Any]:
+    if row is None:
+        return {}
+    return {"person": row.person, "most": None if row.most is None else format(row.most, "f"), "currency": row.currency}
+
+
+def _end(row: Limit, now: Any, by: Actor) -> None:
+    row.ended_at, row.ended_by = now, by.ref
+    row.seal()
+    row.save(update_fields=["ended_at", "ended_by", "code"])
+
+
+def _check_role(role: str) -> None:
+    if not is_approver(role):
+        raise wrong("role", "decides nothing", "a group that is called approver_…, such as approver_refunds")
+    if not Group.objects.filter(name=role).exists():
+        raise wrong("role", "is no group that there is", "make the group in the administration first")
+
+
+def _check_currency(currency: str) -> None:
+    if not CURRENCY.fullmatch(currency):
+        raise wrong("currency", "is no currency", "three capital letters, such as USD")
+
+
+def _needed_by(queue: Queue) -> str:
+    """Who still asks there, in words; empty if nobody does."""
+    if asked := Approval.objects.filter(queue=queue.name, state="open").first():
+        return f"{asked.title!r} is open there (approval {asked.id})"
+    of_failed = Approval.objects.filter(queue=queue.name, state="withdrawn", run__state="failed").first()
+    if of_failed is not None:
+        return f"run {of_failed.run_id} has failed, and would ask {of_failed.title!r} there again if it is retried"
+    waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
+    if waits.exclude(run__state__in=ENDED).exists():
+        return "a question is open there"
+    if settings.DURABLEAGENTS.budget_queue == queue.name:
+        return "DURABLEAGENTS_BUDGET_QUEUE names it"
+    asking = [
+        agent.graph_id
+        for agent in registry.agents()
+        if any(tool.gate is not None and tool.gate.queue == queue.name for tool in agent.all_tools())
+    ]
+    return f"{', '.join(asking)} asks there: close it instead" if asking else ""

@@ -1,0 +1,61 @@
+"""What somebody sends to change a queue, a limit or a deputy, and how much of it is taken: API bodies and forms."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import Field
+
+from runs.services.bodies import Moment, SteerBody
+
+Name = Annotated[str, Field(max_length=200)]
+Currency = Annotated[str, Field(max_length=10)]
+# To the millionth; NaN, infinity and what is below nothing are none.
+Most = Annotated[Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False)]
+
+
+class QueueBody(SteerBody):
+    """A queue. `role` names the group whose holders decide there; `needs_amount`: whoever has a limit approves nothing
+    that names no amount."""
+
+    name: Name
+    title: Name
+    role: Name
+    currency: Currency = "USD"
+    needs_amount: bool = False
+
+
+class QueueChangeBody(SteerBody):
+    """What is named is set anew, the rest stays."""
+
+    title: Name | None = None
+    role: Name | None = None
+    currency: Currency | None = None
+    needs_amount: bool | None = None
+
+
+class LimitBody(SteerBody):
+    """The most that a person (or, with none named, whoever holds the role and has no limit of their own) may approve
+    alone. Null: as much as they like."""
+
+    person: Name = ""
+    most: Most | None
+    currency: Currency = ""
+
+
+class LiftBody(SteerBody):
+    """Whose limit ends: a person's own, or with none named the role's."""
+
+    person: Name = ""
+
+
+class DeputyBody(SteerBody):
+    """Who stands in for whom: for oneself if no principal is named, at all queues if none is, from now on if no
+    beginning is."""
+
+    deputy: Name
+    principal: Name = ""
+    queue: Name = ""
+    starts_at: Moment | None = None
+    ends_at: Moment

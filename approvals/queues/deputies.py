@@ -1,0 +1,151 @@
+"""Who stands in for whom: a member names their own deputy, an administrator anybody's; both, and the deputy, may end
+it. Each is one verb in one transaction, with its record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from approvals.queue_models import Deputy, Queue
+from approvals.queues.bodies import DeputyBody
+from approvals.queues.who import account, as_admin, can_look, check_text, roles_of, wrong
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound
+
+LONGEST = timedelta(days=366)
+MOST = 20  # of one principal, now or to come
+
+
+class DeputyOver(DurableAgentsError):
+    """There is nothing to end."""
+
+    status, code, title = 409, "illegal-state", "No deputy any more"
+
+
+def find(deputy_id: int) -> Deputy:
+    """Raises NotFound."""
+    found = Deputy.objects.filter(pk=deputy_id).first()
+    if found is None:
+        raise NotFound("deputy", deputy_id)
+    return found
+
+
+@transaction.atomic
+def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
+    """Let somebody decide in another's place for a time. Raises InvalidInput by the field that is wrong, Forbidden,
+    JustificationRequired."""
+    own = _active(by.person)
+    is_own = own is not None and body.principal in ("", own.get_username())
+    by = by if is_own else as_admin(by)
+    why = justified("deputy", body.justification)
+    principal = own if is_own and own is not None else account("principal", body.principal)
+    queue = _queue(body.queue)
+    role = _role_at(principal, queue)
+    deputy = _fit(account("deputy", body.deputy), principal)
+    User.objects.select_for_update().get(pk=principal.pk)  # so that two at once are counted
+    now = database_now()
+    starts_at = max(body.starts_at or now, now)
+    _check_time(starts_at, body.ends_at, now)
+    if Deputy.objects.filter(principal=principal.pk, revoked_at__isnull=True, ends_at__gt=now).count() >= MOST:
+        raise wrong("deputy", f"would be one more than {MOST} of {principal.get_username()}", "revoke one first")
+    row = Deputy(
+        principal=principal.pk, deputy=deputy.pk, queue=queue, starts_at=starts_at, ends_at=body.ends_at, reason=why,
+        set_by=by.ref, made_at=now,
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
+    by = replace(by, role=role) if is_own else by
+    _record("deputy", row, principal, deputy, by=by, why=why, before={}, after=snapshot(row))
+    return row
+
+
+@transaction.atomic
+def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
+    """End it now, for good: its principal, the deputy, or an administrator may. Raises NotFound, DeputyOver, Forbidden,
+    JustificationRequired."""
+    row = Deputy.objects.select_for_update().filter(pk=deputy_id).first()
+    if row is None:
+        raise NotFound("deputy", deputy_id)
+    is_theirs = by.person is not None and by.person in (row.principal, row.deputy)
+    if not is_theirs or _active(by.person) is None:
+        by = as_admin(by)
+    why, now = justified("deputy_revoke", justification), database_now()
+    if row.revoked_at is not None or row.ends_at <= now:
+        raise DeputyOver("It was revoked before." if row.revoked_at else "Its time was over already.")
+    before = snapshot(row)
+    row.revoked_at, row.revoked_by = now, by.ref
+    row.seal()
+    row.save(update_fields=["revoked_at", "revoked_by", "code"])
+    people = User.objects.in_bulk([row.principal, row.deputy])
+    _record(
+        "deputy_revoke", row, people.get(row.principal), people.get(row.deputy), by=by, why=why, before=before,
+        after=snapshot(row),
+    )  # fmt: skip
+    return row
+
+
+def snapshot(row: Deputy) -> dict[str, Any]:
+    """What it is, as an act's record keeps it."""
+    return {
+        "principal": row.principal, "deputy": row.deputy, "queue": row.queue.name if row.queue else "",
+        "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(),
+        "revoked_at": None if row.revoked_at is None else row.revoked_at.isoformat(),
+    }  # fmt: skip
+
+
+def _record(
+    action: str, row: Deputy, principal: User | None, deputy: User | None, *, by: Actor, why: str,
+    before: dict[str, Any], after: dict[str, Any],
+) -> None:  # fmt: skip
+    names = [user.get_username() if user is not None else "somebody" for user in (deputy, principal)]
+    subject, queue = f"{names[0]} for {names[1]}", row.queue.name if row.queue else ""
+    acted(action, by=by, subject=subject, queue=queue, justification=why, before=before, after=after)
+
+
+def _active(person: int | None) -> User | None:
+    return None if person is None else User.objects.filter(pk=person, is_active=True).first()
+
+
+def _queue(name: str) -> Queue | None:
+    if not name:
+        return None
+    queue = Queue.objects.filter(name=name).exclude(state=Queue.State.REMOVED).first()
+    if queue is None:
+        raise wrong("queue", "is no queue that there is", "a queue's name, or none for all of theirs")
+    return queue
+
+
+def _role_at(principal: User, queue: Queue | None) -> str:
+    """The role by which they decide there. Raises InvalidInput for whoever decides nothing: nobody can stand in for
+    them, and a deputy's deputy is none."""
+    held = roles_of(principal)
+    found = [queue] if queue is not None else Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")
+    role = next((each.role for each in found if each.role in held), None)
+    if role is None:
+        where = f"in {queue.name}" if queue is not None else "at any queue"
+        raise wrong("principal", f"{principal.get_username()} decides nothing {where}", "somebody who decides there")
+    return role
+
+
+def _fit(deputy: User, principal: User) -> User:
+    if deputy.pk == principal.pk:
+        raise wrong("deputy", "is the one who is away", "somebody else")
+    if not can_look(deputy):
+        raise wrong("deputy", "has no role with which anything is decided", "somebody with a role besides auditor")
+    check_text("deputy", deputy.get_username(), most=150)
+    return deputy
+
+
+def _check_time(starts_at: Any, ends_at: Any, now: Any) -> None:
+    if ends_at <= now:
+        raise wrong("ends_at", "has passed", "a time to come")
+    if ends_at <= starts_at:
+        raise wrong("ends_at", "is not after the beginning", "a later time")
+    if ends_at - starts_at > LONGEST or starts_at - now > LONGEST:
+        raise wrong("ends_at", "is more than a year away", "at most a year, and then anew")

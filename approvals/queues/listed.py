@@ -1,0 +1,172 @@
+"""Queues, limits and deputies as pages and the API show them: few statements, whatever there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from approvals.policy import Sum
+from approvals.queue_models import Deputy, Limit, Queue
+from ledger.web.cursors import Order
+from ledger.web.seeing.viewers import viewer
+from ledger.web.tally import Counted, Tally
+from runs import seen
+
+COUNT_TO = 1000
+OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")  # as the inbox has it
+MOST_SHOWN = 200  # members of a role, deputies
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMember:
+    """Somebody who decides. `most` is their limit in words, `whose` where it is from: person, role, or nothing."""
+
+    name: str
+    person: int
+    most: str = ""
+    whose: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDeputy:
+    """A deputy now or to come. `queue` is empty for all that the principal decides."""
+
+    row: Deputy
+    name: str
+    principal: str
+    queue: str
+    is_now: bool
+    is_genuine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A queue and all about it."""
+
+    on: Queue
+    open: int = 0
+    members: Sequence[ShownMember] = ()
+    more_members: bool = False
+    role_limit: Limit | None = None
+    limits: Sequence[Limit] = ()
+    names: dict[int, str] = field(default_factory=dict)
+    deputies: Sequence[ShownDeputy] = ()
+
+    @property
+    def is_open(self) -> bool:
+        return self.on.state == Queue.State.OPEN
+
+    @property
+    def is_genuine(self) -> bool:
+        return self.on.is_genuine
+
+    @property
+    def role_most(self) -> str:
+        """The role's own limit in words."""
+        return in_words(self.role_limit)
+
+    @property
+    def own_limits(self) -> list[tuple[str, str, Limit]]:
+        """Of persons: name, limit in words, row. Also of those who don't decide there, for a deputy's binds too."""
+        own = [each for each in self.limits if each.person is not None]
+        return [(self.names.get(each.person or 0, f"account {each.person}"), in_words(each), each) for each in own]
+
+
+def in_words(limit: Limit | None) -> str:
+    """A limit as people read it; empty for none."""
+    if limit is None:
+        return ""
+    if not limit.is_genuine:
+        return "not genuine: nothing is approved under it"
+    return "without a limit" if limit.most is None else str(Sum(limit.most, limit.currency))
+
+
+def to_count(queues: Iterable[Queue]) -> dict[str, Counted | None]:
+    """How many of the questions that the reader sees are open at each, for whoever counts more at the same time."""
+    own = seen.arm(viewer())
+    return {f"open {queue.name}": OPEN.counted([{"queue": queue.name, **own}], to=COUNT_TO) for queue in queues}
+
+
+def all_of_them() -> list[Queue]:
+    """All that were not removed."""
+    return list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name"))
+
+
+def overview(tally: Tally) -> list[Shown]:
+    """Each queue, how many decide there and how many questions are open."""
+    queues = all_of_them()
+    counted = tally.read(to_count(queues))
+    members = _members([queue.role for queue in queues])
+    limits = _limits(queues)
+    return [
+        Shown(
+            queue, counted[f"open {queue.name}"], [ShownMember(name, pk) for name, pk in members.get(queue.role, [])],
+            role_limit=limits.get((queue.pk, None)),
+        ) for queue in queues
+    ]  # fmt: skip
+
+
+def one(queue: Queue, tally: Tally) -> Shown:
+    """A queue whole: five statements."""
+    limits = _limits([queue])
+    members = _members([queue.role]).get(queue.role, [])
+    role_limit = limits.get((queue.pk, None))
+    shown = []
+    for name, pk in members[:MOST_SHOWN]:
+        own = limits.get((queue.pk, pk))
+        whose = "person" if own is not None else "role" if role_limit is not None else ""
+        shown.append(ShownMember(name, pk, in_words(own or role_limit), whose))
+    deputies, names = _deputies(queue, limits)
+    return Shown(
+        queue, tally.read(to_count([queue]))[f"open {queue.name}"], shown, len(members) > MOST_SHOWN, role_limit,
+        list(limits.values()), names, deputies,
+    )  # fmt: skip
+
+
+def deputies_of(person: int | None) -> list[ShownDeputy]:
+    """Of whom somebody is the principal or the deputy, now or to come."""
+    if person is None:
+        return []
+    return _shown(Deputy.objects.filter(Q(principal=person) | Q(deputy=person)))
+
+
+def _limits(queues: Iterable[Queue]) -> dict[tuple[int, int | None], Limit]:
+    rows = Limit.objects.filter(queue__in=list(queues), ended_at__isnull=True)
+    return {(row.queue_id, row.person): row for row in rows}
+
+
+def _members(roles: Iterable[str]) -> dict[str, list[tuple[str, int]]]:
+    """Who holds each of these roles and may sign in."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    rows = User.objects.filter(groups__name__in=set(roles), is_active=True)
+    for role, name, pk in rows.order_by("username").values_list("groups__name", "username", "pk")[: MOST_SHOWN * 10]:
+        found.setdefault(role, []).append((name, pk))
+    return found
+
+
+def _deputies(queue: Queue, limits: dict[tuple[int, int | None], Limit]) -> tuple[list[ShownDeputy], dict[int, str]]:
+    holders = User.objects.filter(groups__name=queue.role).values("pk")
+    rows = Deputy.objects.filter(Q(queue=queue) | Q(queue__isnull=True, principal__in=holders))
+    people = [person for _, person in limits if person is not None]
+    names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
+    return _shown(rows), names
+
+
+def _shown(rows: Any) -> list[ShownDeputy]:
+    now = datetime.now(UTC)  # for words: a decision goes by the database's clock
+    rows = rows.filter(revoked_at__isnull=True, ends_at__gt=Now()).select_related("queue").order_by("starts_at", "id")
+    found = list(rows[:MOST_SHOWN])
+    people = {pk for row in found for pk in (row.principal, row.deputy)}
+    names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
+    return [
+        ShownDeputy(
+            row, names.get(row.deputy, f"account {row.deputy}"), names.get(row.principal, f"account {row.principal}"),
+            row.queue.name if row.queue else "", row.starts_at <= now, row.is_genuine,
+        ) for row in found
+    ]  # fmt: skip

@@ -1,0 +1,31 @@
+"""The queues that the settings name, put in once: what an administrator has changed, closed or removed since stays as
+they left it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import connections
+
+from approvals.queue_models import Queue
+from ledger.clock import database_now
+
+BY = "system:settings"
+_IS_MIGRATED = "SELECT to_regclass('approvals_queue') IS NOT NULL"
+
+
+def seed(using: str = "default") -> None:
+    """Whatever the settings name and nobody has ever seen. After `migrate`; an upgraded installation keeps so exactly
+    the queues that it had, and who decides them."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(_IS_MIGRATED)
+        if not cursor.fetchone()[0]:  # migrated to a version from before there were any
+            return
+    known = {name.lower() for name in Queue.objects.using(using).values_list("name", flat=True)}
+    now = database_now()
+    for name, role in settings.DURABLEAGENTS_QUEUES.items():
+        if name.lower() in known:
+            continue
+        title = name.replace("_", " ").capitalize()
+        queue = Queue(name=name, title=title, role=role, set_by=BY, made_at=now, changed_at=now)
+        queue.seal()
+        Queue.objects.using(using).bulk_create([queue], ignore_conflicts=True)

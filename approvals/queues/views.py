@@ -1,0 +1,239 @@
+"""Queues: who decides where, up to how much, who stands in for whom; and, for administrators, setting all that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from approvals.queues import acts, deputies, listed
+from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.who import ADMIN, is_admin
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import actor, ordered, roles
+from ledger.web.tally import Tally
+from runs.services.bodies import SteerBody
+
+
+class QueuePage(Page):
+    """For everybody who may read, and for administrators, who need no role for it."""
+
+    section = "queues"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whoever has a role, or sets queues up."""
+        return super().may_open(held) or is_admin(self.request.user)
+
+    def context(self, request: HttpRequest, refused: Refused | None) -> dict[str, Any]:
+        """What both pages know."""
+        held = roles(request.user)
+        return {
+            "tally": Tally(held), "may_set": is_admin(request.user), "refused": refused,
+            "typed": refused.typed if refused else {}, "decides": bool(ordered(held)), "me": request.user.pk,
+        }  # fmt: skip
+
+
+class QueuesPage(QueuePage):
+    """All queues; and of whom the reader is the deputy, or who is theirs."""
+
+    template = "approvals/queues.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        known = self.context(request, refused)
+        queues = listed.overview(known["tally"])
+        shown = {"queues": queues, "deputies": listed.deputies_of(request.user.pk), **known}
+        return self.show(request, shown, status=refused.error.status if refused else 200)
+
+
+class OneQueuePage(QueuePage):
+    """A queue whole."""
+
+    template = "approvals/queue.html"
+
+    def get(self, request: HttpRequest, queue: str) -> HttpResponse:
+        return self.tell(request, queue)
+
+    def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        known = self.context(request, refused)
+        shown = {"q": listed.one(acts.find(name), known["tally"]), **known}
+        return self.show(request, shown, status=refused.error.status if refused else 200)
+
+
+class ForAdmins(Page):
+    """An act that only administrators may do; the service judges it again, under its locks."""
+
+    http_method_names = ["post"]
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whatever role somebody has. An act is no page, which is said to whoever asks for one."""
+        return self.request.method != "POST" or is_admin(self.request.user)
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """403 in words."""
+        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
+
+
+class Adding(ForAdmins, QueuesPage):
+    """Adding a queue."""
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        def act(form: Sent, by: Actor) -> None:
+            acts.create(form.read(QueueBody, needs_amount=_is_on), by=by)
+
+        return _done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
+
+
+class _QueueAct(ForAdmins, OneQueuePage):
+    words = ""
+
+    def post(self, request: HttpRequest, queue: str) -> HttpResponse:
+        def act(form: Sent, by: Actor) -> None:
+            self.act(form, queue, by)
+
+        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
+            return self.tell(request, queue, refused)
+
+        return _done(request, type(self).__name__, act, self.words, tell) or self.after(queue)
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        """The one service that it calls."""
+        raise NotImplementedError
+
+    def after(self, name: str) -> HttpResponse:
+        """Where it leads to."""
+        return redirect("queue", queue=name)
+
+
+class QueueChanges(_QueueAct):
+    """Setting its title, its role, its currency, whether it needs amounts."""
+
+    words = "The queue is changed."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        form.texts.setdefault("needs_amount", "off")  # a box that isn't ticked sends nothing
+        acts.change(name, form.read(QueueChangeBody, needs_amount=_is_on), by=by)
+
+
+class QueueClosings(_QueueAct):
+    """Closing it."""
+
+    words = "The queue is closed: nothing is asked or decided there."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        acts.close(name, by=by, justification=form.read(SteerBody).justification)
+
+
+class QueueOpenings(_QueueAct):
+    """Opening it again."""
+
+    words = "The queue is open again."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        acts.open_again(name, by=by, justification=form.read(SteerBody).justification)
+
+
+class QueueRemovals(_QueueAct):
+    """Taking it away."""
+
+    words = "The queue is removed."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        acts.remove(name, by=by, justification=form.read(SteerBody).justification)
+
+    def after(self, name: str) -> HttpResponse:
+        return redirect("queues")
+
+
+class QueueLimits(_QueueAct):
+    """Setting a limit; an empty one is none at all."""
+
+    words = "The limit is set."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        form.texts["most"] = form.texts.get("most") or "none"
+        acts.limit(name, form.read(LimitBody, most=_most), by=by)
+
+
+class QueueLifts(_QueueAct):
+    """Ending a limit."""
+
+    words = "The limit is lifted."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        acts.lift(name, form.read(LiftBody), by=by)
+
+
+class Appointing(QueuesPage):
+    """Naming a deputy: one's own, or as an administrator anybody's."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        def act(form: Sent, by: Actor) -> None:
+            deputies.appoint(form.read(DeputyBody, starts_at=_moment, ends_at=_moment), by=by)
+
+        return _done(request, "deputy", act, "The deputy is named.", self.tell) or redirect("queues")
+
+
+class Revoking(QueuesPage):
+    """Ending a deputy's time now."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, deputy_id: int) -> HttpResponse:
+        def act(form: Sent, by: Actor) -> None:
+            deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
+
+        return _done(request, "revoke", act, "The deputy's time is over.", self.tell) or redirect("queues")
+
+
+def _done(
+    request: HttpRequest, name: str, act: Callable[[Sent, Actor], None], words: str,
+    tell: Callable[[HttpRequest, Refused], HttpResponse],
+) -> HttpResponse | None:  # fmt: skip
+    """Do it; the page again where it was refused."""
+    form = Sent(request)
+    role = ADMIN if is_admin(request.user) else (ordered(roles(request.user)) or [""])[0]
+    try:
+        act(form, actor(request, role))
+    except DurableAgentsError as error:
+        return tell(request, Refused(name, error, form.kept))
+    messages.success(request, f"{words} It is on the record.", extra_tags="ok")
+    return None
+
+
+def _is_on(text: str) -> Any:
+    """A box as a form sends it."""
+    return {"on": True, "off": False}.get(text, text)
+
+
+def _most(text: str) -> Any:
+    """A limit as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+    if text == "none":
+        return None
+    try:
+        return Decimal(text.strip().replace(",", ""))
+    except InvalidOperation:
+        return text
+
+
+def _moment(text: str) -> Any:
+    """A time as a form sends it, which is UTC's; what is none is handed on as text."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()

@@ -1,0 +1,66 @@
+"""Who may change queues, and how accounts are named and told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from ledger.actors import Actor
+from ledger.errors import Forbidden, InvalidInput
+from ledger.web.roles import AUDITOR, is_role
+from ledger.web.text_safety import is_hidden
+
+ADMIN = "admin"
+PERMISSION = "approvals.change_queue"
+
+
+def is_admin(user: Any) -> bool:
+    """Whether somebody sets up queues: whoever may open the administration and change queues there, as a superuser
+    may."""
+    return bool(user is not None and user.is_active and user.is_staff and user.has_perm(PERMISSION))
+
+
+def as_admin(by: Actor) -> Actor:
+    """The actor as an administrator, judged from the account as it is now. Raises Forbidden."""
+    if by.auth == "shell":
+        return by
+    if by.person is None or not is_admin(User.objects.filter(pk=by.person).first()):
+        raise Forbidden("Only an administrator may set up queues, limits and other people's deputies.")
+    return replace(by, role=ADMIN)
+
+
+def account(field: str, name: str) -> User:
+    """An account that may sign in. Raises InvalidInput by the field that names it."""
+    user = User.objects.filter(username=name).first() if name else None
+    if user is None:
+        raise wrong(field, "is nobody's name", "the name of an account")
+    if not user.is_active:
+        raise wrong(field, "is an account that is closed", "somebody who may sign in")
+    return user
+
+
+def roles_of(user: User) -> frozenset[str]:
+    """As their account has them now."""
+    return frozenset(name for name in user.groups.values_list("name", flat=True) if is_role(name))
+
+
+def can_look(user: User) -> bool:
+    """Whether somebody has a role with which they get to the inbox, and may change anything."""
+    return bool(roles_of(user) - {AUDITOR})
+
+
+def wrong(field: str, problem: str, fix: str) -> InvalidInput:
+    """One thing that is wrong, to be raised."""
+    return InvalidInput(f"That can't be: {field} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
+
+
+def check_text(field: str, text: str, most: int = 100) -> None:
+    """Raises InvalidInput for what isn't plain text of one line."""
+    if not text.strip():
+        raise wrong(field, "is empty", "say it in a few words")
+    if len(text) > most:
+        raise wrong(field, f"has {len(text)} characters", f"at most {most}")
+    if text != text.strip() or any(character == "\n" or is_hidden(character) for character in text):
+        raise wrong(field, "holds what can't be seen, or blanks around it", "plain text")

@@ -1,0 +1,226 @@
+"""The pages for whoever is not signed in: a set-up link, an invitation, a lost password.
+
+Their addresses hold what lets somebody in. So they are kept by no cache, no page that they lead to learns them (a
+referrer is the site's name and no more), nothing else is loaded from elsewhere, and no log names them (logs.py). To
+somebody without the right token all of them look alike and tell nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views import View
+
+from durableagents.identity import first_admin, invitations, links, mail, resets
+from durableagents.signin import door
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import name_of
+
+_LENGTH = "At least 12 characters, not only digits, not one that everybody uses."
+
+
+def _password(label: str, help_text: str = "") -> forms.CharField:
+    widget = forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    return forms.CharField(label=label, help_text=help_text, widget=widget, strip=False, max_length=1000)
+
+
+class NewPassword(forms.Form):
+    """A password, twice."""
+
+    new_password1 = _password("New password", _LENGTH)
+    new_password2 = _password("New password again")
+
+    def __init__(self, *args: Any, user: User | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError where the two differ, or the validators refuse it."""
+        given = super().clean() or self.cleaned_data
+        first, second = given.get("new_password1"), given.get("new_password2")
+        if first and second and first != second:
+            self.add_error("new_password2", "The two are not the same.")
+        elif first:
+            try:
+                validate_password(first, self.user or self.about())
+            except ValidationError as error:
+                self.add_error("new_password1", error)
+        return given
+
+    def about(self) -> User:
+        """Whom the password must not be like."""
+        return User()
+
+
+class FirstAdmin(NewPassword):
+    """The first account."""
+
+    username = forms.CharField(label="User name", max_length=150, widget=forms.TextInput({"autocomplete": "username"}))
+    email = forms.EmailField(
+        label="E-mail",
+        required=False,
+        help_text="For a lost password.",
+        widget=forms.EmailInput({"autocomplete": "email"}),
+    )
+    field_order = ["username", "email"]
+
+    def about(self) -> User:
+        return User(username=self.cleaned_data.get("username", ""), email=self.cleaned_data.get("email", ""))
+
+
+class ResetPassword(NewPassword):
+    """A password in the place of a lost one."""
+
+    end_keys = forms.BooleanField(
+        label="End my API keys too", required=False,
+        help_text="Programs that use them stop working. Do this if somebody else may know your password.",
+    )  # fmt: skip
+
+
+class Lost(forms.Form):
+    """Whose password is lost."""
+
+    who = forms.CharField(
+        label="User name or e-mail", max_length=254, widget=forms.TextInput({"autocomplete": "username"})
+    )
+
+
+class Door(View):
+    """A page without sign-in. What is refused is said on a page of the same looks."""
+
+    title = ""
+    button = ""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            response = super().dispatch(request, *args, **kwargs)
+        except DurableAgentsError as error:
+            response = self.show(request, title=error.title, words=error.detail, status=error.status)
+            if seconds := getattr(error, "wait_seconds", 0):
+                response["Retry-After"] = str(seconds)
+        response["Cache-Control"] = "no-store"
+        # Not `no-referrer`: a browser then names no origin either, and the form would be refused as forged.
+        response["Referrer-Policy"] = "strict-origin"
+        response["X-Robots-Tag"] = "noindex"
+        return response
+
+    def show(self, request: HttpRequest, *, status: int = 200, **told: Any) -> HttpResponse:
+        given = {"title": self.title, "button": self.button, **told}
+        return render(request, "account/door.html", given, status=status)
+
+
+class Claim(Door):
+    """The first administrator of a new installation, for whoever has the link from its machine."""
+
+    title, button = "Set up this installation", "Make the account"
+    http_method_names = ["get", "head", "post"]
+    words = "The first account administers the installation: it invites people and gives roles, and has none itself."
+
+    def get(self, request: HttpRequest, token: str) -> HttpResponse:
+        first_admin.check(token)
+        return self.show(request, form=FirstAdmin(), words=self.words)
+
+    def post(self, request: HttpRequest, token: str) -> HttpResponse:
+        first_admin.check(token)
+        form = FirstAdmin(request.POST)
+        if form.is_valid():
+            given = form.cleaned_data
+            try:
+                user = first_admin.claim(
+                    token, name=given["username"], email=given["email"], password=given["new_password1"],
+                    address=request.META.get("REMOTE_ADDR", ""),
+                )  # fmt: skip
+            except (ValidationError, links.NameTaken) as error:
+                form.add_error("username", error if isinstance(error, ValidationError) else error.detail)
+            else:
+                return redirect(door.proceed(request, user, next_=reverse("setup")))
+        return self.show(request, form=form, words=self.words, status=422)
+
+
+class Invited(Door):
+    """The account that somebody was invited to."""
+
+    title, button = "You are invited", "Make the account"
+    http_method_names = ["get", "head", "post"]
+
+    def get(self, request: HttpRequest, token: str) -> HttpResponse:
+        return self._form(request, token, None, 200)
+
+    def post(self, request: HttpRequest, token: str) -> HttpResponse:
+        invitation = invitations.find(token)
+        form = NewPassword(request.POST, user=User(username=invitation.username, email=invitation.email))
+        if not form.is_valid():
+            return self._form(request, token, form, 422)
+        address = request.META.get("REMOTE_ADDR", "")
+        user = invitations.accept(token, password=form.cleaned_data["new_password1"], address=address)
+        return redirect(door.proceed(request, user, next_=reverse("overview" if invitation.roles else "setup")))
+
+    def _form(self, request: HttpRequest, token: str, form: NewPassword | None, status: int) -> HttpResponse:
+        invitation = invitations.find(token)
+        named = [name_of(role) for role in invitation.roles] + ["Administrator"] * invitation.is_admin
+        facts = {"User name": invitation.username, "E-mail": invitation.email, "Roles": ", ".join(named)}
+        return self.show(request, form=form or NewPassword(), facts=facts, username=invitation.username, status=status)
+
+
+class AskReset(Door):
+    """The same answer for everybody, whether there is such an account or not."""
+
+    title, button = "A new password", "Send the link"
+    http_method_names = ["get", "head", "post"]
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        if not mail.is_set():
+            return self._no_mail(request)
+        return self.show(request, form=Lost(), words="A link is mailed to the address of your account.")
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        if not mail.is_set():
+            return self._no_mail(request)
+        form = Lost(request.POST)
+        if not form.is_valid():
+            return self.show(request, form=form, status=422)
+        resets.ask(form.cleaned_data["who"], request.META.get("REMOTE_ADDR", ""))
+        words = (
+            "If there is such an account and it has an e-mail address, a link is on its way. It holds for four hours."
+            " Nothing came? Look at the name again, or ask an administrator for a link."
+        )
+        return self.show(request, words=words, is_done=True)
+
+    def _no_mail(self, request: HttpRequest) -> HttpResponse:
+        words = "This installation sends no mail. An administrator can make a link for you, under People."
+        return self.show(request, words=words)
+
+
+class SetPassword(Door):
+    """A new password in the place of the lost one."""
+
+    title, button = "A new password", "Set the password"
+    http_method_names = ["get", "head", "post"]
+
+    def get(self, request: HttpRequest, whom: str, token: str) -> HttpResponse:
+        return self._form(request, resets.find(whom, token), ResetPassword(), 200)
+
+    def post(self, request: HttpRequest, whom: str, token: str) -> HttpResponse:
+        user = resets.find(whom, token)
+        form = ResetPassword(request.POST, user=user)
+        if not form.is_valid():
+            return self._form(request, user, form, 422)
+        given = form.cleaned_data
+        address = request.META.get("REMOTE_ADDR", "")
+        ended = resets.set_password(
+            whom, token, password=given["new_password1"], end_keys=given["end_keys"], address=address
+        )
+        keys = f" {ended} API key{'' if ended == 1 else 's'} ended too." if given["end_keys"] else ""
+        words = f"Your password is set, and whoever was signed in as you is no longer.{keys}"
+        return self.show(request, words=words, is_done=True)
+
+    def _form(self, request: HttpRequest, user: User, form: ResetPassword, status: int) -> HttpResponse:
+        facts = {"User name": user.username}
+        return self.show(request, form=form, facts=facts, username=user.username, status=status)

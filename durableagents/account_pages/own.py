@@ -1,0 +1,101 @@
+"""One's own account: where one is signed in, and the keys of one's programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from durableagents.identity import signed_in
+from durableagents.identity.auth import ISSUE_OWN, MOST_DAYS, issue_own_key, own_keys, revoke_own_key
+from durableagents.identity.own_password import OwnPage
+from durableagents.signin import again
+from ledger.errors import InvalidInput
+from ledger.web.page_base import Page
+from ledger.web.roles import actor
+
+
+class KeyForm(forms.Form):
+    """A key of one's own."""
+
+    name = forms.CharField(label="Name", max_length=100, help_text="What uses it: laptop, nightly import.")
+    days = forms.IntegerField(label="Days that it lives", min_value=1, max_value=MOST_DAYS, initial=90)
+
+
+class Account(OwnPage):
+    """What there is of it: sessions, keys, password. Each section of the page is a template of its own."""
+
+    template = "account/account.html"
+    http_method_names = ["get", "head"]
+
+    def get(self, request: HttpRequest, *, form: KeyForm | None = None, status: int = 200) -> HttpResponse:
+        user = self.user
+        context: dict[str, Any] = {
+            "sessions": signed_in.places(user, request.session.session_key),
+            "keys": own_keys(user).order_by("-created_at")[:100],
+            "key_form": (form or KeyForm()) if user.has_perm(ISSUE_OWN) else None,
+        }
+        return self.show(request, context, status=status)
+
+
+class EndSessions(OwnPage):
+    """One session, or all but the one that asks."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        place = request.POST.get("session", "")
+        if place == "others":
+            ended = signed_in.end_all(self.user.pk, but=request.session.session_key)
+            words = f"{ended} other session{'' if ended == 1 else 's'} ended."
+        else:
+            signed_in.end(self.user.pk, place)
+            words = "The session has ended."
+        messages.success(request, words, extra_tags="ok")
+        return redirect("account")
+
+
+class NewKey(again.Risky, Account):
+    """A key of one's own. It is in this answer and no other: a message would travel in a cookie, which is signed and
+    not secret."""
+
+    http_method_names = ["post"]
+    risky = "make an API key"
+
+    def is_asked(self, user: User) -> bool:
+        return user.has_perm(ISSUE_OWN)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = KeyForm(request.POST)
+        if not form.is_valid():
+            return self.get(request, form=form, status=422)
+        given = form.cleaned_data
+        try:
+            token = issue_own_key(self.user, given["name"], days=given["days"], by=actor(request, ""))
+        except InvalidInput as error:
+            form.add_error("name", error.detail)
+            return self.get(request, form=form, status=422)
+        return shown_once(
+            self, request, "Your new key", token, "account", f"{given['name']} lives {given['days']} days."
+        )
+
+
+class RevokeKey(OwnPage):
+    """A key of one's own that shall open nothing any more."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, key_id: int) -> HttpResponse:
+        key = revoke_own_key(self.user, key_id, by=actor(request, ""))
+        messages.success(request, f"The key {key.name} is revoked.", extra_tags="ok")
+        return redirect("account")
+
+
+def shown_once(page: Page, request: HttpRequest, title: str, secret: str, back: str, words: str) -> HttpResponse:
+    """What can be read now and never again."""
+    context = {"title": title, "secret": secret, "back": back, "words": words}
+    return page.show(request, context, template="account/shown_once.html")

@@ -1,0 +1,224 @@
+"""Everybody's accounts, for administrators: who is there, who is invited, where they are signed in.
+
+Names, roles and whether somebody may sign in are changed under /admin/; here is what a link does, and what ends at
+once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.db.models import Count, Q
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from durableagents.account_pages.own import shown_once
+from durableagents.identity import invitations, mail, resets, signed_in
+from durableagents.identity.auth import ISSUE_OWN
+from durableagents.identity.people import held
+from durableagents.identity.rights import known_roles, let_issue_keys
+from durableagents.models import Invitation
+from durableagents.signin import again
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.web.roles import actor, name_of, ordered
+
+ADMIN = "admin"
+SHOWN = 100
+_SUBJECT = "You are invited to Durable Agents"
+_BODY = """{by} invites you to Durable Agents, as {name}.
+
+Choose a password here, by {until} (UTC):
+
+{link}
+
+The link is yours alone and works once.
+"""
+
+
+def _choices() -> list[tuple[str, str]]:
+    return [(role, name_of(role)) for role in known_roles()]
+
+
+class InviteForm(forms.Form):
+    """Whom to invite, and to what."""
+
+    username = forms.CharField(label="User name", max_length=150)
+    email = forms.EmailField(label="E-mail")
+    roles = forms.MultipleChoiceField(
+        label="Roles", required=False, choices=_choices, widget=forms.CheckboxSelectMultiple
+    )
+    is_admin = forms.BooleanField(label="Administrator: invites people, gives roles and keys", required=False)
+    days = forms.IntegerField(
+        label="Days that the link holds", min_value=1, max_value=invitations.MOST_DAYS, initial=invitations.DAYS
+    )
+    justification = forms.CharField(label="Why", max_length=4000)
+
+
+class AdminPage(again.Risky):
+    """For administrators: being one is no role, and no role makes one."""
+
+    allowed = frozenset()
+    section = "people"
+    risky = "change what others may do"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        return bool(self.request.user.is_superuser)
+
+    def is_asked(self, user: User) -> bool:
+        return user.is_superuser
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
+
+    @property
+    def by(self) -> Actor:
+        return actor(self.request, ADMIN)
+
+
+class People(AdminPage):
+    """The accounts by name, and the invitations."""
+
+    template = "account/people.html"
+    http_method_names = ["get", "head"]
+
+    def get(self, request: HttpRequest, *, form: InviteForm | None = None, status: int = 200) -> HttpResponse:
+        after = request.GET.get("after", "").replace("\x00", "")[:150]
+        rows = list(
+            User.objects.filter(username__gt=after)
+            .annotate(held=held("pk"), keys=Count("api_keys", filter=_WORKS))
+            .order_by("username")[: SHOWN + 1]
+        )
+        open_ones = Q(revoked_at__isnull=True, accepted_at__isnull=True)
+        context: dict[str, Any] = {
+            "people": [(user, _roles(user)) for user in rows[:SHOWN]],
+            "more": rows[SHOWN - 1].username if len(rows) > SHOWN else "",
+            "invitations": [
+                (row, [name_of(role) for role in row.roles], is_late)
+                for row, is_late in _with_time(Invitation.objects.filter(open_ones).order_by("-made_at")[:SHOWN])
+            ],
+            "form": form or InviteForm(),
+            "mail": mail.is_set(),
+        }
+        return self.show(request, context, status=status)
+
+
+_WORKS = Q(api_keys__revoked_at__isnull=True) & (
+    Q(api_keys__expires_at__isnull=True) | Q(api_keys__expires_at__gt=Now())
+)
+
+
+def _with_time(rows: Any) -> list[tuple[Invitation, bool]]:
+    """Each with whether its time is over, by the database's clock."""
+    found = rows.annotate(is_late=Q(expires_at__lte=Now()))
+    return [(row, row.is_late) for row in found]
+
+
+def _roles(user: Any) -> list[str]:
+    return list(map(name_of, ordered(user.held)))
+
+
+class Invite(People):
+    """The link is in this answer and in the mail, nowhere else."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = InviteForm(request.POST)
+        if not form.is_valid():
+            return self.get(request, form=form, status=422)
+        given = form.cleaned_data
+        try:
+            row, link = invitations.invite(
+                name=given["username"], email=given["email"], roles=given["roles"], is_admin=given["is_admin"],
+                days=given["days"], by=self.by, justification=given["justification"],
+            )  # fmt: skip
+        except DurableAgentsError as error:
+            form.add_error(_field_of(error), error.detail)
+            return self.get(request, form=form, status=error.status)
+        words = f"Give it to {row.username} yourself: it is shown only now."
+        if mail.is_set():
+            until = f"{row.expires_at:%-d %B %Y %H:%M}"
+            body = _BODY.format(by=request.user.get_username(), name=row.username, until=until, link=link)
+            mail.later(lambda: mail.send(row.email, _SUBJECT, body))
+            words = f"It is mailed to {row.email}. Should that not come, give it to {row.username} yourself."
+        return shown_once(self, request, f"{row.username} is invited", link, "people", words)
+
+
+def _field_of(error: DurableAgentsError) -> str | None:
+    """Which field of the form an error is about."""
+    if error.code == "name-taken":
+        return "username"
+    named = [each.get("field", "") for each in error.extra.get("errors", [])]
+    field = {"name": "username"}.get(named[0], named[0]) if named else ""
+    return field if field in InviteForm.base_fields else None
+
+
+class RevokeInvitation(AdminPage):
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, invitation_id: int) -> HttpResponse:
+        invitations.revoke(invitation_id, by=self.by, justification=request.POST.get("justification", ""))
+        messages.success(request, "The invitation is revoked: its link opens nothing.", extra_tags="ok")
+        return redirect("people")
+
+
+class Person(AdminPage):
+    """One account."""
+
+    template = "account/person.html"
+    http_method_names = ["get", "head"]
+
+    def get(self, request: HttpRequest, user_id: int) -> HttpResponse:
+        user: Any = User.objects.filter(pk=user_id).annotate(held=held("pk")).first()
+        if user is None:
+            raise NotFound("account", user_id)
+        context = {
+            "person": user,
+            "roles": _roles(user),
+            "sessions": signed_in.places(user, request.session.session_key),
+            "may_issue": user.has_perm(ISSUE_OWN),
+        }
+        return self.show(request, context)
+
+
+class EndTheirSessions(AdminPage):
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
+        ended = signed_in.end_of_another(
+            user_id,
+            request.POST.get("session", ""),
+            by=self.by,
+            justification=request.POST.get("justification", ""),
+        )
+        messages.success(request, f"{ended} session{'' if ended == 1 else 's'} ended.", extra_tags="ok")
+        return redirect("person", user_id)
+
+
+class MakeResetLink(AdminPage):
+    """For somebody who lost their password, where mail doesn't reach them."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
+        user, link = resets.make_link(user_id, by=self.by, justification=request.POST.get("justification", ""))
+        words = f"Give it to {user.username} and nobody else: whoever has it sets their password, within four hours."
+        return shown_once(self, request, f"A new password for {user.username}", link, "people", words)
+
+
+class AllowOwnKeys(AdminPage):
+    """Whether somebody may make keys of their own."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
+        may = request.POST.get("may") == "yes"
+        let_issue_keys(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
+        words = "They make keys of their own from now on." if may else "They make no keys of their own any more."
+        messages.success(request, words, extra_tags="ok")
+        return redirect("person", user_id)

@@ -1,0 +1,157 @@
+"""The set-up of an installation: a check-list that reads the truth each time, for administrators.
+
+Before there is one, the page says how to get the link for the first: see first_admin.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.core.checks import Tags, run_checks
+from django.db import connection
+from django.db.models import Count, Q
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from durableagents.account_pages.doors import Door
+from durableagents.account_pages.people import AdminPage
+from durableagents.identity import first_admin, mail
+from durableagents.identity.rights import known_roles
+from durableagents.models import ApiKey, Invitation
+from ledger import privileges
+from ledger.web.roles import OPERATOR, name_of
+from runs.engine.agents import registry
+from runs.journal import wait_hooks
+
+_ARCHIVED = "SELECT current_setting('archive_mode'), last_archived_time FROM pg_stat_archiver"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of the list. `tone` is ok, wait (to be done) or empty (nobody can tell from here)."""
+
+    label: str
+    tone: str
+    words: str
+    view: str = ""
+    go: str = ""
+
+    @property
+    def state(self) -> str:
+        return {"ok": "done", "wait": "to do"}.get(self.tone, "look yourself")
+
+
+class NotSetUp(Door):
+    """For whoever comes before there is an administrator."""
+
+    title = "This installation is not set up yet"
+    http_method_names = ["get", "head"]
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        words = "Whoever has a shell on its machine gets the link for the first account: manage.py setup_link"
+        return self.show(request, words=words, is_closed=True)
+
+
+class Setup(AdminPage):
+    """What is there, what is missing, and where each is done."""
+
+    template = "account/setup.html"
+    section = "setup"
+    http_method_names = ["get", "head"]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_authenticated and "fragment" not in request.GET and first_admin.is_open():
+            return NotSetUp.as_view()(request)
+        return super().dispatch(request, *args, **kwargs)
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        people, installation = list(_people()), list(_installation())
+        left = sum(item.tone == "wait" for item in (*people, *installation))
+        return self.show(
+            request, {"parts": {"People and programs": people, "The installation": installation}, "left": left}
+        )
+
+
+def _item(label: str, is_done: object, done: str, to_do: str, view: str = "", go: str = "") -> Item:
+    return Item(label, "ok" if is_done else "wait", done if is_done else to_do, view, go)
+
+
+def _people() -> Iterator[Item]:
+    found = User.objects.filter(is_active=True).aggregate(
+        admins=Count("pk", filter=Q(is_superuser=True)), unreachable=Count("pk", filter=Q(email=""))
+    )
+    alone = "One account. A second one keeps you from being locked out."
+    yield Item("Administrator", "ok", alone if found["admins"] == 1 else _count(found["admins"], "account"), "people",
+               "People")  # fmt: skip
+    members = Count("user", filter=Q(user__is_active=True))
+    having = dict(Group.objects.filter(name__in=(known := known_roles())).annotate(n=members).values_list("name", "n"))
+    is_open = {"revoked_at__isnull": True, "accepted_at__isnull": True, "expires_at__gt": Now()}
+    waiting = _count(Invitation.objects.filter(**is_open).count(), "invitation").capitalize()
+    told = f"{', '.join(f'{name_of(role)}: {having.get(role, 0)}' for role in known)}. {waiting} open."
+    nobody = f"{told} Nobody can settle or retry a run: invite an operator."
+    yield _item("People with roles", having.get(OPERATOR), told, nobody, "people", "Invite people")
+    yield from _queues(having)
+    keys = ApiKey.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), revoked_at__isnull=True).count()
+    none = "No key works. Programs start runs with one."
+    yield _item(
+        "API keys", keys, f"{_count(keys, 'key')} in force.", none, "admin:durableagents_apikey_add", "Make one"
+    )
+    if found["unreachable"]:
+        words = f"{_count(found['unreachable'], 'account')} without one: a lost password can't be mailed there."
+        yield Item("E-mail addresses", "wait", words, "admin:auth_user_changelist", "Users")
+
+
+def _queues(having: dict[str, int]) -> Iterator[Item]:
+    queues = dict(wait_hooks.queues)
+    if not queues:
+        yield Item("Approval queues", "wait", "There is none: no agent can ask anybody.", "queues", "Queues")
+    for queue, role in queues.items():
+        number = having.get(role, 0)
+        words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
+        nobody = f"Nobody decides: what waits there ends at its deadline. Invite a {name_of(role)}."
+        yield _item(f"Queue {queue}", number, words, nobody, "people", "Invite people")
+
+
+def _installation() -> Iterator[Item]:
+    environment = settings.DURABLEAGENTS
+    agents = registry.agents()
+    names = ", ".join(agent.graph_id for agent in agents[:5]) + (" …" if len(agents) > 5 else "")
+    none = "None is loaded: name their modules in DURABLEAGENTS_AGENTS."
+    yield _item("Agents", agents, names, none, "agents", "Agents")
+    by_hand = "You hand over links by hand, until DURABLEAGENTS_EMAIL_URL names a mail server."
+    yield _item("Mail", mail.is_set(), f"Sent as {environment.email_from}.", by_hand)
+    is_public = environment.base_url.startswith("https://") and bool(environment.allowed_hosts)
+    local = "Set DURABLEAGENTS_BASE_URL to your proxy's https address, DURABLEAGENTS_ALLOWED_HOSTS to its name."
+    yield _item("Address and TLS", is_public, environment.base_url, local)
+    open_ = "DURABLEAGENTS_ENV is development: cookies travel without TLS, the database's role isn't looked at."
+    yield _item("Production", environment.is_production, "Its rules hold.", open_)
+    problem = privileges.problem_of(_asked)
+    yield _item("Database role", not problem, "It owns nothing, and can't rewrite the record.", problem or "")
+    yield _backups()
+    for found in run_checks(tags=[Tags.security, "environment"], include_deployment_checks=environment.is_production):
+        yield Item("Check", "wait", f"{found.msg} {found.hint or ''}".strip())
+
+
+def _asked(statement: str, parameters: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchone()
+
+
+def _backups() -> Item:
+    """What the database itself knows of its log's archive. Of dumps and of the keys' copies it knows nothing."""
+    mode, archived = _asked(_ARCHIVED, [])
+    keys = f"Keep a copy of {settings.DURABLEAGENTS_MASTER_KEY_FILE.name} elsewhere: without it no backup is any use."
+    if mode == "off":
+        return Item("Backups", "", f"The database archives no log; whether it is dumped can't be seen here. {keys}")
+    if archived is None:
+        return Item("Backups", "wait", f"The database is to archive its log, and has never done it. {keys}")
+    return Item("Backups", "ok", f"Its log was archived last at {archived:%Y-%m-%d %H:%M} UTC. {keys}")
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number or 'no'} {one if number == 1 else many or one + 's'}"

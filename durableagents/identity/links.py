@@ -1,0 +1,65 @@
+"""Links that let somebody in once: what they are made of, and how they are refused.
+
+A token is 256 random bits, and what is kept is its digest: there is nothing to guess, and who reads the database can't
+use what is there. To whoever holds no right token every link is the same unknown one.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.urls import reverse
+
+from ledger.errors import DurableAgentsError
+
+
+class UnknownLink(DurableAgentsError):
+    """Nothing is told about it, nor about the installation."""
+
+    status, code, title = 404, "unknown-link", "This link leads nowhere"
+
+    def __init__(self) -> None:
+        super().__init__("It is not valid, or not any more. Ask whoever gave it to you for another.")
+
+
+class EndedLink(DurableAgentsError):
+    """It was right once. `why` ends the sentence `This link …`."""
+
+    status, code, title = 410, "ended-link", "This link has ended"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"This link {why}.")
+
+
+class NameTaken(DurableAgentsError):
+    status, code, title = 409, "name-taken", "The name is taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is an account named {name!r} already (capitals count for nothing): choose another name."
+        )
+
+
+def token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def address(view: str, *parts: str) -> str:
+    """The link as somebody is given it: under the address that the installation says it has, whatever a request
+    claims."""
+    return settings.DURABLEAGENTS.base_url + reverse(view, args=parts)
+
+
+def free_name(name: str) -> str:
+    """A name that an account may have, normalised. Raises ValidationError, NameTaken."""
+    name = User.normalize_username(name.strip())
+    field = User._meta.get_field("username")
+    field.run_validators(name)  # type: ignore[union-attr]
+    if not name:
+        raise ValidationError("Give a name.")
+    if User.objects.filter(username__iexact=name).exists():
+        raise NameTaken(name)
+    return name

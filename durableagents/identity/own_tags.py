@@ -1,0 +1,73 @@
+"""Tags that are an account's own: given to it and taken again, each with a reason. Who acts says `accounts.acting`; the
+record of it a trigger writes (sql/0009_own_tags.sql), in the same transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+from durableagents.models import OwnTag
+from ledger.append import justified
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.web.text_safety import is_hidden
+
+LONGEST = 200
+
+
+class AlreadyOwn(DurableAgentsError):
+    """The tag is the account's own already."""
+
+    status, code, title = 409, "tag-already-own", "Already its own"
+
+    def __init__(self, tag: str, user: Any) -> None:
+        super().__init__(f"The tag {tag} is {user.get_username()}'s own already. Nothing was changed.")
+
+
+class NotOwn(DurableAgentsError):
+    """The tag was taken already."""
+
+    status, code, title = 409, "tag-not-own", "No longer its own"
+
+    def __init__(self, own: OwnTag) -> None:
+        super().__init__(f"The tag {own.tag} was taken from {own.user.get_username()} already. Nothing was changed.")
+
+
+def checked(tag: str) -> str:
+    """A tag as runs carry it. Raises InvalidInput."""
+    problem = (
+        "is empty" if not tag
+        else f"has {len(tag)} characters, and {LONGEST} are the most" if len(tag) > LONGEST
+        else "has blanks around it" if tag != tag.strip()
+        else "holds what can't be seen" if any(is_hidden(c) for c in tag)
+        else ""
+    )  # fmt: skip
+    if problem:
+        errors = [{"field": "tag", "problem": problem, "fix": "write it as runs carry it: late, or tenant:acme"}]
+        raise InvalidInput(f"The tag {problem}.", errors=errors)
+    return tag
+
+
+@transaction.atomic
+def give(user: Any, tag: str, *, justification: str) -> OwnTag:
+    """From now on the account sees the runs that carry the tag. Raises InvalidInput, JustificationRequired,
+    AlreadyOwn."""
+    why = justified("give a tag", justification)
+    own = OwnTag(user=user, tag=checked(tag), given_at=Now(), given_for=why)
+    try:
+        with transaction.atomic():
+            own.save(force_insert=True)
+    except IntegrityError as error:
+        if "durableagents_owntag_once" not in str(error):
+            raise
+        raise AlreadyOwn(tag, user) from error
+    return own
+
+
+@transaction.atomic
+def take(own: OwnTag, *, justification: str) -> None:
+    """From now on it doesn't. Raises JustificationRequired, NotOwn."""
+    why = justified("take a tag", justification)
+    if not OwnTag.objects.filter(pk=own.pk, taken_at__isnull=True).update(taken_at=Now(), taken_for=why):
+        raise NotOwn(own)

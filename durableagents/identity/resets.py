@@ -1,0 +1,122 @@
+"""A new password for whoever lost theirs: by a link that is mailed to the account's own address, or that an
+administrator makes and hands over.
+
+The link is Django's: it says whom it is for, and holds until it is used, the account signs in, or four hours are over.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.contrib.auth.models import User
+from django.contrib.auth.tokens import default_token_generator
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
+
+from durableagents.identity import links, mail, signed_in, throttle
+from durableagents.identity.accounts import acting
+from durableagents.identity.password_check import hashed
+from durableagents.models import ApiKey
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.errors import DurableAgentsError, NotFound
+
+# Counted for whatever is typed, whether there is such an account or not.
+by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
+by_address = throttle.Allowance("reset from an address", limit=20, window_seconds=3600)
+_MOST_ACCOUNTS = 5  # of one e-mail address
+_SUBJECT = "A new password"
+_BODY = """Somebody, probably you, asked for a new password for the account {name}.
+
+Choose it here, within four hours:
+
+{link}
+
+Was it not you? Then do nothing: your password stays as it is.
+"""
+
+
+class ClosedAccount(DurableAgentsError):
+    status, code, title = 409, "account-closed", "The account is closed"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} may not sign in: open the account first, under Users.")
+
+
+def ask(given: str, address: str) -> None:
+    """Mail a link to whoever has this name or e-mail address, if anybody has. Nothing that the caller can see or
+    measure depends on that. Raises TooManyAttempts, Busy."""
+    given = given.strip().replace("\x00", "")[:254]
+    with transaction.atomic():  # who is refused for the one has not counted for the other
+        # The order of the two is the order of their locks, for everybody.
+        throttle.count(by_name, given.casefold())
+        throttle.count(by_address, throttle.network_of(address))
+    mail.later(partial(_write_to, given))
+
+
+def _write_to(given: str) -> None:
+    found = User.objects.filter(Q(email__iexact=given) | Q(username=given), is_active=True).exclude(email="")
+    for user in found.order_by("pk")[:_MOST_ACCOUNTS]:
+        if user.has_usable_password():
+            mail.send(user.email, _SUBJECT, _BODY.format(name=user.username, link=_link(user)))
+
+
+def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str]:
+    """A link to hand over to somebody, on record with the reason. Raises NotFound, ClosedAccount,
+    JustificationRequired."""
+    reason = justified("A link for a new password", justification)
+    user = User.objects.filter(pk=user_id).first()
+    if user is None:
+        raise NotFound("account", user_id)
+    if not user.is_active:
+        raise ClosedAccount(user.username)
+    with transaction.atomic():
+        acted("reset_link", by=by, subject=f"user:{user.username}", justification=reason)
+    return user, _link(user)
+
+
+def _link(user: User) -> str:
+    whom = urlsafe_base64_encode(force_bytes(user.pk))
+    return links.address("reset_set", whom, default_token_generator.make_token(user))
+
+
+def find(whom: str, token: str) -> User:
+    """The account that a link is for. Raises UnknownLink: also for one that has ended, which can't be told apart."""
+    return _usable(User.objects.filter(pk=_number(whom)).first(), token)
+
+
+def set_password(whom: str, token: str, *, password: str, end_keys: bool, address: str) -> int:
+    """The account's new password; every session of it ends, and its API keys where that is wished. How many keys ended.
+
+    Of two at once the first wins. Raises UnknownLink, Busy.
+    """
+    find(whom, token)
+    kept = hashed(password)
+    with transaction.atomic():
+        user = _usable(User.objects.select_for_update().filter(pk=_number(whom)).first(), token)
+        with acting(Actor("user", user.username, auth="token", address=address, person=user.pk)):
+            user.password = kept
+            user.save(update_fields=["password"])
+            keys = ApiKey.objects.filter(user=user, revoked_at__isnull=True)
+            ended = keys.update(revoked_at=Now()) if end_keys else 0
+        signed_in.end_all(user.pk)
+    return ended
+
+
+def _number(whom: str) -> int:
+    try:
+        number = urlsafe_base64_decode(whom).decode("ascii")
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise links.UnknownLink from error
+    if not (number.isdecimal() and len(number) < 10):
+        raise links.UnknownLink
+    return int(number)
+
+
+def _usable(user: User | None, token: str) -> User:
+    if user is None or not user.is_active or not default_token_generator.check_token(user, token):
+        raise links.UnknownLink
+    return user

@@ -1,0 +1,178 @@
+"""Where an account is signed in, and ending that: one's own sessions, or another's as an administrator.
+
+A line is written at each sign-in and never again, so no page pays for it: when somebody was last seen is in the
+session's own end, which is put off while its person does something (see sessions.py). A line without a session is
+nothing, and goes with the account's next sign-in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in
+from django.db import connection, transaction
+from django.dispatch import receiver
+from django.http import HttpRequest
+
+from durableagents.identity.sessions import IDLE, LONGEST
+from durableagents.models import SignedIn
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import NotFound
+
+MOST_SHOWN = 100
+_NAME_LENGTH = 300
+# The database's own index finds a session by this expression (0012_sessions_by_digest).
+_DIGEST = "sha256(s.session_key::bytea)"
+_LIST = f"""
+    SELECT k.key, k.since, k.address, k.browser, k.auth_hash, s.expire_date
+    FROM durableagents_signedin k JOIN django_session s ON {_DIGEST} = k.key
+    WHERE k.user_id = %s AND s.expire_date > clock_timestamp()
+    ORDER BY s.expire_date DESC, k.key LIMIT {MOST_SHOWN}"""
+_FORGET = f"""
+    DELETE FROM durableagents_signedin k
+    WHERE k.user_id = %s AND NOT EXISTS (SELECT FROM django_session s WHERE {_DIGEST} = k.key)"""
+_OF = "SELECT key FROM durableagents_signedin WHERE user_id = %s AND key <> %s"
+_END = f"DELETE FROM django_session s WHERE {_DIGEST} = ANY (%s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One session. `seen_at` is to the minute, None where only the last half hour can be told."""
+
+    id: str
+    since: datetime
+    seen_at: datetime | None
+    address: str
+    browser: str
+    is_this: bool
+
+
+def digest_of(session_key: str | None) -> bytes:
+    return hashlib.sha256((session_key or "").encode()).digest()
+
+
+@receiver(user_logged_in)
+def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
+    """Write the line of a session that begins."""
+    if request.session.session_key is None:
+        request.session.create()  # it was somebody else's: its key would come with the answer
+    name = request.META.get("HTTP_USER_AGENT", "")
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET, [user.pk])
+    SignedIn.objects.update_or_create(
+        key=digest_of(request.session.session_key),
+        defaults={
+            "user": user,
+            "since": database_now(),
+            "address": request.META.get("REMOTE_ADDR", ""),
+            "browser": re.sub(r"[^\x20-\x7e]", "?", name)[:_NAME_LENGTH],
+            "auth_hash": _auth_hash(user),
+        },
+    )
+
+
+def renew(user: User, session_key: str | None) -> None:
+    """The session goes on with another password; every other one of the account has ended."""
+    end_all(user.pk, but=session_key)
+    SignedIn.objects.filter(key=digest_of(session_key)).update(auth_hash=_auth_hash(user))
+
+
+def moved(before: str | None, after: str | None) -> None:
+    """The session goes on under another key."""
+    SignedIn.objects.filter(key=digest_of(before)).update(key=digest_of(after))
+
+
+def places(user: User, session_key: str | None = None) -> list[Place]:
+    """Where the account is signed in now, whoever was seen last first; `session_key` is the one who asks."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LIST, [user.pk])
+        rows = cursor.fetchall()
+    own, good = digest_of(session_key), _auth_hash(user)
+    return [
+        Place(bytes(key).hex(), since, _seen(since, ends), address, browser_of(name), bytes(key) == own)
+        for key, since, address, name, auth_hash, ends in rows
+        if bytes(auth_hash) == good
+    ]
+
+
+def _seen(since: datetime, ends: datetime) -> datetime | None:
+    """A session ends half an hour after its person was seen, or twelve hours after it began: near that end nobody can
+    tell."""
+    return ends - IDLE if ends < since + LONGEST - timedelta(minutes=1) else None
+
+
+def _auth_hash(user: User) -> bytes:
+    return digest_of(user.get_session_auth_hash())
+
+
+@transaction.atomic
+def end(user_id: int, place: str) -> None:
+    """End one session of the account. Raises NotFound for what is none of it."""
+    try:
+        key = bytes.fromhex(place)
+    except ValueError:
+        key = b""
+    if not SignedIn.objects.filter(user_id=user_id, key=key).delete()[0]:
+        raise NotFound("session", place)
+    _drop([key])
+
+
+def end_all(user_id: int, *, but: str | None = None) -> int:
+    """End the account's sessions, all but the one with that key; how many."""
+    own = digest_of(but)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_OF, [user_id, own])
+        keys = [bytes(key) for (key,) in cursor.fetchall()]
+        ended = _drop(keys)
+        SignedIn.objects.filter(key__in=keys).delete()
+    return ended
+
+
+def _drop(keys: list[bytes]) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(_END, [keys])
+        return cursor.rowcount
+
+
+def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -> int:
+    """As an administrator: end one session of somebody, or all where none is named; how many. On record with the
+    reason. Raises NotFound, JustificationRequired."""
+    reason = justified("Ending somebody's sessions", justification)
+    with transaction.atomic():
+        user = User.objects.filter(pk=user_id).first()
+        if user is None:
+            raise NotFound("account", user_id)
+        if place:
+            end(user_id, place)
+        ended = 1 if place else end_all(user_id)
+        acted(
+            "session_end", by=by, subject=f"user:{user.username}", justification=reason, after={"sessions_ended": ended}
+        )
+    return ended
+
+
+# --- a browser in plain words ---
+
+# Each names itself after others, too: the first that fits is it.
+_BROWSERS = (
+    ("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("FxiOS", "Firefox"), ("CriOS", "Chrome"),
+    ("Chrome", "Chrome"), ("Safari", "Safari"), ("curl", "curl"), ("Python", "a Python program"),
+    ("python", "a Python program"),
+)  # fmt: skip
+_SYSTEMS = (
+    ("Windows", "Windows"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Android", "Android"), ("CrOS", "ChromeOS"),
+    ("Mac OS X", "macOS"), ("Linux", "Linux"),
+)  # fmt: skip
+
+
+def browser_of(name: str) -> str:
+    """What a browser calls itself, as a person would: `Firefox on Linux`."""
+    browser = next((word for mark, word in _BROWSERS if mark in name), "an unknown browser")
+    system = next((word for mark, word in _SYSTEMS if mark in name), "")
+    return f"{browser} on {system}" if system else browser

@@ -1,0 +1,23 @@
+"""`manage.py setup_link`: the link by which a new installation gets its first administrator.
+
+See durableagents/identity/first_admin.py for whom it keeps out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from durableagents.identity import first_admin
+from runs.management.shell import whoever
+
+
+class Command(BaseCommand):
+    help = "Print a link for the first administrator's account. It works once, for a day; an older one ends."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self.stdout.write(first_admin.new_link(whoever()))
+        except first_admin.AlreadySetUp as refusal:
+            raise CommandError(refusal.detail) from None

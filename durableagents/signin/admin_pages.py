@@ -1,0 +1,134 @@
+"""What an administrator does about others' sign-ins, under `/admin/`: take a lost second factor away, link an account
+to who somebody is elsewhere. No secret is shown there, and the provider's own tables have no page.
+
+Every process finds the administrator's pages at its start, workers too: what they need is loaded when one is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.models import EmailAddress, EmailConfirmation
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
+from django import forms
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.exceptions import NotRegistered
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from durableagents.identity import signed_in
+from ledger.append import justified
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import actor
+
+ADMIN = "admin"
+
+
+def without_theirs() -> None:
+    """django-allauth's own pages would show secrets and enter providers."""
+    for model in (EmailAddress, EmailConfirmation, Authenticator, SocialAccount, SocialApp, SocialToken):
+        try:
+            admin.site.unregister(model)
+        except NotRegistered:
+            continue  # it has no page
+
+
+class ReasonForm(forms.ModelForm):
+    """Why, and nothing else."""
+
+    reason = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="It goes on the record: how do you know that it is they?",
+    )
+
+    class Meta:
+        model = Authenticator
+        fields: tuple[str, ...] = ()
+
+    def clean_reason(self) -> str:
+        """Raises ValidationError."""
+        try:
+            return justified("Taking a second factor away", self.cleaned_data["reason"])
+        except DurableAgentsError as refusal:
+            raise ValidationError(refusal.detail) from None
+
+
+class FactorAdmin(admin.ModelAdmin):
+    """Who has one, and taking one away with its recovery codes."""
+
+    form = ReasonForm
+    fields = ("user", "created_at", "last_used_at", "reason")
+    readonly_fields = ("user", "created_at", "last_used_at")
+    list_display = ("user", "created_at", "last_used_at")
+    list_select_related = ("user",)
+    search_fields = ("user__username",)
+    change_form_template = "admin/factor.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Authenticator]:
+        found: QuerySet[Authenticator] = super().get_queryset(request)
+        return found.filter(type=Authenticator.Type.TOTP)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(super().has_delete_permission(request, obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # not without a reason
+
+    def save_model(self, request: HttpRequest, obj: Authenticator, form: Any, change: bool) -> None:
+        from durableagents.signin import factors
+
+        factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
+        signed_in.end_all(obj.user.pk)  # whoever has the device may be in by it
+
+    def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
+        self.message_user(request, f"The second factor of {obj.user.get_username()} is taken away.")
+        return redirect("admin:mfa_authenticator_changelist")
+
+
+class LinkForm(forms.ModelForm):
+    """An account, and who that is elsewhere."""
+
+    provider = forms.ChoiceField(label="Provider")
+    uid = forms.CharField(label="Subject", max_length=191, help_text="The `sub` that they have there; no e-mail.")
+
+    class Meta:
+        model = SocialAccount
+        fields = ("user", "provider", "uid")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        named: Any = self.fields["provider"]
+        named.choices = [(one.issuer, one.name) for one in settings.DURABLEAGENTS.oidc]
+
+    def clean(self) -> dict[str, Any]:
+        given = {**(super().clean() or {})}
+        there = SocialAccount.objects.filter(provider=given.get("provider"), user=given.get("user"))
+        if given.get("user") and there.exists():
+            raise ValidationError("This account is linked to another subject of this provider. Unlink that one first.")
+        return given
+
+
+class LinkAdmin(admin.ModelAdmin):
+    """Links are made and taken away, never changed."""
+
+    form = LinkForm
+    list_display = ("user", "provider", "uid", "date_joined", "last_login")
+    list_select_related = ("user",)
+    search_fields = ("user__username", "uid")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return obj is None and bool(super().has_change_permission(request))
+
+
+def register() -> None:
+    """Once django-allauth has registered its own."""
+    without_theirs()
+    admin.site.register(Authenticator, FactorAdmin)
+    admin.site.register(SocialAccount, LinkAdmin)

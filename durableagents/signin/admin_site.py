@@ -1,0 +1,60 @@
+"""Where the administrator's pages hang: whatever they change is on record as theirs, and is asked for by somebody who
+has lately shown who they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, TypeVar, cast
+
+from django.contrib.admin import AdminSite
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from durableagents.identity.accounts import acting
+from ledger.web.roles import actor
+
+Shown = TypeVar("Shown", bound=Callable[..., HttpResponseBase])
+_ROW = re.compile(r"[0-9]{1,19}", re.ASCII)
+_CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
+
+
+class Site(AdminSite):
+    """The administrator's pages: whatever they change, they say who did it."""
+
+    def admin_view(self, view: Shown, cacheable: bool = False) -> Shown:
+        inner = super().admin_view(view, cacheable)
+
+        def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            is_allowed = self.has_permission(request)
+            if is_allowed:
+                _refuse_unreadable(request)
+            if request.method in _CHANGES_NOTHING or not request.user.is_authenticated:
+                return inner(request, *args, **kwargs)
+            if is_allowed and (asked := _asked(request)) is not None:
+                return asked
+            with acting(actor(request, "")):
+                return inner(request, *args, **kwargs)
+
+        return cast(Shown, update_wrapper(recorded, inner))
+
+
+def _asked(request: HttpRequest) -> HttpResponse | None:
+    """The page that asks once more who they are; none where they have just shown it, or leave."""
+    from durableagents.signin import again  # every worker loads this module, and has no use for what that needs
+
+    if request.resolver_match is not None and request.resolver_match.url_name == "logout":
+        return None
+    is_secret = any("password" in name for name in request.POST if name not in (again.PASSWORD, again.CODE))
+    return again.asked_again(request, "change what administrators keep", keeps=not is_secret)
+
+
+def _refuse_unreadable(request: HttpRequest) -> None:
+    """Raises BadRequest for what Django's lists hand to the database as it came: a NUL in a filter, rows by what is no
+    number."""
+    if any("\x00" in text for name, given in request.GET.lists() for text in (name, *given)):
+        raise BadRequest("The query string holds a NUL character.")
+    if request.method == "POST" and not all(map(_ROW.fullmatch, request.POST.getlist(ACTION_CHECKBOX_NAME))):
+        raise BadRequest("The form chooses rows by what is no number.")

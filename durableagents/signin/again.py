@@ -1,0 +1,135 @@
+"""Showing once more who one is, before what is risky: the second factor's code, or the password where there is none.
+
+The session remembers when that was last shown. Where it is too long ago, the form that came is kept in a page that
+asks, and goes from there to the same address with the proof beside it: nothing that was written is lost, nothing is
+done before, and no second place decides where one goes on.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from durableagents.identity import throttle
+from durableagents.identity.sessions import PROVED
+from durableagents.signin import factors
+from ledger.errors import Busy, DurableAgentsError
+from ledger.web.page_base import Page
+from ledger.web.problems import RETRY_AFTER_SECONDS
+from ledger.web.roles import actor
+
+WITHIN = timedelta(minutes=10)
+PASSWORD, CODE = "proof_password", "proof_code"
+# Somebody at another's open screen must not find the password out by trying.
+tries = throttle.Allowance("shown again", limit=5, window_seconds=300)
+_OURS = (PASSWORD, CODE, "csrfmiddlewaretoken")
+
+
+class Again(Page):
+    """The page that asks. It has no address of its own."""
+
+    template = "account/again.html"
+    section = "account"
+
+
+class Risky(Page):
+    """A page whose POST is asked for by somebody who has lately shown who they are. `risky` ends the sentence by which
+    they are asked; empty: nobody is."""
+
+    risky = ""
+
+    def is_asked(self, user: User) -> bool:
+        """Whether somebody is asked at all: whoever may not do it is told so at once."""
+        return True
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        user = request.user
+        asks = self.risky and request.method == "POST" and isinstance(user, User) and self.is_asked(user)
+        asked = asked_again(request, self.risky) if asks else None
+        return asked or super().dispatch(request, *args, **kwargs)
+
+
+def proved(request: HttpRequest) -> None:
+    """They have shown just now who they are."""
+    request.session[PROVED] = timezone.now().isoformat()
+
+
+def reauthenticated(request: HttpRequest, within: timedelta = WITHIN) -> bool:
+    """Whether this session's person has shown who they are so lately."""
+    kept = request.session.get(PROVED)
+    since = timezone.now() - datetime.fromisoformat(kept) if isinstance(kept, str) else None
+    return since is not None and timedelta(0) <= since <= within
+
+
+def asked_again(
+    request: HttpRequest, what: str, *, within: timedelta = WITHIN, keeps: bool = True
+) -> HttpResponse | None:
+    """None where the act may go on; otherwise the answer, which asks first. `what` ends the sentence "Show once more
+    who you are, to …"; `keeps` is False where what was sent is secret and must not stand in a page."""
+    if reauthenticated(request, within):
+        _strip(request)
+        return None
+    user = request.user
+    assert isinstance(user, User)
+    has_factor = factors.has_factor(user)
+    told: DurableAgentsError | None = None
+    if request.method == "POST" and request.POST.get(CODE if has_factor else PASSWORD):
+        try:
+            _check(request, user, has_factor)
+        except DurableAgentsError as refusal:
+            told = refusal
+        else:
+            proved(request)
+            _strip(request)
+            return None
+    kept = [] if not keeps or request.method != "POST" else _kept(request)
+    context = {"what": what, "has_factor": has_factor, "has_password": user.has_usable_password(), "kept": kept,
+               "told": told, "where": request.get_full_path()}  # fmt: skip
+    page = Again()
+    page.setup(request)
+    response = page.show(request, context, status=told.status if told else 403)
+    if told is not None and told.status in (429, 503):
+        response["Retry-After"] = str(getattr(told, "wait_seconds", RETRY_AFTER_SECONDS))
+    return response
+
+
+class WrongPassword(DurableAgentsError):
+    status, code, title = 422, "wrong-password", "Wrong password"
+
+    def __init__(self) -> None:
+        super().__init__("This is not your password. Nothing was done.")
+
+
+def _check(request: HttpRequest, user: User, has_factor: bool) -> None:
+    """Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable."""
+    if has_factor:
+        factors.check(user, request.POST[CODE], by=actor(request, ""))
+        return
+    throttle.count(tries, str(user.pk))
+    try:
+        found = authenticate(request, username=user.get_username(), password=request.POST[PASSWORD])
+    except Busy:
+        throttle.forgive(tries, str(user.pk))
+        raise
+    if found is None or found.pk != user.pk:
+        raise WrongPassword
+    throttle.forgive(tries, str(user.pk))
+
+
+def _kept(request: HttpRequest) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, all_ in request.POST.lists() if name not in _OURS for value in all_]
+
+
+def _strip(request: HttpRequest) -> None:
+    """The act's own form knows nothing of the proof."""
+    if PASSWORD not in request.POST and CODE not in request.POST:
+        return
+    rest: Any = request.POST.copy()
+    for name in (PASSWORD, CODE):
+        rest.pop(name, None)
+    request.POST = rest

@@ -1,0 +1,196 @@
+"""A second factor: codes of a device by time (RFC 6238), and ten recovery codes, each good once.
+
+django-allauth brings the arithmetic, the table and the recovery codes. Which step's code was used last is kept with the
+factor and moved on in one statement: its own memory is each process's cache, and forgets a code while it is still good.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import time
+from dataclasses import dataclass
+
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
+from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, transaction
+
+from durableagents.identity import throttle
+from durableagents.identity.accounts import acting
+from durableagents.signin.sealing import Adapter, of
+from ledger.actors import Actor
+from ledger.append import justified
+from ledger.errors import DurableAgentsError
+
+STEP_SECONDS, AROUND = 30, 1
+# Whoever gets here has the password. Three of a million codes are right at any moment.
+tries = throttle.Allowance("second factor", limit=5, window_seconds=900)
+_USE = """
+    UPDATE mfa_authenticator
+    SET data = jsonb_set(data, '{used_step}', to_jsonb(%(step)s::bigint)), last_used_at = clock_timestamp()
+    WHERE id = %(id)s AND coalesce((data ->> 'used_step')::bigint, 0) < %(step)s"""
+TOTP, RECOVERY_CODE = "totp", "recovery_code"
+
+
+class WrongCode(DurableAgentsError):
+    """Nothing is changed by it."""
+
+    status, code, title = 422, "wrong-code", "Wrong code"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This code is not right, was used already or is too old. "
+            "Wait for the next one; see that your device's clock is right."
+        )
+
+
+class FactorExists(DurableAgentsError):
+    status, code, title = 409, "second-factor-exists", "There is a second factor"
+
+    def __init__(self) -> None:
+        super().__init__("This account has a second factor already. Take it away first to set up another one.")
+
+
+class NoFactor(DurableAgentsError):
+    status, code, title = 409, "no-second-factor", "There is no second factor"
+
+    def __init__(self) -> None:
+        super().__init__("This account has no second factor.")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A factor that is being set up. `secret` is for the person's device, `sealed` for the session."""
+
+    secret: str
+    sealed: str
+    picture: str  # an SVG as a data: address
+
+    @property
+    def spelt(self) -> str:
+        """To be typed into a device that has no camera."""
+        return " ".join(self.secret[at : at + 4] for at in range(0, len(self.secret), 4))
+
+
+def draft(user: User, sealed: str = "") -> Draft:
+    """A new secret, or the one that this session was shown before. Raises FactorUnreadable."""
+    adapter = Adapter()
+    with of(user):
+        secret = adapter.decrypt(sealed) if sealed else generate_totp_secret()
+        sealed = sealed or adapter.encrypt(secret)
+        svg = adapter.build_totp_svg(adapter.build_totp_url(user, secret))
+    return Draft(secret, sealed, "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode())
+
+
+def has_factor(user: User) -> bool:
+    return Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).exists()
+
+
+def of_account(user: User) -> tuple[Authenticator | None, int]:
+    """The factor, and how many recovery codes are left. Raises FactorUnreadable."""
+    found = {one.type: one for one in Authenticator.objects.filter(user_id=user.pk)}
+    codes = found.get(Authenticator.Type.RECOVERY_CODES)
+    if codes is None:
+        return found.get(Authenticator.Type.TOTP), 0
+    with of(user):
+        return found.get(Authenticator.Type.TOTP), len(RecoveryCodes(codes).get_unused_codes())
+
+
+def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
+    """Take the factor on whose device gave this code; the answer is the recovery codes, readable this once. Raises
+    WrongCode, FactorExists, FactorUnreadable, TooManyAttempts."""
+    throttle.count(tries, str(user.pk))
+    with of(user):
+        secret = Adapter().decrypt(sealed)
+        step = _step_of(secret, _plain(code))
+        if step is None:
+            raise WrongCode
+        try:
+            with acting(by):
+                data = {"secret": Adapter().encrypt(secret), "used_step": step}
+                Authenticator.objects.create(user_id=user.pk, type=Authenticator.Type.TOTP, data=data)
+                codes = _new_codes(user)
+        except IntegrityError:
+            raise FactorExists from None
+    throttle.forgive(tries, str(user.pk))
+    return codes
+
+
+def renew_codes(user: User, *, by: Actor) -> list[str]:
+    """Ten new recovery codes; those before open nothing any more. Raises NoFactor."""
+    with acting(by), of(user):
+        if not Authenticator.objects.select_for_update().filter(user_id=user.pk, type=Authenticator.Type.TOTP).exists():
+            raise NoFactor
+        return _new_codes(user)
+
+
+def take_away(user: User, *, by: Actor, reason: str = "") -> None:
+    """The factor and its recovery codes are gone. Whoever takes another's away says why. Raises NoFactor,
+    JustificationRequired."""
+    if by.person != user.pk or reason:
+        reason = justified("Taking a second factor away", reason)
+    with acting(by, reason):
+        if not Authenticator.objects.filter(user_id=user.pk).delete()[0]:
+            raise NoFactor
+
+
+def check(user: User, code: str, *, by: Actor) -> str:
+    """Use a code up: which kind it was. Raises WrongCode, TooManyAttempts (and then nothing was looked at),
+    FactorUnreadable."""
+    throttle.count(tries, str(user.pk))
+    code = _plain(code)
+    with of(user):
+        kind = TOTP if _use_totp(user, code) else RECOVERY_CODE if _use_recovery_code(user, code, by) else ""
+    if not kind:
+        raise WrongCode
+    throttle.forgive(tries, str(user.pk))
+    return kind
+
+
+def _plain(code: str) -> str:
+    """Without the blanks and dashes that people read codes with."""
+    return "".join(code.split()).replace("-", "")[:40]
+
+
+def _use_totp(user: User, code: str) -> bool:
+    factor = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).first()
+    step = None if factor is None else _step_of(Adapter().decrypt(factor.data.get("secret", "")), code)
+    if factor is None or step is None:
+        return False
+    with connection.cursor() as cursor:
+        # Of two that come with the same code at once, one moves the step on.
+        cursor.execute(_USE, {"id": factor.pk, "step": step})
+        return cursor.rowcount == 1
+
+
+def _use_recovery_code(user: User, code: str, by: Actor) -> bool:
+    codes = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).first()
+    if codes is None or not (code.isascii() and code.isdecimal()):
+        return False
+    with acting(by):
+        try:
+            return bool(RecoveryCodes(codes).validate_code(code))
+        except Authenticator.DoesNotExist:
+            return False  # taken away meanwhile
+
+
+def _step_of(secret: str, code: str) -> int | None:
+    """The step whose code this is, one before and one after the clock's included."""
+    now, found = int(now_seconds()) // STEP_SECONDS, None
+    for step in range(now - AROUND, now + AROUND + 1):
+        if hmac.compare_digest(format_hotp_value(hotp_value(secret, step)).encode(), code.encode("utf-8", "replace")):
+            found = step
+    return found
+
+
+def now_seconds() -> float:
+    """This host's clock: devices go by the time of day."""
+    return time.time()
+
+
+def _new_codes(user: User) -> list[str]:
+    Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
+    with transaction.atomic():
+        return list(RecoveryCodes.activate(user).generate_codes())

@@ -1,0 +1,168 @@
+"""Whose account somebody has who comes by an issuer's word. An account is found by issuer and subject, and by nothing
+that a provider may give to somebody else tomorrow; what a sign-in changes is on record as the provider's doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.socialaccount.models import SocialAccount
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from durableagents.env import OidcProvider
+from durableagents.identity.accounts import acting
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.web.roles import is_role
+
+LONGEST_NAME = 150
+
+
+class NotLinked(DurableAgentsError):
+    status, code, title = 403, "sign-in-not-linked", "No account here"
+
+    def __init__(self, provider: OidcProvider) -> None:
+        super().__init__(
+            f"{provider.name} knows you, and no account here is linked to that. Sign in with your password and link it "
+            "under Second factor and sign-ins, or ask an administrator."
+        )
+
+
+class LinkedElsewhere(DurableAgentsError):
+    status, code, title = 409, "sign-in-linked-elsewhere", "Linked to another account"
+
+    def __init__(self, provider: OidcProvider) -> None:
+        super().__init__(
+            f"This sign-in at {provider.name} belongs to another account here, or your account to another one there. "
+            "Nothing was changed; an administrator can unlink it."
+        )
+
+
+class AccountClosed(DurableAgentsError):
+    status, code, title = 403, "account-closed", "Account closed"
+
+    def __init__(self) -> None:
+        super().__init__("Your account here is closed. Ask an administrator.")
+
+
+class GroupsUnreadable(DurableAgentsError):
+    status, code, title = 403, "sign-in-groups", "Not signed in"
+
+    def __init__(self, provider: OidcProvider) -> None:
+        super().__init__(
+            f"{provider.name} says in its claim {provider.groups_claim!r} what is no list of groups, and your roles "
+            "follow from it. An administrator has to look at its settings."
+        )
+
+
+def signed_in_by(provider: OidcProvider, claims: dict[str, Any], *, address: str, strength: str) -> User:
+    """The account, with the roles that the provider's groups give it. Raises NotLinked, AccountClosed, LinkedElsewhere,
+    GroupsUnreadable, and then nothing is changed."""
+    try:
+        return _signed_in_by(provider, claims, address, strength)
+    except IntegrityError:
+        # Somebody of the same name came at the same moment, in another window: now they are there.
+        return _signed_in_by(provider, claims, address, strength)
+
+
+@transaction.atomic
+def _signed_in_by(provider: OidcProvider, claims: dict[str, Any], address: str, strength: str) -> User:
+    user = _linked(provider, claims) or _by_address(provider, claims)
+    by = Actor("system", f"oidc:{provider.id}", auth=strength, address=address, person=user.pk if user else None)
+    if user is None:
+        user = _newcomer(provider, claims, by)
+    if not user.is_active:
+        raise AccountClosed
+    with acting(by):
+        _keep(provider, claims, user)
+        _follow_groups(provider, claims, user)
+    return user
+
+
+def link(provider: OidcProvider, claims: dict[str, Any], user: User, *, by: Actor) -> None:
+    """From now on the account signs in by this issuer's subject, too. Raises LinkedElsewhere."""
+    try:
+        with acting(by):
+            User.objects.select_for_update().get(pk=user.pk)  # of two at once, one finds the other's
+            _keep(provider, claims, user)
+    except IntegrityError:
+        raise LinkedElsewhere(provider) from None
+
+
+def unlink(user: User, pk: int, *, by: Actor) -> None:
+    """Raises NotFound."""
+    with acting(by):
+        if not SocialAccount.objects.filter(pk=pk, user_id=user.pk).delete()[0]:
+            raise NotFound("sign-in", pk)
+
+
+def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
+    found = SocialAccount.objects.filter(provider=provider.issuer, uid=claims["sub"]).first()
+    return None if found is None else User.objects.select_for_update().get(pk=found.user_id)
+
+
+def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
+    """The one account with an e-mail address that the issuer says is verified, of a domain that it may speak for."""
+    address = claims.get("email")
+    if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:
+        return None
+    _, _, domain = address.rpartition("@")
+    if domain.lower() not in {one.lower() for one in provider.email_domains}:
+        return None
+    found = list(User.objects.select_for_update().filter(email__iexact=address, is_active=True)[:2])
+    return found[0] if len(found) == 1 else None
+
+
+def _newcomer(provider: OidcProvider, claims: dict[str, Any], by: Actor) -> User:
+    group = provider.creates_in
+    if not group or is_role(group):
+        raise NotLinked(provider)
+    names = [f"{wanted}@{provider.id}" for wanted in (claims.get("preferred_username"), claims["sub"]) if wanted]
+    name = next((one for one in names if _is_free(one)), None)
+    if name is None:
+        raise NotLinked(provider)
+    with acting(by):
+        user = User(username=name)
+        user.set_unusable_password()
+        user.save()
+        user.groups.add(Group.objects.get_or_create(name=group)[0])
+    return user
+
+
+def _is_free(name: str) -> bool:
+    try:
+        UnicodeUsernameValidator()(name)
+    except ValidationError:
+        return False
+    return len(name) <= LONGEST_NAME and not User.objects.filter(username__iexact=name).exists()
+
+
+def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
+    """Raises LinkedElsewhere: an account has one subject of an issuer, so that an address which was given to somebody
+    else there opens nothing here."""
+    of_account = SocialAccount.objects.filter(provider=provider.issuer, user_id=user.pk).first()
+    if of_account is None:
+        SocialAccount.objects.create(user_id=user.pk, provider=provider.issuer, uid=claims["sub"])
+    elif of_account.uid != claims["sub"]:
+        raise LinkedElsewhere(provider)
+    else:
+        of_account.save(update_fields=["last_login"])
+
+
+def _follow_groups(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
+    """Of the roles that the mapping names, exactly those that the claim gives; others are the administrator's. A claim
+    that isn't there gives none."""
+    if not provider.roles:
+        return
+    said = claims.get(provider.groups_claim, [])
+    said = [said] if isinstance(said, str) else said
+    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+        raise GroupsUnreadable(provider)
+    given = {provider.roles[group] for group in said if group in provider.roles}
+    held = set(user.groups.values_list("name", flat=True))
+    for role in sorted(given - held):
+        user.groups.add(Group.objects.get_or_create(name=role)[0])
+    for role in sorted((set(provider.roles.values()) & held) - given):
+        user.groups.remove(Group.objects.get(name=role))

@@ -1,0 +1,86 @@
+"""Secrets of second factors as the database has them: encrypted under a key that is made of the master key for this
+alone, each for its account, so that a copy of the tables opens nothing and a row that was moved opens for nobody."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from allauth.mfa.adapter import DefaultMFAAdapter
+from django.conf import settings
+
+from ledger.errors import DurableAgentsError
+
+_MARK = "1:"
+_NONCE = 12
+_whose: ContextVar[str] = ContextVar("whose_factor")
+
+
+class FactorUnreadable(DurableAgentsError):
+    """What is kept of a second factor does not open."""
+
+    status, code, title = 409, "second-factor-unreadable", "Second factor can't be read"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "What this installation keeps of the second factor can't be read: it was changed, or written under "
+            "another master key. Ask an administrator to take the second factor away; then set it up anew."
+        )
+
+
+@contextmanager
+def of(user: Any) -> Iterator[None]:
+    """Whose secrets are sealed and opened inside."""
+    token = _whose.set(str(user.pk))
+    try:
+        yield
+    finally:
+        _whose.reset(token)
+
+
+class Adapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """django-allauth's, with secrets sealed."""
+
+    def encrypt(self, text: str) -> str:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = secrets.token_bytes(_NONCE)
+        return _MARK + base64.b64encode(nonce + AESGCM(_key()).encrypt(nonce, text.encode(), _bound())).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """Raises FactorUnreadable."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if not isinstance(encrypted_text, str) or not encrypted_text.startswith(_MARK):
+            raise FactorUnreadable
+        try:
+            sealed = base64.b64decode(encrypted_text[len(_MARK) :], validate=True)
+            return AESGCM(_key()).decrypt(sealed[:_NONCE], sealed[_NONCE:], _bound()).decode()
+        except (InvalidTag, ValueError):
+            raise FactorUnreadable from None
+
+    def get_totp_label(self, user: Any) -> str:
+        return str(user.get_username())
+
+
+def _bound() -> bytes:
+    return b"durableagents second factor 1 of " + _whose.get().encode()
+
+
+def _key() -> bytes:
+    return _derived(settings.DURABLEAGENTS_MASTER_KEY_FILE)
+
+
+@lru_cache(maxsize=4)
+def _derived(path: Path) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(SHA256(), 32, salt=None, info=b"durableagents/second factor/1").derive(path.read_bytes().strip())

@@ -1,0 +1,164 @@
+"""One's own second factor and ways to sign in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.socialaccount.models import SocialAccount
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from durableagents.env import OidcProvider
+from durableagents.identity import signed_in
+from durableagents.identity.own_password import OwnPage, OwnPassword
+from durableagents.identity.throttle import TooManyAttempts
+from durableagents.signin import again, door, factors, links
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.web.roles import actor, needs_factor
+
+_DRAFT = "factor_draft"
+LINKING = "linking"
+
+
+def sections(request: HttpRequest) -> dict[str, Any]:
+    """What `account/second_factor.html` and `account/sign_ins.html` are told, wherever they are included. Raises
+    FactorUnreadable."""
+    user = who(request)
+    factor, codes_left = factors.of_account(user)
+    draft = None
+    if factor is None:
+        draft = factors.draft(user, request.session.get(_DRAFT, ""))
+        if request.session.get(_DRAFT) != draft.sealed:
+            request.session[_DRAFT] = draft.sealed
+    names = {one.issuer: one.name for one in settings.DURABLEAGENTS.oidc}
+    linked = [
+        {"pk": one.pk, "name": names.get(one.provider, one.provider), "subject": one.uid, "issuer": one.provider,
+         "last_used": one.last_login} for one in SocialAccount.objects.filter(user_id=user.pk).order_by("pk")
+    ]  # fmt: skip
+    known = {str(one["issuer"]) for one in linked}
+    return {
+        "factor": factor, "codes_left": codes_left, "draft": draft, "is_needed": needs_factor(user),
+        "linked": linked, "linkable": [one for one in settings.DURABLEAGENTS.oidc if one.issuer not in known],
+    }  # fmt: skip
+
+
+def who(request: HttpRequest) -> User:
+    assert isinstance(request.user, User)
+    return request.user
+
+
+class OfEveryone(again.Risky, OwnPage):
+    """About one's own ways to sign in."""
+
+
+class SecondFactor(OfEveryone):
+    """What there is; and by POST, the code that ends setting one up."""
+
+    template = "account/second_factor_page.html"
+    http_method_names = ["get", "head", "post"]
+    risky = "set up a second factor"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.show(request, sections(request))
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        user, sealed = who(request), request.session.get(_DRAFT, "")
+        if not sealed:
+            return redirect("second_factor")
+        try:
+            codes = factors.set_up(user, sealed, request.POST.get("code", ""), by=actor(request, ""))
+        except DurableAgentsError as refusal:
+            response = self.show(request, {**sections(request), "told": refusal.detail}, status=refusal.status)
+            if isinstance(refusal, TooManyAttempts):
+                response["Retry-After"] = str(refusal.wait_seconds)
+            return response
+        request.session.pop(_DRAFT, None)
+        door.grown(request, factors.TOTP)
+        signed_in.end_all(user.pk, but=request.session.session_key)  # whoever is in by the password alone
+        again.proved(request)
+        return self.show(request, {**sections(request), "codes": codes})
+
+
+class Password(OwnPassword):
+    """The page for a new password, which asks whoever has a second factor for its code before: the old password alone
+    is what it asks of everybody."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if request.user.is_authenticated and factors.has_factor(who(request)):
+            is_proof = again.CODE in request.POST
+            # What was typed is passwords, which no page shows again.
+            if asked := again.asked_again(request, "change your password", keeps=False):
+                return asked
+            if is_proof:
+                return redirect("password")
+        return super().dispatch(request, *args, **kwargs)
+
+
+class FactorRemovals(OfEveryone):
+    """Do without."""
+
+    http_method_names = ["post"]
+    risky = "take your second factor away"
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        factors.take_away(who(request), by=actor(request, ""))
+        door.shrunk(request)
+        signed_in.end_all(who(request).pk, but=request.session.session_key)  # they were in by what is gone
+        messages.success(request, "Your second factor is taken away.", extra_tags="ok")
+        return redirect("second_factor")
+
+
+class RecoveryCodes(OfEveryone):
+    """Ten new ones."""
+
+    template = "account/second_factor_page.html"
+    http_method_names = ["post"]
+    risky = "make new recovery codes"
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        codes = factors.renew_codes(who(request), by=actor(request, ""))
+        return self.show(request, {**sections(request), "codes": codes})
+
+
+class SignInLinks(OfEveryone):
+    """Sign in by a provider, too. The page that answers has the link that leads there: a form may not lead off this
+    site."""
+
+    template = "account/linking.html"
+    http_method_names = ["post"]
+    risky = "link another way to sign in"
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        provider = named(request.POST.get("provider", ""))
+        request.session[LINKING] = provider.id
+        return self.show(request, {"provider": provider})
+
+
+class SignInRemovals(OfEveryone):
+    """That way no more."""
+
+    http_method_names = ["post"]
+    risky = "unlink a way to sign in"
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        given = request.POST.get("link", "")
+        if not (given.isascii() and given.isdecimal() and len(given) < 10):
+            raise Http404
+        try:
+            links.unlink(who(request), int(given), by=actor(request, ""))
+        except NotFound as gone:
+            messages.error(request, gone.detail, extra_tags="bad")
+        else:
+            messages.success(request, "It is unlinked.", extra_tags="ok")
+        return redirect("second_factor")
+
+
+def named(name: str) -> OidcProvider:
+    """Raises Http404."""
+    found = next((one for one in settings.DURABLEAGENTS.oidc if one.id == name), None)
+    if found is None:
+        raise Http404
+    return found

@@ -1,0 +1,1 @@
+"""Who looks, and what they see."""

@@ -1,0 +1,150 @@
+"""The queues that there are, and which role is in charge of each, as this process read them last.
+
+They are data that administrators change while everything runs. A web process reads them along with whoever asks (in the
+statement that reads the session or the key), so a page is never older than its request; any other process reads them
+when what it knows is a few seconds old, and once more before it tells anybody that there is no such queue. Nothing is
+decided by what stands here: who may decide is judged from the rows, in the decision's transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from django.db import connection
+from psycopg_pool import PoolTimeout
+
+from ledger.errors import first_line
+from ledger.web.roles import FIXED, learn_roles
+from runs.backoff import Patience
+from runs.journal.libpq import Pool
+
+log = logging.getLogger("runs.queues")
+FRESH_SECONDS = 5.0
+_AWAY = (psycopg.Error, OSError, PoolTimeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """As read at one moment: `at` by the database's clock, in microseconds."""
+
+    at: int = 0
+    queues: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    roles: frozenset[str] = frozenset()
+
+
+class Queues(Mapping[str, str]):
+    """Which role is in charge of a queue, by the queue's name; also of one that is closed. `statement` gives the facts
+    as one JSON document: approvals, which keeps the queues, says how."""
+
+    statement: str = ""
+
+    def __init__(self) -> None:
+        self._facts = Facts()
+        self._known_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def learn(self, told: Any) -> None:
+        """What somebody has just read. What is older than what is known is left alone."""
+        told = json.loads(told) if isinstance(told, str) else told
+        facts = Facts(
+            int(told["at"]), {name: (role, is_open) for name, role, is_open in told["queues"]}, frozenset(told["roles"])
+        )
+        learn_roles(role for role, _ in facts.queues.values())
+        with self._lock:
+            if facts.at >= self._facts.at:
+                self._facts, self._known_at = facts, time.monotonic()
+
+    def forget(self) -> None:
+        """Read anew whatever is asked next."""
+        with self._lock:
+            self._facts, self._known_at = Facts(), float("-inf")
+
+    def is_fresh(self) -> bool:
+        """Whether it was read a moment ago."""
+        return time.monotonic() - self._known_at < FRESH_SECONDS
+
+    def now(self) -> Facts:
+        """At most a few seconds old."""
+        if not self.is_fresh():
+            self.read()
+        return self._facts
+
+    def read(self) -> None:
+        """Read them from the database."""
+        with connection.cursor() as cursor:
+            cursor.execute(self.statement)
+            self.learn(cursor.fetchone()[0])
+
+    @property
+    def last(self) -> Facts:
+        """As they were read last, however long ago."""
+        return self._facts
+
+    def is_open(self, name: str) -> bool:
+        """Whether anything may be put to this queue."""
+        return self.now().queues.get(name, ("", False))[1]
+
+    def __getitem__(self, name: str) -> str:
+        return self.now().queues[name][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self.now().queues))
+
+    def __len__(self) -> int:
+        return len(self.now().queues)
+
+
+class Asked(Collection[str]):
+    """Who may be asked, for the engine: the open queues, and with `roles` those too. `pool` is the worker's; without
+    one it is read over Django's connection, off the event loop."""
+
+    def __init__(self, queues: Queues, *, has_roles: bool, pool: Pool | None = None) -> None:
+        self._queues, self._has_roles, self._pool = queues, has_roles, pool
+
+    def _names(self) -> frozenset[str]:
+        facts = self._queues.last
+        open_ = frozenset(name for name, (_, is_open) in facts.queues.items() if is_open)
+        in_charge = {role for role, _ in facts.queues.values()}
+        return open_ | facts.roles | FIXED | in_charge if self._has_roles else open_
+
+    async def learn(self, name: str) -> None:
+        """Know the queues of a moment ago; and those of now, where this name isn't among them."""
+        if not (self._queues.is_fresh() and name in self):
+            await self._read()
+
+    async def _read(self) -> None:
+        pool, patience = self._pool, Patience()
+        while pool is not None:
+            try:
+                async with pool.connection() as link:
+                    row = await (await link.execute(self._queues.statement)).fetchone()
+                assert row is not None
+                self._queues.learn(row[0])
+                return
+            except _AWAY as error:
+                log.warning("the queues can't be read (%s); trying again", first_line(error))
+            await asyncio.sleep(patience.seconds())
+        await asyncio.to_thread(self._read_aside)
+
+    def _read_aside(self) -> None:
+        try:
+            self._queues.read()
+        finally:
+            connection.close()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())

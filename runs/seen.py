@@ -1,0 +1,125 @@
+"""Which runs somebody sees: the one place that says so in SQL, for lists, counts, searches and sockets.
+
+Whoever sees everything reads what there always was. For anybody else a list is read from two indexes in its own order,
+what the account started (`runs_run_by_creator`) and what carries each tag of theirs (`runs_runtag_by_time`), so a page
+costs the same however many runs of others there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q
+from django.db.models.expressions import RawSQL
+
+from ledger.web.cursors import Condition, Place
+from ledger.web.seeing.viewers import Viewer, viewer
+from runs.models import State
+
+Sql = tuple[str, list[Any]]
+Arm = Mapping[str, str]
+_STATES = [state.value for state in State]
+_THEIRS = "SELECT id FROM runs_run WHERE creator = %s UNION ALL SELECT run_id FROM runs_runtag WHERE tag = ANY(%s)"
+
+
+def is_seen(run: str, who: Viewer) -> Sql:
+    """Whether a row of runs_run, here called `run`, is seen."""
+    if who.sees_all:
+        return "true", []
+    tagged = f"EXISTS (SELECT 1 FROM runs_runtag seen WHERE seen.run_id = {run}.id AND seen.tag = ANY(%s))"
+    return f"({run}.creator = %s OR {tagged})", [who.person, sorted(who.tags)]
+
+
+def is_of_seen(column: str, who: Viewer) -> Sql:
+    """Whether a row of another table is of a run that is seen; `column` is where the run's id stands."""
+    if who.sees_all:
+        return "true", []
+    return f"{column} IN ({_THEIRS})", [who.person, sorted(who.tags)]
+
+
+def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
+    """The same as a condition of a list's arm (`ledger/web/cursors.py`); none for whoever sees everything."""
+    if who.sees_all:
+        return {}
+    text, values = is_of_seen(column, who)
+    return {Condition(text): values}
+
+
+def fits(who: Viewer, at: str = "run") -> Q:
+    """The same for a query of Django's; `at` is the run of its rows."""
+    if who.sees_all:
+        return Q()
+    # By the runs' ids, and not by the rows that they are joined to: those would all be read.
+    return Q(**{f"{at}_id__in": RawSQL(_THEIRS, [who.person, sorted(who.tags)])})
+
+
+def among(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozenset[UUID]:
+    """Those of these runs that are seen."""
+    who = who or viewer()
+    ids = {run_id for run_id in run_ids if run_id is not None}
+    if who.sees_all or not ids:
+        return frozenset(ids)
+    text, values = is_seen("r", who)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT r.id FROM runs_run r WHERE r.id = ANY(%s) AND {text}", [list(ids), *values])
+        return frozenset(row[0] for row in cursor.fetchall())
+
+
+def sees(who: Viewer, run_id: UUID) -> bool:
+    """Whether somebody sees a run. Of one that there isn't, nobody who doesn't see everything does."""
+    return bool(among([run_id], who))
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[Sql]:
+    """Statements of (run_id, created_at), newest first, that together give the runs that are seen and fit one of the
+    arms; each takes its limit as its last value. `after` is a condition on `created_at, id` of a table `r`."""
+    found: list[Sql] = []
+    later, place = after
+    for each in arms:
+        states = [{}] if "state" in each else [{"state": state} for state in _STATES]
+        for state in states:
+            whole = {**each, **state}
+            text = "".join(f" AND r.{column} = %s" for column in whole)
+            found.append((
+                "SELECT r.id AS run_id, r.created_at FROM runs_run r WHERE r.creator = %s"
+                f"{text} AND {later} ORDER BY r.created_at DESC, r.id DESC LIMIT %s",
+                [who.person, *whole.values(), *place],
+            ))  # fmt: skip
+        for tag in sorted(who.tags):
+            own = "".join(f" AND own.{column} = %s" for column in each)
+            of_run = f"AND EXISTS (SELECT 1 FROM runs_run own WHERE own.id = r.id{own}) " if each else ""
+            found.append((
+                "SELECT r.id AS run_id, r.created_at FROM (SELECT run_id AS id, created_at, tag FROM runs_runtag) r"
+                f" WHERE r.tag = %s {of_run}AND {later} ORDER BY r.created_at DESC, r.id DESC LIMIT %s",
+                [tag, *each.values(), *place],
+            ))  # fmt: skip
+    return found
+
+
+def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None = None) -> RawSQL:
+    """Up to `limit` ids of runs that are seen and fit one of the arms, newest first, that come after a place."""
+    after: Sql = ("true", []) if beyond is None else ("(r.created_at, r.id) < (%s, %s)", list(beyond))
+    parts = walks(who, arms, after)
+    inner = " UNION ".join(f"({text})" for text, _ in parts)  # each run once, by however many tags it is seen
+    values = [value for _, given in parts for value in (*given, limit)]
+    return RawSQL(
+        f"SELECT run_id FROM ({inner}) AS seen ORDER BY created_at DESC, run_id DESC LIMIT %s", [*values, limit]
+    )
+
+
+def counted(who: Viewer, fit: Arm, most: int) -> Sql:
+    """One row for each run that is seen and fits, up to `most`."""
+    parts = walks(who, [fit])
+    inner = " UNION ".join(f"({text})" for text, _ in parts)
+    return f"SELECT 1 FROM ({inner}) AS seen LIMIT %s", [*(v for _, given in parts for v in (*given, most)), most]
+
+
+def shown(run_id: UUID | None, seen: Collection[UUID]) -> UUID | None:
+    """A run's id as it is told to somebody who sees these; None for one that they don't."""
+    return run_id if run_id in seen else None

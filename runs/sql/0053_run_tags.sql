@@ -1,0 +1,34 @@
+-- By which tags a run is seen: a row for each, so that the runs of one tag are read in their order, however many others there are.
+
+-- A run's tags as they are named elsewhere: each of a list; of an object the name, and name:value.
+CREATE OR REPLACE FUNCTION runs_tags_of(p_tags jsonb) RETURNS SETOF text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT a FROM jsonb_array_elements_text(CASE jsonb_typeof(p_tags) WHEN 'array' THEN p_tags ELSE '[]' END) a
+    UNION SELECT t FROM jsonb_each_text(CASE jsonb_typeof(p_tags) WHEN 'object' THEN p_tags ELSE '{}' END) o,
+                        unnest(ARRAY[o.key, o.key || ':' || o.value]) t
+$$;
+
+-- Trigger: a run's rows, with the run.
+CREATE OR REPLACE FUNCTION runs_keep_tags() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    INSERT INTO runs_runtag (run_id, tag, created_at) SELECT NEW.id, t, NEW.created_at FROM runs_tags_of(NEW.tags) t
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+-- Trigger: whoever may see a run may see what it started, and what it goes on as. Both are told of their origin once, as they are made.
+CREATE OR REPLACE FUNCTION runs_hand_tags_on() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    INSERT INTO runs_runtag (run_id, tag, created_at)
+    SELECT DISTINCT NEW.id, t.tag, NEW.created_at FROM runs_runtag t WHERE t.run_id IN (NEW.parent, NEW.came_from)
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER runs_keep_tags AFTER INSERT ON runs_run
+FOR EACH ROW WHEN (NEW.tags <> '[]'::jsonb AND NEW.tags <> '{}'::jsonb) EXECUTE FUNCTION runs_keep_tags();
+CREATE OR REPLACE TRIGGER runs_hand_tags_on AFTER UPDATE OF parent, came_from ON runs_run
+FOR EACH ROW WHEN (NEW.parent IS DISTINCT FROM OLD.parent OR NEW.came_from IS DISTINCT FROM OLD.came_from)
+EXECUTE FUNCTION runs_hand_tags_on();

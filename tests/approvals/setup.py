@@ -1,0 +1,73 @@
+"""People and queues of the stories about who decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+
+from approvals.models import Approval
+from approvals.queue_models import Deputy
+from approvals.queues import acts, deputies
+from approvals.queues.bodies import DeputyBody, LimitBody
+from approvals.services import decide
+from durableagents import Context, End
+from ledger.actors import Actor
+from runs.engine.agents import Agent
+from tests.runs.stage import Stage
+from tests.world import Item, Notes, Toolbox, agent_of
+
+WHY = "as agreed with the board"
+
+
+def somebody(name: str, *roles: str, **more: Any) -> Actor:
+    """An account with these roles, and it as an actor."""
+    user = User.objects.create_user(name, **more)
+    user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
+    return Actor("user", name, role=roles[0] if roles else "", auth="session", address="192.0.2.7", person=user.pk)
+
+
+def boss() -> Actor:
+    """A superuser without a role."""
+    return somebody("boss", is_superuser=True, is_staff=True)
+
+
+def buying(tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Agent:
+    """An agent that pays so much once finance says yes."""
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, amount=declared))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(pay, Item(name="po", amount=amount))).ref)
+
+    return agent_of(node, tools=[pay])
+
+
+def asked(stage: Stage, tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Approval:
+    """An open question to finance."""
+    stage.start(buying(tools, amount, declared))
+    assert stage.drive() == "parked"
+    return Approval.objects.get(state="open")
+
+
+def say(approval: Approval, by: Actor, verdict: str = "approve") -> Approval:
+    """Decide it, as the queue's role, as both faces do once they have asked."""
+    by = replace(by, role="approver_finance")
+    return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification="as quoted", by=by)
+
+
+def limited(by: Actor, most: str | None, person: str = "", queue: str = "finance_po") -> None:
+    body = LimitBody(person=person, most=None if most is None else Decimal(most), justification=WHY)
+    acts.limit(queue, body, by=by)
+
+
+def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: Any) -> Deputy:
+    """The principal names a deputy from now on."""
+    body = DeputyBody(
+        deputy=deputy, queue=queue, ends_at=timezone.now() + timedelta(days=days), justification=WHY, **more
+    )
+    return deputies.appoint(body, by=by)

@@ -1,0 +1,349 @@
+"""Queues and limits are data: what an administrator sets counts at once, for everybody, and is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
+from pydantic import ValidationError
+
+from approvals.genuine import genuine
+from approvals.models import Approval, Decision
+from approvals.queue_models import Limit, Queue
+from approvals.queues import acts
+from approvals.queues.along import FACTS
+from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.seeding import seed
+from durableagents import Context, End
+from ledger.actors import Actor
+from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
+from ledger.models import ActRecord
+from ledger.verification.runs import verify
+from ledger.web.roles import is_role, role_in
+from runs.journal import wait_hooks
+from runs.journal.asked.queues import Asked, Queues
+from runs.models import Run
+from tests.approvals.setup import WHY, asked, boss, buying, limited, say, somebody
+from tests.runs.stage import Stage, dump
+from tests.world import FIONA, OLGA, Notes, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+def added(by: Actor, **more: Any) -> Queue:
+    Group.objects.get_or_create(name="approver_refunds")
+    given = {"name": "refunds", "title": "Refunds", "role": "approver_refunds", "justification": WHY}
+    return acts.create(QueueBody(**(given | more)), by=by)
+
+
+def changed(act: Callable[[], object], words: str, error: type[Exception] = InvalidInput) -> None:
+    """It is refused with these words, and nothing is changed."""
+    before = dump()
+    with pytest.raises(error, match=words):
+        act()
+    assert dump() == before
+
+
+def test_an_upgraded_installation_has_the_queues_it_had_and_keeps_what_was_changed(stage: Stage) -> None:
+    assert {q.name: q.role for q in Queue.objects.all()} == {
+        "finance_po": "approver_finance", "legal": "approver_legal",
+    }  # fmt: skip
+    admin = boss()
+    acts.change("legal", QueueChangeBody(title="Law", justification=WHY), by=admin)
+    acts.close("finance_po", by=admin, justification=WHY)
+    before = dump()
+    seed()
+    assert dump() == before
+    acts.remove("legal", by=admin, justification=WHY)
+    seed()
+    assert "legal" not in wait_hooks.queues
+
+
+def test_an_added_queue_is_asked_without_a_restart_and_decided_by_its_role(stage: Stage, tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.approve("refunds", title="Pay back?")).by)
+
+    agent = agent_of(node)
+    added(boss())
+    run = stage.start(agent)
+    assert stage.drive() == "parked"
+    approval = Approval.objects.get(run=run)
+    with pytest.raises(Forbidden, match="Only approver_refunds decides in refunds"):
+        say(approval, FIONA)
+    rita = somebody("rita", "approver_refunds")
+    from approvals.services import decide
+
+    decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="fine by me", by=rita)
+    assert stage.drive() == "completed" and verify(run.id).problems == []
+
+
+def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage) -> None:
+    admin = boss()
+    added(admin)
+    limited(admin, "50000", queue="refunds")
+    limited(admin, "60000", queue="refunds")
+    acts.lift("refunds", LiftBody(justification=WHY), by=admin)
+    acts.close("refunds", by=admin, justification=WHY)
+    acts.open_again("refunds", by=admin, justification=WHY)
+    acts.remove("refunds", by=admin, justification=WHY)
+    rows = list(ActRecord.objects.order_by("id"))
+    assert [row.action for row in rows] == [
+        "queue", "queue_limit", "queue_limit", "queue_limit_lift", "queue_close", "queue_open", "queue_remove",
+    ]  # fmt: skip
+    assert {(row.by, row.role, row.queue, row.justification) for row in rows} == {
+        ("user:boss", "admin", "refunds", WHY)
+    }
+    assert (rows[2].before["most"], rows[2].after["most"]) == ("50000.000000", "60000")
+    assert (rows[4].before["state"], rows[4].after["state"]) == ("open", "closed") and all(genuine(rows))
+
+
+@pytest.mark.parametrize("who", ["operator", "approver_finance", "staff", "former"])
+def test_nobody_but_an_administrator_sets_anything_up(stage: Stage, who: str) -> None:
+    by = {
+        "operator": lambda: somebody("olga", "operator"),
+        "approver_finance": lambda: somebody("fiona", "approver_finance"),
+        "staff": lambda: somebody("staff", is_staff=True),
+        "former": lambda: somebody("former", is_staff=True, is_superuser=True, is_active=False),
+    }[who]()
+    changed(lambda: added(by), "Only an administrator", Forbidden)
+    changed(lambda: limited(by, "5"), "Only an administrator", Forbidden)
+    changed(lambda: acts.close("legal", by=by, justification=WHY), "Only an administrator", Forbidden)
+    changed(lambda: acts.remove("legal", by=by, justification=WHY), "Only an administrator", Forbidden)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "LEGAL"}, "name is that of the queue legal"), ({"name": "Refunds"}, "small letters"),
+        ({"name": "a:b"}, "small letters"), ({"name": "approver_finance"}, "the name of a role"),
+        ({"name": "operator"}, "the name of a role"), ({"role": "approver_nobody"}, "no group that there is"),
+        ({"role": "operator"}, "decides nothing"), ({"role": "boss"}, "decides nothing"),
+        ({"title": "two\nlines"}, "can't be seen"), ({"title": "right\u202eleft"}, "can't be seen"),
+        ({"title": " "}, "is empty"), ({"title": "x" * 101}, "101 characters"), ({"currency": "usd"}, "no currency"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_a_queue_is_refused_by_name(stage: Stage, given: dict[str, Any], words: str) -> None:
+    admin = boss()
+    Group.objects.get_or_create(name="approver_refunds")
+    changed(lambda: added(admin, **given), words)
+    changed(lambda: added(admin, justification=" "), "justification", JustificationRequired)
+    changed(lambda: acts.close("nowhere", by=admin, justification=WHY), "nowhere", NotFound)
+
+
+@pytest.mark.parametrize("most", ["-1", "NaN", "Infinity", "1e99", "0.0000001"])
+def test_a_limit_that_is_none_does_not_fit(most: str) -> None:
+    with pytest.raises(ValidationError):
+        LimitBody(most=Decimal(most), justification=WHY)
+
+
+def test_a_limit_in_another_currency_or_of_nobody_is_refused(stage: Stage) -> None:
+    admin = boss()
+    euro = LimitBody(most=Decimal(5), currency="EUR", justification=WHY)
+    changed(lambda: acts.limit("legal", euro, by=admin), "currency is not that of the queue, USD")
+    changed(lambda: limited(admin, "5", person="nobody"), "person is nobody's name")
+    somebody("gone", is_active=False)
+    changed(lambda: limited(admin, "5", person="gone"), "account that is closed")
+    limited(admin, "5", queue="legal")
+    to_euro = QueueChangeBody(currency="EUR", justification=WHY)
+    changed(lambda: acts.change("legal", to_euro, by=admin), "would leave its limits in USD")
+
+
+def test_whoever_is_above_their_limit_may_only_say_no(stage: Stage, tools: Toolbox) -> None:
+    admin, finn = boss(), somebody("finn", "approver_finance")
+    approval = asked(stage, tools)
+    limited(admin, "4999.99")
+    changed(lambda: say(approval, finn), r"about \$5,000, above your limit of \$4,999.99", Forbidden)
+    limited(admin, "5000", person="finn")
+    say(approval, finn)
+    (decision,) = Decision.objects.all()
+    assert decision.standing == {
+        "limits": [{"of": "person", "most": "5000.000000", "currency": "USD"}],
+        "amount": {"value": "5000", "currency": "USD"},
+    }
+    assert genuine([decision]) == [True] and stage.drive() == "completed"
+    assert verify(approval.run_id).problems == []
+
+
+def test_without_limits_a_decision_is_written_as_it_always_was(stage: Stage, tools: Toolbox) -> None:
+    approval = asked(stage, tools, declared=None)
+    assert b'"amount":{' not in bytes(approval.plan)
+    say(approval, FIONA)
+    assert Decision.objects.get().standing is None and "standing" not in Decision.objects.get().coded()
+
+
+def test_what_names_no_amount_is_limited_only_where_the_queue_says_so(stage: Stage, tools: Toolbox) -> None:
+    admin, finn = boss(), somebody("finn", "approver_finance")
+    approval = asked(stage, tools, declared=None)
+    limited(admin, "1")
+    acts.change("finance_po", QueueChangeBody(needs_amount=True, justification=WHY), by=admin)
+    changed(lambda: say(approval, finn), "names no amount", Forbidden)
+    acts.change("finance_po", QueueChangeBody(needs_amount=False, justification=WHY), by=admin)
+    say(approval, finn)
+
+
+def test_a_closed_queue_asks_nobody_and_decides_nothing_and_says_who_must_act(stage: Stage, tools: Toolbox) -> None:
+    admin = boss()
+    approval = asked(stage, tools)
+    acts.close("finance_po", by=admin, justification=WHY)
+    changed(lambda: say(approval, FIONA), "closed to decisions: an administrator has to open it", Forbidden)
+    stage.start(buying(tools, 7000))
+    wait_hooks.queues.forget()
+    assert stage.drive() == "operator"
+    acts.open_again("finance_po", by=admin, justification=WHY)
+    say(approval, FIONA)
+    assert stage.drive() == "completed"
+
+
+def test_a_queue_with_an_open_question_is_not_removed(stage: Stage, tools: Toolbox) -> None:
+    admin = boss()
+    approval = asked(stage, tools)
+    changed(
+        lambda: acts.remove("finance_po", by=admin, justification=WHY),
+        f"can't be removed: .* is open there .approval {approval.id}", acts.QueueInUse,
+    )  # fmt: skip
+    say(approval, FIONA, "reject")
+    changed(lambda: acts.remove("finance_po", by=admin, justification=WHY), "asks there: close it", acts.QueueInUse)
+
+
+def test_a_question_at_a_removed_queue_says_who_must_act(stage: Stage, tools: Toolbox) -> None:
+    """As where it was opened while the queue was being removed."""
+    boss()
+    approval = asked(stage, tools)
+    row = Queue.objects.get(name="finance_po")
+    row.state = Queue.State.REMOVED
+    row.seal()
+    row.save()
+    changed(lambda: say(approval, FIONA), "was removed; an administrator has to add it again", Forbidden)
+
+
+def test_a_removed_queue_comes_back_under_its_name(stage: Stage) -> None:
+    admin = boss()
+    added(admin)
+    acts.remove("refunds", by=admin, justification=WHY)
+    changed(lambda: acts.find("refunds"), "refunds", NotFound)
+    assert added(admin, title="Refunds again").pk and Queue.objects.filter(name="refunds").count() == 1
+
+
+def forged(statement: str) -> None:
+    """As somebody with the application's rights in the database does it."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
+    admin, lena = boss(), somebody("lena", "approver_legal")
+    approval = asked(stage, tools)
+    limited(admin, "1")
+    finn = somebody("finn", "approver_finance")
+    forged(
+        "INSERT INTO approvals_limit (queue_id, person, most, currency, set_by, set_at, ended_by) SELECT id, "
+        f"{finn.person}, NULL, 'USD', 'user:boss', clock_timestamp(), '' FROM approvals_queue WHERE name = 'finance_po'"
+    )
+    changed(lambda: say(approval, finn), "not put on record by this installation", Forbidden)
+    forged("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
+    for by in (lena, finn):
+        changed(lambda by=by: say(approval, by), "changed past this installation", Forbidden)
+    acts.change("finance_po", QueueChangeBody(role="approver_finance", justification="set right"), by=admin)
+    say(approval, finn, "reject")
+
+
+def test_a_limit_that_has_ended_is_not_revived(stage: Stage) -> None:
+    admin = boss()
+    limited(admin, "9")
+    limited(admin, "5")
+    old = Limit.objects.get(most=9)
+    with pytest.raises(Exception, match="Cannot update rows"), transaction.atomic():
+        Limit.objects.filter(pk=old.pk).update(ended_at=None)
+
+
+def test_a_limit_that_was_ended_by_hand_binds_as_before_and_is_not_put_back(stage: Stage, tools: Toolbox) -> None:
+    admin, finn = boss(), somebody("finn", "approver_finance")
+    approval = asked(stage, tools)
+    limited(admin, "4000", person="finn")
+    kept = Limit.objects.get()
+    Limit.objects.filter(pk=kept.pk).update(ended_at=timezone.now(), ended_by="user:boss")
+    changed(lambda: say(approval, finn), "", Forbidden)
+    kept.pk = None
+    with pytest.raises(IntegrityError), transaction.atomic():
+        kept.save(force_insert=True)
+
+
+def test_a_role_that_is_taken_one_moment_before_counts(stage: Stage, tools: Toolbox) -> None:
+    """Sixty-four deciders at once, while the role is taken from all: whoever is on record had it."""
+    approval = asked(stage, tools)
+    people = [somebody(f"p{n}", "approver_finance") for n in range(64)]
+    group = Group.objects.get(name="approver_finance")
+
+    def attempt(n: int) -> str:
+        try:
+            if n == 20:
+                with transaction.atomic():
+                    group.user_set.clear()
+                return "taken"
+            say(approval, people[n])
+            return "decided"
+        except Exception as refusal:
+            return type(refusal).__name__
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(attempt, range(64)))
+    assert found.count("decided") <= 1 and set(found) <= {"decided", "taken", "AlreadyDecided", "Forbidden"}
+    assert Decision.objects.count() == found.count("decided")
+    changed(lambda: say(approval, people[63]), "Only approver_finance decides", Forbidden)
+    assert verify(approval.run_id).problems == []
+
+
+def test_the_role_is_read_where_it_is_decided(stage: Stage, tools: Toolbox) -> None:
+    approval, finn = asked(stage, tools), somebody("finn", "approver_finance")
+    User.objects.get(username="finn").groups.clear()
+    changed(lambda: say(approval, finn), "Only approver_finance decides", Forbidden)
+
+
+def test_a_worker_learns_of_a_queue_before_it_refuses_it_and_does_not_ask_at_each_step(stage: Stage) -> None:
+    known = Queues()
+    known.statement = FACTS
+    worker = Asked(known, has_roles=False, pool=stage.wait(stage.connected()))
+    stage.wait(worker.learn("legal"))
+    assert "legal" in worker and "refunds" not in worker
+    admin, read = boss(), known.last
+    added(admin)
+    stage.wait(worker.learn("legal"))
+    assert known.last is read, "what it knows is fresh, so nobody is asked"
+    stage.wait(worker.learn("refunds"))
+    assert "refunds" in worker
+    acts.close("refunds", by=admin, justification=WHY)
+    known.forget()
+    stage.wait(worker.learn("refunds"))
+    assert "refunds" not in worker and known["refunds"] == "approver_refunds"
+
+
+def test_what_was_read_before_does_not_take_the_place_of_what_was_read_since() -> None:
+    known = Queues()
+    known.learn({"at": 2, "queues": [["new", "approver_new", True]], "roles": []})
+    known.learn({"at": 1, "queues": [["old", "approver_old", True]], "roles": []})
+    assert dict(known) == {"new": "approver_new"}
+
+
+def test_every_group_that_is_called_so_is_a_role_and_no_other() -> None:
+    assert all(map(is_role, ["approver_refunds", "approver_finance", "operator"]))
+    assert not any(map(is_role, ["approver_", "approver_*", "Approver_x", "approver_x:y", "for:legal:x", "admins"]))
+    assert role_in(["operator", "approver_*"], ["approver_b", "approver_a"]) == "approver_a"
+    assert role_in(["approver_*"], ["approver_*", "operator"]) is None
+
+
+def test_a_run_says_nothing_of_queues_that_changed_afterwards(stage: Stage, tools: Toolbox) -> None:
+    """Old approvals verify whatever becomes of their queue."""
+    admin = boss()
+    approval = asked(stage, tools)
+    say(approval, FIONA)
+    assert stage.drive() == "completed"
+    acts.change("finance_po", QueueChangeBody(role="approver_legal", justification=WHY), by=admin)
+    assert verify(Run.objects.get().id).problems == [] and OLGA.role == "operator"

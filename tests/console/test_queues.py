@@ -1,0 +1,68 @@
+"""The console's queues: administrators set them up, everybody else reads, a member names their own deputy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+
+from approvals.queue_models import Deputy, Limit, Queue
+from tests.console.conftest import Reader
+
+pytestmark = pytest.mark.django_db
+WHY = "as agreed"
+
+
+def boss() -> Reader:
+    return Reader(User.objects.create_superuser("boss"))
+
+
+def test_everybody_reads_and_an_administrator_sets_up(reader: Callable[..., Reader]) -> None:
+    Group.objects.create(name="approver_refunds")
+    sent = {"name": "refunds", "title": "Refunds", "role": "approver_refunds", "justification": WHY}
+    assert boss().post("/queues/new", **sent).status_code == 302
+    page = reader("auditor").client.get("/queues").content.decode()
+    assert "Refunds" in page and "queue-form" not in page
+    assert "queue-form" in Reader(User.objects.get(username="boss")).client.get("/queues").content.decode()
+    assert reader("operator").post("/queues/new", **sent | {"name": "more"}).status_code == 403
+    assert not Queue.objects.filter(name="more").exists()
+
+
+def test_what_is_refused_is_said_and_kept(reader: Callable[..., Reader]) -> None:
+    answer = boss().post("/queues/new", name="Legal", title="My title", role="operator", justification=WHY)
+    page = answer.content.decode()
+    assert answer.status_code == 422 and "is that of the queue legal" in page and "My title" in page
+
+
+def test_a_limit_is_set_and_lifted_on_the_queues_page() -> None:
+    admin = boss()
+    for most, kept in (("50,000", 50000), ("", None)):
+        assert admin.post("/queues/of/legal/limits", person="", most=most, justification=WHY).status_code == 302
+        assert Limit.objects.get(ended_at=None).most == kept
+    for wrong in ("NaN", "-5", "much"):
+        assert admin.post("/queues/of/legal/limits", person="", most=wrong, justification=WHY).status_code == 422
+    assert admin.post("/queues/of/legal/lifts", person="", justification=WHY).status_code == 302
+    assert not Limit.objects.filter(ended_at=None).exists()
+
+
+def test_a_member_is_away_and_the_deputy_sees_it(reader: Callable[..., Reader]) -> None:
+    ann, bob = reader("approver_legal", name="ann"), reader("operator", name="bob")
+    until = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
+    sent = {"deputy": "bob", "queue": "", "starts_at": "", "ends_at": until, "justification": WHY}
+    assert ann.post("/queues/deputies", **sent).status_code == 302
+    assert "bob</b> for ann" in ann.client.get("/queues").content.decode()
+    page = bob.client.get("/queues/of/legal").content.decode()
+    assert "End it now" in page and "Set a limit" not in page
+    assert "for:" not in bob.client.get("/inbox").content.decode(), "what somebody holds besides roles is no role"
+    row = Deputy.objects.get()
+    assert reader("auditor").post(f"/queues/deputies/{row.pk}/revocations", justification=WHY).status_code == 403
+    assert bob.post(f"/queues/deputies/{row.pk}/revocations", justification=WHY).status_code == 302
+
+
+def test_a_hostile_name_is_shown_and_does_nothing() -> None:
+    admin, name = boss(), "<script>alert(1)</script>\u202e"
+    answer = admin.post("/queues/of/legal/limits", person=name, most="1", justification=WHY)
+    assert answer.status_code == 422 and "<script>alert" not in answer.content.decode()

@@ -1,0 +1,316 @@
+"""Nobody comes in by a password alone who has a second factor, or needs one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.test import Client
+
+from durableagents.identity.auth import issue_key
+from durableagents.signin import door
+from durableagents.signin.sealing import Adapter, of
+from ledger.models import AccountRecord, OverrideRecord
+from ledger.web.seeing.viewers import EVERYTHING
+from runs.console.socket_watch import SIGNED_OUT, verdicts
+from tests.console.conftest import buyer, start
+from tests.signin.conftest import Clock, Someone, codes_on, secret_on
+
+pytestmark = pytest.mark.django_db
+
+
+def told(action: str) -> list[tuple[str, str, str, Any, Any]]:
+    rows = AccountRecord.objects.filter(action=action).order_by("id")
+    return list(rows.values_list("by", "subject", "auth", "before", "after"))
+
+
+# --- setting one up ---------------------------------------------------------------------------------------------------
+
+
+def test_it_is_set_up_by_the_code_that_the_device_shows_and_is_on_record(olga: Someone) -> None:
+    olga.sign_in()
+    codes = olga.set_up()
+    assert len(codes) == len(set(codes)) == 10
+    assert told("factor_added") == [
+        ("user:olga", "user:olga", "session", {}, {"factor": kind}) for kind in ("totp", "recovery_codes")
+    ]
+    assert "10 recovery codes left" in olga.client.get("/account/second-factor").content.decode()
+
+
+def test_a_wrong_code_sets_nothing_up_and_the_same_key_is_shown_again(olga: Someone) -> None:
+    olga.sign_in()
+    key = secret_on(olga.client.get("/account/second-factor"))
+    answer = olga.client.post("/account/second-factor", {"code": "000000"})
+    assert answer.status_code == 422 and "not right" in answer.content.decode() and secret_on(answer) == key
+    assert not Authenticator.objects.exists()
+
+
+def test_it_is_set_up_once(olga: Someone) -> None:
+    """In two windows: whoever comes second changes nothing."""
+    olga.sign_in()
+    olga.set_up()
+    kept = list(Authenticator.objects.order_by("id").values_list("data", flat=True))
+    session = olga.client.session
+    with of(olga.user):
+        session["factor_draft"] = Adapter().encrypt(olga.secret)
+    session.save()
+    assert olga.client.post("/account/second-factor", {"code": olga.code()}).status_code == 409
+    assert list(Authenticator.objects.order_by("id").values_list("data", flat=True)) == kept
+
+
+def test_no_secret_is_readable_in_the_database_before_or_after(olga: Someone) -> None:
+    olga.sign_in()
+    secret = secret_on(olga.client.get("/account/second-factor"))
+    assert secret not in json.dumps([one.get_decoded() for one in Session.objects.all()])
+    olga.set_up()
+    assert olga.secret == secret
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT data::text FROM mfa_authenticator")
+        kept = " ".join(text for (text,) in cursor.fetchall())
+    assert secret not in kept
+    assert secret not in str(list(AccountRecord.objects.values_list("before", "after")))
+
+
+def test_setting_one_up_makes_the_session_a_stronger_one_under_a_new_key(olga: Someone) -> None:
+    olga.sign_in()
+    before = olga.client.session.session_key
+    olga.set_up()
+    assert olga.client.session.session_key != before
+    assert olga.client.session["signed_in_with"] == "session+totp"
+
+
+# --- signing in -------------------------------------------------------------------------------------------------------
+
+
+def test_after_the_password_comes_the_code_and_nobody_is_in_before(with_factor: Someone) -> None:
+    answer = with_factor.sign_in(next="/runs")
+    assert (answer.status_code, answer["Location"]) == (302, "/login/code")
+    assert not with_factor.is_in() and "_auth_user_id" not in with_factor.client.session
+    assert with_factor.client.get("/api/v1/runs").status_code == 401
+    assert verdicts([with_factor.client.session.session_key]) == {with_factor.client.session.session_key: SIGNED_OUT}
+    answer = with_factor.give_code(with_factor.code())
+    assert (answer.status_code, answer["Location"]) == (302, "/runs") and with_factor.is_in()
+
+
+def test_every_act_says_how_its_person_was_signed_in(with_factor: Someone, someone: Callable[..., Someone]) -> None:
+    petra = someone("petra", "operator")
+    with_factor.sign_in()
+    with_factor.give_code(with_factor.code())
+    petra.sign_in()
+    with buyer():
+        run = start()
+        with_factor.client.post(f"/runs/{run.id}/pauses", {"justification": "looking"})
+        petra.client.post(f"/runs/{run.id}/resumptions", {"justification": "looked"})
+    assert list(OverrideRecord.objects.order_by("id").values_list("by", "auth")) == [
+        ("user:olga", "session+totp"), ("user:petra", "session"),
+    ]  # fmt: skip
+
+
+def test_a_code_is_good_once_whichever_browser_brings_it(with_factor: Someone) -> None:
+    code, other = with_factor.code(), with_factor.elsewhere()
+    with_factor.sign_in()
+    assert with_factor.give_code(code).status_code == 302
+    for _ in range(2):  # also while the step goes on in which it would still be good
+        other.sign_in()
+        answer = other.give_code(code)
+        assert answer.status_code == 422 and not other.is_in()
+        with_factor.clock.pass_steps()
+
+
+@pytest.mark.parametrize(("skew", "is_right"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
+def test_a_device_may_be_a_step_off(with_factor: Someone, skew: int, is_right: bool) -> None:
+    with_factor.sign_in()
+    assert (with_factor.give_code(with_factor.code(skew)).status_code == 302) is is_right
+    assert with_factor.is_in() is is_right
+
+
+def test_an_older_code_is_refused_after_a_newer_one(with_factor: Someone) -> None:
+    with_factor.sign_in()
+    with_factor.give_code(with_factor.code(1))
+    other = with_factor.elsewhere()
+    other.sign_in()
+    assert other.give_code(other.code(0)).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "code", ["", " ", "12345", "abcdef", "１２３４５６", "\x00" * 6, "9" * 10_000, "🙂🙂🙂🙂🙂🙂", "-1"]
+)
+def test_what_is_no_code_lets_nobody_in(with_factor: Someone, code: str) -> None:
+    with_factor.sign_in()
+    assert with_factor.give_code(code).status_code == 422 and not with_factor.is_in()
+
+
+def test_blanks_in_a_code_are_for_reading(with_factor: Someone) -> None:
+    with_factor.sign_in()
+    code = with_factor.code()
+    assert with_factor.give_code(f" {code[:3]} {code[3:]} ").status_code == 302
+
+
+def test_guessing_codes_is_slowed_down_for_all_addresses_together(with_factor: Someone) -> None:
+    for at in range(5):
+        there = with_factor.elsewhere()
+        there.client = Client(REMOTE_ADDR=f"192.0.2.{at}")
+        there.sign_in()
+        assert there.give_code("000000").status_code == 422
+    with_factor.sign_in()
+    answer = with_factor.give_code(with_factor.code())
+    assert answer.status_code == 429 and int(answer["Retry-After"]) > 0 and not with_factor.is_in()
+
+
+def test_whoever_waits_too_long_at_the_door_begins_anew(with_factor: Someone, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_factor.sign_in()
+    session = with_factor.client.session
+    session["at_the_door"] = {**session["at_the_door"], "at": session["at_the_door"]["at"] - door.WAITS_SECONDS - 1}
+    session.save()
+    answer = with_factor.give_code(with_factor.code())
+    assert answer["Location"] == "/login" and not with_factor.is_in()
+
+
+@pytest.mark.parametrize("change", ["password", "closed", "gone"])
+def test_an_account_that_is_otherwise_meanwhile_does_not_come_in(with_factor: Someone, change: str) -> None:
+    with_factor.sign_in()
+    if change == "gone":
+        User.objects.all().delete()
+    else:
+        with_factor.user.is_active = change != "closed"
+        if change == "password":
+            with_factor.user.set_password("another one entirely")
+        with_factor.user.save()
+    assert with_factor.give_code(with_factor.code())["Location"] == "/login"
+
+
+def test_nobody_at_the_door_gets_a_form(client: Client) -> None:
+    for path in ("/login/code", "/login/second-factor"):
+        assert client.get(path)["Location"] == "/login" and client.post(path, {"code": "1"})["Location"] == "/login"
+
+
+def test_the_person_before_is_gone_when_somebody_else_comes_to_the_door(
+    with_factor: Someone, someone: Callable[..., Someone]
+) -> None:
+    petra = someone("petra", "auditor")
+    petra.sign_in()
+    with_factor.client = petra.client
+    with_factor.sign_in()
+    assert not with_factor.is_in()
+
+
+# --- recovery codes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_recovery_code_lets_in_once_and_that_is_on_record(olga: Someone) -> None:
+    olga.sign_in()
+    codes = olga.set_up()
+    for expected in (302, 422):
+        there = olga.elsewhere()
+        there.sign_in()
+        assert there.give_code(codes[3]).status_code == expected
+        assert there.is_in() is (expected == 302)
+    assert told("recovery_code_used") == [("user:olga", "user:olga", "session", {"codes_left": 10}, {"codes_left": 9})]
+
+
+def test_a_session_by_recovery_code_says_so(olga: Someone) -> None:
+    olga.sign_in()
+    (code, *_), there = olga.set_up(), olga.elsewhere()
+    there.sign_in()
+    there.give_code(f"{code[:4]}-{code[4:]}")
+    assert there.client.session["signed_in_with"] == "session+recovery_code"
+
+
+def test_new_recovery_codes_take_the_place_of_those_before(olga: Someone) -> None:
+    olga.sign_in()
+    before = olga.set_up()
+    now = codes_on(olga.client.post("/account/second-factor/recovery-codes"))
+    assert len(now) == 10 and set(now).isdisjoint(before)
+    there = olga.elsewhere()
+    there.sign_in()
+    assert there.give_code(before[0]).status_code == 422
+    assert there.give_code(now[0]).status_code == 302
+
+
+# --- damage and forgery -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "secret", ["", "1:", "1:AAAA", "2:whatever", "JBSWY3DPEHPK3PXP", None, 7, {"of": "another"}, "of another account"]
+)
+def test_a_factor_that_was_changed_lets_nobody_in_and_says_what_to_do(
+    with_factor: Someone, someone: Callable[..., Someone], secret: Any
+) -> None:
+    if secret == "of another account":
+        with of(someone("eve").user):
+            secret = Adapter().encrypt(with_factor.secret)
+    Authenticator.objects.update(data={"secret": secret})
+    with_factor.sign_in()
+    answer = with_factor.give_code(with_factor.code())
+    assert answer.status_code == 409 and "Ask an administrator" in answer.content.decode()
+    assert not with_factor.is_in()
+
+
+# --- whose role needs one ---------------------------------------------------------------------------------------------
+
+
+def test_whoever_needs_one_sets_it_up_before_they_come_in(olga: Someone, required: Callable[..., None]) -> None:
+    required("oper*")
+    answer = olga.sign_in(next="/runs")
+    assert answer["Location"] == "/login/second-factor" and not olga.is_in()
+    page = olga.client.get("/login/second-factor")
+    olga.secret = secret_on(page)
+    assert olga.client.post("/login/second-factor", {"code": "000000"}).status_code == 422 and not olga.is_in()
+    answer = olga.client.post("/login/second-factor", {"code": olga.code()})
+    assert len(codes_on(answer)) == 10 and 'href="/runs"' in answer.content.decode()
+    assert olga.is_in() and olga.client.session["signed_in_with"] == "session+totp"
+    assert told("factor_added")[0][:3] == ("user:olga", "user:olga", "session")
+
+
+def test_others_need_none(olga: Someone, required: Callable[..., None]) -> None:
+    required("approver_*", "staff")
+    assert olga.sign_in()["Location"] == "/" and olga.is_in()
+
+
+def test_whoever_may_open_the_administration_can_be_asked_for_one(
+    someone: Callable[..., Someone], required: Callable[..., None]
+) -> None:
+    required("staff")
+    root = someone("root", is_staff=True, is_superuser=True)
+    assert root.sign_in()["Location"] == "/login/second-factor"
+    assert root.client.get("/admin/", follow=True).status_code == 200  # the sign-in page
+    assert b"Sign in" in root.client.get("/admin/", follow=True).content
+
+
+def test_a_session_without_one_is_nobodys_as_soon_as_a_role_comes_that_needs_it(
+    someone: Callable[..., Someone], required: Callable[..., None]
+) -> None:
+    required("operator")
+    ada = someone("ada", "auditor")
+    ada.sign_in()
+    key = ada.client.session.session_key
+    assert ada.is_in() and verdicts([key]) == {key: EVERYTHING}
+    ada.user.groups.add(Group.objects.get_or_create(name="operator")[0])
+    assert not ada.is_in() and verdicts([key]) == {key: SIGNED_OUT}
+    assert ada.client.get("/api/v1/runs").status_code == 401
+    assert ada.client.get("/admin/")["Location"].startswith("/admin/login/")
+
+
+def test_api_keys_are_not_affected(olga: Someone, required: Callable[..., None]) -> None:
+    required("*")
+    token = issue_key(olga.user, "till")
+    answer = Client().get("/api/v1/runs", headers={"authorization": f"Bearer {token}"})
+    assert answer.status_code == 200
+
+
+def test_whoever_is_asked_to_set_one_up_and_has_one_by_now_begins_anew(
+    with_factor: Someone, required: Callable[..., None], clock: Clock
+) -> None:
+    required("operator")
+    Authenticator.objects.all().delete()
+    with_factor.sign_in()
+    with_factor.client.get("/login/second-factor")
+    Authenticator.objects.create(user=with_factor.user, type="totp", data={"secret": "theirs"})
+    assert with_factor.client.get("/login/second-factor")["Location"] == "/login"
+    assert not with_factor.is_in()
