@@ -268,7 +268,7 @@ def test_a_limit_that_was_ended_by_hand_binds_as_before_and_is_not_put_back(stag
     limited(admin, "4000", person="finn")
     kept = Limit.objects.get()
     Limit.objects.filter(pk=kept.pk).update(ended_at=timezone.now(), ended_by="user:boss")
-    changed(lambda: say(approval, finn), "", Forbidden)
+    changed(lambda: say(approval, finn), "limit", Forbidden)
     kept.pk = None
     with pytest.raises(IntegrityError), transaction.atomic():
         kept.save(force_insert=True)
