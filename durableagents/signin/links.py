@@ -41,7 +41,7 @@ class LinkedElsewhere(DurableAgentsError):
 
 
 class AccountClosed(DurableAgentsError):
-    status, code, title = 403, "account-closed", "Account closed"
+    status, code, title = 403, "sign-in-closed", "Account closed"
 
     def __init__(self) -> None:
         super().__init__("Your account here is closed. Ask an administrator.")
