@@ -111,6 +111,15 @@ def test_asking_is_slowed_down_alike_for_whoever_is_known_and_unknown(posts: Non
     assert statuses.count(429) == 2, "an address may try twenty names in an hour"
 
 
+def test_who_is_refused_for_the_address_has_not_counted_for_the_name(posts: None) -> None:
+    """Else a stranger behind a crowded address could use up what the owner of a name may ask for."""
+    account()
+    for n in range(20):
+        ask(f"somebody{n}", "198.51.100.7")
+    assert [ask("ada", "198.51.100.7").status_code for _ in range(5)] == [429] * 5
+    assert [ask("ada").status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
 def test_a_mail_server_that_refuses_changes_no_answer_and_is_said_in_the_log(
     posts: None, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 from tests.crash.checker import Expected, Facts, Kind
 from tests.crash.steps import EFFECTS, GATED
+from tests.crash.truth import refuted
 
 FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
 _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 _SENT = ("ToolInvoked", "ToolRedispatched", "ChildStarted", "ModelRequested", "ModelRouted")
-# What may come to a run that has ended: word of its forks, and late news.
-_AFTER_THE_END = frozenset({"ForkMade", "CallbackArrivedLate", "ToolAnsweredLate"})
+# What may come to a run that has ended: word of its forks, late news, and the ends of what it had under way.
+_AFTER_THE_END = frozenset({"ForkMade", "CallbackReceived", "CallbackArrivedLate", "ToolAnsweredLate", "ChildEnded"})
 # What a call of each tool does to the outside.
 TOOLS = EFFECTS | {"book": "erp.create_vendor"}
 CHILD = "child"
@@ -96,7 +97,7 @@ def judge_origin(origin: Facts) -> Iterator[tuple[Kind, str]]:
     """What is wrong with a run that had ended when another one was made of it: nothing may happen to it any more."""
     has_ended = has_fork = False
     for event in origin.events:
-        has_ended |= event["kind"] in _ENDS
+        has_ended = (has_ended or event["kind"] in _ENDS) and (has_fork or event["kind"] != "RunRetried")
         if has_ended and has_fork and event["kind"] not in _AFTER_THE_END:
             yield "broken", f"event {event['seq']}, {event['kind']}: it had ended, and another run was made of it"
         has_fork |= has_ended and event["kind"] == "ForkMade"
@@ -184,10 +185,8 @@ def _leaves(event: dict[str, Any]) -> str:
 
 def _done(origin: Facts, after: int) -> dict[str, set[tuple[str, int]]]:
     """What a run did after an event, and was there when all was over, by tool."""
-    happened = {
-        (row["slot"], row["attempt"]) for row in origin.ledger
-        if row["fact"] == "committed" or (row["fact"] == "reconciled" and row["digest"] != "did_not")
-    }  # fmt: skip
+    told = {(row["slot"], row["attempt"]) for row in origin.ledger if row["fact"] in ("committed", "reconciled")}
+    happened = told - refuted(origin.events)
     found: dict[str, set[tuple[str, int]]] = {}
     for event in origin.events:
         tool, call = _leaves(event), (event["slot"], event["attempt"])

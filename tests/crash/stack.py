@@ -321,7 +321,8 @@ def _settle(run: dict[str, Any], api: Api) -> list[str]:
     callback settles."""
     run_id = run["id"]
     wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
-    is_done = has_happened(wait["slot"], wait["detail"].get("attempt", 0), api.ledger(run_id), api.effects(run_id))
+    call = wait["slot"], wait["detail"].get("attempt", 0)
+    is_done = has_happened(*call, api.ledger(run_id), api.events(run_id), api.effects(run_id))
     if is_done and wait["detail"]["tool"] == "later":
         return []
     verdict = "happened" if is_done else "did_not"

@@ -22,6 +22,7 @@ from tests.crash.forked import (
     left_of,
 )
 from tests.crash.test_checker import used
+from tests.crash.truth import has_happened, refuted
 
 ASKED = Asked(FORK, 2)
 Told = tuple[str, str | None, dict[str, Any]]
@@ -188,6 +189,62 @@ def test_what_happens_to_a_run_after_it_had_ended_and_was_forked_is_found() -> N
     assert list(judge_origin(of)) == []
     of.events.append({"seq": 10, "kind": "RunClaimed", "slot": None, "attempt": 0, "data": {}})
     assert [kind for kind, _ in judge_origin(of)] == ["broken"]
+
+
+@pytest.mark.parametrize("kind", ["ChildEnded", "CallbackReceived", "CallbackArrivedLate"])
+def test_what_a_run_had_under_way_when_it_ended_may_end_after_a_fork(kind: str) -> None:
+    of = origin()
+    of.events.append({"seq": 9, "kind": kind, "slot": "0.2/3", "attempt": 0, "data": {}})
+    assert list(judge_origin(of)) == []
+
+
+@pytest.mark.parametrize("kind", ["ToolInvoked", "ToolReturned", "RunRetried", "RunReleased"])
+def test_nothing_else_may(kind: str) -> None:
+    of = origin()
+    of.events.append({"seq": 9, "kind": kind, "slot": None, "attempt": 0, "data": {}})
+    assert [kind for kind, _ in judge_origin(of)] == ["broken"]
+
+
+def test_a_run_that_is_retried_has_not_ended_before_its_fork_is_made() -> None:
+    of = origin()
+    end, fork_made = of.events[-2:]
+    retried = [("RunFailed", None, {}), ("RunRetried", None, {}), ("RunClaimed", None, {}), invoked("0.2/4", "keyed")]
+    of.events[-2:] = [*facts_of("origin", retried).events, end, fork_made]
+    assert list(judge_origin(of)) == []
+    of.events[-2:] = [fork_made, end]  # made while it worked: whatever it does then is its own business
+    assert list(judge_origin(of)) == []
+
+
+def verdict(slot: str, word: str, attempt: int = 0) -> dict[str, Any]:
+    return {"kind": "ToolReconciled", "slot": slot, "attempt": attempt, "data": {"verdict": word}}
+
+
+def test_what_somebody_says_has_not_happened_may_be_done_again_unasked() -> None:
+    made, of = fork(), origin()
+    drop("InputAnswered", ONE)(made, of)
+    assert [kind for kind, _ in judge_forked(made, of, ASKED)] == ["duplicate"]
+    next(row for row in of.ledger if row["slot"] == "0.2/1" and row["fact"] == "committed")["fact"] = "reconciled"
+    assert [kind for kind, _ in judge_forked(made, of, ASKED)] == ["duplicate"]
+    of.events.append(verdict("0.2/1", "did_not") | {"seq": 9})
+    assert list(judge_forked(made, of, ASKED)) == []
+
+
+def test_an_effect_without_a_key_is_there_if_there_is_one_more_than_is_accounted_for() -> None:
+    """One sent and committed, one reconciled, one in doubt; the ledger says of none what the verdict was."""
+    mail: dict[str, Any] = {"attempt": 0, "tool": "email.send", "key": None}
+    facts = {ONE: ("pending", "committed"), TWO: ("pending", "reconciled"), THREE: ("pending",)}
+    ledger = [mail | {"slot": slot, "fact": fact} for slot, found in facts.items() for fact in found]
+    sent = {"operation": "email.send", "idempotency_key": None, "executed": True}
+    said_no, said_yes = [verdict(TWO, "did_not")], [verdict(TWO, "happened"), verdict(TWO, "did_not", attempt=1)]
+    assert refuted(said_no) == {(TWO, 0)} and refuted(said_yes) == {(TWO, 1)}
+    for said_of_two, effects, is_done in [
+        (said_no, [sent], False),
+        (said_no, [sent] * 2, True),
+        (said_no, [sent, sent | {"executed": False}], False),
+        (said_yes, [sent] * 2, False),
+        (said_yes, [sent] * 3, True),
+    ]:
+        assert has_happened(THREE, 0, ledger, said_of_two, effects) is is_done
 
 
 def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_and_what_was_refused() -> None:

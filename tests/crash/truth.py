@@ -8,16 +8,19 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
-def has_happened(slot: str, attempt: int, ledger: Iterable[Row], effects: Iterable[Row]) -> bool:
+def refuted(events: Iterable[Row]) -> set[tuple[str, int]]:
+    """The calls that somebody said have not happened. The ledger has no verdict, only that there is one."""
+    told = (e for e in events if e["kind"] == "ToolReconciled" and e["data"]["verdict"] == "did_not")
+    return {(e["slot"], e["attempt"]) for e in told}
+
+
+def has_happened(slot: str, attempt: int, ledger: Iterable[Row], events: Iterable[Row], effects: Iterable[Row]) -> bool:
     """Whether the call's effect is there: under its key, or, where it has none, as one more than is accounted for."""
     entries = list(ledger)
     call = next(e for e in entries if e["fact"] == "pending" and (e["slot"], e["attempt"]) == (slot, attempt))
     done = [row for row in effects if row["executed"]]
     if call["key"] is not None:
         return any(row["idempotency_key"] == call["key"] for row in done)
-    known = {(e["slot"], e["attempt"]) for e in entries if e["tool"] == call["tool"] and _is_done(e)}
+    told = (e for e in entries if e["tool"] == call["tool"] and e["fact"] in ("committed", "reconciled"))
+    known = {(e["slot"], e["attempt"]) for e in told} - refuted(events)
     return sum(row["operation"] == call["tool"] for row in done) > len(known)
-
-
-def _is_done(entry: Row) -> bool:
-    return entry["fact"] == "committed" or (entry["fact"] == "reconciled" and entry["digest"] != "did_not")

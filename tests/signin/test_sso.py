@@ -12,6 +12,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from durableagents.env import OidcProvider
+from durableagents.signin.views_factor import LINKING
 from tests.signin.conftest import PASSWORD, Someone, grow_old
 from tests.signin.idp import Idp
 from tests.signin.ways import known, out, sign_in, told
@@ -240,6 +241,19 @@ def test_linking_needs_a_fresh_proof(olga: Someone, idp: Idp, configure: Callabl
     assert olga.client.post("/account/sign-ins", {"provider": "corp"}).status_code == 403
     answer = olga.client.post("/account/sign-ins", {"provider": "corp", "proof_password": PASSWORD})
     assert answer.status_code == 200
+
+
+def test_the_proof_has_to_be_fresh_still_when_the_provider_is_asked(
+    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
+) -> None:
+    """A page that asked for a link and was left open links nothing hours later, nor once it is proven again."""
+    olga.sign_in()
+    assert olga.client.post("/account/sign-ins", {"provider": "corp"}).status_code == 200
+    grow_old(olga.client)
+    answer = olga.client.get("/login/sso/corp")
+    assert (answer.status_code, answer["Location"]) == (302, "/")
+    assert LINKING not in olga.client.session
+    assert not SocialAccount.objects.exists()
 
 
 def test_one_subject_is_one_account_and_one_account_one_subject(

@@ -3,6 +3,7 @@ services."""
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from django.db import connection
 from approvals.models import Approval
 from approvals.services import decide
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
-from ledger.models import LedgerEntry
+from ledger.models import Event, LedgerEntry
 from runs.engine.budget.limits import Budget
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, reconciling, signals
@@ -290,7 +291,9 @@ class People:
         slot, attempt, tool = call
         since = self._asked_at.setdefault(wait_id, time.monotonic())
         ledger = LedgerEntry.objects.filter(run_id=run_id).values("slot", "attempt", "fact", "tool", "key", "digest")
-        is_done = has_happened(slot, attempt, ledger, self._outside.effects(run_id))
+        told = Event.objects.filter(run_id=run_id, kind="ToolReconciled").values("kind", "slot", "attempt", "clear")
+        events = [row | {"data": json.loads(row["clear"])} for row in told]
+        is_done = has_happened(slot, attempt, ledger, events, self._outside.effects(run_id))
         if not is_done and time.monotonic() - since < SETTLING_SECONDS:
             return False
         verdict = "happened" if is_done else "did_not"
