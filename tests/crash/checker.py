@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from tests.crash.told import judge_attributes, judge_messages, reopenings
+from tests.crash.truth import denials
 
 Kind = Literal["duplicate", "lost", "stuck", "broken"]
 Row = Mapping[str, Any]
@@ -261,13 +262,10 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         if times > 1 + len(_told_late(facts, call)):
             yield "duplicate", f"{call} was settled {times} times"
     attempts = Counter(entry["slot"] for entry in facts.ledger if entry["fact"] == "pending")
+    denied = Counter(event["slot"] for event in denials(facts.events))
     for slot, times in attempts.items():
-        did_not = [
-            event for event in facts.events
-            if event["slot"] == slot and event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "did_not"
-        ]  # fmt: skip
-        if times > 1 + len(did_not):
-            yield "broken", f"{slot} was attempted {times} times with {len(did_not)} verdicts that it did not happen"
+        if times > 1 + denied[slot]:
+            yield "broken", f"{slot} was attempted {times} times with {denied[slot]} verdicts that it did not happen"
     if facts.run["state"] == "completed" and unknown - reconciled.keys() - _committed(facts):
         yield "lost", f"completed past unknown outcomes that nobody settled: {unknown}"
 
@@ -291,9 +289,8 @@ def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
             call = begun["slot"], attempt
             told = [event["seq"] for event in _told_late(facts, call) if event["seq"] < begun["seq"]]
             denied = [
-                event["seq"] for event in facts.events
+                event["seq"] for event in denials(facts.events)
                 if (event["slot"], event["attempt"]) == call and event["seq"] < begun["seq"]
-                and event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "did_not"
             ]  # fmt: skip
             if told and max(told) > max(denied, default=0):
                 yield "broken", f"{call} was attempted anew though a witness says that it happened (event {max(told)})"

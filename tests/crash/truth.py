@@ -8,10 +8,14 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
+def denials(events: Iterable[Row]) -> list[Row]:
+    """The verdicts that a call has not happened. The ledger has none, only that there is one."""
+    return [e for e in events if e["kind"] == "ToolReconciled" and e["data"]["verdict"] == "did_not"]
+
+
 def refuted(events: Iterable[Row]) -> set[tuple[str, int]]:
-    """The calls that somebody said have not happened. The ledger has no verdict, only that there is one."""
-    told = (e for e in events if e["kind"] == "ToolReconciled" and e["data"]["verdict"] == "did_not")
-    return {(e["slot"], e["attempt"]) for e in told}
+    """The calls that somebody said have not happened."""
+    return {(e["slot"], e["attempt"]) for e in denials(events)}
 
 
 def has_happened(slot: str, attempt: int, ledger: Iterable[Row], events: Iterable[Row], effects: Iterable[Row]) -> bool:

@@ -290,7 +290,7 @@ class People:
             return False
         slot, attempt, tool = call
         since = self._asked_at.setdefault(wait_id, time.monotonic())
-        ledger = LedgerEntry.objects.filter(run_id=run_id).values("slot", "attempt", "fact", "tool", "key", "digest")
+        ledger = LedgerEntry.objects.filter(run_id=run_id).values("slot", "attempt", "fact", "tool", "key")
         told = Event.objects.filter(run_id=run_id, kind="ToolReconciled").values("kind", "slot", "attempt", "clear")
         events = [row | {"data": json.loads(row["clear"])} for row in told]
         is_done = has_happened(slot, attempt, ledger, events, self._outside.effects(run_id))
