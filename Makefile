@@ -82,7 +82,7 @@ $(STAMP): requirements.lock
 	@echo "installing the environment into .venv (once)"
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --no-deps --require-hashes -r requirements.lock
-	@$(PY) -m pip check --disable-pip-version-check >/dev/null || { $(PY) -m pip check >&2; echo "make: .venv holds packages that do not fit together, maybe from an earlier lock; if something fails: rm -r .venv && make install" >&2; }
+	@found=$$($(PY) -m pip check --disable-pip-version-check 2>&1) || printf '%s\n' "$$found" "make: .venv holds packages that do not fit together, maybe from an earlier lock; if something fails: rm -r .venv && make install" >&2
 	@touch $(STAMP)
 
 lock: ## renew requirements.lock from requirements.in (needs uv)

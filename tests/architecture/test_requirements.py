@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Container, Iterable
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 
 from packaging.requirements import Requirement
@@ -86,10 +87,10 @@ def test_everything_that_is_locked_is_needed_by_somebody() -> None:
         assert not strangers, f"{name} is said to be needed by {strangers}"
 
 
-def installed() -> list[str]:
-    """The names of the lock that are installed here: some are for other systems only."""
+def installed(names: Iterable[str]) -> list[str]:
+    """Those that are installed here: some of the lock are for other systems only."""
     found = []
-    for name in locked():
+    for name in names:
         try:
             version(name)
         except PackageNotFoundError:
@@ -98,8 +99,8 @@ def installed() -> list[str]:
     return found
 
 
-def lacking(name: str) -> list[str]:
-    """What an installed package needs here, without extras, and doesn't find."""
+def lacking(name: str, names: Container[str]) -> list[str]:
+    """What an installed package needs here, without extras, and the lock or the installation hasn't."""
     missing = []
     for needed in map(Requirement, requires(name) or []):
         if needed.marker and not needed.marker.evaluate({"extra": ""}):
@@ -108,7 +109,7 @@ def lacking(name: str) -> list[str]:
             fits = needed.specifier.contains(version(needed.name), prereleases=True)
         except PackageNotFoundError:
             fits = False
-        if not fits or normal(needed.name) not in locked():
+        if not fits or normal(needed.name) not in names:
             missing.append(str(needed))
     return missing
 
@@ -119,4 +120,5 @@ def test_the_lock_leaves_a_resolver_nothing_to_choose() -> None:
     recipe = next(line for line in (CHECKOUT / "Makefile").read_text().splitlines() if "pip install" in line)
     assert "--no-deps" in recipe
     assert "--require-hashes" in recipe
-    assert {name: found for name in installed() if (found := lacking(name))} == {}
+    names = locked()
+    assert {name: found for name in installed(names) if (found := lacking(name, names))} == {}

@@ -284,12 +284,13 @@ def _told_late(facts: Facts, call: tuple[str, int]) -> list[dict[str, Any]]:
 def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
     """Nothing is attempted anew while somebody who should know says that it happened, and no person has said since that
     it did not."""
+    said_no = denials(facts.events)
     for begun in (event for event in facts.events if event["kind"] == "ToolInvoked"):
         for attempt in range(begun["attempt"]):
             call = begun["slot"], attempt
             told = [event["seq"] for event in _told_late(facts, call) if event["seq"] < begun["seq"]]
             denied = [
-                event["seq"] for event in denials(facts.events)
+                event["seq"] for event in said_no
                 if (event["slot"], event["attempt"]) == call and event["seq"] < begun["seq"]
             ]  # fmt: skip
             if told and max(told) > max(denied, default=0):

@@ -3,7 +3,6 @@ services."""
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from django.db import connection
 
 from approvals.models import Approval
 from approvals.services import decide
+from ledger.codec import read_clear
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
 from ledger.models import Event, LedgerEntry
 from runs.engine.budget.limits import Budget
@@ -292,7 +292,7 @@ class People:
         since = self._asked_at.setdefault(wait_id, time.monotonic())
         ledger = LedgerEntry.objects.filter(run_id=run_id).values("slot", "attempt", "fact", "tool", "key")
         told = Event.objects.filter(run_id=run_id, kind="ToolReconciled").values("kind", "slot", "attempt", "clear")
-        events = [row | {"data": json.loads(row["clear"])} for row in told]
+        events = [row | {"data": read_clear(row["clear"])} for row in told]
         is_done = has_happened(slot, attempt, ledger, events, self._outside.effects(run_id))
         if not is_done and time.monotonic() - since < SETTLING_SECONDS:
             return False
