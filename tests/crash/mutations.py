@@ -261,7 +261,7 @@ MUTANTS = [
     Mutant("a pause doesn't go down", WISHES, "        + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, \"its parent was paused\", most)\n", "", f"{FAMILY} -k pause"),
     Mutant("what a pause held back stays so", WISHES, "        + _each(filter(_may_go_on, _rows(_RESUME, parent)), lifecycle.resume, \"its parent goes on\", most)\n", "", f"{FAMILY} -k pause"),
     Mutant("what a person paused goes on with its parent", WISHES, "filter(_may_go_on, _rows(_RESUME, parent))", "_rows(_RESUME, parent)", f"{FAMILY} -k pause"),
-    Mutant("a child that its parent paused stays so when that has failed", WISHES, "above NOT IN ('paused', 'cancelled') AND", "above NOT IN ('paused', 'cancelled', 'failed', 'completed') AND", f"{ATTACKED} -k said_so"),
+    Mutant("a child that its parent paused stays so when that has failed", WISHES, "above NOT IN ('paused', 'cancelled') END", "above NOT IN ('paused', 'cancelled', 'failed', 'completed') END", f"{ATTACKED} -k said_so"),
     Mutant("children that nothing can be done to stand in the way", WISHES, "        after = ids[-1]\n        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n", "        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n        return\n", f"{ATTACKED} -k keep_no_other"),
     Mutant("ends aren't looked for", SWEEPER, "    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())\n", "    return 0\n", f"{ATTACKED} -k housekeeping"),
     Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align())", "wishes.align()", f"{ATTACKED} -k housekeeping"),

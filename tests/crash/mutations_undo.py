@@ -48,6 +48,7 @@ UNDOING = [
     Mutant("a child that can't be reopened is waited for for ever", REOPENING, "            _refuse(wait, above)", "            pass", f"{FAMILIES} -k can_not_be_reopened"),
     Mutant("what people left in a child counts as undone", "runs/engine/undoing/below.py", "    if stands:", "    if False:", f"{FAMILIES} -k asks_there"),
     Mutant("a child without effects is not awaited", ENDING, "effects.reversible | effects.at_work", "effects.reversible", f"{FAMILIES} -k without_effects"),
+    Mutant("a child that undoes stays held back by a parent that was cancelled", "runs/services/families/wishes.py", "CASE node WHEN '_undo' THEN state_above <> 'paused' ELSE above NOT IN ('paused', 'cancelled') END", "above NOT IN ('paused', 'cancelled')", f"{FAMILIES} -k held_back"),
     Mutant("who undoes is cancelled again at each sweep", "runs/services/families/wishes.py", "AND node <> '_undo' ", "", f"{FAMILIES} -k however_often"),
     Mutant("news about the undos' own calls are nobody's", NEWS, "self._own(event) if event.slot.startswith(self.here)", "\"\" if event.slot.startswith(self.here)", f"{TURNED_UP} -k late_word"),
     Mutant("news of the last moment are nobody's", "runs/engine/driver.py", "        if self.journal.seq > known:", "        if False:", f"{TURNED_UP} -k last_moment"),

@@ -27,8 +27,9 @@ from ledger import events as e
 from ledger.errors import IllegalTransition
 from ledger.models import LedgerEntry
 from runs.models import Run, Wait
-from runs.services import callbacks, lifecycle, signals
+from runs.services import callbacks, command, lifecycle, signals
 from runs.services.families import reopening, wishes
+from runs.services.families.common import FAMILY
 from runs.services.undo.preview import preview, shown
 from runs.workers import timers
 from tests.engine.undoings import Reversible, back, names
@@ -230,6 +231,48 @@ def test_a_reopened_child_is_nobodys_to_cancel_or_retry_and_its_page_says_so(sta
     assert fresh(child).state == "cancelled" and fresh(run).state == "failed"
     with pytest.raises(IllegalTransition):
         lifecycle.retry(child.pk, by=OLGA, justification="again")
+    all_sound()
+
+
+@pytest.mark.parametrize("effects", ["undo", "leave"])
+def test_a_child_that_undoes_and_was_held_back_goes_on_when_its_parent_is_cancelled(
+    stage: Stage, tools: Reversible, outside: Outside, monkeypatch: pytest.MonkeyPatch, effects: str
+) -> None:
+    run = stage.start(family(tools, "wait", fails=False))
+    everything(stage)
+    child = child_of(run)
+    outside.trouble("unbook", BusinessFailure("not now"))
+    lifecycle.cancel(child.pk, by=OLGA, justification="no more", effects="undo")
+    everything(stage)
+    assert (fresh(child).state, fresh(child).node) == ("waiting_human", "_undo")
+    lifecycle.pause(run.pk, by=OLGA, justification="look at it")
+    assert fresh(child).state == "paused"
+    with monkeypatch.context() as dies:
+        dies.setattr(command, "on_act", [])  # whoever cancels it dies right after the commit
+        lifecycle.cancel(run.pk, by=OLGA, justification="no more", effects=effects)
+    stage.drive()
+    everything(stage)
+    assert fresh(child).state == "waiting_human"
+    answer(child, "retry")
+    everything(stage)
+    assert fresh(child).state == "cancelled" and fresh(run).state == "cancelled"
+    assert names(outside).count("unbook") == 1
+    all_sound()
+
+
+def test_a_child_that_undoes_stays_held_back_while_its_parent_that_undoes_too_is_paused(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    run = stage.start(family(tools, "ok"))
+    child = until_reopened(stage, run)
+    lifecycle.pause(run.pk, by=OLGA, justification="look at it")
+    lifecycle.pause(child.pk, by=FAMILY, justification="as its parent")
+    assert fresh(run).node == "_undo" and (fresh(run).state, fresh(child).state) == ("paused", "paused")
+    everything(stage)
+    assert fresh(child).state == "paused"
+    lifecycle.resume(run.pk, by=OLGA, justification="go on")
+    everything(stage)
+    assert fresh(child).state == "cancelled" and fresh(run).state == "failed"
     all_sound()
 
 

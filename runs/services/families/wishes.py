@@ -33,6 +33,7 @@ FEW = 50
 _PAIRS = """
     FROM (SELECT id, state, node, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
                  FROM runs_run p WHERE p.id = runs_run.parent) AS above,
+                 (SELECT p.state FROM runs_run p WHERE p.id = runs_run.parent) AS state_above,
                  (SELECT ARRAY[is_pause_requested, is_cancel_requested] FROM ledger_head h WHERE h.run_id = runs_run.id)
                  AS asked
           FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL
@@ -42,7 +43,9 @@ _TO_PAUSE = "above = 'paused' AND state NOT IN ('paused', 'compensating') AND NO
 _CANCEL = f"SELECT id {_PAIRS} above = 'cancelled' AND node <> '_undo' AND id > %(after)s ORDER BY id LIMIT %(most)s"
 _PAUSED = f"SELECT DISTINCT parent {_PAIRS} {_TO_PAUSE}"
 _PAUSE = f"SELECT id {_PAIRS} {_TO_PAUSE} AND parent = ANY(%(of)s) AND id > %(after)s ORDER BY id LIMIT %(most)s"
-_RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND above NOT IN ('paused', 'cancelled') AND id > %(after)s
+# One that undoes its effects is past being cancelled: however its parent ends, it goes on where that doesn't pause.
+_MAY_RESUME = "CASE node WHEN '_undo' THEN state_above <> 'paused' ELSE above NOT IN ('paused', 'cancelled') END"
+_RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND {_MAY_RESUME} AND id > %(after)s
     AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget' AND w.resolved_at IS NULL)
     ORDER BY id LIMIT %(most)s"""
 _FIRST = UUID(int=0)
