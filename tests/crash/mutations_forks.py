@@ -84,5 +84,6 @@ FORKING = [
     Mutant("a fork that asks about each call may not go on", KIN_OF, "    return told is not None and told.fences_all\n", "    return False\n", f"{WORK} -k asks_about_each"),
     Mutant("an origin and its fork are set going at once", KIN_OF, "    SELECT pg_advisory_xact_lock(hashtextextended(top.id::text, 53)) FROM top", "    SELECT 1 FROM top", f"{WORK} -k one_is_retried"),
     Mutant("more budget sets an origin going beside its fork", "runs/services/budgets/raising.py", "        if beside.in_the_way(run) is not None:\n", "        if False:\n", f"{WORK} -k more_budget"),
-    Mutant("the sweeper asks for ever what is refused", "runs/services/families/wishes.py", "is_paused_by_family(run) and beside.in_the_way(run) is None", "is_paused_by_family(run)", f"{WORK} -k sweeper"),
+    Mutant("the sweeper asks for ever what is refused", "runs/services/families/wishes.py", "in (None, FAMILY.ref) and beside.in_the_way(run) is None", "in (None, FAMILY.ref)", f"{WORK} -k sweeper"),
+    Mutant("a child that got its budget beside a fork stays where it was", "runs/services/families/wishes.py", "in (None, FAMILY.ref) and", "== FAMILY.ref and", f"{WORK} -k got_its_budget"),
 ]  # fmt: skip

@@ -286,6 +286,35 @@ def test_a_child_does_not_go_on_beside_a_fork_of_its_parent(stage: Stage, tools:
     is_refused(lifecycle.resume, child, made)
 
 
+def test_a_child_that_got_its_budget_beside_a_fork_goes_on_when_nothing_is_in_its_way(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    async def order(state: Notes, ctx: Context) -> End:
+        for name in ("a", "b"):
+            await ctx.call(tools.order, Item(name=name))
+        return End()
+
+    helper = agent_of(order, tools=tools.all(), name="one-work-capped")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.child(helper, Asked(text="x"), budget=Budget(tool_calls=1))
+        return End()
+
+    run = stage.start(agent_of(node, name="one-work-above"))
+    everything(stage)
+    child = Run.objects.get(parent=run.pk)
+    assert str(fresh(child).state) == "paused"
+    made = fork(fresh(run), 1)
+    raised(child, tool_calls=9)
+    assert str(fresh(child).state) == "paused" and wishes.align() == 0, "a fork of its parent is at work"
+    lifecycle.cancel(made.pk, by=OLGA, justification=WHY, effects="leave")
+    everything(stage)
+    assert wishes.align() <= 1
+    everything(stage)
+    assert str(fresh(child).state) == str(fresh(run).state) == "completed"
+    assert len(outside.executed("order")) == 2 and problems(child) == problems(run) == []
+
+
 def test_the_sweeper_does_not_ask_again_and_again(
     stage: Stage, tools: Toolbox, caplog: pytest.LogCaptureFixture
 ) -> None:

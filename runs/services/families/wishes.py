@@ -34,8 +34,8 @@ _PAIRS = """
     FROM (SELECT id, state, node, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
                  FROM runs_run p WHERE p.id = runs_run.parent) AS above,
                  (SELECT p.state FROM runs_run p WHERE p.id = runs_run.parent) AS state_above,
-                 (SELECT ARRAY[is_pause_requested, is_cancel_requested] FROM ledger_head h WHERE h.run_id = runs_run.id)
-                 AS asked
+                 (SELECT ARRAY[is_pause_requested, is_cancel_requested, is_on_hold] FROM ledger_head h
+                  WHERE h.run_id = runs_run.id) AS asked
           FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL
           AND (%(parent)s::uuid IS NULL OR parent = %(parent)s)) AS c
     WHERE NOT asked[2] AND """
@@ -45,7 +45,7 @@ _PAUSED = f"SELECT DISTINCT parent {_PAIRS} {_TO_PAUSE}"
 _PAUSE = f"SELECT id {_PAIRS} {_TO_PAUSE} AND parent = ANY(%(of)s) AND id > %(after)s ORDER BY id LIMIT %(most)s"
 # One that undoes its effects is past being cancelled: however its parent ends, it goes on where that doesn't pause.
 _MAY_RESUME = "CASE node WHEN '_undo' THEN state_above <> 'paused' ELSE above NOT IN ('paused', 'cancelled') END"
-_RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND {_MAY_RESUME} AND id > %(after)s
+_RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND {_MAY_RESUME} AND NOT asked[3] AND id > %(after)s
     AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget' AND w.resolved_at IS NULL)
     ORDER BY id LIMIT %(most)s"""
 _FIRST = UUID(int=0)
@@ -109,14 +109,10 @@ def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> 
     return moved
 
 
-def is_paused_by_family(run: Run) -> bool:
-    """Whether it is its parent's pause that holds it, and nobody's besides."""
-    return command.held_by(run) == FAMILY.ref
-
-
 def _may_go_on(run: Run) -> bool:
-    """Whether a resume of it would not be refused."""
-    return is_paused_by_family(run) and beside.in_the_way(run) is None
+    """Whether nobody wants it to stand still, and a resume of it would not be refused. One that nobody holds was given
+    its budget while another did its work (`budgets/raising.py`)."""
+    return command.held_by(run) in (None, FAMILY.ref) and beside.in_the_way(run) is None
 
 
 def register() -> None:
