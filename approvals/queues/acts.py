@@ -28,6 +28,10 @@ MOST = 200  # that there are
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
+# What the application may change of a queue at all: its name and when it was made stay (durableagents/grants.py).
+CHANGES = ["title", "role", "state", "currency", "needs_amount", "set_by", "changed_at", "code"]
+
+
 class QueueInUse(DurableAgentsError):
     """Something is still asked there, or would be."""
 
@@ -197,7 +201,7 @@ def _move(action: str, name: str, source: str, target: str, by: Actor, justifica
 def _done(action: str, queue: Queue, *, by: Actor, before: dict[str, Any], why: str) -> Queue:
     queue.set_by, queue.changed_at = by.ref, database_now()
     queue.seal()
-    queue.save()
+    queue.save(update_fields=None if queue.pk is None else CHANGES)
     subject = f"queue {queue.name}"
     acted(action, by=by, subject=subject, queue=queue.name, justification=why, before=before, after=snapshot(queue))
     return queue

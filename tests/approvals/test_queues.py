@@ -16,11 +16,12 @@ from pydantic import ValidationError
 from approvals.genuine import genuine
 from approvals.models import Approval, Decision
 from approvals.queue_models import Limit, Queue
-from approvals.queues import acts
+from approvals.queues import acts, deputies
 from approvals.queues.along import FACTS
 from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
 from approvals.queues.seeding import seed
 from durableagents import Context, End
+from durableagents.databases import RUNTIME_ROLE
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
@@ -29,7 +30,7 @@ from ledger.web.roles import is_role, role_in
 from runs.journal import wait_hooks
 from runs.journal.asked.queues import Asked, Queues
 from runs.models import Run
-from tests.approvals.setup import WHY, asked, boss, buying, limited, say, somebody
+from tests.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
 from tests.runs.stage import Stage, dump
 from tests.world import FIONA, OLGA, Notes, Toolbox, agent_of
 
@@ -101,6 +102,26 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage) -
     }
     assert (rows[2].before["most"], rows[2].after["most"]) == ("50000.000000", "60000")
     assert (rows[4].before["state"], rows[4].after["state"]) == ("open", "closed") and all(genuine(rows))
+
+
+def test_every_act_is_within_what_the_applications_own_role_may_do(stage: Stage) -> None:
+    """It owns nothing; what it may not change of a row, no act may write."""
+    admin, ann = boss(), somebody("ann", "approver_finance")
+    somebody("bob", "operator")
+    Group.objects.get_or_create(name="approver_refunds")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")
+        added(admin)
+        acts.change("refunds", QueueChangeBody(title="Pay back", needs_amount=True, justification=WHY), by=admin)
+        limited(admin, "50000", queue="refunds")
+        limited(admin, "60000", queue="refunds")
+        acts.lift("refunds", LiftBody(justification=WHY), by=admin)
+        acts.close("refunds", by=admin, justification=WHY)
+        acts.open_again("refunds", by=admin, justification=WHY)
+        acts.remove("refunds", by=admin, justification=WHY)
+        deputies.revoke(away(ann, "bob").pk, by=ann, justification=WHY)
+        cursor.execute("RESET ROLE")
+    assert Queue.objects.get(name="refunds").is_genuine and all(genuine(list(ActRecord.objects.all())))
 
 
 @pytest.mark.parametrize("who", ["operator", "approver_finance", "staff", "former"])

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.django_db
 # of them, and dumps are kept for ever.
 IS_LATER = hasattr(durableagents, "Renew")
 IS_RELEASED = hasattr(durableagents, "Undo")  # and of `make_released.py`
+IS_DECIDED = util.find_spec("approvals.queues") is not None  # and of `make_decided.py`
 PLAIN = {"gate", "callback", "question", "signal", "paused gate", "paused signal", "paused sleep"}
 LEFT_OUT = PLAIN if IS_LATER else set()
 MASTER_KEY = "an-older-installation-s-own-master-key-0123"
@@ -155,8 +156,8 @@ def ready(make: Maker) -> None:
 
 
 def _later(stage: Stage) -> dict[str, Any]:
-    """What `make_later.py` and `make_released.py` leave, where the code at hand knows it. First, for a worker of it
-    looks at all runs."""
+    """What `make_later.py`, `make_released.py` and `make_decided.py` leave, where the code at hand knows it. First, for a
+    worker of it looks at all runs."""
     if not IS_LATER:
         return {}
     from tests.upgrade import make_later
@@ -166,13 +167,28 @@ def _later(stage: Stage) -> dict[str, Any]:
         from tests.upgrade import make_released
 
         found |= make_released.make_all(stage)
+    if IS_DECIDED:
+        from tests.upgrade import make_decided
+
+        found |= make_decided.make_all(stage)
     return found
+
+
+def _seal_queues() -> None:
+    """Those that the settings name were put in before this installation got the key that it has in the dump."""
+    from approvals.queue_models import Queue
+
+    for queue in Queue.objects.all():
+        queue.seal()
+        queue.save(update_fields=["code"])
 
 
 def test_make_a_dump(stage: Stage, settings: Any, tmp_path: Path, postgres: dict[str, str]) -> None:
     settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
     (tmp_path / "master.key").write_text(MASTER_KEY)
     digests.hasher.cache_clear()
+    if IS_DECIDED:
+        _seal_queues()
     later = _later(stage)
     make = Maker(stage)
     for part in (waiting, ended, in_somebodys_hands, ready):

@@ -24,9 +24,15 @@ from runs.models import AgentVersion, Run
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import events, kinds
-from tests.upgrade import agents, agents_later, agents_moved, agents_released
+from tests.upgrade import agents, agents_decided, agents_later, agents_moved, agents_released
 from tests.upgrade.make import MASTER_KEY
 from tests.upgrade.people import ENDS, Old, bring_to_their_ends, remembered
+from tests.upgrade.people_decided import (
+    bring_decided_to_their_ends,
+    decided_well,
+    is_as_it_was_set,
+    remembered_decided,
+)
 from tests.upgrade.people_later import (
     Later,
     bring_later_to_their_ends,
@@ -55,7 +61,7 @@ from tests.upgrade.places import DUMPS, USUAL, Catalog, as_then, catalog, databa
 
 pytestmark = pytest.mark.django_db
 # They are known while a story of this file runs, and to nobody else in this process.
-EVERY = (agents.agent, *agents_later.AGENTS, *agents_released.AGENTS)
+EVERY = (agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS)
 KNOWN = (*EVERY, agents_moved.twin)  # in no dump
 for each in KNOWN:
     registry.remove(each.graph_id)
@@ -155,8 +161,9 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
         migrate(urls["owner"])
         as_then(urls)
         runs, later, (released, known) = remembered(dump), remembered_later(dump), remembered_released(dump)
+        decided = remembered_decided(dump)
         with django_on(urls["runtime"]):
-            read_in_the_console(runs, [*later, *released])
+            read_in_the_console(runs, [*later, *released, *decided])
             is_all_sound()
             for each in later:
                 waits_as_it_should(each)
@@ -168,6 +175,9 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
                 if released:
                     goes_by_what_was_set(stage, known)
                     can_not_be_moved(released)
+                if decided:
+                    is_as_it_was_set()
+                    bring_decided_to_their_ends(stage, decided)
                 if later:
                     there_is_all_of_then()
                     let_out()
@@ -188,8 +198,10 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
                 ended_well(each)
             for one in released:
                 released_well(one, known)
+            for each in decided:
+                decided_well(each)
             is_all_sound()
-            read_in_the_console(runs, [*later, *released])
+            read_in_the_console(runs, [*later, *released, *decided])
 
 
 @usual_dumps
@@ -202,7 +214,8 @@ def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
         migrate(urls["owner"])
         with django_on(urls["runtime"]):
             known = set(AgentVersion.objects.values_list("pk", flat=True))
-            of_then = EVERY if remembered_released(dump)[0] else EVERY[:4] if remembered_later(dump) else EVERY[:1]
+            newest = (remembered_decided(dump), remembered_released(dump)[0], remembered_later(dump), True)
+            of_then = (EVERY, EVERY[:-1], EVERY[:4], EVERY[:1])[[bool(each) for each in newest].index(True)]
             assert {each.graph_id for each in of_then} <= known
             for each in of_then:
                 agent_versions.note_use(each)
