@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from ledger.api.present import masked
+from ledger.web.seeing.payloads import HIDDEN
 from runs.engine.tape import CALLED_BACK
 from runs.story.findings import Findings
 from runs.story.lines import Fact, Line
@@ -88,7 +89,9 @@ class Effect:
     def open(self, lines: Mapping[int, Line]) -> None:
         """Put in what only the payloads tell."""
         for line in (lines[seq] for seq in self.requests if seq in lines):
-            if line.kind == "ApprovalRequested":
+            if line.is_hidden:
+                self.arguments = HIDDEN
+            elif line.kind == "ApprovalRequested":
                 self.arguments = line.get("arguments")
             else:
                 self.arguments = masked(line.get("arguments", self.arguments))

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from ledger.api.present import MASK, masked
 from ledger.codec import pack, unpack
 from ledger.events import KINDS, Event, encode_clear
+from ledger.web.seeing.payloads import HIDDEN, is_open
 
 # The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
 # by other hands.
@@ -81,10 +82,14 @@ class Line:
     prev_hash: bytes = field(repr=False, default=b"")
     damage: str = ""
     gap: str = ""
+    is_hidden: bool = False
 
     @cached_property
     def payload(self) -> Any:
-        """The payload, or words about why it can't be read: a damaged row must not take the page down that shows it."""
+        """The payload, or words about why it can't be read: a damaged row must not take the page down that shows it. Of
+        one that the reader may not read, what stands in its place."""
+        if self.is_hidden:
+            return HIDDEN
         try:
             payload = unpack(self.sealed)
         except (ValueError, RecursionError) as error:
@@ -104,6 +109,11 @@ class Line:
         if self.kind == "ToolInvoked" and isinstance(self.payload, dict) and self.payload.get("callback_token"):
             return masked({**self.payload, "callback_token": MASK})
         return masked(self.payload)
+
+    def hide(self) -> None:
+        """Take the payload from it, where there is one and it is not everybody's."""
+        if self.sealed is not None and not is_open(self.kind):
+            self.sealed, self.is_hidden = None, True
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -131,6 +141,7 @@ class Line:
             self.prev_hash,
             self.damage,
             self.gap,
+            self.is_hidden,
         )
         return hash(whole)
 
