@@ -18,6 +18,8 @@ from ledger.codec import pack, unpack
 from ledger.events import KINDS, Event, encode_clear
 from ledger.web.seeing.payloads import HIDDEN, is_open
 
+# Acts of people whose payload holds more than why.
+_WITH_REASON = frozenset({"InputAnswered", "ToolReconciled"})
 # The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
 # by other hands.
 MOST_DEEP = 200
@@ -83,6 +85,7 @@ class Line:
     damage: str = ""
     gap: str = ""
     is_hidden: bool = False
+    reason: str = ""
 
     @cached_property
     def payload(self) -> Any:
@@ -111,9 +114,11 @@ class Line:
         return masked(self.payload)
 
     def hide(self) -> None:
-        """Take the payload from it, where there is one and it is not everybody's."""
+        """Take the payload from it, where there is one and it is not everybody's; why a person acted is."""
         if self.sealed is not None and not is_open(self.kind):
+            self.reason = self.get("justification", "") if self.kind in _WITH_REASON else ""
             self.sealed, self.is_hidden = None, True
+            self.__dict__.pop("payload", None)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -155,6 +160,8 @@ class Line:
 
     def get(self, key: str, default: Any = None) -> Any:
         """A field of the payload if it is an object that has it."""
+        if self.is_hidden:
+            return self.reason or default if key == "justification" else default
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 
