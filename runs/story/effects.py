@@ -91,6 +91,7 @@ class Effect:
         for line in (lines[seq] for seq in self.requests if seq in lines):
             if line.is_hidden:
                 self.arguments = HIDDEN
+                self.key = str(HIDDEN) if self.is_keyed else None
             elif line.kind == "ApprovalRequested":
                 self.arguments = line.get("arguments")
             else:
@@ -105,7 +106,8 @@ class Effect:
             )
         if witness := lines.get(self.witness):
             self.testimony = masked(witness.get("result", witness.payload))
-        self.error = message_of(lines[self.troubled]) if self.troubled in lines else ""
+        trouble = lines.get(self.troubled)
+        self.error = "" if trouble is None else str(HIDDEN) if trouble.is_hidden else message_of(trouble)
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
 
     @property

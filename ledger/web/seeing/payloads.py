@@ -18,7 +18,7 @@ class Hidden:
     """What stands in the place of a payload that the reader may not read; drawn as words that say so."""
 
     def __str__(self) -> str:
-        return "hidden"
+        return "not shown to you"
 
 
 HIDDEN = Hidden()
