@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
+NOT_GENUINE = (
+    "The queue {queue} was changed past this installation: nobody {what} before an administrator has set it anew."
+)
 VERDICTS = {"approve": "approved", "reject": "rejected"}
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
@@ -130,10 +133,7 @@ def judge(facts: Facts, *, approves: bool) -> Standing | No:
         return No(f"Nobody decides in {facts.name}: the queue was removed; an administrator has to add it again.")
     queue = facts.queue
     if not queue.is_genuine:
-        return No(
-            f"The queue {queue.name} was changed past this installation: nobody decides there before an administrator"
-            " has set it anew."
-        )
+        return No(NOT_GENUINE.format(queue=queue.name, what="decides there"))
     nos = []
     for found in _standings(queue, facts):
         answer = _within(queue, found, facts.asked, approves=approves) if isinstance(found, Standing) else found

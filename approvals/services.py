@@ -16,7 +16,7 @@ from django.db import transaction
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import VERDICTS, Facts, No, Standing, judge
 from approvals.queues.along import FACTS
-from approvals.queues.standing import facts_of, told
+from approvals.queues.standing import facts_of, role_held, told
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -193,11 +193,13 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 def register() -> None:
     """Plug gates into the engine's waits."""
-    from approvals.store import REOPEN, WITHDRAW, opener
+    from approvals.store import ON_ASK, REOPEN, WITHDRAW, opener
 
     if opener not in wait_hooks.gate_opener:
         wait_hooks.gate_opener.append(opener)
         wait_hooks.on_withdraw.append(WITHDRAW)
         wait_hooks.on_reopen.append(REOPEN)
+        wait_hooks.on_ask.append(ON_ASK)
+        wait_hooks.queue_holder.append(role_held)
     wait_hooks.on_due["approval"] = expire
     wait_hooks.queues.statement = FACTS

@@ -14,13 +14,16 @@ INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, pre
                                 plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
        (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s
-FROM (SELECT 1) AS one LEFT JOIN LATERAL (
+FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
     SELECT a.id, a.revision FROM approvals_approval a
     WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s AND a.state = 'rejected'
       AND NOT EXISTS (SELECT 1 FROM approvals_approval n WHERE n.previous_id = a.id)
     ORDER BY a.opened_at DESC LIMIT 1
 ) AS p ON true
+WHERE asked.is_open
 """
+# Whom a question is put to, held against the queues as they are now: see approvals/sql/0009_asked.sql.
+ON_ASK = "SELECT approvals_may_ask(%s)"
 REOPEN = """
 UPDATE approvals_approval a SET state = 'open', decided_at = NULL
 FROM runs_wait w WHERE a.run_id = %s AND a.state = 'withdrawn' AND w.id = a.wait_id AND w.resolved_at IS NULL
@@ -35,6 +38,6 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """The statement that puts a question to its queue."""
     return _OPEN, [
         gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan,
-        gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, wait.run_id,
-        gate.tool, gate.queue,
+        gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, gate.queue,
+        wait.run_id, gate.tool, gate.queue,
     ]  # fmt: skip

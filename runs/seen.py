@@ -8,6 +8,7 @@ costs the same however many runs of others there are.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -71,6 +72,22 @@ def among(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozense
 def sees(who: Viewer, run_id: UUID) -> bool:
     """Whether somebody sees a run. Of one that there isn't, nobody who doesn't see everything does."""
     return bool(among([run_id], who))
+
+
+# --- payloads ---------------------------------------------------------------------------------------------------------
+
+
+def readable(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozenset[UUID]:
+    """Those of these runs, which are seen, whose payloads are read. Whoever sees only their own reads all of them."""
+    who = who or viewer()
+    if who.reads_all or not who.sees_all:
+        return frozenset(run_id for run_id in run_ids if run_id is not None)
+    return among(run_ids, replace(who, sees_all=False)) if who.person is not None or who.tags else frozenset()
+
+
+def reads(who: Viewer, run_id: UUID) -> bool:
+    """Whether somebody reads the payloads of a run that they see."""
+    return bool(readable([run_id], who))
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------

@@ -240,11 +240,12 @@ def _check_currency(currency: str) -> None:
 
 def _needed_by(queue: Queue) -> str:
     """Who still asks there, in words; empty if nobody does."""
-    if asked := Approval.objects.filter(queue=queue.name, state="open").first():
-        return f"{asked.title!r} is open there (approval {asked.id})"
+    # What a retry may just be opening again is open in what is read second.
     of_failed = Approval.objects.filter(queue=queue.name, state="withdrawn", run__state="failed").first()
     if of_failed is not None:
         return f"run {of_failed.run_id} has failed, and would ask {of_failed.title!r} there again if it is retried"
+    if asked := Approval.objects.filter(queue=queue.name, state="open").first():
+        return f"{asked.title!r} is open there (approval {asked.id})"
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
         return "a question is open there"

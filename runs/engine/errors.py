@@ -232,6 +232,15 @@ class ApprovalExpired(ApprovalMissing):
     """The grant lay unused for too long. Nothing was written; people have to be asked anew."""
 
 
+class NotAsked(Exception):
+    """People were to be asked at a queue that was closed or removed meanwhile. Nothing was written. `told` says which,
+    and what became of it."""
+
+    def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
+        super().__init__(problem)
+        self.told = dict(told)
+
+
 class BudgetShort(Exception):
     """The intent wants more than the run may use. Nothing was written."""
 

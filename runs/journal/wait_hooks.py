@@ -20,6 +20,8 @@ from runs.models import Run, Wait
 
 # What a gate's opening writes beside its wait: a statement and its parameters.
 Opener = Callable[[GateOpening, WaitSpec], tuple[str, list[Any]]]
+# The role in charge of a queue by its name; None where there is no queue of this name.
+Holder = Callable[[str], str | None]
 # What passes when a wait's deadline does; called with everything locked.
 OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
 
@@ -28,6 +30,12 @@ _OPENING = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 gate_opener: list[Opener] = []
 # Which role is in charge of a queue now.
 queues = Queues()
+# The same as the queue's row has it, which is held until the transaction ends: the last word on a right that a queue
+# gives. Raises Forbidden where nobody here wrote the row.
+queue_holder: list[Holder] = []
+# A statement with one parameter, whom a question is put to, that goes along with what opens it. Refused (DA007) where
+# nobody may be asked there.
+on_ask: list[str] = []
 on_due: dict[str, OnDue] = {}
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits. They look for themselves
 # whether the run has ended: a worker sends them along with its end, which may not be done.
@@ -41,6 +49,12 @@ def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     if not gate_opener:
         raise LookupError("no app keeps approvals: is `approvals` in INSTALLED_APPS?")
     return gate_opener[0](gate, wait)
+
+
+def asking(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
+    """What goes along with a question to people, in the transaction that opens it; a gate's own statement asks it."""
+    asked = [wait.detail["of"]] if wait is not None and wait.kind == "input" else []
+    return [(statement, asked) for statement in on_ask if asked]
 
 
 def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:

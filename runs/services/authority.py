@@ -18,7 +18,7 @@ from django.db import connection
 
 from ledger.actors import Actor
 from ledger.errors import Forbidden
-from ledger.web.roles import APPROVER, AUDITOR, EVERY, INTEGRATOR, OPERATOR, ordered
+from ledger.web.roles import APPROVER, AUDITOR, EVERY, INTEGRATOR, OPERATOR, is_role, ordered
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 
@@ -36,11 +36,12 @@ _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What about a run decides who may steer it: the roles at whose queues it waits or has waited, and who started
-    it."""
+    """What about a run decides who may steer it: the roles at whose queues it waits or has waited, and who started it;
+    `names` are whom it asked by name, queues and roles."""
 
     waited_at: frozenset[str] = frozenset()
     creator: int | None = None
+    names: frozenset[str] = frozenset()
 
     def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
         """The role under which somebody may do this to the run; None if they may not. Pure."""
@@ -97,12 +98,16 @@ def raises_budgets() -> str | None:
 def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
     """Who may steer each of these runs, in one query."""
     runs = list(runs)
-    waited_at: dict[UUID, set[str]] = {run.pk: set() for run in runs}
-    rows = Wait.objects.filter(run_id__in=list(waited_at), kind__in=_ASKING)
+    asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
+    rows = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
     for run_id, queue, of in rows.values_list("run_id", "detail__queue", "detail__of").distinct():
         named = next((each for each in (queue, of) if isinstance(each, str) and each), "")
-        waited_at[run_id].add(wait_hooks.queues.get(named, named))
-    return {run.pk: Standing(frozenset(waited_at[run.pk]), run.creator) for run in runs}
+        asked[run_id].add(named)
+    in_charge_of = {name: wait_hooks.queues.get(name, name) for names in asked.values() for name in names}
+    return {
+        run.pk: Standing(frozenset(map(in_charge_of.__getitem__, asked[run.pk])), run.creator, frozenset(asked[run.pk]))
+        for run in runs
+    }
 
 
 def standing(run: Run) -> Standing:
@@ -132,7 +137,33 @@ def check(action: str, run: Run, by: Actor) -> None:
     the system does to a run, it does to the children of one that somebody was allowed to do it to."""
     if by.kind == "system":
         return
-    role_to(action, run, held=[by.role], person=by.person)
+    stands = standing(run)
+    role = stands.role(action, [by.role], by.person)
+    if role is None:
+        raise stands.refusal(action, [by.role])
+    is_own = role == INTEGRATOR and by.person is not None and by.person == run.creator
+    if role != OPERATOR and not is_own:
+        queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else stands.names
+        what = "sets what a run may use" if action == BUDGET else f"may {action} a run that waits or has waited there"
+        must_be_in_charge(role, queues, what)
+
+
+def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
+    """The last word on what somebody may do for a queue's sake, in the transaction that does it: whether one of these,
+    queues or the role itself, makes this role responsible. The rows are held until it ends, and one that nobody here
+    wrote gives no right. Raises Forbidden."""
+    refused: Forbidden | None = None
+    others = set[str]()
+    for name in sorted(names):
+        try:
+            held = [each for holder in wait_hooks.queue_holder if (each := holder(name)) is not None]
+        except Forbidden as no:
+            refused = refused or no
+            continue
+        others.update(held or [name])
+    if role not in others:
+        allowed = " or ".join(sorted(each for each in others if is_role(each))) or "an operator"
+        raise refused or Forbidden(f"Only {allowed} {what}; you act as {role}.")
 
 
 # --- four eyes --------------------------------------------------------------------------------------------------------

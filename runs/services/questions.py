@@ -20,6 +20,7 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound,
 from ledger.web.roles import OPERATOR, is_role
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, Wait
+from runs.services import authority
 from runs.services.answer_words import misfits
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
@@ -101,6 +102,8 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
         raise Forbidden(f"Only {' or '.join(allowed)} answers this; you act as {by.role or 'no role'}.")
     head, run = locked(run_id, under=by)
     wait = Wait.objects.select_for_update().get(pk=wait_id)
+    if by.role != OPERATOR:
+        authority.must_be_in_charge(by.role, [str(wait.detail.get("of", ""))], "answers this")
     before = snapshot(run, head)
     now = database_now()
     if wait.resolved_at is not None or wait.deadline <= now:

@@ -48,6 +48,7 @@ SHIPPED = {
     "runs/sql/0023_messages.sql": "429e2b76960f4a0a130dc6131350bd00b5131fe1940ea2e5406ded2b556e1820",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
     "runs/sql/0026_pools.sql": "e1e2e9dd73a365834a77dae46a595565081323ac11a56d1b3ae9d345fa8687ed",
+    "approvals/sql/0009_asked.sql": "fe67509f95db5ac91d032fa170122e8f1cdc9f05e15787147578f67159eb68ee",
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "durableagents/sql/0007_key_budget.sql": "9fbf37c22e48e9817c6aa59aeda73c4e1acf7cc95963f2341b80a1db93012592",
     "durableagents/sql/0008_document.sql": "bb9e49e2488de118e6221f4b6498120f0c5be6812443bdfda906cfcff8e53c27",

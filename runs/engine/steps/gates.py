@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ledger import events as e
 from runs.engine.canonical import canonical, printable
-from runs.engine.errors import Expired, Rejected
+from runs.engine.errors import Expired, NotAsked, Rejected
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
 from runs.engine.steps.logical_call import LogicalCall
@@ -184,8 +184,19 @@ async def open_gate(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
     )  # fmt: skip
-    await visit.commit(Batch([question], wait=wait, gate=gate))
+    await put(visit, Batch([question], wait=wait, gate=gate))
     visit.park(wait)
+
+
+async def put(visit: Visit, batch: Batch) -> None:
+    """Ask people. A queue that was closed or removed since it was known to be open refuses the question in its own
+    transaction: an operator hears of it at once, and not the deadline."""
+    try:
+        await visit.commit(batch)
+    except NotAsked as no:
+        slot, name = batch.events[-1].slot, str(no.told.get("queue"))
+        problem = f"{name!r} is asked, and was {no.told.get('state')} in this very moment"
+        visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "problem": problem}))
 
 
 @runtime_checkable

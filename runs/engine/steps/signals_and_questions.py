@@ -16,7 +16,7 @@ from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
 from runs.engine.screening.arrivals import received
 from runs.engine.steps.forks import what_if
-from runs.engine.steps.gates import must_be_known
+from runs.engine.steps.gates import must_be_known, put
 from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
 from runs.engine.visit import Visit
@@ -85,7 +85,7 @@ async def ask(
     wait = WaitSpec(visit.run_id, slot, record.current, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
         await must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
-        await visit.commit(Batch([wait.opened({"call": "ask", "hash": requested_hash, **detail})], wait=wait))
+        await put(visit, Batch([wait.opened({"call": "ask", "hash": requested_hash, **detail})], wait=wait))
     visit.park(wait)
 
 
