@@ -339,7 +339,7 @@ class Journal(Protocol):
     async def commit(self, batch: Batch) -> Reply:
         """Make a step durable: the only write of one. Raises ApprovalMissing where the grant of an intent is not to be
         had, BudgetShort where the run may not use what an intent wants, PoolShort and PoolUnpriced where a pool that it
-        shares can't give it."""
+        shares can't give it, PoliciesChanged where an intent was judged by others than are in force."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:

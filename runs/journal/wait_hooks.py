@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from ledger.actors import Actor
 from ledger.models import Head
 from runs.engine.journal import GateOpening, WaitSpec
+from runs.journal.asked.policies import Policies
 from runs.journal.asked.queues import Queues
 from runs.models import Run, Wait
 
@@ -28,6 +29,8 @@ _OPENING = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 gate_opener: list[Opener] = []
 # Which role is in charge of a queue now.
 queues = Queues()
+# Which policies are in force.
+policies = Policies()
 on_due: dict[str, OnDue] = {}
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits. They look for themselves
 # whether the run has ended: a worker sends them along with its end, which may not be done.
