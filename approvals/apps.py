@@ -7,8 +7,12 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
+        from approvals.policies.inforce import plug_in as plug_in_policies
+        from approvals.policies.verification import plug_in as verify_policies
         from approvals.services import register
         from approvals.verification import plug_in
 
         register()
         plug_in()
+        plug_in_policies()
+        verify_policies()

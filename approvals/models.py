@@ -11,6 +11,7 @@ from django_fsm import FSMField, transition
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
+from approvals.rules.rows import Policy as Policy
 from ledger.chain import microseconds
 from ledger.models import append_only
 from runs.models import Run, Wait

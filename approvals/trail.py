@@ -39,7 +39,7 @@ ACTS = (
     "setup_link", "setup", "invite", "invitation_revoke", "invitation_accept", "session_end", "reset_link", "own_keys",
     "read_payloads",
     "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift", "deputy",
-    "deputy_revoke",
+    "deputy_revoke", "policy", "policy_change", "policy_retire", "policy_restore",
 )  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from approvals import views, views_audit
+from approvals.policies import views as policies
 from approvals.queues import views as queues
 
 urlpatterns = [
@@ -20,5 +21,12 @@ urlpatterns = [
     path("queues/of/<str:queue>/removals", queues.QueueRemovals.as_view(), name="queue_removals"),
     path("queues/of/<str:queue>/limits", queues.QueueLimits.as_view(), name="queue_limits"),
     path("queues/of/<str:queue>/lifts", queues.QueueLifts.as_view(), name="queue_lifts"),
+    path("policies", policies.PoliciesPage.as_view(), name="policies"),
+    path("policies/new", policies.PolicyAdding.as_view(), name="new_policy"),
+    path("policies/tries", policies.PolicyTrying.as_view(), name="policy_tries"),
+    path("policies/restorations", policies.PolicyRestoring.as_view(), name="policy_restorations"),
+    path("policies/of/<str:policy>", policies.OnePolicyPage.as_view(), name="policy"),
+    path("policies/of/<str:policy>/versions", policies.PolicyChanging.as_view(), name="policy_versions"),
+    path("policies/of/<str:policy>/retirements", policies.PolicyRetiring.as_view(), name="policy_retirements"),
     path("audit", views_audit.AuditPage.as_view(), name="audit"),
 ]

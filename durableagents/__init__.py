@@ -17,6 +17,7 @@ from runs.engine.errors import (
     KeyRejected,
     ModelFailure,
     NotSent,
+    PolicyDenied,
     Refused,
     Rejected,
     TimedOut,
@@ -37,7 +38,7 @@ __all__ = [
     "Agent", "Amount", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused",
     "Context", "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff",
     "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number",
-    "Outside", "Pending", "Piece", "RateLimit", "Redact", "Refused", "Rejected", "Renew", "ReplayClass", "Said",
-    "Sample", "Screen", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "Undo", "Withhold",
-    "durable", "prompt_injection_markers", "screen", "this_call", "tool",
+    "Outside", "Pending", "Piece", "PolicyDenied", "RateLimit", "Redact", "Refused", "Rejected", "Renew",
+    "ReplayClass", "Said", "Sample", "Screen", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError",
+    "Undo", "Withhold", "durable", "prompt_injection_markers", "screen", "this_call", "tool",
 ]  # fmt: skip

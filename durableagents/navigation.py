@@ -13,6 +13,7 @@ SECTIONS = (
     Section("pools", "Pools", "pools"),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("queues", "Queues", "queues"),
+    Section("policies", "Policies", "policies"),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
     Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR})),

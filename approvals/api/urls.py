@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import audit, queues, views
+from approvals.api import audit, policies, queues, views
 
 urlpatterns = [
     path("audit", audit.Audit.as_view(), name="api-audit"),
@@ -11,6 +11,11 @@ urlpatterns = [
     path("queues/<str:queue>/remove", queues.QueueRemove.as_view(), name="api-queue-remove"),
     path("queues/<str:queue>/limit", queues.QueueLimit.as_view(), name="api-queue-limit"),
     path("queues/<str:queue>/lift", queues.QueueLift.as_view(), name="api-queue-lift"),
+    path("policies", policies.Policies.as_view(), name="api-policies"),
+    path("policies/restore", policies.PoliciesRestore.as_view(), name="api-policies-restore"),
+    path("policies/try", policies.PoliciesTry.as_view(), name="api-policies-try"),
+    path("policies/<str:policy>", policies.OnePolicy.as_view(), name="api-policy"),
+    path("policies/<str:policy>/retire", policies.PolicyRetire.as_view(), name="api-policy-retire"),
     path("deputies", queues.Deputies.as_view(), name="api-deputies"),
     path("deputies/<int:deputy_id>/revoke", queues.DeputyRevoke.as_view(), name="api-deputy-revoke"),
     path("approvals", views.Approvals.as_view(), name="api-approvals"),

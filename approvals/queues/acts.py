@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 
-from approvals.models import Approval
+from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
 from approvals.queues.who import account, as_admin, check_text, wrong
@@ -251,6 +251,8 @@ def _needed_by(queue: Queue) -> str:
         return "a question is open there"
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
+    if policy := Policy.objects.filter(queue=queue.name, ended_at__isnull=True).first():
+        return f"the policy {policy.name} asks there"
     asking = [
         agent.graph_id
         for agent in registry.agents()

@@ -93,7 +93,7 @@ class Adding(ForAdmins, QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             acts.create(form.read(QueueBody, needs_amount=_is_on), by=by)
 
-        return _done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
+        return done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
 
 
 class _QueueAct(ForAdmins, OneQueuePage):
@@ -106,7 +106,7 @@ class _QueueAct(ForAdmins, OneQueuePage):
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, queue, refused)
 
-        return _done(request, type(self).__name__, act, self.words, tell) or self.after(queue)
+        return done(request, type(self).__name__, act, self.words, tell) or self.after(queue)
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         """The one service that it calls."""
@@ -185,7 +185,7 @@ class Appointing(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             deputies.appoint(form.read(DeputyBody, starts_at=_moment, ends_at=_moment), by=by)
 
-        return _done(request, "deputy", act, "The deputy is named.", self.tell) or redirect("queues")
+        return done(request, "deputy", act, "The deputy is named.", self.tell) or redirect("queues")
 
 
 class Revoking(QueuesPage):
@@ -197,10 +197,10 @@ class Revoking(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
 
-        return _done(request, "revoke", act, "The deputy's time is over.", self.tell) or redirect("queues")
+        return done(request, "revoke", act, "The deputy's time is over.", self.tell) or redirect("queues")
 
 
-def _done(
+def done(
     request: HttpRequest, name: str, act: Callable[[Sent, Actor], None], words: str,
     tell: Callable[[HttpRequest, Refused], HttpResponse],
 ) -> HttpResponse | None:  # fmt: skip

@@ -6,6 +6,7 @@ from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
+from ledger.kinds.policies import PolicyApplied
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
 from ledger.kinds.releases import VersionAssigned
 from ledger.kinds.screening import ContentScreened, ContentWithheld
@@ -29,6 +30,7 @@ __all__ = [
     "MessageReceived",
     "ModelRouted",
     "ModelsChosen",
+    "PolicyApplied",
     "RunAdmitted",
     "RunCarriedOn",
     "RunForked",

@@ -104,6 +104,8 @@ class Refused(Exception):
         self.message, self.code = message, code
 
 
+POLICY_DENIED = "policy_denied"  # the code of a call that a policy forbids
+
 # --- seen by nodes ----------------------------------------------------------------------------------------------------
 
 
@@ -114,6 +116,16 @@ class ToolFailure(Exception):
     def __init__(self, tool: str, code: str, message: str, details: Any = None) -> None:
         super().__init__(f"{tool}: {message}")
         self.tool, self.code, self.message, self.details = tool, code, message, details
+
+
+class PolicyDenied(ToolFailure):
+    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent. `policy` and `version` name it,
+    `rule` is what it says in words (the error's `message`); its `code` is *policy_denied*.
+    """
+
+    def __init__(self, tool: str, policy: str, version: int, rule: str) -> None:
+        super().__init__(tool, POLICY_DENIED, rule)
+        self.policy, self.version = policy, version
 
 
 class ModelFailure(Exception):
@@ -239,6 +251,10 @@ class NotAsked(Exception):
     def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
         super().__init__(problem)
         self.told = dict(told)
+
+
+class PoliciesChanged(ApprovalMissing):
+    """The intent was judged by policies that are not those in force. Nothing was written: it has to be judged anew."""
 
 
 class BudgetShort(Exception):

@@ -339,7 +339,8 @@ class Journal(Protocol):
     async def commit(self, batch: Batch) -> Reply:
         """Make a step durable: the only write of one. Raises ApprovalMissing where the grant of an intent is not to be
         had, BudgetShort where the run may not use what an intent wants, PoolShort and PoolUnpriced where a pool that it
-        shares can't give it, NotAsked where a question is put to a queue that takes none any more."""
+        shares can't give it, NotAsked where a question is put to a queue that takes none any more, PoliciesChanged where
+        an intent was judged by others than are in force."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:

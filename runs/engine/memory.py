@@ -33,6 +33,7 @@ from runs.engine.journal import (
     Usage,
     WaitSpec,
 )
+from runs.engine.policy.in_memory import check
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.spending import begun_by
 from runs.engine.succession.in_memory import MemorySuccession
@@ -68,6 +69,7 @@ class MemoryRun:
     snapshots: list[tuple[int, Snapshot]] = field(default_factory=list)
     used: Usage = NOTHING_USED
     caps: Caps = UNLIMITED
+    policies: tuple[int, int] = (0, 0)  # in force: the revision, and how many
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
@@ -273,6 +275,7 @@ class MemoryJournal(MemorySuccession):
             breach = first_breach(self.run.caps, self.run.used, NOTHING_USED, wanted)
             if breach is not None:
                 raise BudgetShort(f"the budget of run {self.run_id} has no {breach.resource} left for this")
+        check(*self.run.policies, batch.events)
         used = None if batch.grant is None else self._granted(*batch.grant, call)
         self._write(batch)
         if used is not None:

@@ -20,6 +20,7 @@ from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
 from runs.engine.limits.permits import Limits
 from runs.engine.outcomes import LateAnswer, StopReason
+from runs.engine.policy.judgement import NoPolicies, Policies
 
 log = logging.getLogger("durableagents.engine")
 
@@ -78,7 +79,8 @@ class Runtime:
     that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
     for. `overhear` gives what takes the text of a request under way, where somebody listens. `screens` are the
     installation's hooks that look at content, `reads` the cache of reads. `queues` are those that somebody decides,
-    `people` the queues and roles that may be asked; None: any. `limits` gives the permits of what all workers share,
+    `people` the queues and roles that may be asked; None: any. `policies` are
+    asked about each tool call. `limits` gives the permits of what all workers share,
     each waited for in place for `limit_patience` seconds. `certificates` say which keyed tools were seen to honour
     keys. With `refuses_other_code` a run waits for an operator whose checkpoint other code wrote; `code_of` is what
     such code was made of, by agent and fingerprint, if it is known."""
@@ -103,6 +105,7 @@ class Runtime:
     screens: Sequence[Screen] = ()
     reads: Reads = field(default_factory=NoReads)
     people: Collection[str] | None = None
+    policies: Policies = field(default_factory=NoPolicies)
     limits: Limits = field(default_factory=Limits)
     limit_patience: float = 2.0
     certificates: Certificates = field(default_factory=Certificates)

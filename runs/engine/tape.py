@@ -35,6 +35,7 @@ class Attempt:
     screenings: list[e.ContentScreened] = field(default_factory=list)
     withheld: list[e.ContentWithheld] = field(default_factory=list)
     anew: int = 0  # how often a read was made again
+    judgements: int = 0  # how often what the policies said is on record
     resends: int = 0
     not_sents: int = 0
     routes: int = 0  # how often a model request went out
@@ -101,6 +102,7 @@ class Slot:
     branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
     decision: e.ApprovalDecided | None = None
+    questions: list[e.ApprovalRequested] = field(default_factory=list)
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
     # By attempt: the slot whose yes it went out under, and its id.
     grants: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -375,7 +377,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             _fold_finding(slot, attempt, event)
         case e.ApprovalRequested():
             slot.remember(event.tool, event.requested_hash)
-            slot.gate, slot.decision = event, None
+            slot.questions, slot.gate, slot.decision = [*slot.questions, event], event, None
         case e.ApprovalDecided():
             slot.decision = event
             slot.decisions.append(event)
@@ -421,6 +423,8 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.result = event
         case e.UndoRegistered():
             attempt.undo = event
+        case e.PolicyApplied():
+            attempt.judgements = event.n + 1
         case e.ToolReadAnew():
             attempt.result, attempt.anew = event, event.n + 1
         case e.ContentScreened():

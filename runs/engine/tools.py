@@ -24,6 +24,7 @@ log = logging.getLogger("durableagents.engine")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FINAL = "final_result"  # the output tool by which a model ends its loop
+RISKS = ("", "low", "medium", "high")  # of a tool, if it says; the least first
 FOR_DISPATCH: Final = object()  # what the engine shows to get at a tool's function
 LONGEST = timedelta(days=365_000)  # of any time to wait: added to today it is a date that everything here can hold
 
@@ -207,6 +208,7 @@ class Tool:
     shared: bool = False
     parts: dict[str, Any] = field(default_factory=dict)
     undo: Undo | None = None
+    risk: str = ""
 
     @property
     def is_pure(self) -> bool:
@@ -324,6 +326,7 @@ def tool(
     cache: timedelta | None = None,
     shared: bool = False,
     undo: Undo | None = None,
+    risk: str = "",
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function as a tool. It takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
     model.
@@ -340,7 +343,8 @@ def tool(
     `sequential` tool. `rate_limit`: how often the other side may be called, by all workers together; an operator may
     say otherwise, so it is no part of a version. `cache`: for how long other calls with the same input may take a pure
     tool's answer from the cache, those of the same agent, or with `shared` of any (docs/agents.md says when not to).
-    `undo`: how its effect is undone when the run fails or is cancelled (docs/undo.md).
+    `undo`: how its effect is undone when the run fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or
+    *high*, by which policies may go (docs/policies.md).
 
     Raises DefinitionError.
     """
@@ -362,6 +366,8 @@ def tool(
         _check_key_ttl(name, replay_class, key_ttl)
         _check_times(name, timeout)
         _check_cache(name, replay_class, cache, shared)
+        if risk not in RISKS:
+            raise DefinitionError(f"tool {name!r}: risk is {risk!r}: give one of {', '.join(RISKS[1:])}")
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         if undo is not None and (replay_class is ReplayClass.PURE or not isinstance(undo, Undo)):
@@ -373,7 +379,7 @@ def tool(
             replay_class=replay_class, _function=function, input=taken, output=result, timeout=timeout,
             key_ttl=key_ttl, gate=gate, answers_later=answers_later, external_id=external_id, reconcile=reconcile,
             on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
-            rate_limit=rate_limit, cache=cache, shared=shared, undo=undo,
+            rate_limit=rate_limit, cache=cache, shared=shared, undo=undo, risk=risk,
         )  # fmt: skip
 
     return register

@@ -12,12 +12,21 @@ import psycopg
 from django.db import DatabaseError, InterfaceError
 
 from ledger.errors import StaleLease
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, NotAsked, PoolShort, PoolUnpriced
+from runs.engine.errors import (
+    ApprovalExpired,
+    ApprovalMissing,
+    BudgetShort,
+    NotAsked,
+    PoliciesChanged,
+    PoolShort,
+    PoolUnpriced,
+)
 
 T = TypeVar("T")
 
 STALE, NO_APPROVAL, EXPIRED, SHORT = "DA001", "DA002", "DA003", "DA004"
-NO_ROOM, NO_PRICE, NOT_OPEN = "DA005", "DA006", "DA007"
+NO_ROOM, NO_PRICE = "DA005", "DA006"
+NOT_OPEN, JUDGED_ANEW = "DA059", "DA060"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 # Refusals that somebody else is the cause of, so that they end with him: also a lock that took too long, or too many
@@ -40,7 +49,7 @@ def is_transient(error: BaseException) -> bool:
         return True
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
         error, "sqlstate", None
-    ) not in (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE, NOT_OPEN)
+    ) not in (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE, NOT_OPEN, JUDGED_ANEW)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -82,6 +91,8 @@ def translated(error: psycopg.Error) -> Exception:
         return StaleLease(message)
     if state == EXPIRED:
         return ApprovalExpired(message)
+    if state == JUDGED_ANEW:
+        return PoliciesChanged(message)
     if state == SHORT:
         return BudgetShort(message)
     if state == NOT_OPEN:

@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from ledger.actors import Actor
 from ledger.models import Head
 from runs.engine.journal import GateOpening, WaitSpec
+from runs.journal.asked.policies import Policies
 from runs.journal.asked.queues import Queues
 from runs.models import Run, Wait
 
@@ -33,9 +34,11 @@ queues = Queues()
 # The same as the queue's row has it, which is held until the transaction ends: the last word on a right that a queue
 # gives. Raises Forbidden where nobody here wrote the row.
 queue_holder: list[Holder] = []
-# A statement with one parameter, whom a question is put to, that goes along with what opens it. Refused (DA007) where
+# A statement with one parameter, whom a question is put to, that goes along with what opens it. Refused (DA059) where
 # nobody may be asked there.
 on_ask: list[str] = []
+# Which policies are in force.
+policies = Policies()
 on_due: dict[str, OnDue] = {}
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits. They look for themselves
 # whether the run has ended: a worker sends them along with its end, which may not be done.

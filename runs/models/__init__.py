@@ -1,7 +1,8 @@
 """A run and its own (`run`), its checkpoints (`kept`), what it is asked (`messages`), found by (`attributes`) and seen
 by (`run_tags`), what nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`),
 who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what starts by
-the clock (`schedules`), which version a start gets (`releases`), and what probes found (`probes`)."""
+the clock (`schedules`), which version a start gets (`releases`),
+which policies are in force (`policies`), and what probes found (`probes`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
@@ -10,6 +11,7 @@ from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
 from runs.models.overheard import Listener, Overheard
+from runs.models.policies import PolicyRevision
 from runs.models.pools import Pool, PoolCharge, PoolMeter, PoolNotice, PoolPeriod
 from runs.models.probes import Probe
 from runs.models.reads import CachedRead
@@ -33,7 +35,7 @@ from runs.models.telling import LogLine, Telling
 __all__ = [
     "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
     "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine", "Message", "Overheard", "Permit",
-    "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process", "Ramp", "RampStart",
-    "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling",
-    "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "PolicyRevision", "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process",
+    "Ramp", "RampStart", "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep",
+    "TIME_TO_LIVE", "Telling", "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

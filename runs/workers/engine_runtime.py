@@ -11,6 +11,7 @@ from runs.certification import recorder
 from runs.engine.runtime import Runtime
 from runs.engine.thinking.request import request_model
 from runs.journal import wait_hooks
+from runs.journal.asked.policies import InForce
 from runs.journal.asked.queues import Asked
 from runs.journal.digests import hasher
 from runs.journal.libpq import Pool
@@ -39,5 +40,6 @@ def runtime(threads: Executor | None = None, pool: Pool | None = None) -> Runtim
         screens=installed(),
         queues=Asked(wait_hooks.queues, has_roles=False, pool=pool),
         people=Asked(wait_hooks.queues, has_roles=True, pool=pool),
+        policies=InForce(wait_hooks.policies, pool),
         refuses_other_code=settings.DURABLEAGENTS.is_production,
     )

@@ -121,6 +121,13 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-queue-remove", "POST"): ADMINS,
     ("api-queue-limit", "POST"): ADMINS,
     ("api-queue-lift", "POST"): ADMINS,
+    ("api-policies", "GET"): EVERY | {SUPERUSER},
+    ("api-policies", "POST"): ADMINS,
+    ("api-policies-restore", "POST"): ADMINS,
+    ("api-policies-try", "POST"): OPERATE | {"auditor", SUPERUSER},
+    ("api-policy", "GET"): EVERY | {SUPERUSER},
+    ("api-policy", "POST"): ADMINS,
+    ("api-policy-retire", "POST"): ADMINS,
     # Whose deputy it is decides.
     ("api-deputies", "POST"): EVERY | {SUPERUSER},
     ("api-deputy-revoke", "POST"): EVERY | {SUPERUSER},
@@ -150,6 +157,7 @@ def address(path: str) -> str:
         "<str:token>",
         "<str:name>",
         "<str:queue>",
+        "<str:policy>",
         "<str:reference>",
         "<uuid:schedule_id>",
     ):
@@ -215,7 +223,7 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
 
 OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
-    "<str:queue>": "legal", "<int:deputy_id>": "404",
+    "<str:queue>": "legal", "<str:policy>": "none", "<int:deputy_id>": "404",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}

@@ -10,6 +10,10 @@ from uuid import uuid4
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from approvals.models import Policy
+from approvals.policies import acts as policies
+from approvals.policies.bodies import NewPolicyBody
+from ledger.actors import Actor
 from ledger.models import ActRecord
 from ledger.web.roles import ROLES
 from runs.engine.agents import registry
@@ -31,6 +35,7 @@ READ = {
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
     "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL,
+    "policies": ALL, "policy": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -52,6 +57,8 @@ ACT = {
     # Administrators, which is no role; whose deputy it is decides.
     "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
     "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "deputies": ALL, "deputy_revocations": ALL,
+    "new_policy": set(), "policy_versions": set(), "policy_retirements": set(), "policy_restorations": set(),
+    "policy_tries": {"operator", "auditor"},
 }  # fmt: skip
 # What holds nothing but payloads, and which roles read those of every run.
 ALL_PAYLOAD, READERS = {"run-view"}, {"operator", "auditor"}
@@ -100,6 +107,9 @@ PATHS = {
     "queue_changes": "/queues/of/legal/changes", "queue_closings": "/queues/of/legal/closings",
     "queue_openings": "/queues/of/legal/openings", "queue_removals": "/queues/of/legal/removals",
     "queue_limits": "/queues/of/legal/limits", "queue_lifts": "/queues/of/legal/lifts",
+    "policies": "/policies", "new_policy": "/policies/new", "policy": "/policies/of/buying",
+    "policy_versions": "/policies/of/buying/versions", "policy_retirements": "/policies/of/buying/retirements",
+    "policy_restorations": "/policies/restorations", "policy_tries": "/policies/tries",
     "verify_all": "/audit/verification", "password": "/account/password",
     "account": "/account", "account_session_ends": "/account/session-ends",
     "account_key_revocations": "/account/keys/404/revocations",
@@ -118,6 +128,15 @@ def path_of(name: str, owner: Reader | None = None) -> str:
     buyer = registry.find("buyer")
     if name == "run-view" and not buyer.views:
         buyer.view("summary", answers=State)(lambda state: state)
+    if name == "policy" and not Policy.objects.exists():
+        said = {
+            "name": "buying",
+            "agent": "buyer",
+            "effect": "allow",
+            "rule": "all of it",
+            "justification": "as agreed",
+        }
+        policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
     by = SHOP if owner is None or owner.user is None else replace(SHOP, person=owner.user.pk)
     return PATHS[name].format(run=lifecycle.start("buyer", {"item": "chairs"}, by=by).id, id=uuid4())
 

@@ -83,8 +83,8 @@ MUTANTS = [
     Mutant("sequence numbers have gaps", "ledger/sql/0016_journal_size.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(
-        "an intent is recorded after the call", CALLS, "            await _intend(call, await _passed(call) if call.may_be_gated else None)\n",
-        "            grant = await _passed(call) if call.may_be_gated else None\n            call.key = idempotency_key(visit.run_id, call.slot, call.attempt)\n"
+        "an intent is recorded after the call", CALLS, "            await _intend(call, await gates.passed(call) if call.may_be_gated else None)\n",
+        "            grant = await gates.passed(call) if call.may_be_gated else None\n            call.key = idempotency_key(visit.run_id, call.slot, call.attempt)\n"
         "            await tool._function(call.args, call.tool_call())\n            await _intend(call, grant)\n", LIGHT,
     ),
     Mutant(

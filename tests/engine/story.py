@@ -20,6 +20,7 @@ from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
 from runs.engine.limits.permits import Limits
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
+from runs.engine.policy.judgement import NoPolicies, Policies
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.engine.tape import Tape
 from runs.engine.thinking.request import request_model
@@ -44,6 +45,7 @@ class Story:
     screens: tuple[Screen, ...] = ()
     reads: Reads = field(default_factory=NoReads)
     limits: Limits = field(default_factory=Limits)
+    policies: Policies = field(default_factory=NoPolicies)
     generation: int = 0  # how often it was moved to another version
 
     def __post_init__(self) -> None:
@@ -75,6 +77,7 @@ class Story:
             screens=self.screens,
             reads=self.reads,
             limits=self.limits,
+            policies=self.policies,
             limit_patience=0.0,
         )
 

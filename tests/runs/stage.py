@@ -36,6 +36,8 @@ from runs.engine.outcomes import LateAnswer
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.fleet import members, version_changes
 from runs.fleet.procfs import boot, host
+from runs.journal import wait_hooks
+from runs.journal.asked.policies import InForce
 from runs.journal.claims import Claim, Worker, claim
 from runs.journal.libpq import Pool
 from runs.journal.postgres import PgJournal
@@ -54,7 +56,7 @@ TABLES = (
     "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord",
     "ledger_accountrecord", "ledger_register", "runs_run", "runs_wait", "runs_signal", "runs_checkpoint",
     "runs_incident", "runs_attribute",
-    "approvals_approval", "approvals_decision", "django_q_ormq",
+    "approvals_approval", "approvals_decision", "approvals_policy", "runs_policyrevision", "django_q_ormq",
 )  # fmt: skip
 # What no test empties: what the migrations made, and the roles.
 MIGRATED = LASTING | {"django_migrations", "auth_group", "auth_group_permissions"}
@@ -82,6 +84,7 @@ class Stage:
         self.texts = Texts()
         self.screens: tuple[Screen, ...] = ()
         self.reads: Reads = NoReads()
+        self.policies: InForce | None = None  # what its worker knows; none: it is read anew
         self.control = Control()
         self.ask_model = runtime().request_model
         self.at: Callable[[str, str], None] = lambda point, tool: None
@@ -168,9 +171,14 @@ class Stage:
         return replace(
             runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
             keep=self.teller.keep, overhear=self.texts.overhear, screens=self.screens, reads=self.reads,
-            price_patience=0.0, code_of=self._code_of,
+            price_patience=0.0, code_of=self._code_of, policies=self._policies(),
             refuses_other_code=self.is_strict or runtime().refuses_other_code,
         )  # fmt: skip
+
+    def _policies(self) -> InForce:
+        if self.policies is None:
+            self.policies = InForce(wait_hooks.policies, self.pool)
+        return self.policies
 
     async def _code_of(self, graph_id: str, fingerprint: str) -> Any:
         return await version_changes.code_of(await self.connected(), graph_id, fingerprint)

@@ -187,6 +187,12 @@ def _screened(f: Facts, attempt: int) -> str:
     return f"{_plain(f['pieces'])} pieces for {visible(f['to'])} · {kept} · {hooks or '—'}"
 
 
+def _policy(f: Facts, _: Any) -> str:
+    by = f"policy {visible(f['policy'])}, version {_plain(f['version'])}" if f["policy"] else "no policy matched"
+    asks = f" · asks {visible(', '.join(f['queues']))}" if f["queues"] else ""
+    return f"{_tool(f, 0)} · {visible(words(f['effect']))} · {by}{asks}"
+
+
 def _withheld(f: Facts, attempt: int) -> str:
     said = visible(f"{f['hook']}@{f['version']}")
     restored = ", restored" if f["is_restored"] else ""
@@ -253,6 +259,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     ),
     "ContentScreened": _screened,
     "ContentWithheld": _withheld,
+    "PolicyApplied": _policy,
     "CachedReadTaken": lambda f, _: (
         f"{_tool(f, 0)} · from the cache: read at {_plain(str(f['read_at'])[:19])} by {_run(f['run_read'])}"
     ),

@@ -101,7 +101,8 @@ def tool_described(tool: Tool, code: Code) -> dict[str, Any]:
     """All that makes a tool what it is."""
     cached = {} if tool.cache is None else {"cache": tool.cache.total_seconds(), "shared": tool.shared}
     undone = {} if tool.undo is None else {"undo": _undo(tool.undo, code)}
-    return cached | undone | {
+    risky = {"risk": tool.risk} if tool.risk else {}
+    return cached | undone | risky | {
         "class": str(tool.replay_class), "input": _schema(tool.input, code), "output": _schema(tool.output, code),
         "code": code(_written(tool)), "gate": None if tool.gate is None else _gate(tool.gate, code),
         "timeout": tool.timeout, "answers_later": tool.answers_later,

@@ -13,7 +13,7 @@ Said = Iterator[tuple[str, str]]
 _TIMES = {"timeout": "timeout", "key_ttl": "key lifetime", "cache": "cache"}
 _PLAIN = {
     "class": "replay class", "answers_later": "answers later", "external_id": "external id", "sequential": "sequential",
-    "shared": "shared",
+    "shared": "shared", "risk": "risk",
 }  # fmt: skip
 _HOOKS = {
     "code": "code", "reconcile": "reconcile", "on_receipt": "on_receipt", "check_answer": "check_answer",

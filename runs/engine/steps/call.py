@@ -1,4 +1,4 @@
-"""One tool call, from `ctx.call` to its recorded outcome: recorded → doubt → gate → permit → intend → send → record.
+"""One tool call, to its recorded outcome: recorded → doubt → policies → gate → permit → intend → send → record.
 
 Read `call_tool` first; what follows it are its stages in their order, except those in `doubt.py`, `gates.py` and
 `send.py`. What may go wrong between two of them, and what makes up for it, is docs/step-protocol.md.
@@ -18,13 +18,14 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, PoliciesChanged, ToolFailure
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
 from runs.engine.steps.arguments import admit
 from runs.engine.steps.forks import calls
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo, LogicalCall, Outcome, Refusal, Settled
+from runs.engine.steps.policies import judging
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
 from runs.engine.steps.sharing import pools
@@ -42,7 +43,7 @@ async def call_tool(
     if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
-    call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo)
+    call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo, source)
     if await calls.is_imagined(call):
         return _recorded(call)
     if call.past.outcome is not None and not reads.is_too_old(call):
@@ -57,9 +58,10 @@ async def call_tool(
             await admit(call, source, name or visit.node)
             if await calls.is_stood_for(call):
                 return _recorded(call)
+            await judging.judge(call)
             if (hit := await reads.from_cache(call)) is not None:
                 return hit
-            await _intend(call, await _passed(call) if call.may_be_gated else None)
+            await _intend(call, await gates.passed(call) if call.may_be_gated else None)
         # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
         with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
             outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
@@ -95,12 +97,6 @@ def _recorded(call: LogicalCall) -> BaseModel:
 # --- intend: TX1 ------------------------------------------------------------------------------------------------------
 
 
-async def _passed(call: LogicalCall) -> tuple[str, str] | None:
-    """The grant that the call goes out under. Nobody is asked about what can't be paid for."""
-    call.visit.afford(call.slot, call.attempt, A_CALL)
-    return await gates.passed(call)
-
-
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
     visit, tool = call.visit, call.tool
@@ -126,13 +122,16 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         slot=call.slot, attempt=call.attempt, payload=stored, tool=tool.name, replay_class=str(tool.replay_class),
         requested_hash=call.requested_hash, executed_hash=call.executed_hash, grant=grant[0] if grant else None,
     )  # fmt: skip
-    events = [event, *call.registered(), *([] if wait is None else [wait.opened()])]
+    events = [event, *judging.told(call), *call.registered(), *([] if wait is None else [wait.opened()])]
     entries = [] if tool.is_pure else [call.intent().entry("pending")]
     try:
         await pools.begin(visit, Batch(events, entries, wait, grant=grant, is_intent=True))
+    except PoliciesChanged:
+        await judging.judge(call, anew=True)
+        return await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     except ApprovalMissing as error:
         if isinstance(error, ApprovalExpired) or call.record.grants:
-            await gates.ask_anew(call)
+            await gates.ask_anew(call, is_of_grant=grant is not None and grant[0] != call.slot)
         gates.refuse(call, str(error))
     call.past.intent = event
 
@@ -150,14 +149,14 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
         await _refused(call, outcome)
     tool, result, external_id = call.tool, outcome.result, call.tool.external_id_of(outcome.result)
     if call.past.intent is None:
-        event = reads.told(call, result)
+        events = [reads.told(call, result), *judging.told(call)]
     else:
-        event = e.ToolReturned(
+        events = [e.ToolReturned(
             slot=call.slot, attempt=call.attempt, tool=tool.name, external_id=external_id, payload={"result": result}
-        )
+        )]  # fmt: skip
     entries = call.booked("committed", result, external_id=external_id)
     late = call.late(result=result, external_id=external_id)
-    reply = await _commit(call, Batch([event], entries, usage=A_CALL), late)
+    reply = await _commit(call, Batch(events, entries, usage=A_CALL), late)
     reads.keep(call, result)
     call.visit.runtime.hit("CP6", tool.name)
     call.visit.boundary(reply)

@@ -9,11 +9,14 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 from uuid import NAMESPACE_URL, uuid5
 
 from ledger import events as e
+from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, NotAsked, Rejected
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
+from runs.engine.policy.judgement import Requirement
 from runs.engine.steps.logical_call import LogicalCall
+from runs.engine.steps.policies.judging import answered, told
 from runs.engine.tape import LAPSED, Slot, payload_of
 from runs.engine.tools import Evidence, Gate
 from runs.engine.visit import Visit
@@ -26,8 +29,11 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     """The (slot, plan hash) of the grant that the intent will use, or None where no gate stands. Parks while nobody has
     decided; raises Rejected. A further attempt is looked at anew: what went out under a yes goes out again under that
     one only while today's rule asks for no other, and the database sees to it that it is in time."""
+    call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what can't be paid for
     record, gate = call.record, call.tool.gate
     rule = gate if gate is not None and gate.is_needed(call.args) else None
+    if _demands(call) or any("policy" in question.payload for question in record.questions):
+        return await _by_policy(call, rule)
     if record.gate is not None:
         has_lapsed = record.decision is not None and record.decision.verdict == LAPSED
         if has_lapsed or _asks_others(call, rule, record.gate):
@@ -42,6 +48,33 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     if rule is not None or record.grants:
         await ask_anew(call)
     return None
+
+
+def _demands(call: LogicalCall) -> Sequence[Requirement]:
+    return () if call.judged is None else call.judged.requirements
+
+
+async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
+    """The same where a policy demands a yes, or did. Every queue that is named says yes to these bytes, one after the
+    other: that of the tool's own rule first, for no policy takes it away. The last yes is used up, and bound by it what
+    was answered before, which it was given in view of; where the node brought a grant, that is."""
+    record, given, brought = call.record, answered(call), call.grant
+    if record.gate is not None and (record.decision is None or record.decision.verdict not in ("approved", LAPSED)):
+        await decided(call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments)
+    if brought is not None and (brought.queue in given or (rule is not None and rule.queue != brought.queue)):
+        brought = None
+    if brought is not None:
+        _check_grant(call, brought, brought.queue)
+    yes = {*given, *(() if brought is None else (brought.queue,))}
+    if rule is not None and rule.queue not in yes:
+        await ask_anew(call)
+    for each in _demands(call):
+        if each.queue not in yes:
+            await ask_anew(call, each)
+    if brought is not None:
+        return brought.slot, brought.plan_hash
+    grant = await decided(call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments)
+    return grant.slot, grant.plan_hash
 
 
 def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
@@ -64,17 +97,25 @@ def refuse(call: LogicalCall, problem: str) -> NoReturn:
     call.visit.stop(Broken("approval_missing", {"slot": call.slot, "tool": call.tool.name, "problem": problem}))
 
 
-async def ask_anew(call: LogicalCall) -> NoReturn:
-    """Put the call to its queue, with what became of it and of every answer so far.
+async def ask_anew(
+    call: LogicalCall, demanded: Requirement | None = None, *, is_of_grant: bool = False
+) -> NoReturn:  # fmt: skip
+    """Put the call to its queue, or to the one that a policy `demanded`, with what became of it and of every answer so
+    far; where it `is_of_grant`, to those whose yes the node brought along.
 
     The question stands at the call's own place, also where a grant of `ctx.approve` was to let it through: the node
     went on from that answer, so another one can't take its place there.
     """
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
     given = visit.tape.slot(call.grant.slot) if call.grant is not None else None
-    earlier = question or (given.gate if given is not None else None)
+    earlier = None if is_of_grant else question
+    earlier = earlier or (given.gate if given is not None else None)
     queue, rule, headline, amount = "", "", "", {}
-    if gate is not None and (earlier is None or gate.is_needed(call.args)):
+    if demanded is not None:
+        queue, rule = demanded.queue, demanded.rule
+        if gate is not None:
+            headline, amount = gate.headline_for(call.args), gate.amount_for(call.args)
+    elif gate is not None and (earlier is None or gate.is_needed(call.args)):
         queue, rule, headline = gate.queue, gate.rule_for(call.args), gate.headline_for(call.args)
         amount = gate.amount_for(call.args)
     elif earlier is not None:
@@ -89,9 +130,13 @@ async def ask_anew(call: LogicalCall) -> NoReturn:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
     plan |= amount  # a gate that declares none has the plan that it had before there were amounts
+    if demanded is not None:
+        plan |= {"policy": demanded.as_json()}
+    within = ATTENTION if gate is None else gate.within
     await open_gate(
         visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
-        within=ATTENTION if gate is None else gate.within, n=0 if question is None else question.n + 1,
+        within=within if demanded is None else demanded.within, n=0 if question is None else question.n + 1,
+        judged=told(call),
     )  # fmt: skip
 
 
@@ -161,9 +206,11 @@ def _attempts(record: Slot) -> list[str]:
 
 
 async def open_gate(
-    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0
-) -> NoReturn:
-    """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
+    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0,
+    judged: Sequence[e.Event] = (),
+) -> NoReturn:  # fmt: skip
+    """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before; `judged`
+    is what the policies said of the call."""
     await must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
     deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
@@ -184,7 +231,7 @@ async def open_gate(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
     )  # fmt: skip
-    await put(visit, Batch([question], wait=wait, gate=gate))
+    await put(visit, Batch([question, *judged], wait=wait, gate=gate))
     visit.park(wait)
 
 

@@ -13,9 +13,10 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.canonical import digest_of, plain
-from runs.engine.errors import ToolFailure
+from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
+from runs.engine.policy.judgement import Judged
 from runs.engine.screening.verdicts import refusal, standing
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
@@ -53,9 +54,9 @@ class LogicalCall:
     def __init__(
         self, visit: Visit, slot: str, tool: Tool, args: BaseModel,
         evidence: Sequence[Evidence], why: str, grant: Grant | None, max_age: timedelta | None = None,
-        undo: AskedUndo = OF_THE_TOOL,
+        undo: AskedUndo = OF_THE_TOOL, source: str = "node",
     ) -> None:  # fmt: skip
-        self.visit, self.slot, self.tool = visit, slot, tool
+        self.visit, self.slot, self.tool, self.source = visit, slot, tool, source
         self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
         self.max_age, self.undo = max_age, undo
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
@@ -74,6 +75,7 @@ class LogicalCall:
         self.hold = Hold(visit, slot, (f"tool:{tool.name}",))
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
         self.marks: dict[str, Any] = {}  # what its intent says besides
+        self.judged: Judged | None = None  # by the policies in force, if there are any
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
         # address.
@@ -103,9 +105,10 @@ class LogicalCall:
 
     @property
     def may_be_gated(self) -> bool:
-        """Whether anything asks for a yes: the tool's rule, a grant that came with the call, or what is on record of
-        it."""
-        return not (
+        """Whether anything asks for a yes: the tool's rule, a policy, a grant that came with the call, or what is on
+        record of it."""
+        is_demanded = self.judged is not None and self.judged.effect == "require"
+        return is_demanded or not (
             self.tool.gate is None and self.grant is None and self.record.gate is None and not self.record.grants
         )
 
@@ -155,6 +158,9 @@ class LogicalCall:
         """The error of a definite no that is on record."""
         if code == CONTENT_REFUSED and (no := refusal(self.past)):
             return no
+        if code == POLICY_DENIED and isinstance(policy := payload.get("policy"), dict):
+            name, version = str(policy.get("name", "")), int(policy.get("version", 0))
+            return PolicyDenied(self.tool.name, name, version, payload.get("message", ""))
         return ToolFailure(self.tool.name, code, payload.get("message", ""), payload.get("details"))
 
     def from_callback(self, event: e.CallbackReceived) -> BaseModel:

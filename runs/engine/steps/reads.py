@@ -23,6 +23,7 @@ from runs.engine.journal import Batch
 from runs.engine.outcomes import Stopped
 from runs.engine.runtime import log
 from runs.engine.steps.logical_call import LogicalCall
+from runs.engine.steps.policies import judging
 from runs.engine.tools import Tool
 
 
@@ -83,7 +84,7 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
         read_at=kept.at.isoformat(), run_read=kept.run_id, slot_read=kept.slot,
         payload={"arguments": call.arguments, "result": answer.result},
     )  # fmt: skip
-    reply = await visit.commit(Batch([event], usage=A_CALL))
+    reply = await visit.commit(Batch([event, *judging.told(call)], usage=A_CALL))
     visit.runtime.hit("CP6", tool.name)
     if not reply.is_done:
         visit.stop(Stopped("overtaken"))

@@ -11,13 +11,23 @@ from typing import Any, NoReturn
 
 from ledger import events as e
 from runs.engine.canonical import TooLarge, plain, printable
-from runs.engine.errors import BadAnswer, BusinessFailure, KeyRejected, NotSent, TransportError, brief, traceback_of
+from runs.engine.errors import (
+    BadAnswer,
+    BusinessFailure,
+    KeyRejected,
+    NotSent,
+    PoliciesChanged,
+    TransportError,
+    brief,
+    traceback_of,
+)
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.doubt import ask_person, find_out, is_distrusted, lost_answer, rejected
 from runs.engine.steps.forks.what_if import check_sends
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
+from runs.engine.steps.policies import judging
 from runs.engine.steps.retry import park_for_retry
 from runs.engine.steps.sharing.holds import NotBegun
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
@@ -30,6 +40,7 @@ async def one_try(call: LogicalCall, number: int) -> Outcome:
     """One try, told as it can be put on record. What it raises says what is known of it."""
     await call.enter()  # the first try has its permit from before the intent
     if call.past.intent is not None and (number > 1 or call.is_resumed):
+        await judging.still(call, is_sender_done=number > 1 and not call.lingers, anew=number == 1)
         is_distrust = number == 1 and await is_distrusted(call)  # found out since it went out before
         known = await _announce_in_time(call, is_distrust, is_sender_done=number > 1 and not call.lingers)
         if known is not None:
@@ -197,8 +208,18 @@ async def _announce(call: LogicalCall) -> None:
         event = e.ToolRedispatched(
             slot=call.slot, attempt=call.attempt, tool=call.tool.name, n=call.past.resends, tries=call.announced
         )
-        await call.visit.commit(Batch([event], is_intent=True))
+        await _commit(call, event)
     call.announced -= 1
+
+
+async def _commit(call: LogicalCall, event: e.Event) -> None:
+    """With what the policies said of the repeat; where others are in force by now, they are asked first."""
+    while True:
+        try:
+            await call.visit.commit(Batch([event, *judging.told(call)], is_intent=True))
+            return
+        except PoliciesChanged:
+            await judging.still(call, is_sender_done=not call.is_resumed and not call.lingers, anew=True)
 
 
 async def _not_sent(call: LogicalCall, error: NotSent) -> None:

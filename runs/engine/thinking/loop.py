@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from runs.engine.assistants import Assistant
 from runs.engine.canonical import plain
-from runs.engine.errors import ContentRefused, ModelFailure, Rejected, ToolFailure
+from runs.engine.errors import ContentRefused, ModelFailure, PolicyDenied, Rejected, ToolFailure
 from runs.engine.steps.branches import fork
 from runs.engine.steps.call import call_tool
 from runs.engine.succession.declared import Said, as_data
@@ -117,6 +117,8 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
         return args, "retried"
     try:
         return plain(await call_tool(visit, slot, tool, args, source="model", name=assistant.name)), "success"
+    except PolicyDenied as no:
+        return {"denied_by": no.policy, "reason": no.message}, "denied"
     except ToolFailure as failure:
         return {"failed": failure.code, "message": failure.message}, "failed"
     except ContentRefused as kept:

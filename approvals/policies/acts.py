@@ -1,0 +1,246 @@
+"""What administrators do with policies: each is one verb in one transaction, counts from its commit on for every call
+that has not left by then, and leaves a record that says what was before and after."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db import connection, transaction
+
+from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, Rule
+from approvals.policies.inforce import now as in_force_now
+from approvals.queue_models import Queue
+from approvals.queues.who import as_admin, check_text, wrong
+from approvals.rules.meaning import Schema, typed
+from approvals.rules.rows import Policy, digest, seal
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound
+from runs.engine.agents import registry
+from runs.engine.fingerprint.described import json_schema
+from runs.engine.tools import Tool
+from runs.models import PolicyRevision
+from runs.queries.attributes.grammar import Misread
+
+MOST = 200  # in force at once
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+TAKEN = frozenset({"restore", "try", "new", "of"})  # by addresses
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('policy changes', 60))"
+_ALONE = "SELECT runs_policies_alone()"
+
+
+class PolicyChanged(DurableAgentsError):
+    """Somebody has changed it meanwhile."""
+
+    status, code, title = 409, "policy-changed", "The policy has been changed meanwhile"
+
+
+class PoliciesDamaged(DurableAgentsError):
+    """What is in force is not what was put on record."""
+
+    status, code, title = 409, "policies-not-genuine", "The policies were changed past this installation"
+
+
+def find(name: str) -> Policy:
+    """The newest version of a policy, in force or not. Raises NotFound."""
+    found = Policy.objects.filter(name=name).order_by("-version").first()
+    if found is None:
+        raise NotFound("policy", name)
+    return found
+
+
+@transaction.atomic
+def create(body: NewPolicyBody, *, by: Actor) -> Policy:
+    """Put a policy in force. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("policy", body.justification)
+    _alone()
+    if not NAME.fullmatch(body.name) or body.name in TAKEN:
+        raise wrong("name", "is no name of small letters, digits and _", "such as large_refunds")
+    last = Policy.objects.filter(name=body.name).order_by("-version").first()
+    if last is not None and last.is_in_force:
+        raise wrong("name", "is that of a policy that is in force", "another name, or change that one")
+    if Policy.objects.filter(ended_at__isnull=True).count() >= MOST:
+        raise wrong("name", f"would be one more than {MOST} policies", "retire what nobody needs")
+    row = _version(body.name, body, by, 1 if last is None else last.version + 1)
+    return _put("policy", row, None, by=by, why=why)
+
+
+@transaction.atomic
+def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
+    """Put a new version in force in the place of the one that is. Raises PolicyChanged where that is not the one that
+    was seen; and as `create` does, and NotFound."""
+    by, why = as_admin(by), justified("policy_change", body.justification)
+    _alone()
+    last = _live(name)
+    if body.seen is not None and body.seen != last.version:
+        raise PolicyChanged(f"The policy {name} is at version {last.version} by now, set by {last.set_by}.")
+    row = _version(name, body, by, last.version + 1)
+    if row.said() | {"version": last.version} == last.said() and last.is_genuine:
+        raise wrong("rule", "and all else is as it was", "say what is to be another way")
+    return _put("policy_change", row, last, by=by, why=why)
+
+
+@transaction.atomic
+def retire(name: str, *, by: Actor, justification: str) -> Policy:
+    """End it: no call is judged by it any more. Raises PolicyChanged where it has ended, NotFound, Forbidden,
+    JustificationRequired."""
+    by, why = as_admin(by), justified("policy_retire", justification)
+    _alone()
+    last = _live(name)
+    return _put("policy_retire", None, last, by=by, why=why)
+
+
+@transaction.atomic
+def restore(*, by: Actor, justification: str) -> None:
+    """Say anew what is in force, where somebody has changed that past us, for which calls stop. What was added that way
+    ends, and is in no force; what was ended that way comes back as a new version. Raises InvalidInput where nothing is
+    wrong, Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("policy_restore", justification)
+    _alone()
+    problem = in_force_now().problem
+    if not problem:
+        raise wrong("justification", "is for what is not needed", "the policies in force are those on record")
+    before = [str(row) for row in _in_force()]
+    for row in _in_force():
+        if not row.is_genuine:  # it stays without a code of ours
+            Policy.objects.filter(pk=row.pk).update(ended_at=database_now(), ended_by=by.ref, code=None)
+    for row in _lost():
+        last = Policy.objects.filter(name=row.name).order_by("-version").first()
+        assert last is not None
+        again = Policy(**row.said() | {"version": last.version + 1}, kinds=row.kinds, set_by=by.ref)
+        again.made_at = database_now()
+        again.seal()
+        again.save(force_insert=True)
+    after = {"in_force": [str(row) for row in _in_force()], "problem": problem}
+    acted("policy_restore", by=by, subject="policies", justification=why, before={"in_force": before}, after=after)
+    _turn(by)
+
+
+def _lost() -> list[Policy]:
+    """Versions that somebody ended past us, as they were; of a policy that is in force none."""
+    kept = {row.name for row in _in_force()}
+    found: list[Policy] = []
+    for row in Policy.objects.filter(ended_at__isnull=False).exclude(name__in=kept).order_by("name", "version"):
+        if not row.is_genuine:
+            row.ended_at, row.ended_by = None, ""
+            found += [row] if row.is_genuine else []
+    return list({row.name: row for row in found}.values())
+
+
+def tools_of(agent: str, tool: str) -> list[tuple[str, Tool]]:
+    """The tools of that name here, of that agent if one is named, each with whose it is."""
+    return [
+        (each.graph_id, known)
+        for each in registry.agents()
+        if agent in ("", each.name)
+        for known in each.all_tools()
+        if known.name == tool
+    ]
+
+
+def schemas_of(agent: str, tool: str) -> list[tuple[str, Schema]]:
+    """What they take."""
+    return [(whose, json_schema(known.input)) for whose, known in tools_of(agent, tool)]
+
+
+def check(body: Rule) -> dict[str, str]:
+    """How the names of its condition are compared. Raises InvalidInput for what is wrong with it, by field."""
+    agents = {each.name for each in registry.agents()}
+    if body.agent and body.agent not in agents:
+        raise wrong("agent", "is no agent that there is", f"one of {', '.join(sorted(agents)) or 'none'}, or empty")
+    if body.tool and not tools_of(body.agent, body.tool):
+        every = {tool.name for each in registry.agents() if body.agent in ("", each.name) for tool in each.all_tools()}
+        whose = f" of {body.agent}" if body.agent else ""
+        raise wrong("tool", f"is no tool{whose}", f"one of {', '.join(sorted(every)) or 'none'}, or empty")
+    check_text("rule", body.rule, 500)
+    try:
+        kinds = typed(body.condition, schemas_of(body.agent, body.tool) if body.tool else ()).kinds
+    except Misread as error:
+        raise wrong("condition", f"{error.problem} (character {error.at})", error.fix) from None
+    if body.effect == "require":
+        queue = Queue.objects.filter(name=body.queue).exclude(state=Queue.State.REMOVED).first()
+        if queue is None:
+            raise wrong("queue", "is no queue that there is", "the queue whose yes is wanted")
+        if queue.state != Queue.State.OPEN or not queue.is_genuine:
+            raise wrong("queue", "decides nothing now", "open it first, or name another one")
+    elif body.queue:
+        raise wrong("queue", f"is asked nothing by a policy that says {body.effect}", "leave it empty")
+    is_all = not (body.agent or body.tool or body.condition.strip()) and body.effect != "allow"
+    if is_all and body.confirm != EVERY_CALL:
+        what = "refuse" if body.effect == "deny" else "hold up"
+        raise wrong("confirm", f"is missing: this would {what} every call of every agent", f"type: {EVERY_CALL}")
+    return dict(kinds)
+
+
+def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
+    """What a body says, as a version that is not in force. Raises InvalidInput."""
+    is_require = body.effect == "require"
+    return Policy(
+        name=name, version=version, agent=body.agent, tool=body.tool, condition=body.condition.strip(),
+        kinds=check(body), effect=body.effect, queue=body.queue if is_require else "",
+        within_seconds=body.within_hours * 3600 if is_require else 0, rule=body.rule, set_by=by, made_at=at,
+    )  # fmt: skip
+
+
+def _version(name: str, body: Rule, by: Actor, version: int) -> Policy:
+    row = made(name, body, version, by.ref, database_now())
+    row.seal()
+    return row
+
+
+def _alone() -> None:
+    """Changes of policies come one after the other."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ONE_AT_A_TIME)
+
+
+def _live(name: str) -> Policy:
+    last = find(name)
+    if not last.is_in_force:
+        raise PolicyChanged(f"The policy {name} was retired by {last.ended_by}: add it again under its name.")
+    return last
+
+
+def _in_force() -> list[Policy]:
+    return list(Policy.objects.filter(ended_at__isnull=True).order_by("name"))
+
+
+def _end(row: Policy, by: Actor) -> None:
+    row.ended_at, row.ended_by = database_now(), by.ref
+    row.seal()
+    row.save(update_fields=["ended_at", "ended_by", "code"])
+
+
+def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why: str) -> Policy:
+    """In one commit: the version before ends, the new one is there, the act is on record, the revision counts on."""
+    if problem := in_force_now().problem:
+        raise PoliciesDamaged(f"Nothing was changed: {problem}. Look at /policies, and say anew what is in force.")
+    before = {} if last is None else last.said()
+    if last is not None:
+        _end(last, by)
+    if new is not None:
+        new.save(force_insert=True)
+    of = new or last
+    assert of is not None
+    acted(
+        action, by=by, subject=f"policy {of.name}", queue=of.queue, justification=why, before=before,
+        after={} if new is None else new.said(),
+    )  # fmt: skip
+    _turn(by)
+    return of
+
+
+def _turn(by: Actor) -> None:
+    """From this transaction's end on, no call leaves by what was in force before: the lock comes last, for intents wait
+    behind it."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ALONE)
+    rows = _in_force()
+    last = PolicyRevision.objects.order_by("-revision").values_list("revision", flat=True).first() or 0
+    turned = PolicyRevision(
+        revision=last + 1, live=len(rows), policies=digest(rows), set_by=by.ref, at=database_now()
+    )  # fmt: skip
+    seal(turned)
+    turned.save(force_insert=True)

@@ -1,0 +1,84 @@
+"""Which policies are in force, read whole in one statement, and whether that is what was put on record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.db import connection, models
+
+from approvals.rules.judging import Rule, Rulebook
+from approvals.rules.meaning import restored
+from approvals.rules.rows import Policy, digest, is_sealed
+from runs.journal import wait_hooks
+from runs.models import PolicyRevision
+from runs.queries.attributes.grammar import Misread
+
+# As one JSON document: the newest revision, and all that are in force, in the order in which they are judged.
+STATEMENT = """SELECT json_build_object(
+    'revision', (SELECT to_json(r) FROM runs_policyrevision r ORDER BY r.revision DESC LIMIT 1),
+    'policies', (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM approvals_policy p WHERE p.ended_at IS NULL)
+)::text"""
+Row = TypeVar("Row", bound=models.Model)
+
+
+def plug_in() -> None:
+    """Tell the engine what is in force."""
+    wait_hooks.policies.statement, wait_hooks.policies.made_of = STATEMENT, book_of
+
+
+def now() -> Rulebook:
+    """In force now, over Django's connection."""
+    with connection.cursor() as cursor:
+        cursor.execute(STATEMENT)
+        return book_of(json.loads(cursor.fetchone()[0]))
+
+
+def book_of(told: Any) -> Rulebook:
+    """What was read, as a rulebook; one with a problem where it isn't what one of our processes has put on record."""
+    rows = [_row(Policy, each) for each in told["policies"]]
+    if told["revision"] is None:
+        return Rulebook(0, problem="there are policies, and no record of which are in force" if rows else "")
+    revision = _row(PolicyRevision, told["revision"])
+    problem = _problem(revision, rows)
+    if problem:
+        return Rulebook(revision.revision, problem=problem)
+    try:
+        return Rulebook(revision.revision, tuple(map(rule_of, rows)))
+    except Misread as error:
+        return Rulebook(revision.revision, problem=f"a policy's condition can't be read: it {error.problem}")
+
+
+def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
+    if not is_sealed(revision):
+        return f"which policies are in force (revision {revision.revision}) was not put on record by this installation"
+    for row in rows:
+        if not row.is_genuine:
+            return f"the policy {row.name} was not put on record by this installation, or was changed past it"
+    if (revision.live, revision.policies) != (len(rows), digest(rows)):
+        return f"the policies in force are not those of revision {revision.revision}: one was added or taken away"
+    return ""
+
+
+def rule_of(row: Policy) -> Rule:
+    """A version as it is judged by. Raises Misread."""
+    return Rule(
+        name=row.name, version=row.version, agent=row.agent, tool=row.tool,
+        condition=restored(row.condition, row.kinds), effect=str(row.effect), queue=row.queue,  # type: ignore[arg-type]
+        within=timedelta(seconds=row.within_seconds), rule=row.rule,
+    )  # fmt: skip
+
+
+def _row(model: type[Row], columns: dict[str, Any]) -> Row:
+    """A row as JSON has it."""
+    values = {}
+    for each in model._meta.concrete_fields:
+        value = columns[each.attname]
+        if isinstance(each, models.DateTimeField) and value is not None:
+            value = datetime.fromisoformat(value)
+        elif isinstance(each, models.BinaryField) and value is not None:
+            value = bytes.fromhex(value.removeprefix("\\x"))
+        values[each.attname] = value
+    return model(**values)

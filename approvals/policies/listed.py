@@ -1,0 +1,135 @@
+"""Policies as pages and the API show them: those that are data and the gates that agents bring, in one list; a
+policy's versions, each with what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from approvals.policies.inforce import now as in_force_now
+from approvals.rules.rows import Policy
+from runs.engine.agents import registry
+
+MOST_VERSIONS = 100
+# What people read of a version, in its order.
+FIELDS = (
+    ("agent", "Agent"), ("tool", "Tool"), ("condition", "When"), ("effect", "Effect"), ("queue", "Asks"),
+    ("within_seconds", "Within"), ("rule", "Rule"),
+)  # fmt: skip
+TONES = {"allow": "ok", "require": "hold", "deny": "bad"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A rule in the list. `versions` are those of the agent, of a gate in code; `policy` is the row of any other."""
+
+    name: str
+    agent: str
+    tool: str
+    condition: str
+    effect: str
+    queue: str
+    within: timedelta
+    rule: str
+    policy: Policy | None = None
+    versions: Sequence[str] = ()
+
+    @property
+    def tone(self) -> str:
+        """Of its effect's chip."""
+        return TONES.get(self.effect, "")
+
+    @property
+    def is_genuine(self) -> bool:
+        return self.policy is None or self.policy.is_genuine
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that a version says another way than the one before."""
+
+    what: str
+    was: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version and what it changed."""
+
+    row: Policy
+    changes: Sequence[Change] = field(default_factory=tuple)
+    is_genuine: bool = True
+
+    @property
+    def tone(self) -> str:
+        """Of its effect's chip."""
+        return TONES.get(str(self.row.effect), "")
+
+
+def in_force() -> tuple[list[Shown], str]:
+    """All that are in force, and what is wrong with that, empty if nothing is."""
+    rows = Policy.objects.filter(ended_at__isnull=True).order_by("name")
+    return [shown(row) for row in rows], in_force_now().problem
+
+
+def shown(row: Policy) -> Shown:
+    """A policy as the list has it."""
+    return Shown(
+        row.name, row.agent, row.tool, row.condition, str(row.effect), row.queue,
+        timedelta(seconds=row.within_seconds), row.rule, policy=row,
+    )  # fmt: skip
+
+
+def in_code() -> list[Shown]:
+    """The gates that agents bring: each is a rule that requires a yes, and that no policy takes away."""
+    found: dict[tuple[str, str, str, str, timedelta], list[str]] = {}
+    for agent in registry.agents():
+        for tool in agent.all_tools():
+            if tool.gate is not None:
+                gate = tool.gate
+                found.setdefault((agent.name, tool.name, gate.queue, gate.rule, gate.within), []).append(agent.version)
+    return [
+        Shown("", agent, tool, "", "require", queue, within, rule, versions=tuple(versions))
+        for (agent, tool, queue, rule, within), versions in sorted(found.items())
+    ]
+
+
+def retired() -> list[Policy]:
+    """The last version of each that is in force no more."""
+    live = Policy.objects.filter(ended_at__isnull=True).values("name")
+    rows = Policy.objects.filter(ended_at__isnull=False).exclude(name__in=live).order_by("name", "-version")
+    return list(rows.distinct("name")[:MOST_VERSIONS])
+
+
+def versions(name: str) -> list[Version]:
+    """The newest first, each with what it says another way than the one before."""
+    rows = list(Policy.objects.filter(name=name).order_by("-version")[: MOST_VERSIONS + 1])
+    pairs = [(row, rows[i + 1] if i + 1 < len(rows) else None) for i, row in enumerate(rows)]
+    return [Version(row, changes(before, row), row.is_genuine) for row, before in pairs[:MOST_VERSIONS]]
+
+
+def changes(before: Policy | None, now: Policy) -> list[Change]:
+    """What differs, in the order of the form. Nothing, of a first version."""
+    if before is None:
+        return []
+    pairs = [(label, _words(before, name), _words(now, name)) for name, label in FIELDS]
+    return [Change(label, was, said) for label, was, said in pairs if was != said]
+
+
+def _words(row: Policy, name: str) -> str:
+    if name == "within_seconds":
+        return f"{row.within_seconds // 3600} hours" if row.within_seconds else ""
+    return str(getattr(row, name))
+
+
+def names(of: Iterable[str]) -> list[str]:
+    """Each once, in their order."""
+    return sorted(set(of))
+
+
+def agents_and_tools() -> tuple[list[str], list[str]]:
+    """What a form offers to choose from."""
+    agents = registry.agents()
+    return names(each.name for each in agents), names(tool.name for each in agents for tool in each.all_tools())

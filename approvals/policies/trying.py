@@ -1,0 +1,183 @@
+"""A policy tried on the calls that were made: which of them it would have held up, refused or newly let through, and
+what that would be for its queue. Reads only, for some seconds at most.
+
+The newest calls with an effect, by their intents: reads are not among them, nor what a policy refused. What a run had
+spent by then, and whether a model wanted the call, is not known any more: a condition on `cost` or `source` can't be
+told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connection
+
+from approvals.policies import acts
+from approvals.policies.bodies import EVERY_CALL, TryBody
+from approvals.policies.inforce import now as in_force_now
+from approvals.policies.inforce import rule_of
+from approvals.rules.judging import Rulebook
+from ledger.codec import unpack
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import AUDITOR, OPERATOR
+from runs.engine.agents import registry
+from runs.engine.policy.judgement import Asking
+
+LONGEST_SECONDS = 5.0
+AT_ONCE = 200
+EXAMPLES = 5
+# Of a call's intent: the newest first, from a place on. The entries' own key, so it reads no more than it gives.
+_CALLS = """
+    SELECT l.run_id, l.slot, l.tool, l.replay_class, l.at, r.agent, r.version, r.created_by,
+           ARRAY(SELECT runs_tags_of(r.tags)), v.sealed
+    FROM (SELECT * FROM ledger_ledgerentry WHERE id < %s ORDER BY id DESC LIMIT %s) l
+    JOIN ledger_event v ON v.run_id = l.run_id AND v.slot = l.slot AND v.attempt = l.attempt AND v.fact = 'intent'
+    JOIN runs_run r ON r.id = l.run_id
+    WHERE l.fact = 'pending' AND v.kind = 'ToolInvoked' ORDER BY l.id DESC"""
+_OLDEST = "SELECT min(id) FROM (SELECT id FROM ledger_ledgerentry WHERE id < %s ORDER BY id DESC LIMIT %s) l"
+# How long the queue's last questions waited for their decision.
+_WAITS = """
+    SELECT count(*), extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY a.decided_at - a.opened_at))
+    FROM (SELECT decided_at, opened_at FROM approvals_approval
+          WHERE queue = %s AND state IN ('approved', 'rejected') ORDER BY decided_at DESC, id DESC LIMIT 500) a"""
+LAST = 2**63 - 1
+MAY_TRY = frozenset({OPERATOR, AUDITOR})  # and administrators: whoever sees every run
+
+
+class NothingToTry(DurableAgentsError):
+    """What is in force is not what was put on record, so there is nothing to compare with."""
+
+    status, code, title = 409, "policies-not-genuine", "The policies were changed past this installation"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that was made."""
+
+    run_id: str
+    slot: str
+    tool: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a queue would be asked. `median_seconds` is how long its last decisions took; None: it has decided
+    nothing."""
+
+    queue: str
+    calls: int
+    a_day: float
+    median_seconds: float | None
+    decided: int
+
+
+@dataclass
+class Change:
+    """What would become of some calls that became something else: in words, how many, and the newest of them."""
+
+    words: str
+    calls: int = 0
+    examples: list[Call] = field(default_factory=list)
+
+    def add(self, call: Call) -> None:
+        """One more."""
+        self.calls += 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(call)
+
+
+@dataclass
+class Tried:
+    """What became of the newest `calls`, made `since` then. `unsure` are those of which the policy's condition can't be
+    told, `unreadable` those whose arguments can't be read any more. `is_cut`: the time was up before all were read."""
+
+    gated: Change = field(default_factory=lambda: Change("held up for a yes"))
+    denied: Change = field(default_factory=lambda: Change("refused"))
+    let_through: Change = field(default_factory=lambda: Change("newly let through"))
+    calls: int = 0
+    unreadable: int = 0
+    unsure: int = 0
+    since: datetime | None = None
+    is_cut: bool = False
+    loads: Sequence[Load] = ()
+
+    @property
+    def changes(self) -> list[Change]:
+        """All three."""
+        return [self.gated, self.denied, self.let_through]
+
+
+def tried(body: TryBody) -> Tried:
+    """What a policy would have done. Raises InvalidInput for one that couldn't be put in force, NothingToTry."""
+    now = in_force_now()
+    if now.problem:
+        raise NothingToTry(f"Nothing can be tried: {now.problem}.")
+    wanted = body.model_copy(update={"confirm": EVERY_CALL})
+    new = rule_of(acts.made(body.name or "tried", wanted, 0, "", datetime.now(UTC)))
+    then = Rulebook(0, (*(rule for rule in now.rules if rule.name != body.name), new))
+    found, asked = Tried(), Counter[str]()
+    into = {"deny": found.denied, "require": found.gated, "allow": found.let_through}
+    for call, asking in _calls(body.calls, found):
+        found.calls, found.since = found.calls + 1, call.at
+        found.unsure += new.may_match(asking) and new.condition.holds(asking) is None
+        was, would = now.judge(asking), then.judge(asking)
+        assert would is not None
+        asked.update(each.queue for each in would.requirements)
+        if would.effect != ("allow" if was is None else was.effect):
+            into[would.effect].add(call)
+    found.loads = [_load(queue, count, found) for queue, count in asked.most_common()]
+    return found
+
+
+def _load(queue: str, count: int, found: Tried) -> Load:
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITS, [queue])
+        decided, seconds = cursor.fetchone()
+    assert found.since is not None
+    days = max((datetime.now(UTC) - found.since).total_seconds() / 86400, 1.0)
+    return Load(queue, count, count / days, None if seconds is None else float(seconds), decided)
+
+
+def _calls(most: int, found: Tried) -> Iterator[tuple[Call, Asking]]:
+    """The newest calls, until there are enough, or the time is up."""
+    until, place, given = time.monotonic() + LONGEST_SECONDS, LAST, 0
+    risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
+    while given < most:
+        if time.monotonic() > until:
+            found.is_cut = True
+            return
+        with connection.cursor() as cursor:
+            cursor.execute(_OLDEST, [place, AT_ONCE])
+            (oldest,) = cursor.fetchone()
+            cursor.execute(_CALLS, [place, AT_ONCE])
+            rows = cursor.fetchall()[: most - given]
+        for row in rows:
+            if (call := _call(row, risks)) is None:
+                found.unreadable += 1
+            else:
+                yield call
+        given += len(rows)
+        if oldest is None:
+            return
+        place = oldest
+
+
+def _call(row: Sequence[Any], risks: Mapping[tuple[str, str], str]) -> tuple[Call, Asking] | None:
+    """A call as it was made; None where what it was made with can't be read any more."""
+    run_id, slot, tool, replay_class, at, agent, version, by, tags, sealed = row
+    try:
+        arguments = unpack(sealed)["arguments"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    asking = Asking(
+        run_id=str(run_id), agent=agent, version=version, tool=tool, replay_class=replay_class,
+        risk=risks.get((agent, tool), ""), arguments=arguments, source="", requester=by, cost_micro=None,
+        tags=tuple(tags),
+    )  # fmt: skip
+    return Call(str(run_id), slot, tool, at), asking

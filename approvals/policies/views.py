@@ -1,0 +1,146 @@
+"""Policies: which calls may leave; and, for administrators, putting them in force, changing and retiring them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from approvals.models import Policy
+from approvals.policies import acts, listed
+from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
+from approvals.policies.trying import MAY_TRY, tried
+from approvals.queues.listed import all_of_them
+from approvals.queues.views import ForAdmins, QueuePage, done
+from approvals.queues.who import is_admin
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.web.page_forms import Refused, Sent
+from runs.services.bodies import SteerBody
+
+
+class PolicyPage(QueuePage):
+    """For everybody who may read, and for administrators, who need no role for it."""
+
+    section = "policies"
+
+    def form(self, request: HttpRequest, refused: Refused | None, of: Any = None) -> dict[str, Any]:
+        """What a form needs, filled with what was typed, or with the version that it is to change."""
+        known = self.context(request, refused)
+        agents, tools = listed.agents_and_tools()
+        if of is not None and not known["typed"]:
+            known["typed"] = of.said() | {"within_hours": of.within_seconds // 3600 or ""}
+        queues = [queue.name for queue in all_of_them() if queue.state == "open"]
+        return known | {"agents": agents, "tools": tools, "open_queues": queues, "every_call": EVERY_CALL}
+
+
+class PoliciesPage(PolicyPage):
+    """All rules: policies, and gates in code."""
+
+    template = "policies/list.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        rules, problem = listed.in_force()
+        shown = {"rules": rules, "gates": listed.in_code(), "retired": listed.retired(), "problem": problem}
+        shown |= self.form(request, refused)
+        return self.show(request, shown, status=refused.error.status if refused else 200)
+
+
+class OnePolicyPage(PolicyPage):
+    """A policy with its versions."""
+
+    template = "policies/policy.html"
+
+    def get(self, request: HttpRequest, policy: str) -> HttpResponse:
+        return self.tell(request, policy)
+
+    def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        newest = acts.find(name)
+        shown = {"p": newest, "rule": listed.shown(newest), "versions": listed.versions(name)}
+        shown |= self.form(request, refused, newest)
+        return self.show(request, shown, status=refused.error.status if refused else 200)
+
+
+class PolicyAdding(ForAdmins, PoliciesPage):
+    """Putting a policy in force."""
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        def act(form: Sent, by: Actor) -> None:
+            acts.create(form.read(NewPolicyBody, within_hours=_number), by=by)
+
+        return done(request, "add", act, "The policy is in force.", self.tell) or redirect("policies")
+
+
+class PolicyRestoring(ForAdmins, PoliciesPage):
+    """Saying anew what is in force, after somebody changed it past us."""
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        def act(form: Sent, by: Actor) -> None:
+            acts.restore(by=by, justification=form.read(SteerBody).justification)
+
+        return done(request, "restore", act, "What is in force is on record again.", self.tell) or redirect("policies")
+
+
+class PolicyTrying(PolicyPage):
+    """What a policy would have done to the calls on record: reads only."""
+
+    http_method_names = ["post"]
+    template = "policies/tried.html"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whoever sees every run. An act is no page, which is said to whoever asks for one."""
+        return self.request.method != "POST" or bool(held & MAY_TRY) or is_admin(self.request.user)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form, refused, found = Sent(request), None, None
+        try:
+            body = form.read(TryBody, within_hours=_number, calls=_number)
+            found = tried(body)
+        except DurableAgentsError as error:
+            refused = Refused("try", error, form.kept)
+        known = self.form(request, refused)
+        known["typed"] = form.kept
+        last = Policy.objects.filter(name=form.kept.get("name", ""), ended_at__isnull=True).first()
+        shown = {"tried": found, "replaced": last, **known}
+        return self.show(request, shown, status=refused.error.status if refused else 200)
+
+
+class PolicyChanging(ForAdmins, OnePolicyPage):
+    """Putting a new version in force."""
+
+    def post(self, request: HttpRequest, policy: str) -> HttpResponse:
+        acts.find(policy)
+
+        def act(form: Sent, by: Actor) -> None:
+            acts.change(policy, form.read(PolicyBody, within_hours=_number, seen=_number), by=by)
+
+        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
+            return self.tell(request, policy, refused)
+
+        return done(request, "change", act, "The new version is in force.", tell) or redirect("policy", policy=policy)
+
+
+class PolicyRetiring(ForAdmins, OnePolicyPage):
+    """Ending it."""
+
+    def post(self, request: HttpRequest, policy: str) -> HttpResponse:
+        acts.find(policy)
+
+        def act(form: Sent, by: Actor) -> None:
+            acts.retire(policy, by=by, justification=form.read(SteerBody).justification)
+
+        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
+            return self.tell(request, policy, refused)
+
+        return done(request, "retire", act, "The policy is retired.", tell) or redirect("policies")
+
+
+def _number(text: str) -> Any:
+    """A number as it was typed; what is none is handed on as text, for the body's own rules to refuse."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text

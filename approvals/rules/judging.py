@@ -1,0 +1,79 @@
+"""What all policies in force say of a call. Pure: no Django, no I/O.
+
+Each that matches says its word, and the strictest counts: deny, then require, then allow. Of several that require a yes
+each queue is asked. What can't be told of a call counts as a match of what restricts, and as none of what allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from approvals.rules.meaning import Condition
+from runs.engine.policy.judgement import STRICTEST, Asking, Effect, Judged, Requirement
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One version of a policy, as it is judged by."""
+
+    name: str
+    version: int
+    agent: str
+    tool: str
+    condition: Condition
+    effect: Effect
+    queue: str
+    within: timedelta
+    rule: str
+
+    def may_match(self, asking: Asking) -> bool:
+        """Whether it is about the agent and the tool at all."""
+        return self.agent in ("", asking.agent) and self.tool in ("", asking.tool)
+
+    def matches(self, asking: Asking) -> bool:
+        """Whether it counts for a call."""
+        if not self.may_match(asking):
+            return False
+        said = self.condition.holds(asking)
+        return self.effect != "allow" if said is None else said
+
+
+@dataclass(frozen=True, slots=True)
+class Rulebook:
+    """The policies in force at a revision; with a `problem`, nobody can tell which these are."""
+
+    revision: int
+    rules: Sequence[Rule] = ()
+    problem: str = ""
+
+    def judge(self, asking: Asking) -> Judged | None:
+        """What they say of a call. None: there are none."""
+        if self.problem:
+            return Judged("deny", self.revision, problem=self.problem)
+        if not self.rules:
+            return None
+        matching = [rule for rule in self.rules if rule.matches(asking)]
+        for effect in STRICTEST:
+            found = [rule for rule in matching if rule.effect == effect]
+            if found:
+                first = found[0]
+                return Judged(
+                    effect, self.revision, first.name, first.version, first.rule, _demanded(found, effect)
+                )  # fmt: skip
+        return Judged("allow", self.revision)
+
+    def needs_tags(self, asking: Asking) -> bool:
+        """Whether any that is about the call asks for the run's tags."""
+        return any(rule.condition.needs_tags and rule.may_match(asking) for rule in self.rules)
+
+
+def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Requirement, ...]:
+    """Each queue once, by the first policy that names it."""
+    if effect != "require":
+        return ()
+    by_queue: dict[str, Requirement] = {}
+    for rule in found:
+        by_queue.setdefault(rule.queue, Requirement(rule.queue, rule.rule, rule.within, rule.name, rule.version))
+    return tuple(by_queue.values())

@@ -1,0 +1,270 @@
+"""What a policy's condition means: an expression over a call, typed when it is written, judged when a call is made.
+Pure: no Django, no I/O.
+
+The grammar is the one in which runs are looked for (runs/queries/attributes/grammar.py). The names are those of
+`FIXED`, and `args.` with the place of a value in the tool's input. A number is compared exactly, as a decimal. What
+can't be told of a call (a value that is missing, or of another kind) is neither true nor false, and neither is what
+rests on it: whoever asks has to take the stricter reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from runs.engine.policy.judgement import Asking
+from runs.engine.tools import RISKS, ReplayClass
+from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misread, Not, Value, read
+
+Schema = Mapping[str, Any]
+TEXT, NUMBER, FLAG, RISK, TEXTS, NUMBERS, OTHER = "text", "number", "flag", "risk", "texts", "numbers", "other"
+FIXED = {
+    "cost": NUMBER, "requester": TEXT, "source": TEXT, "tags": TEXTS, "risk": RISK, "class": TEXT, "version": TEXT,
+}  # fmt: skip
+ARGUMENT = "args."
+DEEPEST = 8
+_ONE_OF = {"source": ("node", "model"), "class": tuple(str(each) for each in ReplayClass), "risk": RISKS[1:]}
+_SIGNS = {
+    TEXT: ("=", "!=", "in", "has", "set"), NUMBER: ("=", "!=", "<", "<=", ">", ">=", "in", "set"),
+    FLAG: ("=", "!=", "set"), RISK: ("=", "!=", "<", "<=", ">", ">=", "in", "set"), TEXTS: ("has", "set"),
+    NUMBERS: ("has", "set"), OTHER: ("set",),
+}  # fmt: skip
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition that was found right. `kinds` says of each of its names how it is compared."""
+
+    expression: Expression | None
+    kinds: Mapping[str, str]
+
+    def holds(self, asking: Asking) -> bool | None:
+        """Whether it is true of a call; None: that can't be told."""
+        return True if self.expression is None else _judged(self.expression, self.kinds, asking)
+
+    @property
+    def needs_tags(self) -> bool:
+        """Whether it asks for the run's tags."""
+        return "tags" in self.kinds
+
+
+def typed(text: str, schemas: Iterable[tuple[str, Schema]]) -> Condition:
+    """The condition of a policy, whose tool takes what these schemas say, each with whose it is. Raises Misread."""
+    if not text.strip():
+        return Condition(None, {})
+    expression, known, kinds = read(text), list(schemas), dict[str, str]()
+    for look in looks(expression):
+        kinds[look.name] = _kind_of(look, known)
+        _check(look, kinds[look.name])
+    return Condition(expression, kinds)
+
+
+def restored(text: str, kinds: Mapping[str, str]) -> Condition:
+    """The same from a row, which says the kinds itself. Raises Misread."""
+    return Condition(read(text) if text.strip() else None, dict(kinds))
+
+
+def looks(expression: Expression) -> list[Look]:
+    """All that an expression looks at, in its order."""
+    match expression:
+        case Look():
+            return [expression]
+        case Not(part):
+            return looks(part)
+        case Both(parts) | Either(parts):
+            return [look for part in parts for look in looks(part)]
+
+
+def fields_of(schema: Schema) -> dict[str, str]:
+    """What of a tool's input can be compared, by its place, and how."""
+    found: dict[str, str] = {}
+    _walk(schema, schema, "", found, 0)
+    return found
+
+
+def _walk(schema: Schema, root: Schema, place: str, found: dict[str, str], depth: int) -> None:
+    for name, each in dict(schema.get("properties") or {}).items():
+        there, inner = f"{place}{name}", _resolved(each, root)
+        found[there] = _kind(inner, root)
+        if depth < DEEPEST and inner.get("properties"):
+            _walk(inner, root, f"{there}.", found, depth + 1)
+
+
+def _resolved(schema: Any, root: Schema) -> Schema:
+    """A schema without references and without the null that it may be."""
+    for _ in range(DEEPEST):
+        if not isinstance(schema, Mapping):
+            return {}
+        if isinstance(schema.get("$ref"), str):
+            schema = dict(root.get("$defs") or {}).get(schema["$ref"].rpartition("/")[2], {})
+        elif len(schema.get("allOf") or ()) == 1:
+            schema = schema["allOf"][0]
+        else:
+            some = [each for each in schema.get("anyOf") or () if each != {"type": "null"}]
+            if len(some) != 1:
+                return schema
+            schema = some[0]
+    return {}
+
+
+def _kind(schema: Schema, root: Schema) -> str:
+    some = [_resolved(each, root) for each in schema.get("anyOf") or () if each != {"type": "null"}]
+    types = {each.get("type") for each in some}
+    if some:  # a decimal may come as a number, or as a text that is one
+        return NUMBER if "number" in types and types <= {"number", "integer", "string"} else OTHER
+    match schema.get("type"):
+        case "string":
+            return TEXT
+        case "number" | "integer":
+            return NUMBER
+        case "boolean":
+            return FLAG
+        case "array":
+            inner = _kind(_resolved(schema.get("items"), root), root)
+            return {TEXT: TEXTS, NUMBER: NUMBERS}.get(inner, OTHER)
+    values = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    return TEXT if values and all(isinstance(each, str) for each in values) else OTHER
+
+
+def _kind_of(look: Look, schemas: list[tuple[str, Schema]]) -> str:
+    if not look.name.startswith(ARGUMENT):
+        if look.name in FIXED:
+            return FIXED[look.name]
+        fix = f"one of {', '.join(sorted(FIXED))}, or args. with a field of the tool's input"
+        raise Misread(look.at, f"asks for {look.name}, which no call has", fix)
+    place = look.name.removeprefix(ARGUMENT)
+    if not schemas:
+        raise Misread(look.at, f"asks for {look.name}, and names no tool", "name the tool whose input it is")
+    known = {whose: fields_of(schema) for whose, schema in schemas}
+    kinds = {fields[place]: whose for whose, fields in known.items() if place in fields}
+    if not kinds:
+        every = sorted({name for fields in known.values() for name in fields})
+        raise Misread(look.at, f"asks for {look.name}, which the tool's input has not", f"one of {', '.join(every)}")
+    if len(kinds) > 1:
+        told = " and ".join(f"{kind} in {whose}" for kind, whose in sorted(kinds.items()))
+        raise Misread(look.at, f"asks for {look.name}, which is {told}", "name the agent as well")
+    return next(iter(kinds))
+
+
+def _check(look: Look, kind: str) -> None:
+    """Raises Misread for a comparison that its kind doesn't have, and for a value that is none of its kind."""
+    allowed = _SIGNS[kind]
+    if look.sign not in allowed:
+        signs = ", ".join("is set" if sign == "set" else sign for sign in allowed)
+        raise Misread(look.sign_at, f"compares {look.name}, which is {_WORDS[kind]}, by {look.sign}", f"one of {signs}")
+    for value in look.values:
+        if kind in (NUMBER, NUMBERS) and _number(value.words) is None:
+            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}, which is no number", "a number")
+        if kind == FLAG and value.words not in ("true", "false"):
+            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}", "true or false")
+        of = _ONE_OF.get(look.name)
+        if of is not None and value.words not in of:
+            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}", f"one of {', '.join(of)}")
+
+
+_WORDS = {
+    TEXT: "a text", NUMBER: "a number", FLAG: "true or false", RISK: "a risk", TEXTS: "a list of texts",
+    NUMBERS: "a list of numbers", OTHER: "neither a text nor a number",
+}  # fmt: skip
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+def _judged(expression: Expression, kinds: Mapping[str, str], asking: Asking) -> bool | None:
+    """By Kleene: what can't be told decides nothing, unless the rest does."""
+    match expression:
+        case Look():
+            return _looked(expression, kinds.get(expression.name, OTHER), asking)
+        case Not(part):
+            said = _judged(part, kinds, asking)
+            return None if said is None else not said
+        case Both(parts):
+            told = [_judged(part, kinds, asking) for part in parts]
+            return False if False in told else None if None in told else True
+        case Either(parts):
+            told = [_judged(part, kinds, asking) for part in parts]
+            return True if True in told else None if None in told else False
+
+
+def _looked(look: Look, kind: str, asking: Asking) -> bool | None:
+    found = _found(look.name, asking)
+    is_there = found is not _MISSING and found is not None
+    if look.sign == "set":
+        return is_there
+    if not is_there:
+        return None
+    if kind in (TEXTS, NUMBERS):
+        return _has(found, look.values[0], kind)
+    value = _comparable(found, kind)
+    if value is None:
+        return None
+    wanted = [_comparable(each.words, kind, is_written=True) for each in look.values]
+    match look.sign:
+        case "in":
+            return value in wanted
+        case "has":
+            return look.values[0].words in value
+        case "=":
+            return bool(value == wanted[0])
+        case "!=":
+            return bool(value != wanted[0])
+    signs = {"<": value < wanted[0], "<=": value <= wanted[0], ">": value > wanted[0], ">=": value >= wanted[0]}
+    return bool(signs[look.sign])
+
+
+def _has(found: Any, value: Value, kind: str) -> bool | None:
+    if not isinstance(found, (list, tuple)):
+        return None
+    inner = TEXT if kind == TEXTS else NUMBER
+    wanted = _comparable(value.words, inner, is_written=True)
+    told = [_comparable(each, inner) for each in found]
+    return True if wanted in told else None if None in told else False
+
+
+def _found(name: str, asking: Asking) -> Any:
+    if not name.startswith(ARGUMENT):
+        match name:
+            case "cost":
+                return None if asking.cost_micro is None else Decimal(asking.cost_micro) / 1_000_000
+            case "class":
+                return asking.replay_class
+            case "risk" | "source":
+                return getattr(asking, name) or None
+            case _:
+                return getattr(asking, name, _MISSING)
+    found = asking.arguments
+    for part in name.removeprefix(ARGUMENT).split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return _MISSING
+        found = found[part]
+    return found
+
+
+def _comparable(value: Any, kind: str, *, is_written: bool = False) -> Any:
+    """The value as its kind compares it; None for one of another kind."""
+    match kind:
+        case "number":
+            return _number(value)
+        case "flag":
+            if is_written:
+                return value == "true"
+            return value if isinstance(value, bool) else None
+        case "risk":
+            return RISKS.index(value) if value in RISKS else None
+        case _:
+            return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> Decimal | None:
+    """Exactly as it is written: a tenth is a tenth."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
+        return None
+    try:
+        number = Decimal(repr(value) if isinstance(value, float) else value)
+    except (InvalidOperation, ValueError):
+        return None
+    return number if number.is_finite() else None

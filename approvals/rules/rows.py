@@ -1,0 +1,113 @@
+"""A policy's versions. Each is a row that stays: a new one ends the one before, and a policy that is retired has none
+that is in force.
+
+Each carries a code (ledger/codes.py), and each change of what is in force a number with a digest of all that is
+(`PolicyRevision`), so that no row which somebody adds, changes or takes away past us lets anything through: what is in
+force then is not what was put on record, and calls stop for an operator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pgtrigger
+from django.db import models
+from django.db.models.functions import Lower
+
+from approvals.queue_models import Coded
+from ledger.chain import microseconds
+from ledger.codes import is_rows_code, row_code
+from ledger.keys import code_key
+from runs.models import PolicyRevision
+
+REVISION = "policyrevision"
+
+
+class Policy(Coded):
+    """One version of a rule. `agent` and `tool` are empty for any; `condition` is an expression
+    (approvals/rules/meaning.py), empty for none, and `kinds` says how its names are compared. `queue`,
+    `within_seconds` are those of a rule that requires a yes."""
+
+    TABLE = "policy"
+
+    class Effect(models.TextChoices):
+        ALLOW = "allow"
+        REQUIRE = "require"
+        DENY = "deny"
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField()
+    version = models.IntegerField()
+    agent = models.TextField(blank=True, default="")
+    tool = models.TextField(blank=True, default="")
+    condition = models.TextField(blank=True, default="")
+    kinds = models.JSONField(default=dict)
+    effect = models.TextField(choices=Effect.choices)
+    queue = models.TextField(blank=True, default="")
+    within_seconds = models.IntegerField(default=0)
+    rule = models.TextField(help_text="Why, in words for people and agents.")
+    set_by = models.TextField()
+    made_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                Lower("name"), condition=models.Q(ended_at__isnull=True), name="approvals_policy_one_in_force"
+            ),
+            models.UniqueConstraint(Lower("name"), "version", name="approvals_policy_version_once"),
+        ]
+        triggers = [
+            pgtrigger.Protect(
+                name="stays_ended", operation=pgtrigger.Update, condition=pgtrigger.Q(old__ended_at__isnull=False)
+            ),
+            pgtrigger.Protect(name="stays", operation=pgtrigger.Delete),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.ended_at is None
+
+    def coded(self) -> dict[str, Any]:
+        ended = {} if self.ended_at is None else {"ended_at": microseconds(self.ended_at), "ended_by": self.ended_by}
+        return ended | self.said() | {
+            "kinds": self.kinds, "set_by": self.set_by, "made_at": microseconds(self.made_at),
+        }  # fmt: skip
+
+    def said(self) -> dict[str, Any]:
+        """What it says, as a record keeps it."""
+        return {
+            "name": self.name, "version": self.version, "agent": self.agent, "tool": self.tool,
+            "condition": self.condition, "effect": str(self.effect), "queue": self.queue,
+            "within_seconds": self.within_seconds, "rule": self.rule,
+        }  # fmt: skip
+
+
+def digest(rows: Iterable[Policy]) -> str:
+    """Of which policies are in force, each as it was sealed."""
+    told = sorted([row.name, row.version, bytes(row.code or b"").hex()] for row in rows)
+    return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
+
+
+def _coded(row: PolicyRevision) -> dict[str, Any]:
+    return {
+        "revision": row.revision, "live": row.live, "policies": row.policies, "set_by": row.set_by,
+        "at": microseconds(row.at),
+    }  # fmt: skip
+
+
+def seal(row: PolicyRevision) -> None:
+    """Give it the code of what it says."""
+    row.code = row_code(code_key(), REVISION, _coded(row))
+
+
+def is_sealed(row: PolicyRevision) -> bool:
+    """Whether one of our processes wrote just this."""
+    return row.code is not None and is_rows_code(code_key(), REVISION, _coded(row), bytes(row.code))

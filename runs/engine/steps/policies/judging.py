@@ -1,0 +1,120 @@
+"""A call before the policies in force: judged before it is intended, and again before it goes out once more.
+
+What they say is on record with what comes of it, in the same commit. A call that they forbid fails for good, on record;
+one that needs a yes comes to its gate with whom they name. What people have answered stands: who was rejected stays
+rejected, and whoever was asked is waited for first. The database refuses an intent that was judged by others than those
+in force when it is written (`runs_check_policies`): then the call is judged anew.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ledger import events as e
+from runs.engine.budget.amounts import A_CALL
+from runs.engine.errors import POLICY_DENIED, PolicyDenied
+from runs.engine.journal import Batch
+from runs.engine.outcomes import Broken, Stopped
+from runs.engine.policy.judgement import Asking, Judged
+from runs.engine.steps.doubt import ask_person
+from runs.engine.steps.logical_call import LogicalCall
+from runs.engine.tape import LAPSED
+
+
+async def judge(call: LogicalCall, *, anew: bool = False) -> None:
+    """Have a call judged that nothing has left of. Raises PolicyDenied, which is on record then; stops where nobody can
+    tell what is in force."""
+    decision = call.record.decision
+    if call.record.gate is not None and (decision is None or decision.verdict not in ("approved", LAPSED)):
+        return  # people are asked, or have said no: that is looked at first
+    judged = await _of(call, anew=anew)
+    if judged is not None and judged.effect != "allow" and not anew:
+        judged = await _of(call, anew=True)  # nobody is stopped by a policy of a moment ago
+    call.judged = judged
+    if judged is not None and judged.effect == "deny":
+        await _deny(call, judged)
+
+
+async def still(call: LogicalCall, *, is_sender_done: bool, anew: bool) -> None:
+    """Before a call goes out once more: where a policy has become stricter than what it went out under, it doesn't. Its
+    outcome may be open, so a person says what became of it; a further attempt is judged like a new call."""
+    call.judged = judged = await _of(call, anew=anew)
+    if not anew and _forbids(call, judged):
+        call.judged = judged = await _of(call, anew=True)  # nobody is stopped by a policy of a moment ago
+    if judged is None or not _forbids(call, judged):
+        return
+    if call.tool.is_pure:
+        await _deny(call, judged)
+    what = "forbids it" if judged.effect == "deny" else f"wants the yes of {', '.join(missing(call, judged))} first"
+    reason = f"it is not sent again: the policy {judged.policy} (version {judged.version}) {what} by now"
+    await ask_person(call, reason, is_sender_done=is_sender_done)
+
+
+def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
+    return judged is not None and (judged.effect == "deny" or bool(missing(call, judged)))
+
+
+def missing(call: LogicalCall, judged: Judged) -> list[str]:
+    """The queues whose yes to these very bytes is demanded, and not on record."""
+    given = set(answered(call))
+    if call.grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == call.grant.slot:
+        given.add(call.grant.queue)
+    return [each.queue for each in judged.requirements if each.queue not in given]
+
+
+def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
+    """The queues that said yes at the call's own place to just what is to be sent, each with its question."""
+    yes = {each.approval_id: each.plan_hash for each in call.record.decisions if each.verdict == "approved"}
+    given = {}
+    for question in call.record.questions:
+        now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
+        if yes.get(question.approval_id) == question.plan_hash == call.visit.runtime.hasher(now):
+            given[question.queue] = question
+    return given
+
+
+def told(call: LogicalCall) -> list[e.Event]:
+    """What the policies said of it, to be put on record with what comes of that. Nothing, where there are none. Each is
+    told under a number of its own, also where the commit before was refused."""
+    judged = call.judged
+    if judged is None:
+        return []
+    n, queues = call.past.judgements, [each.queue for each in judged.requirements]
+    call.past.judgements += 1
+    return [
+        e.PolicyApplied(
+            slot=call.slot, attempt=call.attempt, tool=call.tool.name, effect=judged.effect, revision=judged.revision,
+            policy=judged.policy, version=judged.version, queues=queues, n=n,
+        )
+    ]  # fmt: skip
+
+
+async def _of(call: LogicalCall, *, anew: bool) -> Judged | None:
+    visit, tool = call.visit, call.tool
+    judged = await visit.runtime.policies.judge(
+        Asking(
+            run_id=visit.run_id, agent=visit.agent.name, version=visit.agent.version, tool=tool.name,
+            replay_class=str(tool.replay_class), risk=tool.risk, arguments=call.arguments, source=call.source,
+            requester=visit.created.by, cost_micro=visit.meter.used.usd_micro,
+        ),
+        anew=anew,
+    )  # fmt: skip
+    if judged is not None and judged.problem:
+        payload = {"slot": call.slot, "tool": tool.name, "problem": judged.problem}
+        visit.stop(Broken("policies_not_genuine", payload))
+    return judged
+
+
+async def _deny(call: LogicalCall, judged: Judged) -> NoReturn:
+    """A definite no, on record in the place of an outcome: nothing leaves."""
+    visit, call.judged = call.visit, judged
+    visit.check_stop()
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # its record may have to wait for others'
+    policy = {"name": judged.policy, "version": judged.version}
+    payload = {"message": judged.rule, "details": None, "arguments": call.arguments, "policy": policy}
+    events = [call.failed(POLICY_DENIED, payload), *told(call)]
+    reply = await visit.commit(Batch(events, call.booked("failed", payload), usage=A_CALL))
+    if not reply.is_done:
+        visit.stop(Stopped("overtaken"))
+    visit.boundary(reply)
+    raise PolicyDenied(call.tool.name, judged.policy, judged.version, judged.rule)

@@ -1,0 +1,117 @@
+"""A policy is tried on what was done before it counts for what is to come, and nothing is changed by that."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from approvals.models import Policy
+from approvals.policies import trying
+from approvals.policies.bodies import TryBody
+from durableagents import Context, End
+from ledger.errors import InvalidInput
+from runs.engine.agents import Agent
+from tests.approvals.setup import boss
+from tests.approvals.test_policies import execute, put
+from tests.runs.stage import Stage, dump
+from tests.world import Item, Notes, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+def spending(tools: Toolbox) -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.look, Item(name="before"))
+        return End((await ctx.call(tools.order, Item(name="po", amount=state.asked.amount))).ref)
+
+    return agent_of(node, tools=tools.all())
+
+
+def history(stage: Stage, tools: Toolbox, *amounts: int) -> Agent:
+    agent = spending(tools)
+    for amount in amounts:
+        stage.start(agent, amount=amount)
+        assert stage.drive() == "completed"
+    return agent
+
+
+def attempt(effect: str = "require", **more: Any) -> trying.Tried:
+    queue = {"queue": "legal"} if effect == "require" else {}
+    return trying.tried(TryBody(**{"effect": effect, "tool": "order", **queue, **more}))
+
+
+def counts(found: trying.Tried) -> tuple[int, int, int, int]:
+    return found.calls, found.gated.calls, found.denied.calls, found.let_through.calls
+
+
+def test_it_says_which_calls_would_have_been_held_up_and_changes_nothing(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 1, 5, 20, 30)
+    before = dump()
+    found = attempt(condition="args.amount >= 20")
+    assert counts(found) == (4, 2, 0, 0) and dump() == before
+    assert [call.tool for call in found.gated.examples] == ["order", "order"]
+    (load,) = found.loads
+    assert (load.queue, load.calls, load.a_day, load.median_seconds, load.decided) == ("legal", 2, 2.0, None, 0)
+    assert counts(attempt("deny", condition="args.amount = 5")) == (4, 0, 1, 0)
+    assert counts(attempt("allow")) == (4, 0, 0, 0), "to allow what passes anyway changes nothing"
+    assert counts(attempt(calls=2)) == (2, 2, 0, 0) and attempt(tool="mail").gated.calls == 0
+
+
+def test_in_the_place_of_one_in_force_it_says_what_would_newly_pass(stage: Stage, tools: Toolbox) -> None:
+    agent, admin = spending(tools), boss()
+    put(admin)
+    for amount in (5, 50):
+        run = stage.start(agent, amount=amount)
+        assert stage.drive() == "parked"
+        stage.decide(run)
+        assert stage.drive() == "completed"
+    found = attempt(name="orders", condition="args.amount > 10")
+    assert counts(found) == (2, 0, 0, 1)
+    assert (found.loads[0].calls, found.loads[0].decided) == (1, 2) and found.loads[0].median_seconds is not None
+    assert counts(attempt("deny", name="orders")) == (2, 0, 2, 0)
+
+
+def test_what_cant_be_told_of_the_past_is_said(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 5)
+    found = attempt(condition="cost > 5 and source = model")
+    assert (found.unsure, found.gated.calls) == (1, 1)
+
+
+def test_what_could_not_be_put_in_force_is_not_tried(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 5)
+    for wrong in ({"tool": "nothing"}, {"condition": "args.amount > x"}, {"queue": "nowhere"}):
+        with pytest.raises(InvalidInput):
+            attempt(**wrong)
+    put(boss())
+    execute("UPDATE approvals_policy SET rule = 'another'")()
+    with pytest.raises(trying.NothingToTry):
+        attempt()
+
+
+def test_it_ends_in_time_whatever_there_is(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    history(stage, tools, 5, 6)
+    monkeypatch.setattr(trying, "LONGEST_SECONDS", -1.0)
+    found = attempt()
+    assert found.is_cut and found.calls == 0
+    monkeypatch.setattr(trying, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(trying, "AT_ONCE", 1)
+    assert attempt().calls == 2
+
+
+def test_a_shell_lists_the_rules_and_tries_one(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 5, 20)
+    put(boss(), name="known", tool="mail", effect="deny")
+    out = StringIO()
+    call_command("policies", "list", stdout=out)
+    call_command(
+        "policies", "try", tool="order", effect="require", queue="legal", condition="args.amount > 10", stdout=out
+    )
+    told = out.getvalue()
+    assert "known@1\tdeny\tany agent mail" in told and "finance_po" in told, "gates in code are among them"
+    assert "2 calls since" in told and "held up for a yes\t1\t" in told and "queue legal\t1" in told
+    with pytest.raises(CommandError, match="no tool"):
+        call_command("policies", "try", tool="nothing", effect="deny")
+    assert Policy.objects.count() == 1
