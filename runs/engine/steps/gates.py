@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol, runtime_checkable
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger import events as e
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, Rejected
+from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
+from runs.engine.gate.votes import FAIL, approving, lacking, next_stage
+from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in
-from runs.engine.outcomes import Broken
+from runs.engine.outcomes import Broken, Crashed
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import LAPSED, Slot, payload_of
 from runs.engine.tools import Evidence, Gate
@@ -32,12 +35,15 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
         has_lapsed = record.decision is not None and record.decision.verdict == LAPSED
         if has_lapsed or _asks_others(call, rule, record.gate):
             await ask_anew(call)
-        grant = await decided(call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments)
+        grant = await decided(
+            call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments, why=call.why,
+            within=ATTENTION if gate is None else gate.within,
+        )  # fmt: skip
         return grant.slot, grant.plan_hash
     if call.grant is not None:
-        if record.grants and rule is not None and rule.queue != call.grant.queue:
+        if record.grants and rule is not None and _whom(rule) != _of_grant(call.grant):
             await ask_anew(call)
-        _check_grant(call, call.grant, call.grant.queue if rule is None else rule.queue)
+        _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
         return call.grant.slot, call.grant.plan_hash
     if rule is not None or record.grants:
         await ask_anew(call)
@@ -47,12 +53,35 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
 def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
     """Whether the yes was used by an earlier attempt, and today's rule asks other people, or for another reason."""
     was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
-    return was_used and rule is not None and (rule.queue, rule.rule_for(call.args)) != (question.queue, question.rule)
+    if not was_used or rule is None:
+        return False
+    then = required_by(question.payload, question.queue)
+    return (rule.requirement, rule.rule_for(call.args)) != (then, question.rule)
 
 
-def _check_grant(call: LogicalCall, grant: Grant, queue: str) -> None:
+def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequence[Stage] | None) -> Requirement:
+    """Who has to say yes where a node asks a queue: as it says, else as the tool's own gate has it. Raises
+    DefinitionError."""
+    if quorum is None and then is None and gate is not None and gate.queue == queue:
+        return gate.requirement
+    return Requirement.of(queue, 1 if quorum is None else quorum, then or ())
+
+
+Whom = tuple[str, tuple[tuple[str, int], ...]]
+
+
+def _whom(rule: Gate) -> Whom:
+    """Who has to say yes: the first queue, and all stages where one yes isn't enough."""
+    return rule.queue, rule.requirement.pairs
+
+
+def _of_grant(grant: Grant) -> Whom:
+    return grant.queue, grant.stages
+
+
+def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
     """A yes to another call, or from other people than the tool's own gate asks, lets nothing through."""
-    granted, now = (grant.queue, grant.requested_hash), (queue, call.requested_hash)
+    granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
     if granted != now:
         call.visit.stop(Broken("grant_mismatch", {"slot": call.slot, "granted": granted, "now": now}))
     if is_used(call.visit, grant.slot, besides=call.slot):  # the wait's row says so too, but a row can be set back
@@ -73,12 +102,13 @@ async def ask_anew(call: LogicalCall) -> NoReturn:
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
     given = visit.tape.slot(call.grant.slot) if call.grant is not None else None
     earlier = question or (given.gate if given is not None else None)
-    queue, rule, headline, amount = "", "", "", {}
+    queue, rule, headline, amount, stages = "", "", "", {}, {}
     if gate is not None and (earlier is None or gate.is_needed(call.args)):
         queue, rule, headline = gate.queue, gate.rule_for(call.args), gate.headline_for(call.args)
-        amount = gate.amount_for(call.args)
-    elif earlier is not None:
-        queue, rule = earlier.queue, earlier.rule
+        amount, stages = gate.amount_for(call.args), gate.requirement.in_plan()
+    elif earlier is not None:  # all of them are asked again, from the first stage on
+        required = required_by(earlier.payload, earlier.queue)
+        queue, rule, stages = required.stages[0].queue, earlier.rule, required.in_plan()
     elif call.grant is not None:
         queue, rule = call.grant.queue, f"{visit.node} asks {call.grant.queue}"
     plan = plan_of(
@@ -88,7 +118,7 @@ async def ask_anew(call: LogicalCall) -> NoReturn:
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
-    plan |= amount  # a gate that declares none has the plan that it had before there were amounts
+    plan |= amount | stages  # a gate that declares none has the plan that it had before there were any
     await open_gate(
         visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
         within=ATTENTION if gate is None else gate.within, n=0 if question is None else question.n + 1,
@@ -133,7 +163,11 @@ def _answers(gate: Slot, record: Slot) -> list[str]:
     lines = []
     for decision in gate.decisions:
         used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", decision.approval_id)]
-        if decision.verdict == "approved":
+        question = gate.asked.get(decision.approval_id)
+        if decision.verdict == "approved" and question is not None and next_stage(question, gate.votes) is not None:
+            names = ", ".join(x.by for x in approving(gate.votes, question))
+            lines.append(f"Approved by {names} (approval {decision.approval_id}), for {question.queue}.")
+        elif decision.verdict == "approved":
             what = f"attempt {', '.join(used)} went out under it" if used else "it expired before the call was made"
             lines.append(f"Approved by {decision.by} (approval {decision.approval_id}): {what}.")
         else:
@@ -164,7 +198,8 @@ async def open_gate(
     visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0
 ) -> NoReturn:
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
-    await must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
+    for queue in required_by(plan, plan["queue"]).queues:  # before anybody is asked, of each stage
+        await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
     deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
@@ -183,6 +218,7 @@ async def open_gate(
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
+        UUID([*stages_before(question), question.approval_id][0]) if is_staged(plan) else None,
     )  # fmt: skip
     await visit.commit(Batch([question], wait=wait, gate=gate))
     visit.park(wait)
@@ -205,8 +241,12 @@ async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[st
         visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "known": sorted(known), "problem": problem}))
 
 
-async def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any) -> Grant:
-    """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied.
+async def decided(
+    visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any, why: str = "", within: timedelta = ATTENTION
+) -> Grant:
+    """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied,
+    unless whoever denied it let the run fail. Of several stages each is asked once the one before has said yes: `why`
+    and `within` are the next one's.
 
     The plan is hashed again with the arguments in hand: if they are not what was approved, the grant won't fit its wait
     and the database refuses the intent. What the wait says is not believed, since whoever may write to the database can
@@ -225,14 +265,26 @@ async def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments
     if decision.verdict not in ("approved", LAPSED):
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
         denied = Expired if decision.verdict == "expired" else Rejected
-        raise denied(question.queue, reason, decision.by, decision.verdict)
+        no = denied(question.queue, reason, decision.by, decision.verdict)
+        if payload_of(decision).get("then") == FAIL:
+            visit.stop(Crashed("rejected", str(no), ""))
+        raise no
     plan_hash = visit.runtime.hasher({**question.payload, "tool": tool, "arguments": arguments})
     bound, now = (decision.approval_id, decision.n, decision.plan_hash), (question.approval_id, question.n, plan_hash)
     if bound != now:
         problem = "the decision is about another question, or about other bytes than are to be sent"
         payload = {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}
         visit.stop(Broken("approval_missing", payload))
-    return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
+    if not is_staged(question.payload):
+        return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
+    if problem := lacking(question, record.asked, record.decisions, record.votes):
+        visit.stop(Broken("approval_missing", {"slot": slot, "tool": tool, "problem": problem}))
+    if (plan := next_stage(question, record.votes)) is not None:
+        await open_gate(
+            visit, slot, plan, requested_hash=question.requested_hash, why=why, within=within, n=question.n + 1
+        )
+    stages = required_by(question.payload, "").pairs
+    return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, stages[0][0], stages)
 
 
 def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:
