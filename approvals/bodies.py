@@ -13,6 +13,13 @@ from ledger.web.bodies import Strict
 class DecisionBody(Strict):
     """A decision names the plan that was seen, so that it can't be about another one."""
 
-    verdict: Literal["approve", "reject"]
+    verdict: Annotated[
+        Literal["approve", "reject", "fail", "abstain"],
+        Field(
+            description="approve: a yes; the last one that is needed lets the call through. reject: the agent is told "
+            "why, and may ask again. fail: the run fails by it. abstain: neither; whoever abstains has had their say."
+        ),
+    ]
     plan_hash: Annotated[str, Field(max_length=200)]
+    stage: Annotated[int | None, Field(ge=1, le=100, description="The stage that was read, from 1 on.")] = None
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""

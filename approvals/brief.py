@@ -15,6 +15,7 @@ from django.db.models.expressions import RawSQL
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge
 from approvals.queues.standing import FACTS, facts_in
+from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
@@ -28,6 +29,7 @@ from runs.queries.payloads.reading import is_asked
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 
+_NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 # What an approval's chip says, and its tone.
 CHIPS: dict[ApprovalState, tuple[str, str]] = {
     ApprovalState.OPEN: ("waiting for {queue}", "wait"),
@@ -68,6 +70,39 @@ class Brief:
     tool: ToolCard | None
     facts: Facts
     is_read: bool = True
+    stages: list[StageShown]
+
+    @cached_property
+    def now(self) -> StageShown | None:
+        """The stage that is being decided; none once nobody decides any more."""
+        return next((each for each in self.stages if each.state == NOW), None)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether more than one yes of one person is asked for, or somebody stayed out of it."""
+        return (
+            len(self.stages) > 1
+            or any(each.quorum > 1 or len(each.votes) > 1 for each in self.stages)
+            or (self.is_open and any(each.votes for each in self.stages))
+        )
+
+    @property
+    def next_stage(self) -> StageShown | None:
+        """Who is asked once this stage has said yes."""
+        return next((each for each in self.stages if each.state == NEXT), None)
+
+    @property
+    def your_part(self) -> str:
+        """What the reader's yes would be among those that it takes."""
+        if self.now is None or not isinstance(self.to_approve, Standing):
+            return ""
+        number = _NTH.get(self.now.yes + 1, f"{self.now.yes + 1}th")
+        return f"{self.now.yes} of {self.now.quorum} said yes: you may be the {number}."
+
+    @cached_property
+    def nobody_left(self) -> str:
+        """That too few are left who could complete it."""
+        return nobody_left(self.approval, self.stages)
 
     @cached_property
     def standing(self) -> Standing | No:
@@ -226,11 +261,12 @@ def reads(approval: Approval) -> bool:
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     """One question for a reader with these roles. Raises NotFound."""
-    revisions = _revisions(approval_id, reader.person)
+    revisions, rows = _revisions(approval_id, reader.person)
     if not revisions or not _is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
     (approval, decision), earlier = revisions[0], [Earlier(*one) for one in revisions[1:]]
     is_read = reads(approval)
+    stages = stages_of([approval], [row for row in rows if row.approval_id == approval.id])[approval.id]
     plan = plan_of(approval) if is_read else {}
     tool = cards_by_name(approval.run.graph_id).get(approval.tool)
     before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier and is_read else None
@@ -247,10 +283,13 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         tool=tool,
         facts=facts_in(getattr(approval, "facts", ""), approval, approval.run, reader, held),
         is_read=is_read,
+        stages=stages,
     )
 
 
-_FACTS = FACTS.format(queue='"approvals_approval"."queue"')
+_FACTS = FACTS.format(
+    queue='"approvals_approval"."queue"', case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")'
+)
 # UNION, and not UNION ALL: revisions that name each other in a ring (by other hands) end here too.
 _CHAIN = """
     WITH RECURSIVE chain AS (
@@ -259,20 +298,22 @@ _CHAIN = """
     SELECT id FROM chain"""
 
 
-def _revisions(approval_id: UUID, reader: int | None) -> list[tuple[Approval, Decision | None]]:
-    """A question and its revisions before, newest first, each with its decision: two queries for any number."""
+def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
+    """A question and its revisions before, newest first, each with what closed it, and all that was said: two queries
+    for any number."""
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(_FACTS, [reader], output_field=TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     rows = rows.annotate(head_seq=seq, facts=facts)
     known = {row.id: row for row in rows}
-    decisions = {one.approval_id: one for one in Decision.objects.filter(approval_id__in=list(known))} if known else {}
+    said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
+    decisions = {one.approval_id: one for one in said if one.closes}
     history: list[tuple[Approval, Decision | None]] = []
     at: UUID | None = approval_id
     while at in known and len(history) < len(known):
         history.append((known[at], decisions.get(at)))
         at = known[at].previous_id
-    return history
+    return history, said
 
 
 def cards_by_name(graph_id: str) -> dict[str, ToolCard]:

@@ -17,6 +17,7 @@ from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.models import Approval, ApprovalState
+from approvals.votes.shown import NOW, StageShown, stages_of
 from ledger.web.cursors import Order, closed, opened
 from ledger.web.roles import StandsIn, stand_ins
 from ledger.web.seeing.viewers import viewer
@@ -44,6 +45,7 @@ class Item:
     headline: str
     about: str
     stands_in: StandsIn | None = None
+    part: str = ""  # of several people's decision: which stage, and how many have said yes
 
     @property
     def url(self) -> str:
@@ -184,12 +186,14 @@ def _listed(
     cards: dict[str, dict[str, ToolCard]] = {}
     others = {one.queue: one for one in stand_ins(held) if wait_hooks.queues.get(one.queue) not in held}
     readable = seen.readable(row.run_id for row in rows[:limit] if not is_asked(row.queue))
-    items = [_item(row, cards, others, readable) for row in rows[:limit]]
+    shown = [row for row in rows[:limit] if row.case_id is not None]
+    stages = stages_of(shown, []) if shown else {}
+    items = [_item(row, cards, others, stages.get(row.id, []), readable) for row in rows[:limit]]
     return Listed(items, total, more, is_from_start, wanted)
 
 
 def _item(
-    approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn],
+    approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn], stages: list[StageShown],
     readable: frozenset[UUID],
 ) -> Item:  # fmt: skip
     is_read, graph_id = is_asked(approval.queue) or approval.run_id in readable, approval.run.graph_id
@@ -201,8 +205,18 @@ def _item(
     if not is_read:
         about = approval.run.about or graph_id
     return Item(
-        approval, title_of(approval, tool), asks_of(approval, tool), headline, about, others.get(approval.queue)
-    )
+        approval, title_of(approval, tool), asks_of(approval, tool), headline, about, others.get(approval.queue),
+        _part(stages),
+    )  # fmt: skip
+
+
+def _part(stages: list[StageShown]) -> str:
+    """How far several people have come, in a few words: `stage 2 of 2: 1 of 2 yes`."""
+    now = next((each for each in stages if each.state == NOW), None)
+    if now is None:
+        return ""
+    stage = f"stage {now.number} of {len(stages)}: " if len(stages) > 1 else ""
+    return f"{stage}{now.yes} of {now.quorum} yes"
 
 
 @badge("inbox")

@@ -59,6 +59,9 @@ class Approval(models.Model):
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
+    case_id = models.UUIDField(
+        null=True, help_text="The first stage's question, where several people decide; empty: one yes of one person."
+    )
 
     class Meta:
         indexes = [
@@ -82,7 +85,10 @@ class Approval(models.Model):
             models.Index(fields=["state", "-opened_at", "-id"], name="approvals_by_state"),
             models.Index(fields=["queue", "state", "-opened_at", "-id"], name="approvals_by_queue_state"),
         ]
-        triggers = [pgtrigger.ReadOnly(name="question_is_frozen", fields=FROZEN)]
+        triggers = [
+            pgtrigger.ReadOnly(name="question_is_frozen", fields=FROZEN),
+            pgtrigger.ReadOnly(name="case_is_frozen", fields=["case_id"]),
+        ]
 
     @transition(state, source=A.OPEN, target=A.APPROVED)
     def approve(self) -> None: ...
@@ -113,7 +119,8 @@ pgtrigger.register(
 
 
 class Decision(models.Model):
-    """What one person decided, on what exact plan and state of the run, as what, and why. Append-only.
+    """What one person said, on what exact plan and state of the run, as what, and why. Append-only. One that `closes`
+    its question decided it; the others are votes of several people, and abstentions.
 
     The state is missing in decisions from before it was noted. `standing` says as whose deputy and under which limit;
     it is missing where somebody decided by their own role and without one, as all did before there were any.
@@ -136,9 +143,12 @@ class Decision(models.Model):
     standing = models.JSONField(null=True)
     at = models.DateTimeField()
     code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
+    closes = models.BooleanField(default=True, db_default=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["approval"], name="approvals_decided_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["approval"], condition=models.Q(closes=True), name="approvals_decided_once")
+        ]
         indexes = [
             models.Index(fields=["-at", "-id"], name="approvals_decided_by_moment"),
             models.Index(fields=["verdict", "-at", "-id"], name="approvals_decided_by_verdict"),
@@ -149,9 +159,27 @@ class Decision(models.Model):
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
         standing = {} if self.standing is None else {"standing": self.standing}
-        return standing | {
+        vote = {} if self.closes else {"closes": False}
+        return standing | vote | {
             "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash,
             "justification": self.justification, "by": self.by, "person": self.person, "role": self.role,
             "auth": self.auth, "address": self.address, "seq": self.seq, "chain": bytes(self.chain or b"").hex(),
             "before": self.before, "after": self.after, "at": microseconds(self.at),
         }  # fmt: skip
+
+
+class Seat(models.Model):
+    """That somebody has had their say in a case: whoever decided, and whoever they did it for. The database writes it
+    with the decision (approvals/sql/0030_seats.sql), and lets nobody have two."""
+
+    id = models.BigAutoField(primary_key=True)
+    case_id = models.UUIDField()
+    person = models.BigIntegerField()
+    decision = models.ForeignKey(Decision, on_delete=models.PROTECT, related_name="seats")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["case_id", "person"], name="approvals_seat_one_each")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.person} in {self.case_id}"

@@ -3,6 +3,7 @@
 A queue belongs to one role. Whoever holds it decides there, up to their limit; and whoever stands in for such a person,
 for a time, decides in their place: under the principal's limit, and under their own if they were given one in person.
 Operators and superusers decide nothing by being that. A limit is about what somebody approves: to say no needs none.
+Where several people decide, each has one word in all stages of a case: a deputy's is their principal's too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from decimal import Decimal
 NOT_GENUINE = (
     "The queue {queue} was changed past this installation: nobody {what} before an administrator has set it anew."
 )
-VERDICTS = {"approve": "approved", "reject": "rejected"}
+# What closes a question, and what becomes of it by that. Whoever abstains closes nothing.
+VERDICTS = {"approve": "approved", "reject": "rejected", "fail": "rejected"}
+ABSTAIN = "abstain"
+SAID = {"approve": "approved", "reject": "rejected", "fail": "rejected", ABSTAIN: "abstained from"}
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -67,6 +71,7 @@ class Member:
     is_active: bool = True
     cap: Cap | None = None
     own_act: str | None = None
+    said: str | None = None  # their word in this case, in words
 
     def having(self, own_act: str | None) -> Member:
         """The same, having done this."""
@@ -113,6 +118,8 @@ class No:
     why: str
     # Whether they could say no to it, and only may not approve.
     is_of_limit: bool = False
+    # Whether it is for a word that was had before.
+    has_voted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,8 @@ def judge(facts: Facts, *, approves: bool) -> Standing | No:
                 "or an operator to end the run."
             )
         nos.append(answer)
-    return next((no for no in nos if no.is_of_limit), nos[0] if nos else No(_only(queue)))
+    told = [no for no in nos if no.is_of_limit] or [no for no in nos if no.has_voted] or nos
+    return told[0] if told else No(_only(queue))
 
 
 def _only(queue: QueueFacts) -> str:
@@ -164,6 +172,8 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
 
 
 def _own(queue: QueueFacts, who: Member) -> Standing | No:
+    if who.said:
+        return No(f"You {who.said}. One person has one word in a case.", has_voted=True)
     if who.own_act:
         return No(f"You {who.own_act}: somebody else has to decide this.")
     return Standing(queue.role, cap=who.cap or queue.cap)
@@ -185,6 +195,9 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
         return No(f"{whom.name}, for whom you stand in, does not decide in {queue.name}. {_only(queue)}")
     if whom.person is not None and whom.person == who.person:
         return No("Nobody stands in for themselves.")
+    if who.said or whom.said:
+        name = "You" if who.said else f"{whom.name}, for whom you stand in,"
+        return No(f"{name} {who.said or whom.said}. One person has one word in a case.", has_voted=True)
     if who.own_act:
         return No(f"You {who.own_act}: somebody else has to decide this.")
     if whom.own_act:

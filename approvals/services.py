@@ -1,10 +1,10 @@
-"""Deciding: one verb, one transaction, one winner."""
+"""Deciding: one verb, one transaction, one winner; where several people decide, one word of each."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,9 +14,10 @@ from django.conf import settings
 from django.db import transaction
 
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import VERDICTS, Facts, No, Standing, judge
+from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge
 from approvals.queues.along import FACTS
 from approvals.queues.standing import facts_of, role_held, told
+from approvals.votes.case import case_of
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -25,6 +26,8 @@ from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
 from ledger.models import Event, Head
+from runs.engine.gate.requirement import is_staged
+from runs.engine.gate.votes import APPROVE, FAIL
 from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
@@ -39,7 +42,7 @@ class AlreadyDecided(DurableAgentsError):
     status, code, title = 409, "already-decided", "Already decided"
 
     def __init__(self, approval: Approval) -> None:
-        decision = approval.decisions.first()
+        decision = approval.decisions.filter(closes=True).first()
         # Who let it expire, or ended its run, stands in its wait.
         by = decision.by if decision else approval.wait.resolved_by
         at = approval.decided_at or approval.wait.resolved_at
@@ -58,38 +61,57 @@ class StalePlan(DurableAgentsError):
         )  # fmt: skip
 
 
+class AlreadyVoted(DurableAgentsError):
+    status, code, title = 409, "already-voted", "You have had your say"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+
+
+class OtherStage(DurableAgentsError):
+    status, code, title = 409, "other-stage", "Another stage is being decided"
+
+    def __init__(self, stage: int, given: int) -> None:
+        super().__init__(
+            f"The decision names stage {given}, and this question is of stage {stage}. Read it again, then decide.",
+            stage=stage,
+        )  # fmt: skip
+
+
 def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
     """Somebody with these roles as the one who decides this. Raises Forbidden for whoever may not, so that it is said
     before what is wrong with what they sent; `decide` judges it again."""
     facts = facts_of(approval, approval.run, somebody, frozenset(held))
-    return replace(somebody, role=_standing(facts, approves=False).role)
+    return replace(somebody, role=_standing(approval, facts, approves=False).role)
 
 
-def _standing(facts: Facts, *, approves: bool) -> Standing:
-    """Raises Forbidden, which says why not."""
+def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
+    """Raises Forbidden, which says why not; for whoever has had their say AlreadyVoted, or AlreadyDecided."""
     found = judge(facts, approves=approves)
-    if isinstance(found, No):
+    if isinstance(found, Standing):
+        return found
+    if not found.has_voted:
         raise Forbidden(found.why)
-    return found
+    raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
 @transaction.atomic
-def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor) -> Approval:
-    """Approve or reject exactly the plan that was read.
+def decide(
+    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None
+) -> Approval:
+    """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
-    Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan, RecordDamaged; then
-    nothing has changed.
+    Where several people decide, a yes is one of theirs, and the last one grants the call; one no ends it. `stage` is
+    the stage that was read, for whoever wants that checked. Raises NotFound, Forbidden, InvalidInput,
+    JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, RecordDamaged, NotCounted; then nothing
+    has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
-    _check_authority(facts_of(unlocked, None, by, frozenset([by.role])), by)
-    if verdict not in VERDICTS:
-        fix = f"one of {', '.join(VERDICTS)}"
-        raise InvalidInput(
-            f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
-        )
-    text = justified(verdict, justification)
+    facts = facts_of(unlocked, None, by, frozenset([by.role]))
+    _must_be_as(_standing(unlocked, facts, approves=False).role, facts, by)
+    text = _reason(verdict, justification)
     head, run = locked(unlocked.run_id, under=by)
     wait = Wait.objects.select_for_update().filter(pk=unlocked.wait_id).first()
     if wait is None:
@@ -101,28 +123,78 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     # lost their role, their limit or the place that they stand in.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     now, before = database_now(), snapshot(run, head)
-    standing = _standing(facts, approves=verdict == "approve")
+    standing = _standing(approval, facts, approves=verdict == "approve")
     _must_be_as(standing.role, facts, by)
     _must_be_strong(standing, by)
-    terms = told(standing, facts.asked)
     if _deadline(approval, wait) <= now:
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
-    if verdict == "approve":
-        approval.approve()
-        wait.grant_hash, wait.grant_expires_at = approval.plan_hash, now + GRANT_LIVES
-    else:
-        approval.reject()
-    _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now, terms=terms)
+    said = _Said(verdict, text, standing, told(standing, facts.asked), by, now)
     decision = Decision(
         approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,
         role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before,
-        after=snapshot(run, head), standing=terms, at=now,
+        standing=said.terms, at=now,
     )  # fmt: skip
+    decision.closes = _take(run, wait, approval, said, stage)
+    decision.after = snapshot(run, head)
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
     return approval
+
+
+def _reason(verdict: str, justification: str) -> str:
+    """The justification. Raises InvalidInput for what is no verdict, JustificationRequired."""
+    if verdict not in (*VERDICTS, ABSTAIN):
+        fix = f"one of {', '.join((*VERDICTS, ABSTAIN))}"
+        raise InvalidInput(
+            f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
+        )
+    return justified(verdict, justification)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One person's word, judged."""
+
+    verdict: str
+    text: str
+    standing: Standing
+    terms: dict[str, Any] | None
+    by: Actor
+    now: datetime
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        terms = {} if self.terms is None else {"standing": self.terms}
+        return {"justification": self.text} | terms | ({"then": FAIL} if self.verdict == FAIL else {})
+
+
+def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | None) -> bool:
+    """Put one word on record, and what follows from it. Whether it closes the question. Raises OtherStage, StalePlan,
+    Forbidden, NotCounted, RecordDamaged."""
+    if approval.case_id is None and said.verdict != ABSTAIN:
+        if stage not in (None, 1):
+            raise OtherStage(1, stage or 1)
+        event = _close(run, wait, approval, VERDICTS[said.verdict], by=said.by, payload=said.payload, now=said.now)
+        journal(run.id, event, by=said.by)
+        return True
+    case = case_of(approval, wait)
+    if stage not in (None, case.stage):
+        raise OtherStage(case.stage, stage or 1)
+    if case.question.plan_hash != approval.plan_hash:
+        raise StalePlan(approval)
+    if said.by.person is None:
+        raise Forbidden("Only somebody with an account can be one of several who decide, or abstain.")
+    vote = case.vote(wait, said.verdict, said.standing, by=said.by, payload=said.payload)
+    if said.verdict == ABSTAIN or (said.verdict == APPROVE and not case.is_last(vote)):
+        journal(run.id, vote, by=said.by)
+        return False
+    decided = _close(run, wait, approval, VERDICTS[said.verdict], by=said.by, payload=said.payload, now=said.now)
+    if said.verdict == APPROVE:
+        case.check(vote, decided)
+    journal(run.id, vote, decided, by=said.by)
+    return True
 
 
 def _deadline(approval: Approval, wait: Wait) -> datetime:
@@ -134,20 +206,17 @@ def _deadline(approval: Approval, wait: Wait) -> datetime:
 
 
 def _is_what_was_hashed(approval: Approval) -> bool:
-    """Whether the bytes that the page shows are those that the hash binds. The database keeps them; this does not rely
-    on it."""
+    """Whether the bytes that the page shows are those that the hash binds, and the row counts votes where they say so.
+    The database keeps them; this does not rely on it."""
     try:
-        return hasher()(json.loads(bytes(approval.plan))) == approval.plan_hash
+        plan = json.loads(bytes(approval.plan))
     except ValueError:
         return False
-
-
-def _check_authority(facts: Facts, by: Actor) -> None:
-    """Raises Forbidden for whoever may not decide there at all, or acts under another role than the queue's."""
-    _must_be_as(_standing(facts, approves=False).role, facts, by)
+    return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
 
 
 def _must_be_as(role: str, facts: Facts, by: Actor) -> None:
+    """Raises Forbidden for whoever acts under another role than the queue's."""
     if by.role != role:
         raise Forbidden(f"Only {role} decides in {facts.name}; you act as {by.role or 'no role'}.")
 
@@ -168,27 +237,33 @@ def _expired(approval: Approval, now: datetime) -> Approval:
 
 
 def _close(
-    run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, justification: str, now: datetime,
-    terms: dict[str, Any] | None = None,
-) -> None:  # fmt: skip
-    """What a decision and an expiry have in common: close the question and its wait, wake the run, put it on record."""
+    run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, payload: dict[str, Any], now: datetime
+) -> e.ApprovalDecided:
+    """What a decision and an expiry have in common: close the question and its wait, and wake the run. Returns what is
+    to go on record."""
+    match verdict:
+        case "approved":
+            approval.approve()
+            wait.grant_hash, wait.grant_expires_at = approval.plan_hash, now + GRANT_LIVES
+        case "expired":
+            approval.expire()
+        case _:
+            approval.reject()
     approval.decided_at = now
     approval.save(update_fields=["state", "decided_at"])
     resolve(wait, verdict, by=by.ref, now=now)
     wake(run, now=now)
-    payload = {"justification": justification} | ({} if terms is None else {"standing": terms})
-    event = e.ApprovalDecided(
+    return e.ApprovalDecided(
         slot=wait.slot, n=wait.n, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash,
         by=by.ref, role=by.role, payload=payload,
     )  # fmt: skip
-    journal(run.id, event, by=by)
 
 
 def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """The deadline passed undecided, which denies. Called by the sweeper with everything locked."""
     approval = Approval.objects.select_for_update().get(wait=wait)
-    approval.expire()
-    _close(run, wait, approval, "expired", by=by, justification="No decision was made before the deadline.", now=now)
+    payload = {"justification": "No decision was made before the deadline."}
+    journal(run.id, _close(run, wait, approval, "expired", by=by, payload=payload, now=now), by=by)
 
 
 def register() -> None:

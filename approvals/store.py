@@ -8,15 +8,19 @@ from psycopg.types.json import Jsonb
 
 from runs.engine.journal import GateOpening, WaitSpec
 
-# A gate that follows a rejected one for the same tool and queue of the same run is its next revision.
+# A gate that follows a rejected one for the same tool and queue of the same run is its next revision; so is one that
+# follows a stage whose case was rejected later on.
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
-                                plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline)
+                                plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-       (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s
+       (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s, %s
 FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
     SELECT a.id, a.revision FROM approvals_approval a
-    WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s AND a.state = 'rejected'
+    WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s
+      AND (a.state = 'rejected' OR a.state = 'approved' AND EXISTS (
+          SELECT 1 FROM approvals_approval z
+          WHERE z.run_id = a.run_id AND z.case_id = a.case_id AND z.state = 'rejected'))
       AND NOT EXISTS (SELECT 1 FROM approvals_approval n WHERE n.previous_id = a.id)
     ORDER BY a.opened_at DESC LIMIT 1
 ) AS p ON true
@@ -38,6 +42,7 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """The statement that puts a question to its queue."""
     return _OPEN, [
         gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan,
-        gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, gate.queue,
+        gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, gate.case,
+        gate.queue,
         wait.run_id, gate.tool, gate.queue,
     ]  # fmt: skip

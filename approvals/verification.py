@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from approvals.models import Approval, Decision
+from approvals.models import Approval, Decision, Seat
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
+from runs.engine.gate.requirement import is_staged
+from runs.engine.gate.votes import FAIL, lacking
 from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
 
@@ -31,6 +35,7 @@ class Gates:
         self.requested: dict[str, tuple[int, e.ApprovalRequested]] = {}
         self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
+        self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
@@ -41,6 +46,8 @@ class Gates:
                 self.coded |= {line.seq} if line.is_coded else set()
                 slim = e.ApprovalRequested(slot=request.slot, attempt=request.attempt, **request.clear())
                 self.requested[request.approval_id] = (line.seq, slim)
+            case e.ApprovalVoted() as vote:
+                self.votes[vote.approval_id, vote.person] = (line.seq, vote, line.is_coded)
             case e.ApprovalDecided() as decided:
                 self.decided[decided.approval_id] = (line.seq, decided, line.is_coded)
             case _:
@@ -53,7 +60,10 @@ class Gates:
             .select_related("wait", "previous")
             .order_by("opened_at", "id")
         )
+        plans: dict[str, Any] = {}
         for row in rows.iterator(chunk_size=20):
+            if row.case_id is not None:
+                plans[str(row.id)] = _plan(row)
             request = missing.pop(str(row.id), None)
             if request is None:
                 yield f"approval {row.id} was asked for by no event"
@@ -62,6 +72,8 @@ class Gates:
         for id in missing:
             yield f"approval {id} has no row"
         yield from self._decisions()
+        yield from self._seats()
+        yield from self._stages(plans)
 
     def _about(self, row: Approval, seq: int, request: e.ApprovalRequested) -> Iterator[str]:
         what, plan = f"approval {row.id}", _plan(row)
@@ -69,7 +81,7 @@ class Gates:
             "plan_hash": request.plan_hash, "queue": request.queue, "tool": request.tool, "rule": request.rule,
             "requested_by": self.created_by, "deadline": datetime.fromisoformat(request.deadline),
             "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
-            "requester": self._requesters(seq),
+            "requester": self._requesters(seq), "case_id": _case(row, plan),
         })  # fmt: skip
         if row.previous_id is not None and not _is_revised_by(row.previous, row):
             yield f"{what}: it is no revision of approval {row.previous_id}"
@@ -114,45 +126,98 @@ class Gates:
             yield f"{what}: its grant does not end when it should"
 
     def _decisions(self) -> Iterator[str]:
-        """A person's decision has its row; a deadline's has none."""
-        missing = {id: decided for id, decided in self.decided.items() if decided[1].verdict != "expired"}
+        """A person's decision has its row, and so has each vote; a deadline's has none."""
+        missing = {id for id, decided in self.decided.items() if decided[1].verdict != "expired"}
+        unvoted = set(self.votes)
         rows = list(Decision.objects.filter(approval__run_id=self.journal.run_id).order_by("id"))
-        yield from at_most_once("the decision on approval", [str(row.approval_id) for row in rows])
+        closing = [str(row.approval_id) for row in rows if row.closes]
+        yield from at_most_once("the decision on approval", closing)
+        yield from at_most_once("a vote on approval", [f"{x.approval_id} of {x.person}" for x in rows if not x.closes])
         for row in rows:
-            what, decided = f"decision {row.id}", self.decided.get(str(row.approval_id))
-            if decided is None:
-                yield f"{what} has no event"
+            id = str(row.approval_id)
+            decided, vote = self.decided.get(id) if row.closes else None, self.votes.get((id, row.person))
+            if decided is None and (row.closes or vote is None):
+                yield f"decision {row.id} has no event"
                 continue
-            missing.pop(str(row.approval_id), None)
-            seq, event, is_coded = decided
-            right = {
-                "by": event.by,
-                "role": event.role,
-                "plan_hash": event.plan_hash,
-                "justification": payload_of(event).get("justification"),
-                "standing": payload_of(event).get("standing"),
-            }
-            is_old = not is_coded and seq <= self.journal.coded_after
-            if not (is_old and row.seq is None and row.chain is None):
-                right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
-            yield from compared(what, row, right)
-            if VERDICTS.get(row.verdict) != event.verdict or not self.journal.is_about(seq, row.at):
-                yield f"{what}: verdict or time are not those of its event"
-            if row.code is None:
-                if not is_old:
-                    yield f"{what} has no code: none of our processes wrote it"
-            elif bytes(row.code) != row_code(code_key(), "decision", row.coded()):
-                yield f"{what} was not written with this installation's key, or was changed"
+            missing -= {id} if row.closes else set()
+            unvoted.discard((id, row.person))
+            yield from self._decision(row, [x for x in (vote, decided) if x is not None])
         for id in missing:
             yield f"the decision on approval {id} has no row"
+        for id, person in unvoted:
+            yield f"the vote of {self.votes[id, person][1].by} on approval {id} has no row"
+
+    def _decision(self, row: Decision, told: list[Said]) -> Iterator[str]:
+        """One row against its events: the vote, where there is one, and what it closed. The first tells on what state
+        of the run it was made."""
+        what = f"decision {row.id}"
+        for place, (seq, event, is_coded) in enumerate(told):
+            payload = payload_of(event)
+            right: dict[str, Any] = {
+                "by": event.by, "role": event.role, "plan_hash": event.plan_hash,
+                "justification": payload.get("justification"), "standing": payload.get("standing"),
+            }  # fmt: skip
+            is_old = not is_coded and seq <= self.journal.coded_after
+            if place == 0 and not (is_old and row.seq is None and row.chain is None):
+                right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
+            yield from compared(what, row, right)
+            said = row.verdict if isinstance(event, e.ApprovalVoted) else VERDICTS.get(row.verdict)
+            then = FAIL if row.verdict == FAIL else None
+            if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
+                yield f"{what}: verdict or time are not those of its event"
+            if row.code is None and not is_old:
+                yield f"{what} has no code: none of our processes wrote it"
+        if row.code is not None and bytes(row.code) != row_code(code_key(), "decision", row.coded()):
+            yield f"{what} was not written with this installation's key, or was changed"
+
+    def _seats(self) -> Iterator[str]:
+        """Who had their say, once in each case: the database's own list of it says what the decisions say. What was
+        decided before there was one has no place in it."""
+        rows = Decision.objects.filter(approval__run_id=self.journal.run_id).select_related("approval")
+        found: dict[int, set[tuple[UUID, int]]] = {}
+        for seat in Seat.objects.filter(decision__approval__run_id=self.journal.run_id):
+            found.setdefault(seat.decision_id, set()).add((seat.case_id, seat.person))
+        for row in rows:
+            case, deputy_of = row.approval.case_id or row.approval_id, (row.standing or {}).get("deputy_of", {})
+            right = {(case, person) for person in (row.person, deputy_of.get("person")) if person is not None}
+            is_counted = (str(row.approval_id), row.person) in self.votes
+            if found.get(row.pk, set()) != right and (is_counted or row.pk in found):
+                yield f"decision {row.pk}: who has had their say by it is not what it says"
+
+    def _stages(self, plans: dict[str, Any]) -> Iterator[str]:
+        """What was granted by several people was said by as many as its plan demands."""
+        asked = {id: replace(x, payload=plans[id]) for id, (_, x) in self.requested.items() if id in plans}
+        decisions, votes = [x for _, x, _ in self.decided.values()], [x for _, x, _ in self.votes.values()]
+        for id, question in asked.items():
+            is_yes = any(x.approval_id == id and x.verdict == "approved" for x in decisions)
+            if is_yes and (problem := lacking(question, asked, decisions, votes)):
+                yield f"approval {id} was granted, but {problem}"
+
+
+Said = tuple[int, e.ApprovalVoted | e.ApprovalDecided, bool]
+
+
+def _case(row: Approval, plan: Any) -> Any:
+    """The first stage's question, as the plan has it; where there are no stages, none."""
+    if not is_staged(plan):
+        return None
+    try:
+        return UUID(plan["passed"][0]["approval_id"]) if plan.get("passed") else row.id
+    except (KeyError, TypeError, ValueError, IndexError):
+        return row.id
 
 
 def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
-    """Whether a question follows one that was rejected, of the same run about the same thing to the same people."""
+    """Whether a question follows one that was rejected, be it at a later stage, of the same run about the same thing to
+    the same people."""
     if previous is None:
         return False
-    of = (previous.run_id, previous.tool, previous.queue, previous.state)
-    return of == (row.run_id, row.tool, row.queue, "rejected") and previous.opened_at < row.opened_at
+    of = (previous.run_id, previous.tool, previous.queue)
+    is_ended = previous.state == "rejected" or (
+        previous.case_id is not None
+        and Approval.objects.filter(run_id=row.run_id, case_id=previous.case_id, state="rejected").exists()
+    )
+    return of == (row.run_id, row.tool, row.queue) and is_ended and previous.opened_at < row.opened_at
 
 
 def _plan(row: Approval) -> Any:

@@ -14,12 +14,15 @@ from approvals import services
 from approvals.bodies import DecisionBody
 from approvals.brief import Brief, brief
 from approvals.inbox import Item, Wanted, inbox, queues_of
+from approvals.models import Approval, ApprovalState
+from approvals.policy import ABSTAIN, VERDICTS
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.cursors import opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import APPROVER, actor, roles, stand_ins
 from ledger.web.tally import Tally
+from runs.engine.gate.votes import APPROVE, FAIL, REJECT
 from runs.queries import run_list
 
 
@@ -65,6 +68,22 @@ def _next(items: list[Item], opened: Brief | None) -> Item | None:
     return items[at] if at < len(items) else None
 
 
+def _whole(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else text
+
+
+def _done(verdict: str, decided: Approval, before: Brief) -> str:
+    """What came of somebody's word."""
+    if verdict == APPROVE and decided.state == ApprovalState.OPEN:
+        return "Your yes is counted. It waits for somebody else's."
+    if verdict == APPROVE and before.next_stage is not None:
+        return f"Approved. It is put to {before.next_stage.queue} next."
+    return {
+        APPROVE: "Approved. The run goes on.", REJECT: "Rejected. Your reason goes back to the run.",
+        FAIL: "Rejected. The run fails, with your reason.", ABSTAIN: "You stay out of it. Others decide.",
+    }[verdict]  # fmt: skip
+
+
 class Decisions(InboxPage):
     """Deciding. Who may is the queue's business: it is asked before anything is said of the form."""
 
@@ -81,23 +100,21 @@ class Decisions(InboxPage):
         opened = brief(approval_id, held, somebody)
         try:
             by = services.deciding(opened.approval, somebody, held)
-            if form.texts.get("verdict") not in ("approve", "reject"):
+            if form.texts.get("verdict") not in (*VERDICTS, ABSTAIN):
                 raise InvalidInput(
-                    "Choose approve or reject.",
+                    "Choose approve or reject, to fail the run, or to abstain.",
                     errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
                 )
-            body = form.read(DecisionBody)
-            services.decide(
+            body = form.read(DecisionBody, stage=_whole)
+            decided = services.decide(
                 approval_id,
                 verdict=body.verdict,
                 plan_hash=body.plan_hash,
                 justification=body.justification,
+                stage=body.stage,
                 by=by,
             )
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", error, form.kept))
-        words = (
-            "Approved. The run goes on." if body.verdict == "approve" else "Rejected. Your reason goes back to the run."
-        )
-        messages.success(request, words, extra_tags="ok")
+        messages.success(request, _done(body.verdict, decided, opened), extra_tags="ok")
         return redirect("approval", approval_id=approval_id)

@@ -25,6 +25,7 @@ from runs.engine.errors import (
     TransportError,
 )
 from runs.engine.gate.amounts import Amount
+from runs.engine.gate.requirement import Stage
 from runs.engine.journal import Grant
 from runs.engine.limits.rules import RateLimit
 from runs.engine.migration.declared import Migration
@@ -39,6 +40,6 @@ __all__ = [
     "Context", "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff",
     "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number",
     "Outside", "Pending", "Piece", "PolicyDenied", "RateLimit", "Redact", "Refused", "Rejected", "Renew",
-    "ReplayClass", "Said", "Sample", "Screen", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError",
-    "Undo", "Withhold", "durable", "prompt_injection_markers", "screen", "this_call", "tool",
+    "ReplayClass", "Said", "Sample", "Screen", "Stage", "Taken", "TimedOut", "ToolCall", "ToolFailure",
+    "TransportError", "Undo", "Withhold", "durable", "prompt_injection_markers", "screen", "this_call", "tool",
 ]  # fmt: skip

@@ -110,6 +110,7 @@ READ_ONLY = frozenset(
         "ledger_uncoded",
         "runs_attribute",  # made by a trigger, which writes as the owner
         "runs_runtag",  # likewise
+        "approvals_seat",  # likewise
         "ledger_accountrecord",
         "ledger_register",
     }

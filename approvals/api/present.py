@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow
+from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow, StageRow, VoteRow
 from approvals.models import Approval, Decision
+from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
 from runs import seen
 from runs.queries.payloads.reading import is_asked
 
@@ -17,18 +18,22 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     """Approvals with their decisions and what was said to the revision before, in two further queries, and one more for
     whoever doesn't read every run's payloads."""
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
-    decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in Decision.objects.filter(approval_id__in=ids)}
+    said = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
+    decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in said if d.closes}
+    own = {a.id for a in approvals}
+    stages = stages_of(approvals, [d for d in said if d.approval_id in own])
     others = [a for a in approvals if not is_asked(a.queue)]
     readable = seen.readable(a.run_id for a in others)
     hidden = {a.id for a in others if a.run_id not in readable}
     return [
-        approval_row(a, decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id not in hidden)
+        approval_row(a, stages[a.id], decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id not in hidden)
         for a in approvals
     ]
 
 
 def approval_row(
-    approval: Approval, decision: Decision | None, earlier: Decision | None = None, *, is_read: bool = True
+    approval: Approval, stages: list[StageShown], decision: Decision | None, earlier: Decision | None = None, *,
+    is_read: bool = True,
 ) -> ApprovalRow:  # fmt: skip
     """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
 
@@ -36,16 +41,26 @@ def approval_row(
     beyond that it is.
     """
     besides = {} if is_read else {"evidence": [], "why": "", "effect": ""}
+    here = next((each.number for each in stages if each.state not in (DONE, NEXT)), 0)
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
         arguments=_arguments(approval) if is_read else None,
         hidden=not is_read,
         decision=decision and DecisionRow.of(decision),
+        stage=here or max((each.number for each in stages if each.state == DONE), default=1),
+        stages=[_stage(each) for each in stages],
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier and DecisionRow.of(earlier))
         if approval.previous_id
         else None,
         **besides,
+    )
+
+
+def _stage(each: StageShown) -> StageRow:
+    votes = [VoteRow.of(vote.row, is_genuine=vote.is_genuine) for vote in each.votes]
+    return StageRow.of(
+        None, number=each.number, queue=each.queue, quorum=each.quorum, state=each.state, yes=each.yes, votes=votes
     )
 
 

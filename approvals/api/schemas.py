@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -20,6 +20,29 @@ class DecisionRow(Shape):
     role: str
     standing: Any = Field(description="As whose deputy and under which limits; null: by their own role, without one.")
     at: datetime
+
+
+class VoteRow(Shape):
+    """One person's word on one stage."""
+
+    verdict: str = Field(description="approve, reject, fail or abstain.")
+    by: str
+    role: str
+    standing: Any = Field(description="As in a decision.")
+    justification: str
+    at: datetime
+    is_genuine: bool | None = Field(description="false: not written by this installation; it counts for nothing.")
+
+
+class StageRow(Shape):
+    """One stage of a decision: so many different people of a queue."""
+
+    number: int
+    queue: str
+    quorum: int
+    state: Literal["done", "now", "next", "ended"]
+    yes: int = Field(description="How many of those that it takes have said yes.")
+    votes: list[VoteRow]
 
 
 class PreviousRow(Shape):
@@ -52,7 +75,9 @@ class ApprovalRow(Shape):
     opened_at: datetime
     deadline: datetime
     decided_at: datetime | None
-    decision: DecisionRow | None
+    decision: DecisionRow | None = Field(description="What closed it; null while it is open.")
+    stage: int = Field(description="Which stage this question is of. Each stage has a question of its own.")
+    stages: list[StageRow] = Field(description="All that is asked, in order. One yes of one person is one stage.")
     previous: PreviousRow | None
 
 

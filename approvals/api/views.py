@@ -60,11 +60,12 @@ class OneApproval(ApiView):
 
 
 class Decide(ApiView):
-    """Approve or reject. Who may depends on the queue, so the route lets every role in and the queue decides."""
+    """Approve, reject, let fail or abstain. Who may depends on the queue, so the route lets every role in and the queue
+    decides."""
 
     roles = {"POST": EVERY}
 
-    @described("Approve or reject", ApprovalRow, body=DecisionBody)
+    @described("Approve, reject, let fail or abstain", ApprovalRow, body=DecisionBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = _one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
@@ -74,6 +75,7 @@ class Decide(ApiView):
             verdict=body.verdict,
             plan_hash=body.plan_hash,
             justification=body.justification,
+            stage=body.stage,
             by=by,
         )
         return Response(approval_rows([decided])[0])

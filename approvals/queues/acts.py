@@ -15,6 +15,7 @@ from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
 from approvals.queues.who import account, as_admin, check_text, wrong
+from approvals.votes.shown import queues_in
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -246,6 +247,9 @@ def _needed_by(queue: Queue) -> str:
         return f"run {of_failed.run_id} has failed, and would ask {of_failed.title!r} there again if it is retried"
     if asked := Approval.objects.filter(queue=queue.name, state="open").first():
         return f"{asked.title!r} is open there (approval {asked.id})"
+    staged = Approval.objects.filter(state="open", case_id__isnull=False)
+    if later := next((one for one in staged if queue.name in queues_in(one)), None):
+        return f"{later.title!r} is asked there at a later stage (approval {later.id})"
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
         return "a question is open there"
@@ -256,6 +260,6 @@ def _needed_by(queue: Queue) -> str:
     asking = [
         agent.graph_id
         for agent in registry.agents()
-        if any(tool.gate is not None and tool.gate.queue == queue.name for tool in agent.all_tools())
+        if any(tool.gate is not None and queue.name in tool.gate.requirement.queues for tool in agent.all_tools())
     ]
     return f"{', '.join(asking)} asks there: close it instead" if asking else ""

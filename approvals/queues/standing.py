@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from django.db import connection, models
 
 from approvals.models import Approval
-from approvals.policy import NOT_GENUINE, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
+from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.actors import Actor
 from ledger.errors import Forbidden
@@ -30,13 +30,24 @@ _HOLD_ACCOUNTS = "SELECT id FROM auth_user WHERE id = ANY(%s) ORDER BY id FOR SH
 _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY id FOR SHARE"
 _ACCOUNT = """json_build_object('name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
-# As a value in SQL: {queue} is the queue's name; its one parameter the account of who wants to decide. Of the
-# deputyships that are not now the last ones come along, for words; all that are now, for they count.
+# What makes somebody one who set up what a question rests on, once it is open.
+_CHANGES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit', 'queue_limit_lift'"
+# As a value in SQL: {queue} is the queue's name, {case} the first stage's question; its one parameter the account of
+# who wants to decide. Of the deputyships that are not now the last ones come along, for words; all that are now, for
+# they count.
 FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
     'queue', (SELECT to_json(q) FROM approvals_queue q WHERE q.name = {{queue}}),
     'limits', (SELECT coalesce(json_agg(l), '[]') FROM (
                    SELECT DISTINCT ON (l.person) l.* FROM approvals_limit l JOIN approvals_queue q ON q.id = l.queue_id
                    WHERE q.name = {{queue}} ORDER BY l.person, l.set_at DESC, l.id DESC) l),
+    'seats', (SELECT coalesce(json_agg(json_build_array(s.person, d.verdict, d.at, a.queue, d.person)), '[]')
+              FROM approvals_seat s JOIN approvals_decision d ON d.id = s.decision_id
+              JOIN approvals_approval a ON a.id = d.approval_id WHERE s.case_id = {{case}}),
+    'changed', (SELECT r.at FROM ledger_actrecord r JOIN auth_user u ON u.id = me.id
+                WHERE r.at >= (SELECT c.opened_at FROM approvals_approval c WHERE c.id = {{case}})
+                AND r.person = me.id AND (r.queue = {{queue}} AND r.action = ANY (ARRAY[{_CHANGES}])
+                    OR r.action = 'deputy' AND starts_with(r.subject, u.username || ' for '))
+                ORDER BY r.at LIMIT 1),
     'who', (SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = me.id),
     'deputies', (SELECT coalesce(json_agg(json_build_object('row', to_json(d), 'whom', (
                      SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal))), '[]')
@@ -47,7 +58,8 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
                        WHERE d.deputy = me.id AND (q.name = {{queue}} OR d.queue_id IS NULL)) d
                  WHERE d.is_now OR d.nth <= 20))::text
     FROM (SELECT %s::bigint AS id) AS me)"""
-_BY_NAME = f"SELECT {FACTS.format(queue='asked.name')} FROM (SELECT %s::text AS name) AS asked"
+_BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of")}
+               FROM (SELECT %s::text AS name, %s::uuid AS of) AS asked"""
 Row = TypeVar("Row", bound=models.Model)
 
 
@@ -66,7 +78,7 @@ def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str
     if locked:
         _hold(approval.queue, by.person)
     with connection.cursor() as cursor:
-        cursor.execute(_BY_NAME, [by.person, approval.queue])
+        cursor.execute(_BY_NAME, [by.person, approval.queue, approval.case_id or approval.id])
         return facts_in(cursor.fetchone()[0], approval, run, by, held)
 
 
@@ -80,10 +92,12 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_genuine}
     role = "" if queue is None else queue.role
     pairs = [(_row(Deputy, each["row"]), each["whom"]) for each in read["deputies"]]
-    deputyships = [_deputyship(row, _member(whom, row.principal, caps), run, role, now) for row, whom in pairs]
-    who = Member(by.name, None, held) if by.person is None else _member(read["who"], by.person, caps)
+    said = {seat[0]: _word(*seat) for seat in read["seats"]}
+    deputyships = [_deputyship(row, _member(whom, row.principal, caps, said), run, role, now) for row, whom in pairs]
+    who = Member(by.name, None, held) if by.person is None else _member(read["who"], by.person, caps, said)
     if run is not None and (role in who.roles or any(each.is_now(now) for each in deputyships)):
-        who = who.having(own_act(run, by.person, by.name))
+        changed = read["changed"] and f"changed who decides here at {_moment(read['changed'])}, after it was asked"
+        who = who.having(changed or own_act(run, by.person, by.name))
     return Facts(
         queue=None if queue is None else _queue(queue, caps.get(None)), name=approval.queue, who=who, now=now,
         deputyships=deputyships, asked=asked_in(approval),
@@ -134,11 +148,21 @@ def _deputyship(row: Deputy, whom: Member, run: Run | None, role: str, now: date
     return Deputyship(made.id, whom, made.starts_at, made.ends_at, made.is_revoked, made.is_genuine)
 
 
-def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap]) -> Member:
+def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap], said: dict[int, str]) -> Member:
     if user is None:
         return Member(f"account {person}", person, is_active=False)
     roles = frozenset(name for name in user["roles"] if is_role(name))
-    return Member(user["name"], person, roles, user["is_active"], caps.get(person))
+    return Member(user["name"], person, roles, user["is_active"], caps.get(person), said=said.get(person))
+
+
+def _word(person: int, verdict: str, at: str, queue: str, by: int | None) -> str:
+    """What somebody said, or somebody for them, in words that follow their name."""
+    means = "" if by == person else ", by the word of a deputy or in somebody's place,"
+    return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}"
+
+
+def _moment(at: str) -> str:
+    return f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _queue(row: Queue, cap: Cap | None) -> QueueFacts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from approvals.rules.meaning import Condition
-from runs.engine.policy.judgement import STRICTEST, Asking, Effect, Judged, Requirement
+from runs.engine.policy.judgement import STRICTEST, Asking, Demand, Effect, Judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class Rulebook:
         return any(rule.condition.needs_tags and rule.may_match(asking) for rule in self.rules)
 
 
-def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Requirement, ...]:
+def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
     """Each queue once, by the first policy that names it."""
     if effect != "require":
         return ()
-    by_queue: dict[str, Requirement] = {}
+    by_queue: dict[str, Demand] = {}
     for rule in found:
-        by_queue.setdefault(rule.queue, Requirement(rule.queue, rule.rule, rule.within, rule.name, rule.version))
+        by_queue.setdefault(rule.queue, Demand(rule.queue, rule.rule, rule.within, rule.name, rule.version))
     return tuple(by_queue.values())

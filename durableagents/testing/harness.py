@@ -28,6 +28,7 @@ from runs.engine.budget.prices import Price
 from runs.engine.canonical import plain
 from runs.engine.content.hooks import Screen
 from runs.engine.errors import BusinessFailure, Refused, TransportError, UnknownAgent, UnknownVersion
+from runs.engine.gate.in_memory import HasVoted, say
 from runs.engine.memory import MemoryWait
 from runs.engine.tape import Tape, payload_of
 from runs.engine.tools import Tool
@@ -157,26 +158,31 @@ class Harness(Assertions):
         justification: str = "as tested",
     ) -> None:  # fmt: skip
         """Say yes to the one open gate; `queue`, `tool` or `slot` say which where there are several. `by`, `role` and
-        `justification` go on record."""
-        self._decide("approved", queue, tool, slot, by, role, justification)
+        `justification` go on record. A gate with a quorum takes a yes of each of so many people."""
+        self._decide("approve", queue, tool, slot, by, role, justification)
 
     def reject(
         self, queue: str = "", *, tool: str = "", slot: str = "", by: str = SOMEBODY, role: str = "approver",
+        justification: str = "as tested", fail: bool = False,
+    ) -> None:  # fmt: skip
+        """Say no: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`. With `fail` the run fails
+        by that, and its node isn't asked."""
+        self._decide("fail" if fail else "reject", queue, tool, slot, by, role, justification)
+
+    def abstain(
+        self, queue: str = "", *, tool: str = "", slot: str = "", by: str = SOMEBODY, role: str = "approver",
         justification: str = "as tested",
     ) -> None:  # fmt: skip
-        """Say no: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`."""
-        self._decide("rejected", queue, tool, slot, by, role, justification)
+        """Stay out of it: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`."""
+        self._decide("abstain", queue, tool, slot, by, role, justification)
 
     def _decide(self, verdict: str, queue: str, tool: str, slot: str, by: str, role: str, why: str) -> None:
         wanted = f"an approval{_of(queue=queue, tool=tool, slot=slot)}"
         member, wait_id, wait = self._one("approval", wanted, slot=slot, queue=queue, tool=tool)
-        assert wait.gate is not None
-        event = e.ApprovalDecided(
-            slot=wait.spec.slot, n=wait.spec.n, approval_id=str(wait.gate.approval_id), verdict=verdict,
-            plan_hash=wait.gate.plan_hash, by=by, role=role, payload={"justification": why},
-        )  # fmt: skip
-        granted = wait.gate.plan_hash if verdict == "approved" else None
-        member.run.resolve(wait_id, verdict, event=event, grant_hash=granted)
+        try:
+            say(member.run, wait_id, wait, verdict, by=by, role=role, justification=why)
+        except HasVoted as error:
+            raise StoryProblem(f"{error}: say who else decides, by=…") from error
         self._go_on()
 
     def answer(

@@ -13,9 +13,11 @@ from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
 from ledger.kinds.succession import RunCarriedOn, RunHandedOff, RunRenewed, SignalCarried
 from ledger.kinds.undo import EffectLeft, EffectUndone, UndoAsked, UndoBegun, UndoRegistered
+from ledger.kinds.votes import ApprovalVoted
 
 __all__ = [
     "AnswerTakenOver",
+    "ApprovalVoted",
     "AttributesSet",
     "BudgetDebited",
     "BudgetExceeded",

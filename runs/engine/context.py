@@ -22,6 +22,7 @@ from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.errors import MisusedContext
 from runs.engine.gate.amounts import Amount, told
+from runs.engine.gate.requirement import Stage
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
@@ -31,7 +32,7 @@ from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.forks import what_if
-from runs.engine.steps.gates import decided, open_gate, plan_of
+from runs.engine.steps.gates import decided, open_gate, plan_of, required_of
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
 from runs.engine.steps.messages import await_message
 from runs.engine.steps.reads import check_max_age
@@ -193,14 +194,17 @@ class Context:
     async def approve(
         self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None,
         effect: str = "", rule: str = "", headline: str = "", evidence: Sequence[Evidence] = (), why: str = "",
-        within: timedelta = timedelta(days=7), amount: Amount | None = None,
+        within: timedelta = timedelta(days=7), amount: Amount | None = None, quorum: int | None = None,
+        then: Sequence[Stage] | None = None,
     ) -> Grant:  # fmt: skip
         """Ask the people of `queue` and wait for their yes. Raises Rejected, also when `within` (7 days) passes.
 
         With `tool`, `body` is that tool's input and the grant lets exactly that call through; without, the yes is
         information. `title` heads the question, `effect` says what will happen, `rule` why they are asked, `headline`
         what decides; `evidence` and `why` are shown with it. `amount` is how much it is about, for people who have a
-        limit; left out, it is what the tool's own gate says of this body.
+        limit; left out, it is what the tool's own gate says of this body. `quorum` is how many different people of
+        `queue` have to say yes, `then` are stages that are asked after that; left out, they are those of the tool's own
+        gate where that asks the same queue, and else one yes is enough.
         """
         visit = self._visit
         slot = visit.next_slot()
@@ -209,16 +213,17 @@ class Context:
         arguments = plain(body or {})
         name = tool.name if tool else "approve"
         requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
+        required = required_of(queue, tool.gate if tool is not None else None, quorum, then)
         record = visit.recall(slot, name, requested_hash)
         if what_if.of(visit) is not None:  # it is taken as approved: nothing can come of it
-            return Grant(slot, what_if.BY, "", requested_hash, what_if.BY, queue)
+            return Grant(slot, what_if.BY, "", requested_hash, what_if.BY, queue, required.pairs)
         if record.gate is None:
             plan = plan_of(
                 visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
                 title=title, effect=effect, headline=headline, evidence=evidence,
-            ) | self._amount_of(tool, body, amount)  # fmt: skip
+            ) | self._amount_of(tool, body, amount) | required.in_plan()  # fmt: skip
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
-        return await decided(visit, slot, record, tool=name, arguments=arguments)
+        return await decided(visit, slot, record, tool=name, arguments=arguments, why=why, within=within)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
         """What a plan says of its amount: nothing where nobody declares one."""

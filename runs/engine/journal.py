@@ -191,6 +191,7 @@ class GateOpening:
     evidence: list[dict[str, Any]]
     why: str
     requested_by: str
+    case: UUID | None = None  # the first stage's question, where there are several or where votes are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,8 @@ class Grant:
     """A person's yes to an exact plan. Passing it to a call uses it up.
 
     `slot` and `approval_id` name the question, `plan_hash` and `requested_hash` are digests of what was approved and of
-    what was asked, `by` is who decided, for which `queue`.
+    what was asked, `by` is who decided, for which `queue`: of several stages the first one's. `stages` says who had to
+    say yes in all, each (queue, quorum), where that was more than one person.
     """
 
     slot: str
@@ -207,6 +209,7 @@ class Grant:
     requested_hash: str
     by: str
     queue: str
+    stages: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +342,8 @@ class Journal(Protocol):
     async def commit(self, batch: Batch) -> Reply:
         """Make a step durable: the only write of one. Raises ApprovalMissing where the grant of an intent is not to be
         had, BudgetShort where the run may not use what an intent wants, PoolShort and PoolUnpriced where a pool that it
-        shares can't give it, NotAsked where a question is put to a queue that takes none any more, PoliciesChanged where
-        an intent was judged by others than are in force."""
+        shares can't give it, NotAsked where a question is put to a queue that takes none any more, PoliciesChanged
+        where an intent was judged by others than are in force."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:

@@ -18,6 +18,7 @@ from runs.engine.budget.meter import Meter, debit_of
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
+from runs.engine.gate.in_memory import say
 from runs.engine.journal import (
     NOTHING_USED,
     Batch,
@@ -130,15 +131,11 @@ class MemoryRun:
         justification: str = "as quoted",
         slot: str = "",
     ) -> None:
-        """Decide the one open gate, or the one at a slot: `approved` or `rejected`."""
+        """Decide the one open gate, or the one at a slot: `approved`, `rejected`, `fail` or `abstain`."""
         gates = ((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
         wait_id, wait = next((i, w) for i, w in gates if slot in ("", w.spec.slot))
-        assert wait.gate is not None
-        event = e.ApprovalDecided(
-            slot=wait.spec.slot, n=wait.spec.n, approval_id=str(wait.gate.approval_id), verdict=verdict,
-            plan_hash=wait.gate.plan_hash, by=by, role=role, payload={"justification": justification},
-        )  # fmt: skip
-        self.resolve(wait_id, verdict, event=event, grant_hash=wait.gate.plan_hash if verdict == "approved" else None)
+        said = {"approved": "approve", "rejected": "reject"}.get(verdict, verdict)
+        say(self, wait_id, wait, said, by=by, role=role, justification=justification)
 
     def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
         """Send the run a signal, as `runs.services.signals` does. Returns its number among those of its name."""

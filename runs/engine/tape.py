@@ -102,8 +102,9 @@ class Slot:
     branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
     decision: e.ApprovalDecided | None = None
-    questions: list[e.ApprovalRequested] = field(default_factory=list)
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
+    asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question so far, by its id
+    votes: list[e.ApprovalVoted] = field(default_factory=list)
     # By attempt: the slot whose yes it went out under, and its id.
     grants: dict[int, tuple[str, str]] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -377,7 +378,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             _fold_finding(slot, attempt, event)
         case e.ApprovalRequested():
             slot.remember(event.tool, event.requested_hash)
-            slot.questions, slot.gate, slot.decision = [*slot.questions, event], event, None
+            slot.gate, slot.decision, slot.asked[event.approval_id] = event, None, event
         case e.ApprovalDecided():
             slot.decision = event
             slot.decisions.append(event)
@@ -421,6 +422,8 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.AttributesSet():
             slot.remember("set_attributes", event.requested_hash)
             attempt.result = event
+        case e.ApprovalVoted():
+            slot.votes.append(event)
         case e.UndoRegistered():
             attempt.undo = event
         case e.PolicyApplied():

@@ -18,6 +18,7 @@ from runs.engine.canonical import plain, printable, unordered
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
+from runs.engine.gate.requirement import Requirement, Stage
 from runs.engine.limits.rules import RateLimit
 
 log = logging.getLogger("durableagents.engine")
@@ -96,7 +97,9 @@ class Gate:
     `when(args)` tells whether this call needs one (each does unless given); a rule that raises counts as yes, and says
     so. `headline(args)` is what decides, such as the sum, in a few words. `within` (7 days) is how long they have: a
     deadline that passes is a no. `amount` is how much it is about, for people whose limit says how much they may
-    approve: a function of the input that returns an `Amount`, or a field and a currency, such as "total USD".
+    approve: a function of the input that returns an `Amount`, or a field and a currency, such as "total USD". `quorum`
+    (1) is how many different people of `queue` have to say yes; `then` are further stages, each asked when the one
+    before has said yes: `then=[Stage("board", quorum=2)]`. Nobody has a part in two. One no is enough to end it.
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -107,6 +110,8 @@ class Gate:
     headline: Callable[[Any], str] | None = None
     within: timedelta = timedelta(days=7)
     amount: amounts.Declared | None = None
+    quorum: int = 1
+    then: Sequence[Stage] = ()
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
@@ -125,6 +130,12 @@ class Gate:
             )
         if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
             raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
+        object.__setattr__(self, "then", self.requirement.stages[1:])
+
+    @property
+    def requirement(self) -> Requirement:
+        """Who has to say yes, in which order."""
+        return Requirement.of(self.queue, self.quorum, self.then)
 
     def is_needed(self, args: Any) -> bool:
         """Whether a call with these `args` must be approved. An error in the rule means that it must."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from ledger import events as e
 from ledger.actors import Actor
 from runs.engine.agents import registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.tools import Tool
+from runs.journal.reader import at_slot
 from runs.models import Run
 from runs.services.command import resolve
 
@@ -36,3 +38,8 @@ def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime,
             )
         )
     return closing
+
+
+def told_at(run_id: UUID, slot: str) -> list[e.Event]:
+    """What the journal tells of one call, every line checked. Raises JournalBroken."""
+    return at_slot(run_id, slot)

@@ -132,5 +132,5 @@ def test_of_several_places_the_first_that_suffices_counts() -> None:
     assert isinstance(found, Standing) and found.deputyship is not None and found.deputyship.id == 8
 
 
-def test_there_are_two_verdicts() -> None:
-    assert VERDICTS == {"approve": "approved", "reject": "rejected"}
+def test_there_are_three_verdicts() -> None:
+    assert VERDICTS == {"approve": "approved", "reject": "rejected", "fail": "rejected"}

@@ -56,6 +56,7 @@ SHIPPED = {
     "durableagents/sql/0009_own_tags.sql": "fdd91181a26cbe84e405b47bd31bcf188124413a75809f4994838f30a7697fd1",
     "runs/sql/0053_run_tags.sql": "d3110d121fec7bc40dc14403334bc3992a4e6b7d37787bb66855be0f8077d10c",
     "runs/sql/0060_policies.sql": "17ae267d2b7f916de08a432ae51822b2f5f5a1724a4587925d8978393603c448",
+    "approvals/sql/0030_seats.sql": "b26787133bccd4cd774cdecb77cf85204d0631caddcb834d8de80cb6e152b224",
     "runs/sql/0034_undo.sql": "dc43935819143e216b590ecd0e7addc147d06e78c1f6bb08b09cd29b029b37fa",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
     "runs/sql/steps.sql": "e5728a80ac461c1d22116da9149ab699e17ef889c7bc300a4f85d57b26b05a72",

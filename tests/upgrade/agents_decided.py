@@ -1,5 +1,5 @@
-"""The agent of the situations that dumps of before queues, limits and deputies know nothing of: it pays what somebody has
-to approve, at a queue that an administrator made.
+"""The agent of the situations that dumps of before queues, limits and deputies know nothing of: it pays what
+somebody has to approve, at a queue that an administrator made.
 
 As in `agents.py` nothing here may change any more; the other side of the tool is the one from there.
 """
@@ -60,7 +60,7 @@ async def pay(work: Work, ctx: Context) -> End:
     bill = work.bill
     if bill.what == "shared":
         half = Bill(what="half", amount=bill.amount // 2)
-        work.paid.append((await ctx.child(decided, half)))
+        work.paid.append(await ctx.child(decided, half))
     by = settle_there if bill.queue == SHUT else settle
     work.paid.append((await ctx.call(by, Item(name=bill.what, amount=bill.amount))).ref)
     return End(work.paid)

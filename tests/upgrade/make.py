@@ -156,8 +156,8 @@ def ready(make: Maker) -> None:
 
 
 def _later(stage: Stage) -> dict[str, Any]:
-    """What `make_later.py`, `make_released.py` and `make_decided.py` leave, where the code at hand knows it. First, for a
-    worker of it looks at all runs."""
+    """What `make_later.py`, `make_released.py` and `make_decided.py` leave, where the code at hand knows it. First, for
+    a worker of it looks at all runs."""
     if not IS_LATER:
         return {}
     from tests.upgrade import make_later

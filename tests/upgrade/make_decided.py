@@ -1,5 +1,5 @@
-"""The fourth part of a dump: runs of `agents_decided.py`, in the situations that only code knows in which queues, limits
-and deputies are data, and tags say who sees a run. Made by `make.py` where the code at hand is of then."""
+"""The fourth part of a dump: runs of `agents_decided.py`, in the situations that only code knows in which queues,
+limits and deputies are data, and tags say who sees a run. Made by `make.py` where the code at hand is of then."""
 
 from __future__ import annotations
 

@@ -282,5 +282,6 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "MessageHandled": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}: {_words(f['outcome'])}",
     "InputAnswered": lambda f, _: f"answered by {visible(f['by'])}, as {_words(f['role'])}",
     "ApprovalRequested": lambda f, _: f"{_plain(f['queue'])} · {_plan(f)}",
+    "ApprovalVoted": lambda f, _: f"{_words(f['verdict'])}, a vote of {visible(f['by'])} · {_plan(f)}",
     "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",
 }

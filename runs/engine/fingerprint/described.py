@@ -137,13 +137,19 @@ def _gate(gate: Gate, code: Code) -> dict[str, Any]:
     amount = (
         {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
     )
-    return amount | {
-        "queue": gate.queue,
-        "rule": gate.rule,
-        "when": code(gate.when),
-        "headline": code(gate.headline),
-        "within": gate.within.total_seconds(),
-    }
+    # Likewise one that a single yes lets through.
+    stages = {} if gate.requirement.is_plain else {"stages": [x.as_json() for x in gate.requirement.stages]}
+    return (
+        amount
+        | stages
+        | {
+            "queue": gate.queue,
+            "rule": gate.rule,
+            "when": code(gate.when),
+            "headline": code(gate.headline),
+            "within": gate.within.total_seconds(),
+        }
+    )
 
 
 def _schema(model: type[BaseModel] | None, code: Code) -> Any:

@@ -146,12 +146,20 @@ def _gate(was: Parts | None, ist: Parts | None, code: Code) -> Iterator[str]:
         yield f"gate time {_step(_time(was.get('within')), _time(ist.get('within')))}"
     yield from code.said(was.get("when"), ist.get("when"), "gate", number="gate limit")
     yield from code.said(was.get("headline"), ist.get("headline"), "gate headline")
+    if was.get("stages") != ist.get("stages"):
+        yield f"gate stages {_step(_stages(was), _stages(ist))}"
     for field in sorted((was.keys() | ist.keys()) - _GATE):
         if was.get(field) != ist.get(field):
             yield f"gate {field} changed"
 
 
-_GATE = {"queue", "rule", "within", "when", "headline"}
+_GATE = {"queue", "rule", "within", "when", "headline", "stages"}
+
+
+def _stages(gate: Parts) -> str:
+    """Who says yes, in order: `claims, then 2 of board`."""
+    stages = gate.get("stages") or [{"queue": gate.get("queue"), "quorum": 1}]
+    return ", then ".join(f"{x['quorum']} of {x['queue']}" if x["quorum"] > 1 else str(x["queue"]) for x in stages)
 
 
 def _assistant(name: str, was: Parts, ist: Parts, code: Code) -> Said:

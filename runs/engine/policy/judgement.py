@@ -33,7 +33,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class Demand:
     """Whose yes a policy demands before the call may leave: part of the plan that people decide, so that their yes
     binds it."""
 
@@ -59,7 +59,7 @@ class Judged:
     policy: str = ""
     version: int = 0
     rule: str = ""
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[Demand, ...] = ()
     problem: str = ""
 
 

@@ -43,7 +43,7 @@ def _anew(event: e.Event, hasher: Hasher, plans: dict[str, str]) -> e.Event:
             plans[event.plan_hash] = hasher(payload)
             asked = hasher({"tool": event.tool, "arguments": payload.get("arguments")})
             return replace(event, plan_hash=plans[event.plan_hash], requested_hash=asked)
-        case e.ApprovalDecided():
+        case e.ApprovalDecided() | e.ApprovalVoted():
             return replace(event, plan_hash=plans.get(event.plan_hash, event.plan_hash))
         case e.ToolInvoked() | e.ToolRead() | e.ToolFailed() if "arguments" in payload:
             return replace(event, requested_hash=hasher({"tool": event.tool, "arguments": payload["arguments"]}))

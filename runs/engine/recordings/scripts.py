@@ -210,15 +210,20 @@ def _effects(events: Sequence[e.Event]) -> list[tuple[str, Any]]:
 def _lines(events: Sequence[e.Event]) -> Iterator[str]:
     refused = {x.n for x in events if isinstance(x, e.MessageHandled) and x.outcome != "answered"}
     sleeps = {x.slot for x in events if isinstance(x, e.WaitOpened) and payload_of(x).get("call") == "sleep"}
+    voted = {x.approval_id for x in events if isinstance(x, e.ApprovalVoted) and x.verdict == "approve"}
     for event in events:
         payload, slot = payload_of(event), f"slot={event.slot!r}"
         match event:
             case e.ApprovalDecided(verdict="expired"):
                 yield f"story.let_pass({slot})"
+            case e.ApprovalVoted(verdict="approve" | "abstain"):
+                yield f"story.{event.verdict}({slot}, {_said(event)})"
+            case e.ApprovalDecided(verdict="approved") if event.approval_id in voted:
+                pass  # the last vote was its line
             case e.ApprovalDecided():
                 verb = "approve" if event.verdict == "approved" else "reject"
-                why = payload.get("justification") or "as on record"
-                yield f"story.{verb}({slot}, by={event.by!r}, role={event.role!r}, justification={why!r})"
+                more = ", fail=True" if payload.get("then") == "fail" else ""
+                yield f"story.{verb}({slot}, {_said(event)}{more})"
             case e.WaitResolved(resolution="fired") if event.wait == "timer" and event.slot in sleeps:
                 yield f"story.let_pass({slot})"
             case e.WaitResolved(resolution="timed_out"):
@@ -308,3 +313,8 @@ def _problem_of(text: str) -> str | None:
     except Exception as error:
         return f"{error}" if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
     return None
+
+
+def _said(event: e.ApprovalDecided | e.ApprovalVoted) -> str:
+    why = payload_of(event).get("justification") or "as on record"
+    return f"by={event.by!r}, role={event.role!r}, justification={why!r}"

@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol, runtime_checkable
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, NotAsked, Rejected
+from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
+from runs.engine.gate.votes import FAIL, approving, lacking, next_stage
+from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in
-from runs.engine.outcomes import Broken
-from runs.engine.policy.judgement import Requirement
+from runs.engine.outcomes import Broken, Crashed
+from runs.engine.policy.judgement import Demand
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.steps.policies.judging import answered, told
 from runs.engine.tape import LAPSED, Slot, payload_of
@@ -32,60 +35,99 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what can't be paid for
     record, gate = call.record, call.tool.gate
     rule = gate if gate is not None and gate.is_needed(call.args) else None
-    if _demands(call) or any("policy" in question.payload for question in record.questions):
+    if _demands(call) or any("policy" in question.payload for question in record.asked.values()):
         return await _by_policy(call, rule)
     if record.gate is not None:
         has_lapsed = record.decision is not None and record.decision.verdict == LAPSED
         if has_lapsed or _asks_others(call, rule, record.gate):
             await ask_anew(call)
-        grant = await decided(call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments)
+        grant = await _decided(call)
         return grant.slot, grant.plan_hash
     if call.grant is not None:
-        if record.grants and rule is not None and rule.queue != call.grant.queue:
+        if record.grants and rule is not None and _whom(rule) != _of_grant(call.grant):
             await ask_anew(call)
-        _check_grant(call, call.grant, call.grant.queue if rule is None else rule.queue)
+        _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
         return call.grant.slot, call.grant.plan_hash
     if rule is not None or record.grants:
         await ask_anew(call)
     return None
 
 
-def _demands(call: LogicalCall) -> Sequence[Requirement]:
+def _demands(call: LogicalCall) -> Sequence[Demand]:
     return () if call.judged is None else call.judged.requirements
 
 
 async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """The same where a policy demands a yes, or did. Every queue that is named says yes to these bytes, one after the
-    other: that of the tool's own rule first, for no policy takes it away. The last yes is used up, and bound by it what
-    was answered before, which it was given in view of; where the node brought a grant, that is."""
+    """The same where a policy demands a yes, or did. All that are named say yes to these bytes, one after the other:
+    those of the tool's own rule first, at each of its stages, for no policy takes them away. The last yes is used up,
+    and bound by it what was answered before, which it was given in view of; where the node brought a grant, that is."""
     record, given, brought = call.record, answered(call), call.grant
     if record.gate is not None and (record.decision is None or record.decision.verdict not in ("approved", LAPSED)):
-        await decided(call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments)
-    if brought is not None and (brought.queue in given or (rule is not None and rule.queue != brought.queue)):
+        await _decided(call)
+    if record.gate is not None and next_stage(record.gate, record.votes) is not None:
+        await _decided(call)  # the next stage of a case is asked before anybody else
+    if brought is not None and (brought.queue in given or (rule is not None and _whom(rule) != _of_grant(brought))):
         brought = None
     if brought is not None:
-        _check_grant(call, brought, brought.queue)
-    yes = {*given, *(() if brought is None else (brought.queue,))}
-    if rule is not None and rule.queue not in yes:
+        _check_grant(call, brought, _of_grant(brought))
+    if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:
         await ask_anew(call)
+    yes = {*given, *(() if brought is None else (brought.queue, *(queue for queue, _ in brought.stages)))}
     for each in _demands(call):
         if each.queue not in yes:
             await ask_anew(call, each)
     if brought is not None:
         return brought.slot, brought.plan_hash
-    grant = await decided(call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments)
+    grant = await _decided(call)
     return grant.slot, grant.plan_hash
+
+
+async def _decided(call: LogicalCall) -> Grant:
+    gate = call.tool.gate
+    return await decided(
+        call.visit, call.slot, call.record, tool=call.tool.name, arguments=call.arguments, why=call.why,
+        within=ATTENTION if gate is None else gate.within,
+    )  # fmt: skip
 
 
 def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
     """Whether the yes was used by an earlier attempt, and today's rule asks other people, or for another reason."""
     was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
-    return was_used and rule is not None and (rule.queue, rule.rule_for(call.args)) != (question.queue, question.rule)
+    if not was_used or rule is None:
+        return False
+    then = required_by(question.payload, question.queue)
+    return (rule.requirement, rule.rule_for(call.args)) != (then, question.rule)
 
 
-def _check_grant(call: LogicalCall, grant: Grant, queue: str) -> None:
+def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequence[Stage] | None) -> Requirement:
+    """Who has to say yes where a node asks a queue: as it says, else as the tool's own gate has it. Raises
+    DefinitionError."""
+    if quorum is None and then is None and gate is not None and gate.queue == queue:
+        return gate.requirement
+    return Requirement.of(queue, 1 if quorum is None else quorum, then or ())
+
+
+Whom = tuple[str, tuple[tuple[str, int], ...]]
+
+
+def _whom(rule: Gate) -> Whom:
+    """Who has to say yes: the first queue, and all stages where one yes isn't enough."""
+    return rule.queue, rule.requirement.pairs
+
+
+def _of_grant(grant: Grant) -> Whom:
+    return grant.queue, grant.stages
+
+
+def _asked_of(question: e.ApprovalRequested) -> Whom:
+    """Who was asked in a question's case, as `_whom` has it."""
+    required = required_by(question.payload, question.queue)
+    return required.stages[0].queue, required.pairs
+
+
+def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
     """A yes to another call, or from other people than the tool's own gate asks, lets nothing through."""
-    granted, now = (grant.queue, grant.requested_hash), (queue, call.requested_hash)
+    granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
     if granted != now:
         call.visit.stop(Broken("grant_mismatch", {"slot": call.slot, "granted": granted, "now": now}))
     if is_used(call.visit, grant.slot, besides=call.slot):  # the wait's row says so too, but a row can be set back
@@ -98,7 +140,7 @@ def refuse(call: LogicalCall, problem: str) -> NoReturn:
 
 
 async def ask_anew(
-    call: LogicalCall, demanded: Requirement | None = None, *, is_of_grant: bool = False
+    call: LogicalCall, demanded: Demand | None = None, *, is_of_grant: bool = False
 ) -> NoReturn:  # fmt: skip
     """Put the call to its queue, or to the one that a policy `demanded`, with what became of it and of every answer so
     far; where it `is_of_grant`, to those whose yes the node brought along.
@@ -110,16 +152,17 @@ async def ask_anew(
     given = visit.tape.slot(call.grant.slot) if call.grant is not None else None
     earlier = None if is_of_grant else question
     earlier = earlier or (given.gate if given is not None else None)
-    queue, rule, headline, amount = "", "", "", {}
+    queue, rule, headline, amount, stages = "", "", "", {}, {}
     if demanded is not None:
         queue, rule = demanded.queue, demanded.rule
         if gate is not None:
             headline, amount = gate.headline_for(call.args), gate.amount_for(call.args)
     elif gate is not None and (earlier is None or gate.is_needed(call.args)):
         queue, rule, headline = gate.queue, gate.rule_for(call.args), gate.headline_for(call.args)
-        amount = gate.amount_for(call.args)
-    elif earlier is not None:
-        queue, rule = earlier.queue, earlier.rule
+        amount, stages = gate.amount_for(call.args), gate.requirement.in_plan()
+    elif earlier is not None:  # all of them are asked again, from the first stage on
+        required = required_by(earlier.payload, earlier.queue)
+        queue, rule, stages = required.stages[0].queue, earlier.rule, required.in_plan()
     elif call.grant is not None:
         queue, rule = call.grant.queue, f"{visit.node} asks {call.grant.queue}"
     plan = plan_of(
@@ -129,7 +172,7 @@ async def ask_anew(
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
-    plan |= amount  # a gate that declares none has the plan that it had before there were amounts
+    plan |= amount | stages  # a gate that declares none has the plan that it had before there were any
     if demanded is not None:
         plan |= {"policy": demanded.as_json()}
     within = ATTENTION if gate is None else gate.within
@@ -178,7 +221,11 @@ def _answers(gate: Slot, record: Slot) -> list[str]:
     lines = []
     for decision in gate.decisions:
         used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", decision.approval_id)]
-        if decision.verdict == "approved":
+        question = gate.asked.get(decision.approval_id)
+        if decision.verdict == "approved" and question is not None and next_stage(question, gate.votes) is not None:
+            names = ", ".join(x.by for x in approving(gate.votes, question))
+            lines.append(f"Approved by {names} (approval {decision.approval_id}), for {question.queue}.")
+        elif decision.verdict == "approved":
             what = f"attempt {', '.join(used)} went out under it" if used else "it expired before the call was made"
             lines.append(f"Approved by {decision.by} (approval {decision.approval_id}): {what}.")
         else:
@@ -211,7 +258,8 @@ async def open_gate(
 ) -> NoReturn:  # fmt: skip
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before; `judged`
     is what the policies said of the call."""
-    await must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
+    for queue in required_by(plan, plan["queue"]).queues:  # before anybody is asked, of each stage
+        await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
     deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
@@ -230,6 +278,7 @@ async def open_gate(
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
+        UUID([*stages_before(question), question.approval_id][0]) if is_staged(plan) else None,
     )  # fmt: skip
     await put(visit, Batch([question, *judged], wait=wait, gate=gate))
     visit.park(wait)
@@ -263,8 +312,12 @@ async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[st
         visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "known": sorted(known), "problem": problem}))
 
 
-async def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any) -> Grant:
-    """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied.
+async def decided(
+    visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any, why: str = "", within: timedelta = ATTENTION
+) -> Grant:
+    """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied,
+    unless whoever denied it let the run fail. Of several stages each is asked once the one before has said yes: `why`
+    and `within` are the next one's.
 
     The plan is hashed again with the arguments in hand: if they are not what was approved, the grant won't fit its wait
     and the database refuses the intent. What the wait says is not believed, since whoever may write to the database can
@@ -283,14 +336,26 @@ async def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments
     if decision.verdict not in ("approved", LAPSED):
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
         denied = Expired if decision.verdict == "expired" else Rejected
-        raise denied(question.queue, reason, decision.by, decision.verdict)
+        no = denied(question.queue, reason, decision.by, decision.verdict)
+        if payload_of(decision).get("then") == FAIL:
+            visit.stop(Crashed("rejected", str(no), ""))
+        raise no
     plan_hash = visit.runtime.hasher({**question.payload, "tool": tool, "arguments": arguments})
     bound, now = (decision.approval_id, decision.n, decision.plan_hash), (question.approval_id, question.n, plan_hash)
     if bound != now:
         problem = "the decision is about another question, or about other bytes than are to be sent"
         payload = {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}
         visit.stop(Broken("approval_missing", payload))
-    return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
+    if not is_staged(question.payload):
+        return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
+    if problem := lacking(question, record.asked, record.decisions, record.votes):
+        visit.stop(Broken("approval_missing", {"slot": slot, "tool": tool, "problem": problem}))
+    if (plan := next_stage(question, record.votes)) is not None:
+        await open_gate(
+            visit, slot, plan, requested_hash=question.requested_hash, why=why, within=within, n=question.n + 1
+        )
+    stages = required_by(question.payload, "").pairs
+    return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, stages[0][0], stages)
 
 
 def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:

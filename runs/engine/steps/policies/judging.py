@@ -13,6 +13,8 @@ from typing import NoReturn
 from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied
+from runs.engine.gate.requirement import is_staged
+from runs.engine.gate.votes import is_whole, passed
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Broken, Stopped
 from runs.engine.policy.judgement import Asking, Judged
@@ -63,12 +65,21 @@ def missing(call: LogicalCall, judged: Judged) -> list[str]:
 
 
 def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
-    """The queues that said yes at the call's own place to just what is to be sent, each with its question."""
-    yes = {each.approval_id: each.plan_hash for each in call.record.decisions if each.verdict == "approved"}
-    given = {}
-    for question in call.record.questions:
+    """The queues that said yes at the call's own place to just what is to be sent, each with its question. Of several
+    stages none has said yes before all have."""
+    record = call.record
+    yes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
+    given, whole = {}, {*yes}
+    for question in record.asked.values():
+        if is_staged(question.payload):
+            whole -= {question.approval_id}
+    for question in record.asked.values():
+        if is_staged(question.payload) and is_whole(question, record.asked, record.decisions, record.votes):
+            whole |= {*passed(question), question.approval_id}
+    for question in record.asked.values():
         now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
-        if yes.get(question.approval_id) == question.plan_hash == call.visit.runtime.hasher(now):
+        is_yes = yes.get(question.approval_id) == question.plan_hash == call.visit.runtime.hasher(now)
+        if is_yes and question.approval_id in whole:
             given[question.queue] = question
     return given
 

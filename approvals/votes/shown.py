@@ -1,0 +1,166 @@
+"""How far several people have come with a case, as it is shown: its stages, who said what at each, and whether anybody
+is left who could complete it. For eyes only: what counts is read from the journal (case.py)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+
+from approvals.genuine import genuine
+from approvals.models import Approval, ApprovalState, Decision
+from approvals.policy import ABSTAIN, Standing, judge
+from approvals.queues.standing import facts_of
+from ledger.actors import Actor
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.requirement import required_by, stage_of
+from runs.engine.gate.votes import APPROVE
+from runs.journal import wait_hooks
+
+DONE, NOW, NEXT, ENDED = "done", "now", "next", "ended"
+LOOKED_AT = 8  # of the people who are left; where there are more, somebody will do
+_TONES = {DONE: "ok", NOW: "wait", ENDED: "bad"}
+_SAID = {APPROVE: "said yes", "reject": "said no", "fail": "let the run fail", ABSTAIN: "abstained"}
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One person's word."""
+
+    row: Decision
+    is_genuine: bool | None
+
+    @property
+    def words(self) -> str:
+        return _SAID.get(self.row.verdict, self.row.verdict)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a yes of somebody that our processes wrote."""
+        return self.row.verdict == APPROVE and self.is_genuine is not False
+
+
+@dataclass(frozen=True, slots=True)
+class StageShown:
+    """One stage: `state` is done, now, next, or ended (by a no, a deadline, or with its run)."""
+
+    number: int
+    queue: str
+    quorum: int
+    state: str
+    votes: list[Vote] = field(default_factory=list)
+
+    @property
+    def yes(self) -> int:
+        """How many of those that it takes have said yes."""
+        return sum(vote.counts for vote in self.votes)
+
+    @property
+    def tone(self) -> str:
+        """Of its chip."""
+        return _TONES.get(self.state, "")
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.quorum - self.yes)
+
+
+def stages_of(approvals: Sequence[Approval], own: Iterable[Decision]) -> dict[UUID, list[StageShown]]:
+    """The stages of each of these questions; `own` are the decisions on them. What was said at other stages is one
+    query for all, where there are any."""
+    cases = {one.case_id for one in approvals if one.case_id is not None}
+    rows = {row.pk: row for row in own}
+    if cases:
+        of_cases = Decision.objects.filter(seats__case_id__in=cases).select_related("approval").distinct()
+        rows |= {row.pk: row for row in of_cases}
+    listed = sorted(rows.values(), key=lambda row: row.pk)
+    votes = [Vote(row, is_ours) for row, is_ours in zip(listed, genuine(listed), strict=True)]
+    by_approval: dict[UUID, list[Vote]] = {}
+    for vote in votes:
+        by_approval.setdefault(vote.row.approval_id, []).append(vote)
+    return {one.id: _stages(one, by_approval) for one in approvals}
+
+
+def queues_in(one: Approval) -> list[str]:
+    """Whoever is asked in the case that a question belongs to."""
+    try:
+        return required_by(_plan(one), one.queue).queues
+    except DefinitionError:
+        return [one.queue]
+
+
+def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[StageShown]:
+    plan = _plan(one)
+    try:
+        stages, stage = required_by(plan, one.queue).stages, stage_of(plan)
+    except DefinitionError:
+        return [StageShown(1, one.queue, 1, ENDED, by_approval.get(one.id, []))]
+    ids = [*_passed(plan)[: stage - 1], one.id]
+    own = {ApprovalState.OPEN: NOW, ApprovalState.APPROVED: DONE}.get(ApprovalState(one.state), ENDED)
+    shown = []
+    for number, each in enumerate(stages, start=1):
+        state = DONE if number < stage else own if number == stage else NEXT
+        votes = by_approval.get(ids[number - 1], []) if number <= len(ids) else _later(one, number, by_approval)
+        shown.append(StageShown(number, each.queue, each.quorum, state, votes))
+    return shown
+
+
+def _later(one: Approval, number: int, by_approval: Mapping[UUID, list[Vote]]) -> list[Vote]:
+    """What was said at a stage that came after the one that is shown."""
+    for votes in by_approval.values():
+        other = votes[0].row.approval
+        if one.case_id is not None and other.case_id == one.case_id and _number(other) == number:
+            return votes
+    return []
+
+
+def _number(one: Approval) -> int:
+    stage = _plan(one).get("stage")
+    return stage if isinstance(stage, int) else 1
+
+
+def _passed(plan: Mapping[str, Any]) -> list[UUID]:
+    try:
+        return [UUID(each["approval_id"]) for each in plan.get("passed", ())]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def _plan(one: Approval) -> dict[str, Any]:
+    try:
+        plan = json.loads(bytes(one.plan))
+    except (ValueError, RecursionError):
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
+def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
+    """That too few are left who could complete it, in words; empty where there may be enough. Nothing is decided by
+    that: somebody may be given the role, or the deadline passes."""
+    now = next((each for each in stages if each.state == NOW), None)
+    if approval.state != ApprovalState.OPEN or now is None or (len(stages) == 1 and now.quorum == 1 and not now.votes):
+        return ""
+    heard = {vote.row.person for each in stages for vote in each.votes}
+    for each in stages:
+        if each.state not in (NOW, NEXT):
+            continue
+        role = wait_hooks.queues.get(each.queue, "")
+        people = User.objects.filter(is_active=True, groups__name=role).exclude(pk__in=[x for x in heard if x])
+        names = list(people.order_by("pk")[: max(LOOKED_AT, each.quorum) + 1])
+        left = sum(_may(approval, user) for user in names) if each is now and len(names) <= LOOKED_AT else len(names)
+        if left < each.missing:
+            who = "nobody who could" if left == 0 else f"only {left} who could"
+            return (
+                f"Stage {each.number} needs {each.missing} more in {each.queue}, and there is {who}: an administrator "
+                "has to give somebody the role, or whoever steers runs to end this one."
+            )
+    return ""
+
+
+def _may(approval: Approval, user: User) -> bool:
+    by = Actor("user", user.get_username(), person=user.pk)
+    return isinstance(judge(facts_of(approval, approval.run, by, frozenset()), approves=True), Standing)

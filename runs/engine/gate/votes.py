@@ -1,0 +1,114 @@
+"""Whether the votes on record are all that a question's plan demands: asked by whoever gives a grant for it, and again
+by the engine that is about to use one. Pure.
+
+Nothing but the journal counts, each of whose lines was checked for this installation's code when it was read. One
+person is one person at whichever stage, by whatever key, and with whoever they stand in for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ledger import events as e
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.requirement import is_staged, required_by, stage_of
+
+APPROVE, REJECT, FAIL, ABSTAIN = "approve", "reject", "fail", "abstain"
+
+
+def approving(votes: Iterable[e.ApprovalVoted], question: e.ApprovalRequested) -> list[e.ApprovalVoted]:
+    """The votes that are a yes to exactly this question."""
+    about = (question.slot, question.approval_id, question.n, question.plan_hash)
+    return [x for x in votes if x.verdict == APPROVE and (x.slot, x.approval_id, x.n, x.plan_hash) == about]
+
+
+def passed(question: e.ApprovalRequested) -> list[str]:
+    """The questions of the stages before this one's, first to last."""
+    payload = question.payload if isinstance(question.payload, Mapping) else {}
+    return [str(each["approval_id"]) for each in payload.get("passed", ())]
+
+
+def lacking(
+    question: e.ApprovalRequested,
+    asked: Mapping[str, e.ApprovalRequested],
+    decisions: Sequence[e.ApprovalDecided],
+    votes: Sequence[e.ApprovalVoted],
+) -> str:
+    """What keeps this question, which somebody decided, from being what its plan demands, in words; empty if nothing
+    does. `asked`, `decisions` and `votes` are those of its call."""
+    if not is_staged(question.payload):
+        return ""
+    try:
+        stages, stage = required_by(question.payload, "").stages, stage_of(question.payload)
+        ids = [*passed(question), question.approval_id]
+    except (DefinitionError, KeyError, TypeError) as error:
+        return f"what its plan demands can't be read: {error}"
+    if len(ids) != stage:
+        return f"it is of stage {stage}, and tells of {len(ids) - 1} before it"
+    heard: set[int] = set()
+    for number, (approval_id, of) in enumerate(zip(ids, stages, strict=False), start=1):
+        one = asked.get(approval_id)
+        if one is None or not _belongs(one, question, number):
+            return f"the question of stage {number} is another one's"
+        yes = approving(votes, one)
+        if not any(_is_yes(decision, one) for decision in decisions):
+            return f"nobody has decided stage {number}"
+        if len(yes) < of.quorum:
+            return f"stage {number} has {len(yes)} of {of.quorum} votes"
+        for vote in yes:
+            if vote.people & heard:
+                return f"{vote.by} has a part in it twice"
+            heard |= vote.people
+    return ""
+
+
+def is_whole(
+    question: e.ApprovalRequested,
+    asked: Mapping[str, e.ApprovalRequested],
+    decisions: Sequence[e.ApprovalDecided],
+    votes: Sequence[e.ApprovalVoted],
+) -> bool:
+    """Whether it is the last stage of its case, and that has all that its plan demands."""
+    return not lacking(question, asked, decisions, votes) and next_stage(question, votes) is None
+
+
+def is_enough(question: e.ApprovalRequested, votes: Iterable[e.ApprovalVoted]) -> bool:
+    """Whether these votes complete the stage that a question is of."""
+    quorum = required_by(question.payload, question.queue).stages[stage_of(question.payload) - 1].quorum
+    return len(approving(votes, question)) >= quorum
+
+
+def _is_yes(decision: e.ApprovalDecided, one: e.ApprovalRequested) -> bool:
+    about = (decision.approval_id, decision.n, decision.plan_hash)
+    return decision.verdict == "approved" and about == (one.approval_id, one.n, one.plan_hash)
+
+
+# What all stages' questions have in common: the call, and who has to say yes to it.
+_SHARED = ("tool", "arguments", "rule", "stages")
+
+
+def _belongs(one: e.ApprovalRequested, last: e.ApprovalRequested, number: int) -> bool:
+    """Whether a question is that of an earlier stage of the same case."""
+    of: dict[str, Any] = one.payload if isinstance(one.payload, dict) else {}
+    now: dict[str, Any] = last.payload if isinstance(last.payload, dict) else {}
+    return (
+        (one.slot, one.requested_hash) == (last.slot, last.requested_hash)
+        and of.get("stage") == number
+        and of.get("queue") == now["stages"][number - 1]["queue"] == one.queue
+        and all(of.get(name) == now.get(name) for name in _SHARED)
+    )
+
+
+def next_stage(question: e.ApprovalRequested, votes: Sequence[e.ApprovalVoted]) -> dict[str, Any] | None:
+    """The plan of the next stage's question, where there is one: the same call, with who said yes so far. Raises
+    DefinitionError."""
+    plan = question.payload
+    if not is_staged(plan) or (stage := stage_of(plan)) >= len(stages := required_by(plan, "").stages):
+        return None
+    yes = {
+        "approval_id": question.approval_id,
+        "queue": question.queue,
+        "by": [x.by for x in approving(votes, question)],
+    }
+    return {**plan, "queue": stages[stage].queue, "stage": stage + 1, "passed": [*plan.get("passed", ()), yes]}
