@@ -35,6 +35,7 @@ FORKING = [
     Mutant("one effect stands for two calls", EVIDENCE, "if x.has_result and x.place not in taken and (", "if x.has_result and (", f"{ENGINE} -k stands_for_one_call"),
     Mutant("two branches are given one effect", FENCE, "    fork.taken.add(same.place)", "    pass", f"{ENGINE} -k two_branches"),
     Mutant("a deadline that passes is a yes", FENCE, "        raise Expired(ASKED,", "        return None  # type: ignore[misc]\n        raise Expired(ASKED,", f"{ENGINE} -k in_time"),
+    Mutant("what was found done after a try that had not left counts as not done", EVIDENCE, "is_told_of = (attempt.result, attempt.accepted, attempt.reconciled, attempt.unknown) != (None, None, None, None)", "is_told_of = (attempt.result, attempt.accepted) != (None, None)", f"{ENGINE} -k says_nothing_of"),
     Mutant("a call in doubt counts as not done", EVIDENCE, "    if not isinstance(intent, e.ToolInvoked) or", "    if attempt.outcome is None or not isinstance(intent, e.ToolInvoked) or", f"{ENGINE} -k in_doubt"),
     Mutant("a run that was started is no effect", EVIDENCE, "        yield _child(run, name, number, intent, attempt)", "        pass", f"{ENGINE} -k was_started"),
     Mutant("a fork forgets whose it is at its first checkpoint", "runs/journal/reader.py", "    told = [checked(run_id, row)[1] for row in first if row[3] == RunForked.KIND]\n", "    told = []\n", f"{ROWS} -k both_runs"),

@@ -222,6 +222,42 @@ async def test_a_call_in_doubt_counts_as_done(tools: Toolbox, outside: Outside) 
     assert detail["schema"]["properties"]["decision"]["enum"] == ["do_it_again", "no"]
 
 
+RESENT = e.ToolRedispatched(slot="0.1/1", attempt=0, tool="mail", n=1, tries=1)
+UNKNOWN = e.ToolOutcomeUnknown(slot="0.1/1", attempt=0, tool="mail", is_sender_done=True)
+
+
+def found(verdict: str, by: str = "hook") -> e.Event:
+    payload = {"result": {"ref": "found", "amount": 1}} if verdict == "happened" else {}
+    return e.ToolReconciled(slot="0.1/1", attempt=0, tool="mail", n=0, verdict=verdict, by=by, payload=payload)
+
+
+@pytest.mark.parametrize(
+    ("since", "outcomes"),
+    [
+        ([], []),
+        ([RESENT], ["open"]),
+        ([RESENT, found("happened")], ["committed"]),
+        ([RESENT, UNKNOWN, found("happened", "user:olga")], ["committed"]),
+        ([RESENT, UNKNOWN, found("fail", "user:olga")], ["open"]),
+        ([RESENT, found("fail", "user:olga")], ["open"]),
+        ([RESENT, UNKNOWN], ["open"]),
+        ([RESENT, UNKNOWN, found("did_not", "user:olga")], []),
+    ],
+    ids=["never left", "again", "found by a hook", "found by a person", "nobody can tell", "given up", "asked", "not"],
+)
+def test_a_try_that_did_not_leave_says_nothing_of_the_next_one(
+    tools: Toolbox, since: list[e.Event], outcomes: list[str]
+) -> None:
+    intent = e.ToolInvoked(
+        slot="0.1/1", attempt=0, tool="mail", replay_class="unsafe_on_replay", requested_hash="h", executed_hash="h",
+        grant=None, payload={"arguments": {"name": "letter", "amount": 1}, "key": None},
+    )  # fmt: skip
+    not_sent = e.ToolNotDispatched(slot="0.1/1", attempt=0, tool="mail", n=1, payload={"error": "away"})
+    every = list(enumerate([intent, not_sent, *since], start=1))
+    known = evidence_of("run", [(seq, "", event) for seq, event in every], {"mail": tools.mail}.get)
+    assert [effect.outcome for effect in known] == outcomes
+
+
 async def test_the_tools_own_gate_stands_behind_the_fence(tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.pay, Item(name="a", amount=5000))).ref)

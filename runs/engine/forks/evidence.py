@@ -238,8 +238,12 @@ def _may_have_been(attempt: Attempt) -> bool:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
         return False
-    never_left = attempt.not_sents and not attempt.is_in_doubt and attempt.result is None and attempt.accepted is None
-    return not (attempt.outcome is not None and attempt.is_refused) and not never_left
+    if attempt.outcome is not None and attempt.is_refused:
+        return False
+    # A try is proved not to have left by the last thing that is on record of it: a later one may have, and a hook or a
+    # person may have found that it did.
+    is_told_of = (attempt.result, attempt.accepted, attempt.reconciled, attempt.unknown) != (None, None, None, None)
+    return not attempt.not_sents or attempt.is_in_doubt or is_told_of
 
 
 def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Evidence:
