@@ -69,8 +69,8 @@ class Brief:
     seq: int | None
     tool: ToolCard | None
     facts: Facts
-    is_read: bool = True
     stages: list[StageShown]
+    is_read: bool = True
 
     @cached_property
     def now(self) -> StageShown | None:
