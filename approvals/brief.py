@@ -20,9 +20,11 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.templatetags.console import line_of, plainly
 from ledger.web.roles import stand_ins
+from ledger.web.seeing.payloads import WHO_GIVES
 from ledger.web.text_safety import Change, compare, leaves
 from runs import seen
 from runs.engine.agents import registry
+from runs.queries.payloads.reading import is_asked
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 
@@ -65,6 +67,7 @@ class Brief:
     seq: int | None
     tool: ToolCard | None
     facts: Facts
+    is_read: bool = True
 
     @cached_property
     def standing(self) -> Standing | No:
@@ -117,8 +120,9 @@ class Brief:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the plan's bytes are a plan. Nobody can decide what can't be shown."""
-        return bool(self.plan)
+        """Whether the plan's bytes are a plan, which whoever doesn't read it isn't told. Nobody can decide what can't
+        be shown."""
+        return bool(self.plan) or not self.is_read
 
     @property
     def title(self) -> str:
@@ -146,6 +150,11 @@ class Brief:
         return self.tool is not None and self.approval.effect == self.tool.effect
 
     @property
+    def who_gives(self) -> str:
+        """Who gives the right to read what is asked, for whoever hasn't it."""
+        return "" if self.is_read else WHO_GIVES
+
+    @property
     def is_rule_fixed(self) -> bool:
         return self.tool is not None and self.approval.rule == self.tool.rule
 
@@ -161,7 +170,7 @@ class Brief:
     @property
     def about(self) -> str:
         """The party, in the arguments' own words."""
-        return subject(self.plan.get("arguments"))
+        return subject(self.plan.get("arguments")) if self.is_read else str(self.approval.run.about)
 
     @property
     def covered(self) -> list[str]:
@@ -209,16 +218,24 @@ def _is_shown(approval: Approval, held: frozenset[str]) -> bool:
     return any(one.queue == approval.queue for one in stand_ins(held)) or bool(seen.among([approval.run_id]))
 
 
+def reads(approval: Approval) -> bool:
+    """Whether whoever looks reads what is asked, and not only that it is: who is asked, or stands in for them, and who
+    reads the run's payloads."""
+    return is_asked(approval.queue) or bool(seen.readable({approval.run_id: approval.run.creator}))
+
+
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     """One question for a reader with these roles. Raises NotFound."""
     revisions = _revisions(approval_id, reader.person)
     if not revisions or not _is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
     (approval, decision), earlier = revisions[0], [Earlier(*one) for one in revisions[1:]]
-    plan = plan_of(approval)
+    is_read = reads(approval)
+    plan = plan_of(approval) if is_read else {}
     tool = cards_by_name(approval.run.graph_id).get(approval.tool)
-    before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier else None
+    before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier and is_read else None
     now = leaves(_ordered(plan.get("arguments"), tool))
+    now = now if is_read else []
     changes = [Change(leaf.path, "only", leaf, None) for leaf in now] if before is None else compare(now, before)
     return Brief(
         approval=approval,
@@ -229,6 +246,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         seq=getattr(approval, "head_seq", None),
         tool=tool,
         facts=facts_in(getattr(approval, "facts", ""), approval, approval.run, reader, held),
+        is_read=is_read,
     )
 
 

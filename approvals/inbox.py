@@ -23,6 +23,7 @@ from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search, seen
 from runs.journal import wait_hooks
+from runs.queries.payloads.reading import is_asked
 from runs.queries.tool_cards import ToolCard
 from runs.search import subject
 from runs.services.questions import open_for
@@ -182,16 +183,23 @@ def _listed(
     more = wanted.link(beyond=closed(*_edge(rows[limit - 1], wanted))) if len(rows) > limit else ""
     cards: dict[str, dict[str, ToolCard]] = {}
     others = {one.queue: one for one in stand_ins(held) if wait_hooks.queues.get(one.queue) not in held}
-    items = [_item(row, cards, others) for row in rows[:limit]]
+    readable = seen.readable({row.run_id: row.run.creator for row in rows[:limit] if not is_asked(row.queue)})
+    items = [_item(row, cards, others, readable) for row in rows[:limit]]
     return Listed(items, total, more, is_from_start, wanted)
 
 
-def _item(approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn]) -> Item:
-    plan, graph_id = plan_of(approval), approval.run.graph_id
+def _item(
+    approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn],
+    readable: frozenset[UUID],
+) -> Item:  # fmt: skip
+    is_read, graph_id = is_asked(approval.queue) or approval.run_id in readable, approval.run.graph_id
+    plan = plan_of(approval) if is_read else {}
     if graph_id not in cards:
         cards[graph_id] = cards_by_name(graph_id)
     tool = cards[graph_id].get(approval.tool)
     about, headline = subject(plan.get("arguments")) or graph_id, str(plan.get("headline") or "")
+    if not is_read:
+        about = approval.run.about or graph_id
     return Item(
         approval, title_of(approval, tool), asks_of(approval, tool), headline, about, others.get(approval.queue)
     )

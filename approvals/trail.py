@@ -37,6 +37,7 @@ ACTS = (
     "limit", "limit_reset", "breaker_open", "breaker_close", "priority", "probe", "probe_done",
     "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
     "setup_link", "setup", "invite", "invitation_revoke", "invitation_accept", "session_end", "reset_link", "own_keys",
+    "read_payloads",
     "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift", "deputy",
     "deputy_revoke",
 )  # fmt: skip

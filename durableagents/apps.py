@@ -42,13 +42,18 @@ class AdminConfig(apps.AdminConfig):
 
 
 def create_roles(*, using: str, **_: Any) -> None:
-    """The roles that permissions name, so that nobody has to type them: groups, empty until people are put in."""
-    from django.contrib.auth.models import Group
+    """The roles that permissions name, so that nobody has to type them: groups, empty until people are put in.
+    Operators and auditors read what runs hold."""
+    from django.contrib.auth.models import Group, Permission
 
-    from ledger.web.roles import ROLES
+    from ledger.web.roles import AUDITOR, OPERATOR, ROLES
+    from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 
     for role in ROLES:
-        Group.objects.using(using).get_or_create(name=role)
+        group, is_new = Group.objects.using(using).get_or_create(name=role)
+        if is_new and role in (OPERATOR, AUDITOR):  # what an administrator has taken stays taken
+            reads = Permission.objects.using(using).filter(content_type__app_label=APP, codename=READ_PAYLOADS)
+            group.permissions.add(*reads)
 
 
 def create_queues(*, using: str, **_: Any) -> None:

@@ -48,6 +48,9 @@ class OwnTag(models.Model):
     taken_for = models.TextField("reason to take it", max_length=2000, blank=True, default="", db_default="")
 
     class Meta:
+        # Given to an account or to a role: whoever has it reads what runs hold, and not only what they do. An account
+        # reads its own runs without it (ledger/web/seeing).
+        permissions = [("read_payloads", "Can read the payloads of runs")]
         constraints = [
             models.UniqueConstraint(
                 fields=["user", "tag"], condition=models.Q(taken_at__isnull=True), name="durableagents_owntag_once"

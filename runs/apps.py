@@ -33,6 +33,7 @@ class RunsConfig(AppConfig):
 
         verification.register()
         viewers.tell_who_sees(seen.sees)
+        viewers.tell_who_reads(seen.reads)
         wishes.register()
         turns.register()
         post_migrate.connect(_ship_prices, sender=self, dispatch_uid="runs.services.budgets.prices")

@@ -8,6 +8,7 @@ costs the same however many runs of others there are.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -71,6 +72,24 @@ def among(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozense
 def sees(who: Viewer, run_id: UUID) -> bool:
     """Whether somebody sees a run. Of one that there isn't, nobody who doesn't see everything does."""
     return bool(among([run_id], who))
+
+
+# --- payloads ---------------------------------------------------------------------------------------------------------
+
+
+def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> frozenset[UUID]:
+    """Those of these runs, which are seen, whose payloads are read; each comes with the account that started it. Who
+    sees only their own reads all of them. Asks the database only for somebody with own tags."""
+    who = who or viewer()
+    if who.reads_all or not who.sees_all:
+        return frozenset(creators)
+    own = frozenset(run_id for run_id, creator in creators.items() if who.is_own(creator, ()))
+    return own | among(creators.keys() - own, replace(who, sees_all=False)) if who.tags else own
+
+
+def reads(who: Viewer, run_id: UUID) -> bool:
+    """Whether somebody reads the payloads of a run that they see."""
+    return who.reads_all or not who.sees_all or bool(among([run_id], replace(who, sees_all=False)))
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------

@@ -9,28 +9,42 @@ from uuid import UUID
 
 from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow
 from approvals.models import Approval, Decision
+from runs import seen
+from runs.queries.payloads.reading import is_asked
 
 
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     """Approvals with their decisions and what was said to the revision before, in two further queries."""
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
     decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in Decision.objects.filter(approval_id__in=ids)}
-    return [approval_row(a, decisions.get(a.id), decisions.get(a.previous_id)) for a in approvals]
+    others = [a for a in approvals if not is_asked(a.queue)]
+    readable = seen.readable({a.run_id: a.requester for a in others})
+    hidden = {a.id for a in others if a.run_id not in readable}
+    return [
+        approval_row(a, decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id not in hidden)
+        for a in approvals
+    ]
 
 
-def approval_row(approval: Approval, decision: Decision | None, earlier: Decision | None = None) -> ApprovalRow:
+def approval_row(
+    approval: Approval, decision: Decision | None, earlier: Decision | None = None, *, is_read: bool = True
+) -> ApprovalRow:  # fmt: skip
     """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
 
-    `earlier` is the decision on the revision before this one.
+    `earlier` is the decision on the revision before this one. Without `is_read` nothing is told of what is asked,
+    beyond that it is.
     """
+    besides = {} if is_read else {"evidence": [], "why": "", "effect": ""}
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
-        arguments=_arguments(approval),
+        arguments=_arguments(approval) if is_read else None,
+        hidden=not is_read,
         decision=decision and DecisionRow.of(decision),
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier and DecisionRow.of(earlier))
         if approval.previous_id
         else None,
+        **besides,
     )
 
 

@@ -45,6 +45,9 @@ class ApprovalRow(Shape):
     plan_hash: str = Field(description="Name it in the decision.")
     evidence: list[Any]
     why: str = Field(description="The agent's own words. Untrusted.")
+    hidden: bool = Field(
+        description="The caller is not asked and has no right to read it: arguments, evidence, effect and why."
+    )
     requested_by: str
     opened_at: datetime
     deadline: datetime

@@ -20,12 +20,19 @@ from durableagents.account_pages.own import shown_once
 from durableagents.identity import invitations, mail, resets, signed_in
 from durableagents.identity.auth import ISSUE_OWN
 from durableagents.identity.people import held
-from durableagents.identity.rights import known_roles, let_issue_keys
+from durableagents.identity.rights import (
+    known_roles,
+    let_issue_keys,
+    let_read_payloads,
+    let_role_read_payloads,
+    roles_that_read,
+)
 from durableagents.models import Invitation
 from durableagents.signin import again
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import actor, name_of, ordered
+from ledger.web.seeing.viewers import reads_payloads
 
 ADMIN = "admin"
 SHOWN = 100
@@ -93,6 +100,7 @@ class People(AdminPage):
             .annotate(held=held("pk"), keys=Count("api_keys", filter=_WORKS))
             .order_by("username")[: SHOWN + 1]
         )
+        reading = roles_that_read()
         open_ones = Q(revoked_at__isnull=True, accepted_at__isnull=True)
         context: dict[str, Any] = {
             "people": [(user, _roles(user)) for user in rows[:SHOWN]],
@@ -102,6 +110,7 @@ class People(AdminPage):
                 for row, is_late in _with_time(Invitation.objects.filter(open_ones).order_by("-made_at")[:SHOWN])
             ],
             "form": form or InviteForm(),
+            "readers": [(role, name_of(role), role in reading) for role in known_roles()],
             "mail": mail.is_set(),
         }
         return self.show(request, context, status=status)
@@ -182,6 +191,8 @@ class Person(AdminPage):
             "roles": _roles(user),
             "sessions": signed_in.places(user, request.session.session_key),
             "may_issue": user.has_perm(ISSUE_OWN),
+            "reads": reads_payloads(user),
+            "reads_by_role": [name_of(role) for role in ordered(roles_that_read() & set(user.held))],
         }
         return self.show(request, context)
 
@@ -222,3 +233,29 @@ class AllowOwnKeys(AdminPage):
         words = "They make keys of their own from now on." if may else "They make no keys of their own any more."
         messages.success(request, words, extra_tags="ok")
         return redirect("person", user_id)
+
+
+class LetReadPayloads(AdminPage):
+    """Whether somebody reads what runs hold that are not their own."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
+        may = request.POST.get("may") == "yes"
+        let_read_payloads(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
+        words = "They read payloads from now on." if may else "Their account reads no payloads any more."
+        messages.success(request, words, extra_tags="ok")
+        return redirect("person", user_id)
+
+
+class LetRoleReadPayloads(AdminPage):
+    """The same of all who hold a role."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        may, role = request.POST.get("may") == "yes", request.POST.get("role", "").replace("\x00", "")[:150]
+        let_role_read_payloads(role, may, by=self.by, justification=request.POST.get("justification", ""))
+        words = f"{name_of(role)}: reads {'' if may else 'no '}payloads from now on."
+        messages.success(request, words, extra_tags="ok")
+        return redirect("people")

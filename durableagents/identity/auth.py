@@ -17,9 +17,8 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from approvals.queues.along import ALONG
 from durableagents.identity.accounts import acting
-from durableagents.identity.people import ACCOUNT, GROUPS, TAGS, account
+from durableagents.identity.people import ACCOUNT, WHO, account
 from durableagents.models import ApiKey
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -36,8 +35,7 @@ _COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
 _IS_NOTED = "coalesce(k.last_used_at >= statement_timestamp() - interval '1 minute', false)"
 _KEY = ", ".join(f'k."{field.column}"' for field in ApiKey._meta.concrete_fields)
 _LOOK_UP = f"""
-    SELECT {_IS_NOTED}, {GROUPS.format(user="u.id")}, {TAGS.format(user="u.id")}, {ALONG.format(user="u.id")}, {_KEY},
-        {ACCOUNT}
+    SELECT {_IS_NOTED}, {_KEY}, {WHO}, {ACCOUNT}
     FROM durableagents_apikey k JOIN auth_user u ON u.id = k.user_id
     WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active
       AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
@@ -139,12 +137,12 @@ def _key(hash: bytes) -> ApiKey | None:
         row = cursor.fetchone()
         if row is None:
             return None
-        is_noted, groups, tags, along, *columns = row
+        is_noted, *columns = row
         key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
         key.budget = None if key.budget is None else json.loads(key.budget)  # a cursor leaves JSON as text
         if not is_noted:
             cursor.execute(_NOTE, [key.pk])
-    key.user = account(columns[len(_COLUMNS) :], groups, tags, along)
+    key.user = account(columns[len(_COLUMNS) :])
     return key
 
 

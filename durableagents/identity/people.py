@@ -30,18 +30,20 @@ from django.utils.functional import SimpleLazyObject
 from approvals.queues.along import ALONG, learnt
 from ledger.clock import MOMENT
 from ledger.web.roles import is_too_weak, know_roles
-from ledger.web.seeing.viewers import asking, know_own_tags
+from ledger.web.seeing.viewers import READS, asking, know_own_tags, know_reads_payloads
 
 MOST_REMEMBERED = 10_000
+_BEFORE_ACCOUNT = 4  # as many things are read of an account before its columns
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
 # Of SQL about an account `u`: the names of its groups, and all its columns. `account` makes one of them.
 ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)
 GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
 # And the tags that are its own.
 TAGS = "ARRAY(SELECT t.tag FROM durableagents_owntag t WHERE t.user_id = {user} AND t.taken_at IS NULL)"
+# How whoever asks is read along with what they show: groups, own tags, the right to read payloads, and the queues.
+WHO = ", ".join(each.format(user="u.id") for each in (GROUPS, TAGS, READS, ALONG))
 _SESSION = f"""
-    SELECT {MOMENT}, s.session_data, s.expire_date, {GROUPS.format(user="u.id")}, {TAGS.format(user="u.id")},
-        {ALONG.format(user="u.id")}, {ACCOUNT}
+    SELECT {MOMENT}, s.session_data, s.expire_date, {WHO}, {ACCOUNT}
     FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
 
 _ALONG = RawSQL(ALONG.format(user='"auth_user"."id"'), [], output_field=TextField())
@@ -65,8 +67,8 @@ class SessionStore(Sessions):
         if row is None:
             self._session_key: str | None = None
             return None
-        self.read_at, data, ends, groups, tags, along, *columns = row
-        self.person = account(columns, groups, tags, along) if columns[0] is not None else None
+        self.read_at, data, ends, *told = row
+        self.person = account(told) if told[_BEFORE_ACCOUNT] is not None else None
         return Session(session_key=key, session_data=data, expire_date=ends)
 
     def load(self) -> dict[str, Any]:
@@ -95,11 +97,13 @@ def _remember(key: str | None, owner: Any) -> None:
         _owners[key] = int(owner)
 
 
-def account(columns: list[Any], groups: list[str], tags: list[str], along: str) -> User:
-    """An account, with its roles and its own tags, as SQL above reads it; `along` is what ALONG gives."""
+def account(told: list[Any]) -> User:
+    """An account, with what counts of it, as WHO and ACCOUNT read it."""
+    groups, tags, reads, along, *columns = told
     user = User.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
     know_roles(user, groups, learnt(along))
     know_own_tags(user, tags)
+    know_reads_payloads(user, reads)
     return user
 
 

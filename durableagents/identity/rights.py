@@ -1,6 +1,8 @@
-"""What an administrator lets an account do besides its roles."""
+"""What an administrator lets an account, or a role, do besides what its roles are for."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
@@ -10,32 +12,62 @@ from durableagents.identity.auth import ISSUE_OWN
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import NotFound
-from ledger.web.roles import ordered
+from ledger.web.roles import is_role, ordered
+from ledger.web.seeing.viewers import APP, READ_PAYLOADS
+
+READS = f"{APP}.{READ_PAYLOADS}"
+# What each right is called in records: of the act, and of what it says before and after.
+_CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads", "reads_payloads")}
 
 
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
     """Whether the account makes API keys of its own. What its roles allow stays. Raises NotFound,
     JustificationRequired."""
+    _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
+
+
+def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
+    """Whether the account reads what runs hold that are not its own. What its roles allow stays. Raises NotFound,
+    JustificationRequired."""
+    _let(READS, user_id, may, by=by, justification=justification)
+
+
+def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: str) -> None:
+    """Whether all who hold a role read what runs hold. Raises NotFound, JustificationRequired."""
+    reason = justified("A change of what a role may do", justification)
+    with transaction.atomic():
+        group = Group.objects.select_for_update().filter(name=role).first() if is_role(role) else None
+        if group is None:
+            raise NotFound("role", role)
+        _change(READS, group.permissions, f"role:{role}", may, by=by, reason=reason)
+
+
+def _let(right: str, user_id: int, may: bool, *, by: Actor, justification: str) -> None:
     reason = justified("A change of what somebody may do", justification)
-    app, _, codename = ISSUE_OWN.partition(".")
     with transaction.atomic():
         user = User.objects.select_for_update().filter(pk=user_id).first()
         if user is None:
             raise NotFound("account", user_id)
-        right = Permission.objects.get(codename=codename, content_type__app_label=app)
-        had = user.user_permissions.filter(pk=right.pk).exists()
-        with acting(by):
-            (user.user_permissions.add if may else user.user_permissions.remove)(right)
-        acted(
-            "own_keys",
-            by=by,
-            subject=f"user:{user.username}",
-            justification=reason,
-            before={"may_issue_own_keys": had},
-            after={"may_issue_own_keys": may},
-        )
+        _change(right, user.user_permissions, f"user:{user.username}", may, by=by, reason=reason)
+
+
+def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reason: str) -> None:
+    """Give or take a right, on a locked row, with a record that says why; the database records it besides."""
+    app, _, codename = right.partition(".")
+    action, said = _CALLED[right]
+    found = Permission.objects.get(codename=codename, content_type__app_label=app)
+    had = rights.filter(pk=found.pk).exists()
+    with acting(by):
+        (rights.add if may else rights.remove)(found)
+    acted(action, by=by, subject=subject, justification=reason, before={said: had}, after={said: may})
 
 
 def known_roles() -> list[str]:
     """Every role that there is: the product's own, and those that decide queues."""
     return ordered(Group.objects.values_list("name", flat=True))
+
+
+def roles_that_read() -> frozenset[str]:
+    """The roles that were given the right to read payloads."""
+    right = {"permissions__codename": READ_PAYLOADS, "permissions__content_type__app_label": APP}
+    return frozenset(Group.objects.filter(**right).values_list("name", flat=True))

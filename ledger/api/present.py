@@ -14,6 +14,7 @@ from ledger.codec import unpack
 from ledger.models import Event, OverrideRecord
 from ledger.verification.registers import Listed
 from ledger.verification.runs import Verification
+from ledger.web.seeing.payloads import is_open
 
 MASK = "…"
 MOST_PROBLEMS = 200
@@ -23,12 +24,16 @@ _OUR_CALLBACK = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/]+")
 _COLUMNS = ("kind", "slot", "attempt")
 
 
-def event_row(event: Event) -> EventRow:
-    """One line of a journal. One that is damaged must not hide the rest of the journal from whoever looks into it."""
+def event_row(event: Event, *, is_read: bool = True) -> EventRow:
+    """One line of a journal, with its payload for whoever reads it. One that is damaged must not hide the rest of the
+    journal from whoever looks into it."""
     clear: dict[str, Any] = {}
+    content: dict[str, Any]
     try:
         clear = _clear_of(event)
         content = {"payload": payload_of(event)}
+        if content["payload"] is not None and not (is_read or is_open(event.kind)):
+            content = {"payload": None, "hidden": True}
     except (ValueError, RecursionError) as error:
         content = {"payload": None, "damage": str(error)}
     return EventRow.of(

@@ -24,6 +24,7 @@ class EventRow(Shape):
     data: dict[str, Any] = Field(description="The metadata that the hash chain covers in the clear.")
     payload: Any = Field(description="Arguments, results, messages, tracebacks.")
     damage: str | None = Field(default=None, description="Why the stored payload can't be read, if so.")
+    hidden: bool = Field(default=False, description="There is a payload, and the caller has no right to read it.")
     hash: str
     prev_hash: str
 
@@ -42,7 +43,7 @@ class EntryRow(Shape):
     fact: str
     tool: str
     replay_class: str
-    key: str | None
+    key: str | None = Field(description="The idempotency key; null also where the caller has no right to read it.")
     external_id: str | None
     digest: str | None
     actor: str

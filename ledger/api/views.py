@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from ledger.verification.registers import verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 from ledger.web.api_base import MAX_SEQ, READ, ApiView, Query, described
 from ledger.web.roles import APPROVER, AUDITOR, OPERATOR
+from ledger.web.seeing.viewers import reads
 
 PAGE_BYTES = 4 * 1024 * 1024
 # How long one answer may go on verifying: what is left is the next page.
@@ -40,7 +42,7 @@ class Events(ApiView):
         rows = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
         query.limit = fitting(rows.annotate(size=Length("sealed")).values_list("size", flat=True)[: query.limit])
         events = known(run_id, list(rows[: query.limit + 1]))
-        return query.page(events, lambda row: {"after": str(row.seq)}, event_row)
+        return query.page(events, lambda row: {"after": str(row.seq)}, partial(event_row, is_read=reads(run_id)))
 
 
 class Entries(ApiView):
@@ -50,7 +52,8 @@ class Entries(ApiView):
 
     @described("A run's side effects", EntryPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
-        return by_id(request, run_id, LedgerEntry.objects.all(), EntryRow.of)
+        hidden = {} if reads(run_id) else {"key": None}
+        return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, **hidden))
 
 
 class Overrides(ApiView):

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from ledger.web import navigation as around
 from ledger.web import text_safety as seen
 from ledger.web.roles import name_of, ordered
+from ledger.web.seeing.payloads import WHO_GIVES, Hidden
 
 register = template.Library()
 
@@ -115,7 +116,9 @@ def leaves(value: object) -> list[seen.Leaf]:
 
 @register.simple_tag
 def drawn_leaves(value: object, is_wide: object = False) -> SafeString:
-    """A document, leaf by leaf: each with the way to it."""
+    """A document, leaf by leaf: each with the way to it. Of one that the reader may not read, who gives the right."""
+    if isinstance(value, Hidden):
+        return SafeString(f'<p class="small muted" data-hidden>Not shown to you. {escape(WHO_GIVES)}</p>\n')
     drawn = [f'<dl class="args small{" wide-2" if is_wide else ""}">']
     for leaf in seen.leaves(value):
         text = visible(leaf.text) if leaf.kind == "string" else escape(leaf.text)

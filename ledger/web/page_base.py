@@ -18,7 +18,7 @@ from ledger.actors import Actor
 from ledger.clock import moment_of
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import EVERY, actor, name_of, role_in, roles
-from ledger.web.seeing.viewers import must_see, viewer
+from ledger.web.seeing.viewers import looking_as, must_see, viewer
 from ledger.web.shared_rendering import renderings
 from ledger.web.tally import Tally
 
@@ -109,10 +109,11 @@ class SharedPage(Page):
         raise NotImplementedError
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        held = roles(request.user)
+        held, who = roles(request.user), viewer().in_common
         if not is_fragment(request):
             tally = Tally(held)
-            return self.show(request, {**self.content(request.GET, held, tally), "tally": tally})
+            with looking_as(who):
+                return self.show(request, {**self.content(request.GET, held, tally), "tally": tally})
         query = request.GET.copy()
         began = read_at(request)
         since = moment_of(query.get("since", "")) or began  # whoever names no moment is shown this one
@@ -121,12 +122,13 @@ class SharedPage(Page):
 
         def make() -> str:
             tally = Tally(held)
-            content = self.content(query, held, tally)
-            return render_to_string(
-                self.template, {**self.base(held, is_part=True, as_of=began), **content, "tally": tally}
-            )
+            with looking_as(who):
+                content = self.content(query, held, tally)
+                return render_to_string(
+                    self.template, {**self.base(held, is_part=True, as_of=began), **content, "tally": tally}
+                )
 
-        rendering = renderings.get((type(self), query.urlencode(), held, viewer()), since=since, began=began, make=make)
+        rendering = renderings.get((type(self), query.urlencode(), held, who), since=since, began=began, make=make)
         return self.private(request, HttpResponse(rendering.body))
 
 

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.seeing.payloads import must_read
 from runs.api.schemas import Shape
 from runs.overheard.reading import listen, said
 from runs.services import lifecycle
@@ -36,5 +37,6 @@ class Live(ApiView):
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         lifecycle.find(run_id)
+        must_read(run_id)
         listen([run_id])
         return Response({"results": [asdict(one) for one in said([run_id]).get(run_id, [])]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -10,6 +11,8 @@ from rest_framework.response import Response
 from ledger.api.present import masked
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import INTEGRATOR, OPERATOR
+from ledger.web.seeing.payloads import must_read
+from ledger.web.seeing.viewers import reads
 from runs.api.schemas import RequestError, RequestPage, RequestRow, ViewRow
 from runs.models import Message
 from runs.services import idempotency, lifecycle
@@ -28,7 +31,8 @@ class OneMessage(ApiView):
     def get(self, request: Request, run_id: UUID, name: str) -> Response:
         seconds = _seconds(request)
         lifecycle.find(run_id)
-        return Response(request_row(*told_of([waiting.wait_for(sending.message(run_id, name), seconds)])))
+        (told,) = told_of([waiting.wait_for(sending.message(run_id, name), seconds)])
+        return Response(request_row(told, is_read=reads(run_id)))
 
     @described(
         "Send a message to a run", RequestRow, status=202, body=MessageBody, query=("wait",),
@@ -42,7 +46,9 @@ class OneMessage(ApiView):
         sent = sending.send(run_id, name, body.body, by=self.by, sender_id=body.id or key)
         message = waiting.wait_for(sent.message, seconds)
         where = {"Location": f"/api/v1/runs/{run_id}/messages/{message.n}"}
-        return Response(request_row(*told_of([message])), status=200 if message.outcome else 202, headers=where)
+        (told,) = told_of([message])
+        is_read = told.row.by == self.by.ref or reads(run_id)
+        return Response(request_row(told, is_read=is_read), status=200 if message.outcome else 202, headers=where)
 
 
 class Messages(ApiView):
@@ -56,7 +62,8 @@ class Messages(ApiView):
         after = query.integer("after", default=0, lowest=0, highest=2**31 - 1)
         lifecycle.find(run_id)
         rows = list(Message.objects.filter(run_id=run_id, n__gt=after).order_by("n")[: query.limit + 1])
-        return query.page(told_of(rows), lambda told: {"after": str(told.row.n)}, request_row)
+        shown = partial(request_row, is_read=reads(run_id))
+        return query.page(told_of(rows), lambda told: {"after": str(told.row.n)}, shown)
 
 
 def _seconds(request: Request) -> int:
@@ -71,14 +78,16 @@ class RunView(ApiView):
     @described("Read a view of a run", ViewRow)
     def get(self, request: Request, run_id: UUID, name: str) -> Response:
         Query(request)
+        lifecycle.find(run_id)
+        must_read(run_id)
         return Response(ViewRow(run=run_id, name=name, value=masked(reading.read(run_id, name))))
 
 
-def request_row(told: Told) -> RequestRow:
-    """One message with what was asked and what was answered."""
-    row = told.row
+def request_row(told: Told, *, is_read: bool = True) -> RequestRow:
+    """One message with what was asked and what was answered, for whoever reads that."""
+    row, told = told.row, told if is_read else told.hidden
     return RequestRow.of(
         row, id=row.n, run=row.run_id, outcome=row.outcome or "waiting", body=told.body, answer=told.answer,
-        error=RequestError(code=told.code, message=told.why) if told.is_no else None,
+        hidden=not is_read, error=RequestError(code=told.code, message=told.why) if told.is_no else None,
         sent_at=told.sent_at, answered_at=told.answered_at,
     )  # fmt: skip

@@ -90,12 +90,14 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     """Runs with their heads, open waits, endings and whom they are queued behind, in few further queries however many
     they are."""
     ids = [run.id for run in runs]
-    heads = families.heads(ids)
+    heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs})
     waits = families.open_waits(ids)
-    endings = payload_at([(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq])
+    told = readable | {run.id for run in runs if run.state == State.CANCELLED}  # by whom and why is no payload
+    endings = payload_at([(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in told])
     drivable = frozenset(v for head in heads.values() for v in getattr(head, "drivable", ()))
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
-    evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
+    stops = [wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR]
+    evidence = _evidence_of([wait for wait in stops if wait.run_id in readable])
     aside = reserved(runs, heads)
     ahead = turns.ahead(runs)
     kin = seen.among([*ahead.values(), *(one for run in runs for one in _kin(run))])
@@ -114,6 +116,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             is_served=run.graph_id in drivable,
             assigned=getattr(heads[run.id], "assigned", None),
             kin=kin,
+            is_read=run.id in readable,
         )
         for run in runs
     ]
@@ -165,11 +168,13 @@ def run_row(
     is_served: bool = True,
     assigned: Mapping[str, Any] | None = None,
     kin: Collection[UUID] = (),
+    is_read: bool = True,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
     run that it is queued behind, `attributes` what it is found by; `is_served` whether a living worker drives its
-    version; `assigned` on which side of a ramp its start came out; `kin` the other runs that may be named."""
+    version; `assigned` on which side of a ramp its start came out; `kin` the other runs that may be named; `is_read`
+    whether its payloads may be told."""
     goes_on_as = seen.shown(run.goes_on_as, kin)
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
@@ -189,6 +194,7 @@ def run_row(
         ended_at=run.ended_at if is_over else None,
         output=ending if run.state == State.COMPLETED else None,
         error=trouble_of(run, ending),
+        hidden=not is_read,
         cancelled=cancellation_of(run, ending),
         served=None if is_over else is_served,
         assigned=assigned and AssignedRow.of(None, **{name: assigned[name] for name in AssignedRow.model_fields}),

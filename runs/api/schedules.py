@@ -86,4 +86,8 @@ def one(schedule: Schedule) -> ScheduleRow:
 def row_of(found: Listed) -> ScheduleRow:
     """A schedule of a list."""
     last = [FiringRow.of(firing) for firing in found.last]
-    return ScheduleRow.of(found.schedule, input=masked(found.schedule.input), next=found.next, last=last)
+    is_read = acts.reads(found.schedule)
+    return ScheduleRow.of(
+        found.schedule, input=masked(found.schedule.input) if is_read else None, hidden=not is_read, next=found.next,
+        last=last,
+    )  # fmt: skip

@@ -201,6 +201,9 @@ class RunRow(Shape):
     start_before: datetime | None = Field(description="Not begun by then, it ends as cancelled.")
     tags: list[str] | dict[str, str]
     attributes: dict[str, Any] = Field(description="What it is found by: as its agent declares them.")
+    hidden: bool = Field(
+        description="The caller has no right to read what it holds: output, the words of its error, details of waits."
+    )
     trace_id: str
     created_by: str
     node: str | None
@@ -254,6 +257,7 @@ class ScheduleRow(Shape):
     name: str
     agent: str
     input: Any
+    hidden: bool = Field(description="The caller has no right to read the input.")
     cron: str
     zone: str
     missed: Schedule.Missed
@@ -318,6 +322,7 @@ class RequestRow(Shape):
     )
     body: Any
     answer: Any
+    hidden: bool = Field(description="Body, answer and reason are there, and the caller has no right to read them.")
     error: RequestError | None
     sent_at: datetime | None
     answered_at: datetime | None

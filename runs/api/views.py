@@ -20,6 +20,7 @@ from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
+from ledger.web.seeing.payloads import must_read
 from runs.api.once import answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
@@ -149,6 +150,7 @@ class Transcript(ApiView):
         after = query.integer("after", default=0, lowest=0, highest=2**31)
         since = query.place()
         lifecycle.find(run_id)
+        must_read(run_id)
         rows = transcript(run_id, most=query.limit + 1, since=since or (0, 0), skip=0 if since else after)
         return query.page(rows, lambda row: {"cursor": numbered(*row.following)}, lambda row: row.shown)
 

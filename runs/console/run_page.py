@@ -15,6 +15,7 @@ from django.urls import reverse
 from ledger.codec import unpack
 from ledger.errors import NotFound
 from ledger.models import Event, Head, OverrideRecord
+from ledger.web.seeing.payloads import HIDDEN
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
 from runs import seen
@@ -58,6 +59,7 @@ class Point:
 
     row: Checkpoint
     before: Checkpoint | None
+    is_read: bool = True
 
     @property
     def face(self) -> int:
@@ -71,10 +73,12 @@ class Point:
 
     @cached_property
     def state(self) -> Any:
-        return _state(self.row)
+        return _state(self.row) if self.is_read else HIDDEN
 
     @cached_property
     def changes(self) -> list[Change]:
+        if not self.is_read:
+            return []
         before = leaves(_state(self.before)) if self.before is not None else []
         return [change for change in compare(leaves(self.state), before) if change.what != "same"]
 
@@ -156,6 +160,7 @@ class Dossier:
     parent: Run | None = None
     children: list[Card] = field(default_factory=list)
     parent_head: Head | None = None
+    is_read: bool = True
 
     @property
     def url(self) -> str:
@@ -183,7 +188,7 @@ class Dossier:
 
     @property
     def about(self) -> str:
-        return subject(self.story.input)
+        return subject(self.story.input) if self.is_read else self.run.about
 
     @property
     def above(self) -> tuple[Run, Head] | None:
@@ -315,7 +320,9 @@ class Dossier:
         if self.sight.before is not None:
             older_rows = older_rows.filter(seq__lt=self.sight.before)
         rows = list(older_rows[: POINTS_SHOWN + 1])
-        shown = [Point(row, before) for row, before in zip(rows, [*rows[1:], None], strict=False)][:POINTS_SHOWN]
+        shown = [Point(row, before, self.is_read) for row, before in zip(rows, [*rows[1:], None], strict=False)][
+            :POINTS_SHOWN
+        ]
         return Window(shown, older=shown[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
 
     @property
@@ -398,7 +405,9 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
-    opened, agent = folded.Opened(run_id, drawn), agent_here(run.graph_id)
+    is_read = bool(seen.readable({run_id: run.creator}))
+    drawn = drawn if is_read else Drawn()  # what is kept is shown to those who read it
+    opened, agent = folded.Opened(run_id, drawn, is_read=is_read), agent_here(run.graph_id)
     # Looked up now: what is let go of meanwhile is drawn as it was.
     lane = {
         effect.face: html
@@ -406,23 +415,10 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         if (html := drawn.get(("effect", agent is None, effect.face))) is not None
     }
     return Dossier(
-        run,
-        head,
-        story.open(opened, lane),
-        opened,
-        drawn,
-        lane,
-        sight,
-        waits,
-        question_seqs,
-        agent,
-        now,
-        is_headless,
-        cut,
-        kin.parent if run.parent else None,
-        run_list.carded(kin.children, heads, open_waits),
-        heads.get(kin.parent.pk) if kin.parent and run.parent else None,
-    )
+        run, head, story.open(opened, lane), opened, drawn, lane, sight, waits, question_seqs, agent, now, is_headless,
+        cut, kin.parent if run.parent else None, run_list.carded(kin.children, heads, open_waits),
+        heads.get(kin.parent.pk) if kin.parent and run.parent else None, is_read,
+    )  # fmt: skip
 
 
 def case_of(waits: Iterable[Wait]) -> str | None:

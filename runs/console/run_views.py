@@ -20,6 +20,7 @@ from ledger.web.cursors import opened
 from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, roles
+from ledger.web.seeing.payloads import WHO_GIVES, must_read
 from ledger.web.tally import Tally
 from runs.console import attributes, budgets
 from runs.console.pools import views as pools
@@ -111,7 +112,9 @@ class RunPage(Page):
         context["told"] = TellingBlock(run_id, dossier.head)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
-        context["talk"], context["unsent"] = talk_of(dossier.run, dossier.agent, roles(request.user), unsent), unsent
+        held = roles(request.user)
+        context["talk"] = talk_of(dossier.run, dossier.agent, held, unsent, is_read=dossier.is_read)
+        context["unsent"], context["who_gives"] = unsent, WHO_GIVES
         not_done = refused or wrong or unsent
         if not_done:
             context["here"] = f"{reverse('run', args=[run_id])}?tab={sight.tab}"
@@ -336,6 +339,7 @@ class ViewPage(Page):
 
     def get(self, request: HttpRequest, run_id: UUID, name: str) -> HttpResponse:
         run = lifecycle.find(run_id)
+        must_read(run_id)
         try:
             value, problem = masked(reading.read(run_id, name)), None
         except (reading.ViewFailed, reading.ViewTooSlow) as error:

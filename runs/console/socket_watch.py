@@ -19,13 +19,16 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.models import Session
 from django.db import DatabaseError, close_old_connections, connection
+from django.db.models import BooleanField
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from ledger.web.roles import is_too_weak, roles
-from ledger.web.seeing.viewers import Viewer, viewer_of
+from ledger.web.seeing.viewers import READS, Viewer, know_reads_payloads, viewer_of
 
 T = TypeVar("T")
+_READS = RawSQL(READS.format(user='"auth_user"."id"'), [], output_field=BooleanField())
 # What a session is worth to a socket: what its person sees, or as a close code why it may not be open.
 Verdict = Viewer | int
 CHECK_SECONDS = 3.0
@@ -117,8 +120,10 @@ def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
     kept = {session.pk: session.get_decoded() for session in sessions}
     wanted = {key: str(data[SESSION_KEY]) for key, data in kept.items() if SESSION_KEY in data}
     people = get_user_model().objects.filter(pk__in=set(wanted.values()), is_active=True)
-    people = people.prefetch_related("groups", "own_tags")
+    people = people.annotate(reads=_READS).prefetch_related("groups", "own_tags")
     users = {str(user.pk): user for user in people}
+    for user in users.values():
+        know_reads_payloads(user, user.reads)
     for key, pk in wanted.items():
         if pk in users:
             answers[key] = _verdict(kept[key], users[pk])

@@ -2,10 +2,10 @@
 reads.
 
 Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again; to
-lists it says that something moved, with `at`, the moment of the newest by the database's clock in microseconds. A run's
-page gets `{"saying": […]}` besides: what its models are saying, which is on record nowhere. A socket closes with 4401
-when its session has ended and 4403 when its user has no role any more, within `watch.CHECK_SECONDS`; and when its user
-sees other runs than before, for the page to open another.
+lists it says that something moved, with `at`, the moment of the newest by the database's clock in microseconds. The
+page of a run whose payloads are read gets `{"saying": […]}` besides: what its models are saying, which is on record
+nowhere. A socket closes with 4401 when its session has ended and 4403 when its user has no role any more, within
+`watch.CHECK_SECONDS`; and when its user sees other runs than before, or reads otherwise, for the page to open another.
 
 Who doesn't see every run is told of those that they see. A run of others is for them as one that there isn't: 4404.
 """
@@ -67,7 +67,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 return
             seq = newest
         parts = [self._relay(run_id, seq), self._guard(key)]
-        if run_id is not None:
+        if run_id is not None and await in_thread(seen.reads, verdict, run_id):
             parts.append(self._overhear(run_id))
         self._tasks = [asyncio.create_task(self._keep(part)) for part in parts]
 

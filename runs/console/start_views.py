@@ -61,7 +61,9 @@ class StartPage(Page):
         like = self._like(request, agent)
         chosen = request.GET.get("sample", "0" if agent.samples and like is None else "")
         sample = int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen[:6]) < len(agent.samples) else None
-        document = agent.samples[sample].input if sample is not None else like.story.input if like is not None else {}
+        document = agent.samples[sample].input if sample is not None else {}
+        if sample is None and like is not None and like.is_read:
+            document = like.story.input
         form = SchemaForm(agent.input.model_json_schema(), document=document, beside=_beside(agent))
         tags = ", ".join(tags_of(like.run.tags)) if like is not None else ""
         found_by = attributes.AttributeForm(agent, shown=like.attributes if like is not None else ())

@@ -33,7 +33,7 @@ from runs.journal.lookups import Lookups
 from runs.journal.lost_answers import Lost, named
 from runs.journal.mailbox import Mailbox
 from runs.journal.reader import with_cut
-from runs.journal.wait_hooks import gate_statement, on_ask, on_withdraw, opening_of
+from runs.journal.wait_hooks import asking, gate_statement, on_withdraw, opening_of
 
 log = logging.getLogger("runs.journal.postgres")
 
@@ -81,9 +81,7 @@ class PgJournal(Mailbox, Succession):
                 self.on_birth()  # somebody may take it
             return reply
         events, statement, values = self._record(batch)
-        wait, also = batch.wait, list[tuple[str, list[Any]]]()
-        if wait is not None and wait.kind == "input":
-            also += [(statement, [wait.detail["of"]]) for statement in on_ask]
+        wait, also = batch.wait, asking(batch.wait)
         if batch.gate is not None and wait is not None:
             also.append(gate_statement(batch.gate, wait))
         if wait is not None and wait.kind == "signal":

@@ -51,6 +51,12 @@ def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     return gate_opener[0](gate, wait)
 
 
+def asking(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
+    """What goes along with a question to people, in the transaction that opens it; a gate's own statement asks it."""
+    asked = [wait.detail["of"]] if wait is not None and wait.kind == "input" else []
+    return [(statement, asked) for statement in on_ask if asked]
+
+
 def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:
     """A wait as an SQL expression of type `runs_opening`, and its parameters."""
     if wait is None:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, DateTimeField, JSONField
+from django.db.models import BooleanField, DateTimeField, F, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
+from runs import seen
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
 from runs.queries.display import URGENCY
+from runs.queries.payloads import reading
 from runs.services.lines import beside
 
 # What a person does about a run that stands still: the kind of its wait, or this.
@@ -149,12 +151,18 @@ def living(head: Head | None) -> int:
 
 
 def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
-    """What each of the runs waits for, the oldest first; with the children that are waited for: see `child_of`."""
+    """What each of the runs waits for, the oldest first, as whoever looks may read it; with the children that are
+    waited for: see `child_of`."""
     told = RawSQL(_CHILD, (), output_field=JSONField())
     found: dict[UUID, list[Wait]] = {}
     rows = Wait.objects.filter(run_id__in=list(run_ids), resolved_at__isnull=True)
-    for wait in rows.annotate(child=told).order_by("opened_at"):
+    creators: dict[UUID, int | None] = {}
+    for wait in rows.annotate(child=told, creator=F("run__creator")).order_by("opened_at"):
         found.setdefault(wait.run_id, []).append(wait)
+        creators[wait.run_id] = wait.creator
+    readable = seen.readable(creators)
+    for run_id, waits in found.items():
+        found[run_id] = [reading.shown(wait, is_read=run_id in readable) for wait in waits]
     return found
 
 

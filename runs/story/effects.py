@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from ledger.api.present import masked
+from ledger.web.seeing.payloads import HIDDEN
 from runs.engine.tape import CALLED_BACK
 from runs.story.findings import Findings
 from runs.story.lines import Fact, Line
@@ -88,7 +89,10 @@ class Effect:
     def open(self, lines: Mapping[int, Line]) -> None:
         """Put in what only the payloads tell."""
         for line in (lines[seq] for seq in self.requests if seq in lines):
-            if line.kind == "ApprovalRequested":
+            if line.is_hidden:
+                self.arguments = HIDDEN
+                self.key = str(HIDDEN) if self.is_keyed else None
+            elif line.kind == "ApprovalRequested":
                 self.arguments = line.get("arguments")
             else:
                 self.arguments = masked(line.get("arguments", self.arguments))
@@ -102,7 +106,8 @@ class Effect:
             )
         if witness := lines.get(self.witness):
             self.testimony = masked(witness.get("result", witness.payload))
-        self.error = message_of(lines[self.troubled]) if self.troubled in lines else ""
+        trouble = lines.get(self.troubled)
+        self.error = "" if trouble is None else str(HIDDEN) if trouble.is_hidden else message_of(trouble)
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
 
     @property

@@ -229,22 +229,31 @@ def forget_all() -> None:
 
 
 class Opened:
-    """Events of one run with their payloads, each read once for one request."""
+    """Events of one run with their payloads, each read once for one request; without them for whoever may not read
+    them."""
 
-    def __init__(self, run_id: UUID, drawn: Drawn | None = None) -> None:
-        self._run_id, self._drawn = run_id, drawn or Drawn()
+    def __init__(self, run_id: UUID, drawn: Drawn | None = None, *, is_read: bool = True) -> None:
+        self._run_id, self._drawn, self._is_read = run_id, drawn or Drawn(), is_read
         self._lines: dict[int, Line] = {}
 
     def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
         """Of these events those that are there."""
         if missing := [seq for seq in set(seqs) if seq not in self._lines]:
-            self._lines.update((line.seq, line) for line in _lines(self._drawn, _LINES, self._run_id, missing))
+            self._lines.update((line.seq, line) for line in self._shown(_LINES, missing))
         return self._lines
 
     def journal(self, before: int | None, most: int) -> list[Line]:
         """A part of the journal, newest first."""
-        lines = _lines(self._drawn, _WINDOW, self._run_id, 2**63 - 1 if before is None else before, most)
+        lines = self._shown(_WINDOW, 2**63 - 1 if before is None else before, most)
         doubts.mark_gaps(lines)
+        return lines
+
+    def _shown(self, statement: str, *values: Any) -> list[Line]:
+        """Hidden once it is known whether they are to be believed: that is about what they hold, too."""
+        lines = _lines(self._drawn, statement, self._run_id, *values)
+        if not self._is_read:
+            for line in lines:
+                line.hide()
         return lines
 
 

@@ -16,7 +16,10 @@ from pydantic_core import from_json
 from ledger.api.present import MASK, masked
 from ledger.codec import pack, unpack
 from ledger.events import KINDS, Event, encode_clear
+from ledger.web.seeing.payloads import HIDDEN, is_open
 
+# Acts of people whose payload holds more than why.
+_WITH_REASON = frozenset({"InputAnswered", "ToolReconciled"})
 # The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
 # by other hands.
 MOST_DEEP = 200
@@ -81,10 +84,15 @@ class Line:
     prev_hash: bytes = field(repr=False, default=b"")
     damage: str = ""
     gap: str = ""
+    is_hidden: bool = False
+    reason: str = ""
 
     @cached_property
     def payload(self) -> Any:
-        """The payload, or words about why it can't be read: a damaged row must not take the page down that shows it."""
+        """The payload, or words about why it can't be read: a damaged row must not take the page down that shows it. Of
+        one that the reader may not read, what stands in its place."""
+        if self.is_hidden:
+            return HIDDEN
         try:
             payload = unpack(self.sealed)
         except (ValueError, RecursionError) as error:
@@ -104,6 +112,13 @@ class Line:
         if self.kind == "ToolInvoked" and isinstance(self.payload, dict) and self.payload.get("callback_token"):
             return masked({**self.payload, "callback_token": MASK})
         return masked(self.payload)
+
+    def hide(self) -> None:
+        """Take the payload from it, where there is one and it is not everybody's; why a person acted is."""
+        if self.sealed is not None and not is_open(self.kind):
+            self.reason = self.get("justification", "") if self.kind in _WITH_REASON else ""
+            self.sealed, self.is_hidden = None, True
+            self.__dict__.pop("payload", None)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -131,6 +146,7 @@ class Line:
             self.prev_hash,
             self.damage,
             self.gap,
+            self.is_hidden,
         )
         return hash(whole)
 
@@ -144,6 +160,8 @@ class Line:
 
     def get(self, key: str, default: Any = None) -> Any:
         """A field of the payload if it is an object that has it."""
+        if self.is_hidden:
+            return self.reason or default if key == "justification" else default
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,8 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import datum, visible
+from ledger.web.seeing.payloads import HIDDEN
+from ledger.web.seeing.viewers import reads
 from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
 from runs.console.tables import fork_words, late_words, looks
@@ -149,7 +152,10 @@ def timeline_row(context: template.Context, placed: Placed) -> SafeString:
 @register.simple_tag
 def undoable(run: Run) -> Preview | None:
     """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
-    return offered(run)
+    found = offered(run)
+    if found is None or reads(run.pk):
+        return found
+    return Preview([replace(each, arguments=str(HIDDEN)) if each.arguments else each for each in found.effects])
 
 
 @register.simple_tag

@@ -16,6 +16,7 @@ from runs.verification.rows import RunFields
 from runs.verification.screening import Screened
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.succession import Succession
+from runs.verification.tags import SeenBy
 from runs.verification.undo import Undoing
 from runs.verification.waits import Waits
 
@@ -24,7 +25,7 @@ def register() -> None:
     """Plug into the verification of runs."""
     add(
         Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges, Succession, Screened,
-        CachedReads, Assigned, Undoing, Forks,
+        CachedReads, Assigned, Undoing, Forks, SeenBy,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
         runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id", runs_cachedread="run_id",
         runs_rampstart="run_id",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
@@ -17,6 +19,7 @@ from approvals.queues.bodies import DeputyBody, LimitBody
 from approvals.services import decide
 from durableagents import Context, End
 from ledger.actors import Actor
+from runs.connections import dsn
 from runs.engine.agents import Agent
 from tests.runs.stage import Stage
 from tests.world import Item, Notes, Toolbox, agent_of
@@ -63,6 +66,15 @@ def say(approval: Approval, by: Actor, verdict: str = "approve") -> Approval:
 def limited(by: Actor, most: str | None, person: str = "", queue: str = "finance_po") -> None:
     body = LimitBody(person=person, most=None if most is None else Decimal(most), justification=WHY)
     acts.limit(queue, body, by=by)
+
+
+def until_somebody_waits(seconds: float = 30.0) -> None:
+    """Returns when a connection waits for another one's lock, or none has for so long."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ends = time.monotonic() + seconds
+    with psycopg.connect(dsn(), autocommit=True) as link:
+        while link.execute(waiting).fetchone() == (0,) and time.monotonic() < ends:
+            pass
 
 
 def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: Any) -> Deputy:

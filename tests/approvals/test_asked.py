@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 
@@ -22,8 +21,7 @@ from runs.engine.agents import Agent
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions
-from tests.approvals.setup import WHY, boss, somebody
-from tests.runs.company import until_somebody_waits
+from tests.approvals.setup import WHY, boss, somebody, until_somebody_waits
 from tests.runs.stage import Stage, at_once
 from tests.world import OLGA, Item, Notes, agent_of
 
@@ -102,7 +100,7 @@ def test_a_question_that_meets_a_removal_under_way_waits_for_it_and_is_refused(
 
     def watch() -> None:
         assert is_held.wait(60)
-        asyncio.run(until_somebody_waits())
+        until_somebody_waits()
         may_end.set()
 
     assert at_once(remove, ask, watch) == [None, "operator", None]

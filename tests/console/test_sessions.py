@@ -246,7 +246,7 @@ def test_nobody_makes_keys_of_their_own_unless_an_administrator_allows_it(
     assert (act.by, act.justification, act.after) == (
         "user:boss", "She writes the importer.", {"may_issue_own_keys": True},
     )  # fmt: skip
-    assert AccountRecord.objects.get(action="permission_given").by == "user:boss"
+    assert AccountRecord.objects.get(action="permission_given", subject="user:iris").by == "user:boss"
     root.post(f"/people/{somebody.user.pk}/own-keys", may="no", justification="The importer is done.")
     assert somebody.post("/account/keys", name="another", days="30").status_code == 403
     assert ApiKey.objects.count() == 1

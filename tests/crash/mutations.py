@@ -11,6 +11,7 @@ from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
+from tests.crash.mutations_sight import SIGHT_AND_QUEUES
 from tests.crash.mutations_testing import TESTING
 from tests.crash.mutations_undo import UNDOING
 from tests.crash.mutations_versions import VERSIONS
@@ -367,7 +368,7 @@ MUTANTS = [
     *RELEASES,
     *CERTIFIED,
     *VERSIONS,
-    *UNDOING,
+    *UNDOING, *SIGHT_AND_QUEUES,
     *MIGRATION,
     *FORKING,
     *TESTING,

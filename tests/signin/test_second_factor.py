@@ -20,6 +20,7 @@ from ledger.models import AccountRecord, OverrideRecord
 from ledger.web.seeing.viewers import EVERYTHING
 from runs.console.socket_watch import SIGNED_OUT, verdicts
 from tests.console.conftest import buyer, start
+from tests.runs.stage import at_once
 from tests.signin.conftest import Clock, Someone, codes_on, secret_on
 
 pytestmark = pytest.mark.django_db
@@ -121,6 +122,15 @@ def test_a_code_is_good_once_whichever_browser_brings_it(with_factor: Someone) -
         answer = other.give_code(code)
         assert answer.status_code == 422 and not other.is_in()
         with_factor.clock.pass_steps()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_code_that_two_sign_ins_bring_at_once_lets_one_in(with_factor: Someone) -> None:
+    code, people = with_factor.code(), [with_factor, *(with_factor.elsewhere() for _ in range(3))]
+    for each in people:
+        each.sign_in()
+    answers = at_once(*(lambda each=each: each.give_code(code).status_code for each in people))
+    assert sorted(answers) == [302, 422, 422, 422] and [each.is_in() for each in people].count(True) == 1
 
 
 @pytest.mark.parametrize(("skew", "is_right"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])

@@ -72,6 +72,7 @@ class ForkPreview(Shape):
     all_are_asked_about: bool = Field(
         description="Nobody can say that these are all: every call with an effect is asked about."
     )
+    hidden: bool = Field(description="The caller has no right to read state and arguments.")
 
 
 class VerdictBody(Strict):
@@ -107,3 +108,4 @@ class StartAgainPreview(Shape):
     all_are_asked_about: bool = Field(
         description="Nobody can say that these are all: every further call with an effect is asked about."
     )
+    hidden: bool = Field(description="The caller has no right to read input and arguments.")

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR, roles
+from ledger.web.seeing.viewers import reads
 from runs.api.forks.shapes import (
     DoneRow,
     ForkBody,
@@ -35,9 +36,9 @@ from runs.services.forks.points import points
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 
 
-def done_row(effect: Evidence) -> DoneRow:
-    """One effect."""
-    return DoneRow.of(effect, run=UUID(effect.run))
+def done_row(effect: Evidence, *, is_read: bool) -> DoneRow:
+    """One effect, with its arguments for whoever reads them."""
+    return DoneRow.of(effect, run=UUID(effect.run), **({} if is_read else {"arguments": None}))
 
 
 class RunFork(ApiView):
@@ -50,14 +51,17 @@ class RunFork(ApiView):
         query = Query(request, "visit", "version")
         visit = query.integer("visit", default=0, lowest=0, highest=2**31 - 1)
         run = lifecycle.find(run_id)
+        is_read = reads(run_id)
         told: dict[str, Any] = {"visit": None, "state": None, "effects": [], "all_are_asked_about": False}
         if query.text("visit") is not None:
             ready = forking.prepared(run, Wanted(visit, version=query.text("version") or ""))
             told = {
-                "visit": visit, "state": ready.state, "effects": [done_row(x) for x in ready.cut.effects],
+                "visit": visit, "state": ready.state if is_read else None,
+                "effects": [done_row(x, is_read=is_read) for x in ready.cut.effects],
                 "all_are_asked_about": ready.cut.fences_all,
             }  # fmt: skip
-        return Response(ForkPreview.of(None, points=[PointRow.of(x) for x in points(run)], **told))
+        shown = [PointRow.of(x) for x in points(run)]
+        return Response(ForkPreview.of(None, points=shown, hidden=not is_read, **told))
 
     @described("Fork a run", RunRow, status=201, body=ForkBody, headers=("Idempotency-Key",))
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
@@ -88,10 +92,11 @@ class StartAgain(ApiView):
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         run = lifecycle.find(run_id)
-        found = remains(run)
+        found, is_read = remains(run), reads(run_id)
         return Response(StartAgainPreview.of(
-            None, has_ended=run.state in ENDED, input=found.created.payload if found.created else None,
-            input_is_sound=found.created is not None, effects=[done_row(x) for x in found.effects],
+            None, has_ended=run.state in ENDED, input=found.created.payload if found.created and is_read else None,
+            input_is_sound=found.created is not None, hidden=not is_read,
+            effects=[done_row(x, is_read=is_read) for x in found.effects],
             problems=found.problems, all_are_asked_about=found.fences_all,
         ))  # fmt: skip
 

@@ -16,6 +16,7 @@ from ledger.web.api_base import ApiView, described, read_body
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Shape
 from runs.engine.migrating.trying import Moving, refused
+from runs.queries.payloads.reading import moved
 from runs.services import idempotency
 from runs.services.migrating import acts, looking
 from runs.services.migrating.asked import chosen, moving_of
@@ -138,7 +139,7 @@ class _Stays(DurableAgentsError):
 
 
 def _answer(found: list[Outcome]) -> Response:
-    return Response(MovedRows.of(None, results=[_row(each) for each in found]))
+    return Response(MovedRows.of(None, results=[_row(moved(each)) for each in found]))
 
 
 def _row(found: Outcome) -> MovedRow:

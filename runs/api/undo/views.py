@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from ledger.errors import RecordDamaged
 from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.seeing.viewers import reads
 from ledger.web.shapes import Shape
 from runs.engine.errors import JournalBroken
 from runs.engine.undoing.plan import Effect
@@ -44,6 +45,7 @@ class UndoRow(Shape):
     )
     is_needed: bool = Field(description="Whether a cancel has to say `effects`: there is something to undo.")
     effects: list[EffectRow]
+    hidden: bool = Field(description="The caller has no right to read the arguments.")
 
 
 class RunUndo(ApiView):
@@ -59,8 +61,10 @@ class RunUndo(ApiView):
             seen = shown(run)
         except JournalBroken as broken:
             raise RecordDamaged(run_id, f"its journal: {broken}") from broken
+        is_read = reads(run_id)
         rows = [_effect(each, seen.became.get((each.run, each.slot, each.attempt), "")) for each in seen.effects]
-        return Response(UndoRow.of(seen, effects=rows).shown())
+        rows = rows if is_read else [{**row, "arguments": None} for row in rows]
+        return Response(UndoRow.of(seen, effects=rows, hidden=not is_read).shown())
 
 
 def _effect(effect: Effect, became: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from ledger.web.bodies import does_not_fit, unstorable
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
+from ledger.web.seeing.payloads import HIDDEN
+from ledger.web.seeing.viewers import reads
 from runs.engine.forks.evidence import COUNTS, Evidence
 from runs.models import ENDED
 from runs.queries.code_here import agent_here, titles_of
@@ -50,6 +53,8 @@ class ForkPage(Page):
         }  # fmt: skip
         try:
             context["cut"] = None if visit is None else cutting(run, visit)
+            if context["cut"] is not None:
+                context["shown"] = as_read(run_id, context["cut"].effects)
         except DurableAgentsError as error:
             context["problem"] = error.detail
         return self.show(request, context, status=refused.error.status if refused else 200)
@@ -78,6 +83,12 @@ class Forks(ForkPage):
             return self.tell(request, run_id, visit or None, Refused("fork", error, form.kept))
         messages.success(request, "The fork is made. It is on the record.", extra_tags="ok")
         return redirect("run", made.pk)
+
+
+def as_read(run_id: UUID, effects: Iterable[Evidence]) -> list[Evidence]:
+    """Effects as whoever looks may read them."""
+    is_read = reads(run_id)
+    return [effect if is_read else replace(effect, arguments=HIDDEN) for effect in effects]
 
 
 def _check(form: Sent, known: Iterable[str]) -> None:
@@ -123,7 +134,7 @@ class StartAgainPage(Page):
         context: dict[str, Any] = {
             "run": run, "found": found, "refused": refused, "may_make": OPERATOR in roles(request.user),
             "has_ended": run.state in ENDED, "counts": COUNTS, "typed": refused.typed if refused else {},
-            "effects": [(f"e{n}", effect) for n, effect in enumerate(found.effects)],
+            "effects": [(f"e{n}", effect) for n, effect in enumerate(as_read(run_id, found.effects))],
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
 

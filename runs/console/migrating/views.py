@@ -14,6 +14,7 @@ from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from runs.engine.agents import registry
+from runs.queries.payloads.reading import moved as as_read
 from runs.services.migrating import acts
 from runs.services.migrating.asked import old_nodes, proposed
 from runs.services.migrating.bodies import LookBody, MigrateBody
@@ -52,7 +53,8 @@ class MigrationsPage(Page):
             "name": name, "version": version, "graph_id": graph_id, "others": others, "to": to, "old": old,
             "new": list(registry.find(f"{name}@{to}").nodes) if to else [],
             "typed": {"nodes": _lines(mapping), "runs": request.GET.get("run", "")[:40], "limit": "20"} | given,
-            "found": None if found is None else [(each, *_WORDS[each.how]) for each in found], "is_done": is_done,
+            "found": None if found is None else [(as_read(each), *_WORDS[each.how]) for each in found],
+            "is_done": is_done,
             "can_move": found is not None and not is_done and not all(each.how == "refused" for each in found),
             "refused": refused, "may_migrate": OPERATOR in roles(request.user),
         }  # fmt: skip

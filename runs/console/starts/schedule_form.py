@@ -14,6 +14,7 @@ from ledger.web.page_forms import Sent
 from runs.console import budgets
 from runs.models import Schedule
 from runs.services.bodies import ScheduleBody
+from runs.services.schedules import acts
 
 PLAIN = ("name", "agent", "cron", "zone", "missed", "overlap")
 SEEN = "seen"
@@ -32,7 +33,7 @@ def filled(schedule: Schedule) -> dict[str, str]:
     typed = {f"budget.{name}": budgets.in_field(name, cap) for name, cap in caps.items() if name in budgets.AT_START}
     return {
         **texts, **typed, "tags": ", ".join(tags_of(schedule.tags)), SEEN: schedule.updated_at.isoformat(),
-        "input": json.dumps(schedule.input, indent=2, ensure_ascii=False),
+        "input": json.dumps(schedule.input, indent=2, ensure_ascii=False) if acts.reads(schedule) else "",
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from ledger.web.cursors import closed, opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import INTEGRATOR, OPERATOR, roles
+from ledger.web.seeing.payloads import HIDDEN
 from runs.console import budgets
 from runs.console import start_marks as marks
 from runs.console.starts.schedule_form import SEEN, asked, empty, filled
@@ -45,12 +46,14 @@ class Terms:
     missed: str
     overlap: str
     caps: list[str]
+    input: Any
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
         """What its row says; a word that there is not stands as it is."""
         missed, overlap = MISSED.get(schedule.missed, schedule.missed), OVERLAP.get(schedule.overlap, schedule.overlap)
-        return cls(missed, overlap, budgets.told(schedule.budget))
+        given = schedule.input if acts.reads(schedule) else HIDDEN
+        return cls(missed, overlap, budgets.told(schedule.budget), given)
 
 
 class SchedulesPage(Page):

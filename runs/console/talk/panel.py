@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import INTEGRATOR, OPERATOR
+from ledger.web.seeing.payloads import HIDDEN
 from runs.console.forms import Beside, Bound, SchemaForm
 from runs.console.tables.outcomes import Outcome, outcome_of
 from runs.engine.agents import Agent
@@ -70,15 +71,23 @@ class Talk:
         return bool(self.told or self.forms or self.views)
 
 
-def talk_of(run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None) -> Talk:
-    """What somebody with these roles sees, and may send."""
+def talk_of(
+    run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, is_read: bool = True
+) -> Talk:  # fmt: skip
+    """What somebody with these roles sees, and may send; what was said, for whoever reads the run's payloads."""
     total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
     rows = list(Message.objects.filter(run=run).order_by("-n")[:SHOWN]) if total else []
     may = run.state not in ENDED and bool({*SENDERS} & {*held})
     declared = list(agent.messages.values()) if agent is not None else []
     forms = [_asking(each, wrong if wrong and wrong.name == each.name else None) for each in declared if may]
     views = list(agent.views.values()) if agent is not None else []
-    return Talk(told_of(rows), total - len(rows), forms, views, run.state in ENDED)
+    told = [one if is_read else _hidden(one) for one in told_of(rows)]
+    return Talk(told, total - len(rows), forms, views, run.state in ENDED)
+
+
+def _hidden(told: Told) -> Told:
+    hidden = replace(told.hidden, body=HIDDEN)
+    return hidden if told.answer is None else replace(hidden, answer=HIDDEN)
 
 
 def _asking(declared: Declared, wrong: NotSent | None) -> Asking:

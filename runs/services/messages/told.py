@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,11 @@ class Told:
     why: str = ""
     sent_at: datetime | None = None
     answered_at: datetime | None = None
+
+    @property
+    def hidden(self) -> Told:
+        """The same for somebody who reads no payloads of the run: that it came, and what came of it."""
+        return replace(self, body=None, answer=None, why="")
 
     @property
     def is_no(self) -> bool:

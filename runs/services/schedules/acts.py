@@ -61,6 +61,12 @@ def shown() -> Q:
     return Q() if who.sees_all else Q(owner=who.person)
 
 
+def reads(schedule: Schedule) -> bool:
+    """Whether whoever looks reads what it starts runs with."""
+    who = viewer()
+    return who.reads_all or (who.person is not None and schedule.owner == who.person)
+
+
 def may(schedule: Schedule, role: str, person: int | None) -> bool:
     """Whether somebody may change it."""
     return role == OPERATOR or (person is not None and person == schedule.owner)

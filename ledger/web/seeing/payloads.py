@@ -1,0 +1,64 @@
+"""What is shown of a run whose payloads the reader may not read: that something is there, and who gives the right.
+
+The decision is `Viewer.reads`; whatever opens a payload for somebody asks it through `reads`. A list or a page whose
+other parts are for everybody leaves the payload out and says so; an address that holds nothing else refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from ledger.errors import DurableAgentsError
+from ledger.web.seeing.viewers import reads
+
+
+class Hidden:
+    """What stands in the place of a payload that the reader may not read; drawn as words that say so."""
+
+    def __str__(self) -> str:
+        return "not shown to you"
+
+
+HIDDEN = Hidden()
+WHO_GIVES = "An administrator gives the right to read payloads, to a person or to a role, under People."
+WORDS = f"What this run holds and says is not shown to you. {WHO_GIVES}"
+# Events whose payload is what people said of their own acts, which is everybody's who sees the run.
+SAID_OF_ACTS = frozenset({
+    "ApprovalDecided", "PauseRequested", "RunPaused", "RunResumed", "CancelRequested", "RunCancelled", "RunRetried",
+    "BudgetSet",
+})  # fmt: skip
+# What of the detail of a wait tells what is waited for, and nothing of what the run holds.
+_STATUS = frozenset(
+    "title queue tool approval_id of name names kind attempt retry reason resource most used reserved wanted needs "
+    "enough began held_by pool scope period refills_at child agent run until class system".split()
+)
+
+
+class PayloadsHidden(DurableAgentsError):
+    """What is asked for is all payload."""
+
+    status, code, title = 403, "payloads-hidden", "Not shown to you"
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(WORDS, run_id=str(run_id))
+
+
+def must_read(run_id: UUID) -> None:
+    """Raises PayloadsHidden."""
+    if not reads(run_id):
+        raise PayloadsHidden(run_id)
+
+
+def status_of(detail: Mapping[str, Any], *besides: str) -> dict[str, Any]:
+    """Of what a wait says that which is no payload."""
+    return {name: value for name, value in detail.items() if name in _STATUS or name in besides}
+
+
+def is_open(kind: str) -> bool:
+    """Whether an event's payload is shown to everybody who sees its run."""
+    return kind in SAID_OF_ACTS
+
+
+__all__ = ["HIDDEN", "WHO_GIVES", "WORDS", "PayloadsHidden", "is_open", "must_read", "reads", "status_of"]
