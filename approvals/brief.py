@@ -256,7 +256,7 @@ def _is_shown(approval: Approval, held: frozenset[str]) -> bool:
 def reads(approval: Approval) -> bool:
     """Whether whoever looks reads what is asked, and not only that it is: who is asked, or stands in for them, and who
     reads the run's payloads."""
-    return is_asked(approval.queue) or bool(seen.readable([approval.run_id]))
+    return is_asked(approval.queue) or bool(seen.readable({approval.run_id: approval.run.creator}))
 
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:

@@ -185,7 +185,7 @@ def _listed(
     more = wanted.link(beyond=closed(*_edge(rows[limit - 1], wanted))) if len(rows) > limit else ""
     cards: dict[str, dict[str, ToolCard]] = {}
     others = {one.queue: one for one in stand_ins(held) if wait_hooks.queues.get(one.queue) not in held}
-    readable = seen.readable(row.run_id for row in rows[:limit] if not is_asked(row.queue))
+    readable = seen.readable({row.run_id: row.run.creator for row in rows[:limit] if not is_asked(row.queue)})
     shown = [row for row in rows[:limit] if row.case_id is not None]
     stages = stages_of(shown, []) if shown else {}
     items = [_item(row, cards, others, stages.get(row.id, []), readable) for row in rows[:limit]]

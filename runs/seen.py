@@ -77,17 +77,19 @@ def sees(who: Viewer, run_id: UUID) -> bool:
 # --- payloads ---------------------------------------------------------------------------------------------------------
 
 
-def readable(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozenset[UUID]:
-    """Those of these runs, which are seen, whose payloads are read. Whoever sees only their own reads all of them."""
+def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> frozenset[UUID]:
+    """Those of these runs, which are seen, whose payloads are read; each comes with the account that started it. Who
+    sees only their own reads all of them. Asks the database only for somebody with own tags."""
     who = who or viewer()
     if who.reads_all or not who.sees_all:
-        return frozenset(run_id for run_id in run_ids if run_id is not None)
-    return among(run_ids, replace(who, sees_all=False)) if who.person is not None or who.tags else frozenset()
+        return frozenset(creators)
+    own = frozenset(run_id for run_id, creator in creators.items() if who.is_own(creator, ()))
+    return own | among(creators.keys() - own, replace(who, sees_all=False)) if who.tags else own
 
 
 def reads(who: Viewer, run_id: UUID) -> bool:
     """Whether somebody reads the payloads of a run that they see."""
-    return bool(readable([run_id], who))
+    return who.reads_all or not who.sees_all or bool(among([run_id], replace(who, sees_all=False)))
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     own = {a.id for a in approvals}
     stages = stages_of(approvals, [d for d in said if d.approval_id in own])
     others = [a for a in approvals if not is_asked(a.queue)]
-    readable = seen.readable(a.run_id for a in others)
+    readable = seen.readable({a.run_id: a.requester for a in others})
     hidden = {a.id for a in others if a.run_id not in readable}
     return [
         approval_row(a, stages[a.id], decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id not in hidden)

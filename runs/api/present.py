@@ -90,7 +90,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     """Runs with their heads, open waits, endings and whom they are queued behind, in few further queries however many
     they are."""
     ids = [run.id for run in runs]
-    heads, readable = families.heads(ids), seen.readable(ids)
+    heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs})
     waits = families.open_waits(ids)
     told = readable | {run.id for run in runs if run.state == State.CANCELLED}  # by whom and why is no payload
     endings = payload_at([(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in told])

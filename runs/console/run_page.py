@@ -405,7 +405,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
-    is_read = run_id in seen.readable([run_id])
+    is_read = bool(seen.readable({run_id: run.creator}))
     drawn = drawn if is_read else Drawn()  # what is kept is shown to those who read it
     opened, agent = folded.Opened(run_id, drawn, is_read=is_read), agent_here(run.graph_id)
     # Looked up now: what is let go of meanwhile is drawn as it was.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, DateTimeField, JSONField
+from django.db.models import BooleanField, DateTimeField, F, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
@@ -156,9 +156,11 @@ def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
     told = RawSQL(_CHILD, (), output_field=JSONField())
     found: dict[UUID, list[Wait]] = {}
     rows = Wait.objects.filter(run_id__in=list(run_ids), resolved_at__isnull=True)
-    for wait in rows.annotate(child=told).order_by("opened_at"):
+    creators: dict[UUID, int | None] = {}
+    for wait in rows.annotate(child=told, creator=F("run__creator")).order_by("opened_at"):
         found.setdefault(wait.run_id, []).append(wait)
-    readable = seen.readable(found)
+        creators[wait.run_id] = wait.creator
+    readable = seen.readable(creators)
     for run_id, waits in found.items():
         found[run_id] = [reading.shown(wait, is_read=run_id in readable) for wait in waits]
     return found
