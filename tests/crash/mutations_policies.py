@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crash.mutant import LIGHT, Mutant
+from tests.crash.mutant import Mutant
 
 JUDGING, GATES, SEND, SQL = (
     "runs/engine/steps/policies/judging.py", "runs/engine/steps/gates.py", "runs/engine/steps/send.py",
@@ -38,7 +38,7 @@ POLICIES = [
         "runs/engine/steps/call.py",
         "            await judging.judge(call)\n            if (hit",
         "            if (hit",
-        LIGHT,
+        f"{TOLD} -k puts_the_call_to_its_queue",
     ),
     Mutant(
         "an allow outweighs a deny",

@@ -28,7 +28,7 @@ def asked_by_rule(events: Iterable[dict[str, Any]]) -> set[str]:
     return {
         event["data"]["approval_id"]
         for event in events
-        if event["kind"] == "ApprovalRequested" and event["data"]["queue"] == QUEUE
+        if event["kind"] == "ApprovalRequested" and event["data"].get("queue") == QUEUE
     }
 
 
