@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.crash.mutant import Mutant
 
-JUDGING, GATES, SEND, SQL = (
-    "runs/engine/steps/policies/judging.py", "runs/engine/steps/gates.py", "runs/engine/steps/send.py",
+JUDGING, GATES, SQL = (
+    "runs/engine/steps/policies/judging.py", "runs/engine/steps/gates.py",
     "runs/sql/0060_policies.sql",
 )  # fmt: skip
 IN_FORCE, RULES, MEANING, ACTS = (
@@ -56,9 +56,9 @@ POLICIES = [
     ),
     Mutant(
         "a call that may have happened is repeated under a stricter policy",
-        SEND,
-        "        await judging.still(call, is_sender_done=number > 1 and not call.lingers, anew=number == 1)\n",
-        "",
+        JUDGING,
+        "    if judged is None or not _forbids(call, judged):",
+        "    if True:",
         f"{TOLD} -k not_repeated",
     ),
     Mutant(
