@@ -4,6 +4,7 @@ does."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from approvals.models import Approval, Policy
 from approvals.policies import acts, inforce
 from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queues import acts as queues
+from approvals.rules.rows import seal
 from durableagents import Context, End, PolicyDenied
 from ledger import events as e
 from ledger.actors import Actor
@@ -26,7 +28,7 @@ from runs.services import lifecycle
 from runs.workers import failover
 from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_queues import changed
-from tests.runs.stage import Stage, at_once, dump, events, in_thread, output, problems
+from tests.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
 from tests.world import FIONA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -304,6 +306,37 @@ def test_no_intent_is_written_by_policies_that_are_no_longer_in_force(
     run = stage.start(agent)
     assert stage.drive() == "completed" and output(run)[0] == "denied" and len(outside.requests) == 1
     assert [(x.effect, x.revision) for x in events(run, e.PolicyApplied)] == [("deny", 2)] and problems(run) == []
+
+
+def test_a_repeat_is_held_to_what_is_in_force_too(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """Whoever repeats a call knows the policies of a moment ago; at the last moment before, the rule changes."""
+    agent, admin = ordering(tools), boss()
+    put(admin, effect="allow")
+    run = stage.start(agent)
+    stage.kill_at = [("CP4", "order")]
+    assert stage.drive() == "killed" and len(outside.requests) == 1
+    failover.worker_died(stage.worker.id, "the test says so")
+    stage.worker = stage.hire()
+    Run.objects.update(ready_at="2020-01-01T00:00:00Z")
+    done: list[int] = []
+
+    def at(point: str, tool: str) -> None:
+        if point == "CP1" and not done:
+            done.append(1)
+            in_thread(lambda: turned(admin, effect="deny"))
+
+    stage.at = at
+    assert stage.settle(run) == "parked" and done and len(outside.requests) == 1
+    assert waiting(run)[0].kind == "reconcile" and problems(run) == []
+
+
+def test_verification_finds_calls_that_left_unjudged(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(ordering(tools))
+    assert stage.drive() == "completed" and problems(run) == []
+    late = PolicyRevision(revision=1, live=1, policies="", set_by="os:root", at=run.created_at - timedelta(hours=1))
+    seal(late)
+    late.save(force_insert=True)
+    assert any("none judged the call" in problem for problem in problems(run))
 
 
 @pytest.mark.parametrize("point", ["CP0", "CP1", "CP2", "CP4", "CP6", "CP8"])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from tests.crash.policed import asked_by_rule
 from tests.crash.told import judge_attributes, judge_messages, reopenings
 from tests.crash.truth import denials
 
@@ -111,8 +112,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _journal(facts)
     found += judge_messages(facts)
     found += _budget(facts)
-    found += judge_attributes(facts)
-    found += _chain(facts.run_id, facts.links)
+    found += [*judge_attributes(facts), *_chain(facts.run_id, facts.links)]
     return [Finding(kind, facts.run_id, what) for kind, what in found]
 
 
@@ -239,8 +239,10 @@ def _is_settled(call: tuple[str, int], ledger: list[dict[str, Any]]) -> bool:
 
 def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     """Each gate asks once, decides once, and lets one call through."""
-    asked = Counter(event["slot"] for event in facts.events if event["kind"] == "ApprovalRequested")
-    decided = Counter(event["slot"] for event in facts.events if event["kind"] == "ApprovalDecided")
+    by_rule = asked_by_rule(facts.events)  # beside the agent's own gates
+    own = [e for e in facts.events if e["data"].get("approval_id") not in by_rule]
+    asked = Counter(event["slot"] for event in own if event["kind"] == "ApprovalRequested")
+    decided = Counter(event["slot"] for event in own if event["kind"] == "ApprovalDecided")
     used = Counter(
         event["data"]["grant"]
         for event in facts.events
@@ -254,7 +256,7 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     for slot in _denied(facts).keys() & {e["slot"] for e in facts.ledger if e["fact"] == "pending"}:
         yield "broken", f"{slot} was sent though its gate was denied"
     is_whole = facts.run["state"] == expected.state == "completed"
-    if is_whole and not (len(asked) == len(decided) == len(facts.approvals) == expected.gates):
+    if is_whole and not (len(asked) == len(decided) == len(facts.approvals) - len(by_rule) == expected.gates):
         yield "broken", f"{len(asked)} gates, {len(decided)} decisions, {len(facts.approvals)} approvals"
     unknown = {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "unknown"}
     reconciled = Counter((e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "reconciled")

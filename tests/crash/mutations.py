@@ -9,6 +9,7 @@ from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_migration import MIGRATION
+from tests.crash.mutations_policies import POLICIES
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
 from tests.crash.mutations_sight import SIGHT_AND_QUEUES
@@ -36,6 +37,7 @@ REVIEW, READS, REVIEWED = (
 PLANNED = "runs/sql/0043_migrated.sql"
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
+INTEND = "runs/sql/0060_policies.sql"
 POOLS, POOLED, POOL_ACTS = "runs/sql/0026_pools.sql", "tests/runs/test_pools.py", "runs/services/pools/acts.py"
 BUDGETS, METER, THINK, RAISING = (
     "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/thinking/question.py", "runs/services/budgets/raising.py",
@@ -153,7 +155,7 @@ MUTANTS = [
     ),
     Mutant("an approval is not bound to what was approved", STEPS, "      AND grant_hash = g_hash AND grant_expires_at", "      AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
     Mutant(
-        "an approval is used up without an intent", POOLS,
+        "an approval is used up without an intent", INTEND,
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
         "    UPDATE runs_wait SET consumed_at = clock_timestamp() WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND h.is_pause_requested;\n"
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
@@ -161,13 +163,13 @@ MUTANTS = [
     ),
     Mutant("an approval that lay too long is still good", STEPS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),
     Mutant("an approval covers a call that had its effect", STEPS, "p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);", "p_attempt > 0;", "tests/runs/test_journal.py -k covers"),
-    Mutant("a repeat needs no approval", POOLS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
+    Mutant("a repeat needs no approval", INTEND, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
     Mutant("an approval that expired is asked for once only", CALLS, "if isinstance(error, ApprovalExpired) or call.record.grants:", "if False:", "tests/runs/test_again.py"),
     Mutant("a gate is passed over", "runs/engine/steps/gates.py", "    if rule is not None or record.grants:\n", "    if False:\n", "tests/engine/test_gates.py"),
     Mutant("the last decision stands", "approvals/services.py", "if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:", "if False:", "tests/approvals/test_decide.py"),
     # --- pause, cancel, park
-    Mutant("an intent ignores a cancel", POOLS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
-    Mutant("an intent ignores a pause", POOLS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a cancel", INTEND, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a pause", INTEND, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
     Mutant("a run parks on what was resolved before", BUDGETS, "OR (p_how IN ('park', 'settle', 'budget') AND EXISTS", "OR (false AND EXISTS", "tests/runs/test_journal.py -k park"),
     Mutant("a cancelled run completes", BUDGETS, "OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested)", "OR false", "tests/runs/test_races.py -k overtaken"),
     Mutant("a drained run is forgotten", BUDGETS, "CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN", "CASE WHEN", LIGHT),
@@ -189,7 +191,7 @@ MUTANTS = [
     Mutant("a witness's word is forgotten", "runs/engine/tape.py", "if event.outcome != \"refused\" and", "if False and", "tests/runs/test_late_news.py -k after_the_end"),
     Mutant("what a person has answered stops a retry all the same", "runs/engine/steps/late_news.py", "is_news and known.is_belied and", "is_news and", "tests/runs/test_belied.py -k later_visit"),
     Mutant("what a person answers before a worker comes is told all the same", "runs/engine/steps/late_news.py", " if news[\"slot\"] not in tape.slots or _is_open(tape, news)]", "]", "tests/runs/test_belied.py -k nobody_is_told"),
-    Mutant("the database lets go out again what a witness belies", POOLS, "IF invoked.attempt > 0 AND runs_is_belied(", "IF false AND runs_is_belied(", "tests/runs/test_belied.py tests/runs/test_journal.py -k 'just_before or belies'"),
+    Mutant("the database lets go out again what a witness belies", INTEND, "IF invoked.attempt > 0 AND runs_is_belied(", "IF false AND runs_is_belied(", "tests/runs/test_belied.py tests/runs/test_journal.py -k 'just_before or belies'"),
     Mutant("a person is asked again for ever", STEPS, " AND v.seq > e.seq\n            AND v.kind = 'ToolReconciled'", " AND v.seq > e.seq\n            AND v.kind = 'RunPaused'", "tests/runs/test_journal.py -k belies"),
     Mutant("a refusal breaks a run that was called back", STEPS, "'ToolReconciled', 'ToolFailed', 'ToolReturned')", "'ToolReconciled')", "tests/runs/test_callback_order.py -k stands"),
     Mutant("a spent key keeps a witness from being heard", LATE, "is_key_spent=is_spent", "is_key_spent=False", "tests/runs/test_late.py -k spent"),
@@ -219,7 +221,7 @@ MUTANTS = [
     Mutant("a run that fails forgets its lost request", DRIVE, "of its effects\n        await debit_lost(self.journal, self.tape)\n", "of its effects\n", "tests/engine/test_budget.py -k left_behind"),
     Mutant("a run that is cancelled forgets its lost request", "runs/services/command.py", "not in_doubt and not tape.lost_requests() and", "not in_doubt and", "tests/runs/test_budget_time.py -k lost_request"),
     Mutant("what is set aside isn't counted", METER, "self.used, others, wanted)", "self.used, NOTHING_USED, wanted)", LIGHT),
-    Mutant("a cap that was lowered meanwhile is not held", POOLS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
+    Mutant("a cap that was lowered meanwhile is not held", INTEND, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
     Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
     Mutant("a raise doesn't wake", RAISING, "    if is_enough and _stands_still(run, head) and held", "    if not is_enough and _stands_still(run, head) and held", "tests/runs/test_budgets.py -k raise"),
     Mutant("a raise ends a person's pause", RAISING, "_stands_still(run, head) and held_by(run) is None:", "_stands_still(run, head):", "tests/runs/test_budget_time.py -k asked_once"),
@@ -369,6 +371,7 @@ MUTANTS = [
     *CERTIFIED,
     *VERSIONS,
     *UNDOING, *SIGHT_AND_QUEUES,
+    *POLICIES,
     *MIGRATION,
     *FORKING,
     *TESTING,

@@ -63,7 +63,7 @@ MORE = [
     Mutant("an open breaker lets several find out", LIMITS, "            IF EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key AND p.is_probe) THEN\n                why := 'breaker';", "            IF false THEN\n                why := 'breaker';", f"{BREAKERS} -k one_at_a_time"),
     Mutant("an open breaker closes though its probe failed", LIMITS, "        IF p_served THEN\n", "        IF true THEN\n", f"{BREAKERS} -k one_at_a_time"),
     Mutant("a breaker opens whatever share fails", LIMITS, ">= (rule ->> 'breaker')::int * (", ">= 0 * (", f"{BREAKERS} -k share_that_fails"),
-    Mutant("a breaker's wait uses the approval up", CALLS, "            await _intend(call, await _passed(call) if call.may_be_gated else None)\n", "            await _intend(call, None)\n", f"{HELD} -k after_the_yes"),
+    Mutant("a breaker's wait uses the approval up", CALLS, "            await _intend(call, await gates.passed(call) if call.may_be_gated else None)\n", "            await _intend(call, None)\n", f"{HELD} -k after_the_yes"),
     Mutant("what a provider asks for is one worker's business", PERMITS, "held = told.retry_after if is_ruled", "held = 0.0 if is_ruled", f"{SHARED} -k leave_the_other_side"),
     Mutant("a cap counts one worker's runs", PLANNED, "FROM runs_run x WHERE x.owner IS NOT NULL GROUP BY 1, 2, 3) d;", "FROM runs_run x WHERE x.owner = p_worker GROUP BY 1, 2, 3) d;", f"{SHARES} -k over_all_workers"),
     Mutant("a cap of a tag keeps everybody waiting", PLANNED, " WHERE coalesce(o.agent_room, 1) > 0 AND coalesce(o.lane_room, 1) > 0\n", "\n", f"{SHARES} -k lines_that_are_full"),

@@ -43,8 +43,10 @@ from tests.crash.light.outside import Outside
 from tests.crash.light.people import People
 from tests.crash.light.plan import Act, Beginning, Schedule
 from tests.crash.light.ramps import Ramps
+from tests.crash.light.rules import Rules
 from tests.crash.light.sharing import Sharing
 from tests.crash.moved import judge_moved, row_of
+from tests.crash.policed import judge_policed
 from tests.crash.released import expected_of_start, judge_released
 from tests.crash.shared import judge_shared
 from tests.crash.stack import expected_of
@@ -136,6 +138,7 @@ class Performance:
         self._sharing = Sharing(schedule, self._tag)
         self._ramps = Ramps(schedule, *lane.ramped, self._tag)
         self._moves = Moves(schedule, lane.twins)
+        self._rules = Rules(schedule, lane.graph_id, self._tag)
         self._forks = Forks(schedule, lane.twins, lane.imagining)
         self._ids: list[str] = []
         self._points: list[str] = []
@@ -168,6 +171,7 @@ class Performance:
             self.crew.dismiss()
             if schedule.sandbox:
                 lane.outside.no_faults()
+        patiently(self._rules.put_away)
         findings = self._judge()
         patiently(self._sharing.put_away)
         patiently(self._ramps.put_away)
@@ -220,6 +224,7 @@ class Performance:
             if patiently(lambda: self._moves.do_due([*self._ids, *self._forks.ids], self._seq)):
                 self.crew.ring()
                 is_news = True
+            is_news |= patiently(lambda: self._rules.do_due(self._seq.get(self._ids[0], 0)))
             is_news |= self._begin_again()
             self._raise_zombies()
             if begun := self._ramps.do_due():
@@ -346,6 +351,9 @@ class Performance:
         whole = {run_id: self._facts(run_id) for run_id in self._known()}
         for n, run_id in enumerate(self._ids):
             found += self._judge_run(whole[run_id], self._expected(n, whole[run_id]))
+            wrong_by_rule = judge_policed(whole[run_id].events, self._rules.turns)
+            found += [Finding("broken", run_id, what) for what in wrong_by_rule]
+            found += self._verified(run_id) if self._schedule.policies else []
         for run_id, origin, asked in self._forks.made.values():
             rest = left_of(self._schedule.jobs[self._ids.index(origin)], asked.visit)
             found += self._judge_run(whole[run_id], self._expected_of_fork(whole[run_id], rest))

@@ -33,6 +33,7 @@ from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
 from tests.crash.light.sharing import Sharing
 from tests.crash.light.together import at_once
+from tests.crash.policed import QUEUE
 from tests.crash.steps import GATHERED, raised
 from tests.crash.truth import has_happened
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP
@@ -209,7 +210,7 @@ class People:
         approval = Approval.objects.filter(wait_id=wait_id, state="open").first()
         if approval is None:
             return False
-        if not self._race:
+        if not self._race or approval.queue == QUEUE:
             return self._try(self._verdict(approval, "approve", 0))
         acts = [self._act_of_race(run_id, approval, what, n) for n, what in enumerate(self._race)]
         self._race = []
@@ -217,7 +218,7 @@ class People:
         return True
 
     def _verdict(self, approval: Approval, verdict: str, n: int) -> Callable[[], Any]:
-        by = (FIONA, FRANK)[n % 2]
+        by = LENA if approval.queue == QUEUE else (FIONA, FRANK)[n % 2]
         return partial(decide, approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=WHY, by=by)
 
     def _act_of_race(self, run_id: str, approval: Approval, what: str, n: int) -> Callable[[], Any]:

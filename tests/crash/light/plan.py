@@ -85,8 +85,9 @@ class Schedule:
     `talks`, a message comes for each wait; `pools` are what all of them share, and `sharing` what people do when
     there is no more of it. `limits` is what counts for each of its tools, in this schedule alone. `ramp`: what is
     done at once, one after the other, with starts by name among it (light/ramps.py). `moves`: when a run is moved to
-    the other version of its agent, as soon as that can be. `forks`: what is made of them; acts and moves count these
-    as runs after those of `jobs`."""
+    the other version of its agent, as soon as that can be. `policies`: at which event of the first run a policy about
+    the tool `policed` (any, if empty) comes to require a yes, to allow, or is retired. `forks`: what is made of them;
+    acts and moves count these as runs after those of `jobs`."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -110,6 +111,8 @@ class Schedule:
     ramp: tuple[tuple[str, ...], ...] = ()
     moves: tuple[Act, ...] = ()
     forks: tuple[Beginning, ...] = ()
+    policed: str = ""
+    policies: tuple[tuple[int, str], ...] = ()
 
     @property
     def has_zombies(self) -> bool:
@@ -157,6 +160,7 @@ def draw(seed: str) -> Schedule:
         ramp=ramp,
         moves=(*moves, *moved),
         forks=forks,
+        **_policies(seed, jobs, is_plain=not forks),
     )  # fmt: skip
 
 
@@ -211,6 +215,17 @@ def _forks(
         if dice.random() < 0.25 and how != WHAT_IF:
             moves.append(Act("move", ours, dice.randint(2, 4 + 3 * len(jobs[n]))))
     return tuple(drawn), tuple(acts), tuple(moves)
+
+
+def _policies(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -> dict[str, Any]:
+    """Drawn apart, too: in some a policy comes to demand a yes of calls while they are under way, and is loosened."""
+    dice = random.Random(f"light policies {seed}")
+    if dice.random() < 0.7 or not is_plain:
+        return {}
+    events = sorted(dice.randint(0, 4 + 3 * len(jobs[0])) for _ in range(dice.choice((1, 2, 2, 3, 4))))
+    acts = [dice.choice(("require", "require", "allow", "retire")) for _ in events]
+    tools = sorted({step for job in jobs for step in job} & {*EFFECTS, "pure"} - {*THOUGHTS, "clerk"})
+    return {"policed": dice.choice(("", *tools)), "policies": tuple(zip(events, acts, strict=True))}
 
 
 def _moves(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:

@@ -1,0 +1,127 @@
+"""Seeded bugs in policies. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+JUDGING, GATES, SQL = (
+    "runs/engine/steps/policies/judging.py", "runs/engine/steps/gates.py",
+    "runs/sql/0060_policies.sql",
+)  # fmt: skip
+IN_FORCE, RULES, MEANING, ACTS = (
+    "approvals/policies/inforce.py", "approvals/rules/judging.py", "approvals/rules/meaning.py",
+    "approvals/policies/acts.py",
+)  # fmt: skip
+TOLD, ROWS, SAID = (
+    "tests/engine/test_policies.py",
+    "tests/approvals/test_policies.py",
+    "tests/approvals/test_conditions.py",
+)
+
+POLICIES = [
+    Mutant(
+        "an intent is not held to the policies in force",
+        SQL,
+        "    PERFORM runs_check_policies(p_lines);\n",
+        "",
+        f"{ROWS} -k no_longer_in_force",
+    ),
+    Mutant(
+        "a repeat is not held to the policies in force",
+        SQL,
+        "IF line.kind IN ('ToolInvoked', 'ToolRedispatched') THEN",
+        "IF line.kind IN ('ToolInvoked') THEN",
+        f"{ROWS} -k repeat_is_held",
+    ),
+    Mutant(
+        "a policy's word is not asked for before a call",
+        "runs/engine/steps/call.py",
+        "            await judging.judge(call)\n            if (hit",
+        "            if (hit",
+        f"{TOLD} -k puts_the_call_to_its_queue",
+    ),
+    Mutant(
+        "an allow outweighs a deny",
+        "runs/engine/policy/judgement.py",
+        '("deny", "require", "allow")',
+        '("allow", "require", "deny")',
+        f"{TOLD} -k strictest",
+    ),
+    Mutant(
+        "what can't be told slips past a rule",
+        RULES,
+        '        return self.effect != "allow" if said is None else said',
+        "        return bool(said)",
+        f"{SAID} -k cant_be_told_counts",
+    ),
+    Mutant(
+        "a call that may have happened is repeated under a stricter policy",
+        JUDGING,
+        "    if judged is None or not _forbids(call, judged):",
+        "    if True:",
+        f"{TOLD} -k not_repeated",
+    ),
+    Mutant(
+        "one queue's yes stands for another's",
+        GATES,
+        "        if each.queue not in yes:",
+        "        if not yes:",
+        f"{TOLD} -k both_asked",
+    ),
+    Mutant(
+        "a policy takes a gate in code away",
+        GATES,
+        "    if rule is not None and rule.queue not in yes:",
+        "    if False:",
+        f"{TOLD} -k both_asked",
+    ),
+    Mutant(
+        "a no is forgotten under a stricter policy",
+        JUDGING,
+        "        return  # people are asked, or have said no: that is looked at first\n",
+        "        pass\n",
+        f"{TOLD} -k rejects_ends_it",
+    ),
+    Mutant(
+        "a refusal is not on record with its policy",
+        JUDGING,
+        "    events = [call.failed(POLICY_DENIED, payload), *told(call)]",
+        "    events = [call.failed(POLICY_DENIED, payload)]",
+        f"{TOLD} -k denied_call_never",
+    ),
+    Mutant(
+        "an altered policy counts",
+        IN_FORCE,
+        "        if not row.is_genuine:",
+        "        if False:",
+        f"{ROWS} -k past_us",
+    ),
+    Mutant(
+        "a policy that was taken away is not missed",
+        IN_FORCE,
+        "    if (revision.live, revision.policies) != (len(rows), digest(rows)):",
+        "    if False:",
+        f"{ROWS} -k past_us",
+    ),
+    Mutant(
+        "sums are compared as floats",
+        MEANING,
+        "    return number if number.is_finite() else None",
+        "    return Decimal(float(number)) if number.is_finite() else None",
+        f"{SAID} -k exactly",
+    ),
+    Mutant(
+        "a policy is put to a closed queue",
+        ACTS,
+        "        if queue.state != Queue.State.OPEN or not queue.is_genuine:",
+        "        if False:",
+        f"{ROWS} -k closed_queue",
+    ),
+    Mutant(
+        "nobody looks whether a call was judged",
+        "approvals/policies/verification.py",
+        "            if left.judged is None and not any(live == 0 for _, live in could):",
+        "            if False:",
+        f"{ROWS} -k unjudged",
+    ),
+]

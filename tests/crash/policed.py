@@ -1,0 +1,67 @@
+"""What people may ask of a call besides its own gate: by rules that were in force when its intent was written. Judged
+from the outside, by when the rules changed and what the journal tells. Imports nothing of the app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+QUEUE = "legal"  # where no gate of the crash-test agents asks
+_LEAVES = ("ToolInvoked", "ToolRedispatched")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A change of the rule: not before `begun_at`, and for certain from `done_at` on, it `requires` a yes of calls of
+    `tool` (empty: of each), or doesn't."""
+
+    begun_at: datetime
+    done_at: datetime
+    requires: bool
+    tool: str
+
+
+def asked_by_rule(events: Iterable[dict[str, Any]]) -> set[str]:
+    """The questions that no gate of the agent's own asked."""
+    return {
+        event["data"]["approval_id"]
+        for event in events
+        if event["kind"] == "ApprovalRequested" and event["data"].get("queue") == QUEUE
+    }
+
+
+def judge_policed(events: Sequence[dict[str, Any]], turns: Sequence[Turn]) -> Iterable[str]:
+    """No call left without the yes that was demanded then, and each that left while a rule was in force says what that
+    said of it."""
+    tools = {(e["slot"], e["attempt"]): e["data"]["tool"] for e in events if e["kind"] == "ToolInvoked"}
+    asked = {e["data"]["approval_id"]: e["data"]["queue"] for e in events if e["kind"] == "ApprovalRequested"}
+    yes: set[str] = set()
+    for n, event in enumerate(events):
+        data = event["data"]
+        if event["kind"] == "ApprovalDecided" and data["verdict"] == "approved" and asked[data["approval_id"]] == QUEUE:
+            yes.add(event["slot"])
+        if event["kind"] not in _LEAVES:
+            continue
+        what = f"event {event['seq']}, {event['kind']} of {event['slot']}"
+        then = _then(turns, datetime.fromisoformat(event["at"]))
+        after = events[n + 1] if n + 1 < len(events) else {"kind": ""}
+        said = after["data"] if after["kind"] == "PolicyApplied" and after["slot"] == event["slot"] else None
+        if said is not None and said["effect"] == "deny":
+            yield f"{what}: it left, and a rule forbade it"
+        if said is not None and said["effect"] == "require" and event["slot"] not in yes:
+            yield f"{what}: it left without the yes that it says was demanded"
+        if then is None or not then.requires or then.tool not in ("", tools.get((event["slot"], event["attempt"]))):
+            continue
+        if event["slot"] not in yes:
+            yield f"{what}: it left without the yes that was demanded since {then.done_at.isoformat()}"
+        if said is None or said["effect"] != "require":
+            yield f"{what}: what the rules said of it is not on record"
+
+
+def _then(turns: Sequence[Turn], at: datetime) -> Turn | None:
+    """The change that counted then; None where there was none, and while one was being made."""
+    if any(turn.begun_at <= at < turn.done_at for turn in turns):
+        return None
+    return next((turn for turn in reversed(turns) if turn.done_at <= at), None)

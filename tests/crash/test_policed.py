@@ -1,0 +1,57 @@
+"""The judge of rules finds what it is there for, and cries wolf at nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.crash.policed import QUEUE, Turn, asked_by_rule, judge_policed
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TURN = Turn(START, START + timedelta(seconds=1), requires=True, tool="keyed")
+
+
+def told(kind: str, seconds: float, **data: Any) -> dict[str, Any]:
+    at = (START + timedelta(seconds=seconds)).isoformat()
+    return {"seq": int(seconds * 10), "kind": kind, "slot": "0.1/1", "attempt": 0, "at": at, "data": data}
+
+
+def story(
+    *, verdict: str = "approved", effect: str = "require", at: float = 5, tool: str = "keyed", queue: str = QUEUE
+) -> list[dict[str, Any]]:
+    return [
+        told("ApprovalRequested", 2, approval_id="a", queue=queue, tool=tool),
+        told("ApprovalDecided", 3, approval_id="a", verdict=verdict),
+        told("ToolInvoked", at, tool=tool, grant="0.1/1"),
+        told("PolicyApplied", at, effect=effect),
+    ]
+
+
+def test_a_call_with_its_yes_is_sound() -> None:
+    assert list(judge_policed(story(), [TURN])) == [] and asked_by_rule(story()) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        story(verdict="rejected"),
+        story(queue="finance_po"),
+        story(effect="allow"),
+        story(effect="deny"),
+        story()[:3],
+        story()[2:],
+        [*story(), told("ToolRedispatched", 6, tool="keyed")],
+    ],
+)
+def test_a_call_without_its_yes_or_its_judgement_is_found(events: list[dict[str, Any]]) -> None:
+    assert list(judge_policed(events, [TURN]))
+
+
+def test_what_left_before_or_is_about_another_tool_needed_none() -> None:
+    assert list(judge_policed(story(at=-1)[2:3], [TURN])) == []
+    assert list(judge_policed(story(at=0.5)[2:3], [TURN])) == [], "while it was being changed either was right"
+    assert list(judge_policed(story(tool="pure")[2:3], [TURN])) == []
+    retired = Turn(START + timedelta(seconds=3), START + timedelta(seconds=4), requires=False, tool="keyed")
+    assert list(judge_policed(story()[2:3], [TURN, retired])) == []
