@@ -14,6 +14,7 @@ from tests.crash.mutations_shared import MORE
 from tests.crash.mutations_testing import TESTING
 from tests.crash.mutations_undo import UNDOING
 from tests.crash.mutations_versions import VERSIONS
+from tests.crash.mutations_votes import VOTING
 
 LATE, NEWS, DRIVE, SWEEPER = (
     "runs/services/late_results.py",
@@ -371,4 +372,5 @@ MUTANTS = [
     *MIGRATION,
     *FORKING,
     *TESTING,
+    *VOTING,
 ]  # fmt: skip
