@@ -164,7 +164,7 @@ def _named(agent: Agent, queues: set[str]) -> Iterator[tuple[str, str, set[str]]
     """Who is asked where, with whom that place may ask."""
     for tool in agent.all_tools():
         if tool.gate is not None:
-            yield f"the gate of tool {tool.name!r}", tool.gate.queue, queues
+            yield from ((f"the gate of tool {tool.name!r}", queue, queues) for queue in tool.gate.requirement.queues)
     for node in agent.nodes.values():
         for verb, name in _literal_calls(node):
             yield (

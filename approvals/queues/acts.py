@@ -4,6 +4,7 @@ changed here counts for a decision wholly or not at all."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -15,14 +16,15 @@ from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
 from approvals.queues.who import account, as_admin, check_text, wrong
-from approvals.votes.shown import queues_in
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import is_approver, is_role
 from runs.engine.agents import registry
+from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import CURRENCY
+from runs.engine.gate.requirement import required_by
 from runs.models import ENDED, Wait
 
 MOST = 200  # that there are
@@ -248,7 +250,7 @@ def _needed_by(queue: Queue) -> str:
     if asked := Approval.objects.filter(queue=queue.name, state="open").first():
         return f"{asked.title!r} is open there (approval {asked.id})"
     staged = Approval.objects.filter(state="open", case_id__isnull=False)
-    if later := next((one for one in staged if queue.name in queues_in(one)), None):
+    if later := next((one for one in staged if queue.name in _stages_of(one)), None):
         return f"{later.title!r} is asked there at a later stage (approval {later.id})"
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
@@ -263,3 +265,11 @@ def _needed_by(queue: Queue) -> str:
         if any(tool.gate is not None and queue.name in tool.gate.requirement.queues for tool in agent.all_tools())
     ]
     return f"{', '.join(asking)} asks there: close it instead" if asking else ""
+
+
+def _stages_of(asked: Approval) -> list[str]:
+    """Whoever is asked in the case that a question belongs to."""
+    try:
+        return required_by(json.loads(bytes(asked.plan)), asked.queue).queues
+    except (DefinitionError, ValueError, RecursionError):
+        return [asked.queue]

@@ -85,14 +85,6 @@ def stages_of(approvals: Sequence[Approval], own: Iterable[Decision]) -> dict[UU
     return {one.id: _stages(one, by_approval) for one in approvals}
 
 
-def queues_in(one: Approval) -> list[str]:
-    """Whoever is asked in the case that a question belongs to."""
-    try:
-        return required_by(_plan(one), one.queue).queues
-    except DefinitionError:
-        return [one.queue]
-
-
 def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[StageShown]:
     plan = _plan(one)
     try:

@@ -18,6 +18,7 @@ from durableagents import (
     Piece,
     Redact,
     ReplayClass,
+    Stage,
     ToolCall,
     Withhold,
     env,
@@ -26,6 +27,7 @@ from durableagents import (
 )
 from durableagents.demo import smtp, upstream
 from runs.engine.tools import FOR_DISPATCH, Tool
+from tests.crash.steps import STAGES
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
 
@@ -92,6 +94,7 @@ class _Stored(BaseModel):
 # --- one tool of every kind -----------------------------------------------------------------------
 
 GATE = Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args.n}")
+STAGED_GATE = Gate(STAGES[0][0], "Always", quorum=STAGES[0][1], then=[Stage(*each) for each in STAGES[1:]])
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 
@@ -174,6 +177,12 @@ async def gated(args: Arguments, call: ToolCall) -> Answer:
     return await _create(args, call)
 
 
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=STAGED_GATE, effect="Adds a vendor.")
+async def staged(args: Arguments, call: ToolCall) -> Answer:
+    """The same, after the yes of one of legal and of two of finance."""
+    return await _create(args, call)
+
+
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=BRIEF_GATE, effect="Adds a vendor.")
 async def brief(args: Arguments, call: ToolCall) -> Answer:
     """The same, if the yes comes soon: the gate closes by itself."""
@@ -216,5 +225,18 @@ def unsafe_slow(args: Arguments, call: ToolCall) -> Answer:
 
 CALLS: dict[str, Tool] = {
     each.name: each
-    for each in (pure, cached, keyed, hooked, gated, brief, later, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)
+    for each in (
+        pure,
+        cached,
+        keyed,
+        hooked,
+        gated,
+        staged,
+        brief,
+        later,
+        unsafe,
+        unsafe_gated,
+        unsafe_hooked,
+        unsafe_slow,
+    )
 }

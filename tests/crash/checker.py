@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from tests.crash.policed import asked_by_rule
+from tests.crash.staged import judge_stages, staged_slots
 from tests.crash.told import judge_attributes, judge_messages, reopenings
 from tests.crash.truth import denials
 
@@ -111,6 +112,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _witnesses(facts)
     found += _journal(facts)
     found += judge_messages(facts)
+    found += judge_stages(facts)
     found += _budget(facts)
     found += [*judge_attributes(facts), *_chain(facts.run_id, facts.links)]
     return [Finding(kind, facts.run_id, what) for kind, what in found]
@@ -246,17 +248,19 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     used = Counter(
         event["data"]["grant"]
         for event in facts.events
-        if event["kind"] == "ToolInvoked"
-        and event["data"]["grant"]
-        and event["attempt"] == 0  # further ones are counted below
+        if event["kind"] == "ToolInvoked" and event["data"]["grant"] and event["attempt"] == 0  # more: see below
     )
     for slot, times in (asked | decided | used).items():
-        if times > 1:
+        if times > 1 and not (
+            slot in staged_slots(facts) and used[slot] < 2
+        ):  # each stage asks: judge_stages looks at those
             yield "duplicate", f"asked, decided or used {times} times: the gate of {slot}"
     for slot in _denied(facts).keys() & {e["slot"] for e in facts.ledger if e["fact"] == "pending"}:
         yield "broken", f"{slot} was sent though its gate was denied"
     is_whole = facts.run["state"] == expected.state == "completed"
-    if is_whole and not (len(asked) == len(decided) == len(facts.approvals) - len(by_rule) == expected.gates):
+    if is_whole and not (
+        len(asked) == len(decided) == expected.gates and asked.total() == len(facts.approvals) - len(by_rule)
+    ):
         yield "broken", f"{len(asked)} gates, {len(decided)} decisions, {len(facts.approvals)} approvals"
     unknown = {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "unknown"}
     reconciled = Counter((e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "reconciled")

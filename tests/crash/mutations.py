@@ -16,6 +16,7 @@ from tests.crash.mutations_sight import SIGHT_AND_QUEUES
 from tests.crash.mutations_testing import TESTING
 from tests.crash.mutations_undo import UNDOING
 from tests.crash.mutations_versions import VERSIONS
+from tests.crash.mutations_votes import VOTING
 
 LATE, NEWS, DRIVE, SWEEPER = (
     "runs/services/late_results.py",
@@ -375,4 +376,5 @@ MUTANTS = [
     *MIGRATION,
     *FORKING,
     *TESTING,
+    *VOTING,
 ]  # fmt: skip

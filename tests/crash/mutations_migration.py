@@ -24,7 +24,7 @@ MIGRATION = [
     Mutant("a signal that was taken is lost", TRYING, "            if isinstance(attempt.result, e.SignalTaken):\n", "            if False:\n", f"{ATTACKED} -k looked_at_again"),
     Mutant("what somebody answered is asked again", TRYING, "            if attempt.answers:\n", "            if False:\n", f"{VISITS} -k answered_is_not"),
     Mutant("a run that was started is started again", TRYING, "            if isinstance(attempt.intent, e.ChildStarted):\n", "            if False:\n", f"{VISITS} -k to_make_twice"),
-    Mutant("a yes to one gate is one to another", TRYING, "    if tool.gate.is_needed(args) and now != (asked.queue, asked.rule):", "    if False:", f"{VISITS} -k yes_to_one"),
+    Mutant("a yes to one gate is one to another", TRYING, "    if tool.gate.is_needed(args) and now != (then, asked.rule):", "    if False:", f"{VISITS} -k yes_to_one"),
     Mutant("a call in doubt moves along", TRYING, "    if doubts:\n", "    if False:\n", f"{TOLD} -k in_doubt"),
     Mutant("a run that undoes is moved", TRYING, "    if stands.at.node == UNDO_NODE:", "    if False:", f"{VISITS} -k that_undoes"),
     Mutant("a field is lost without a word", TRYING, "    if not moving.makes_state and (lost := sorted(set(lost_of(state, fitting)))):", "    if False and (lost := []):", f"{TOLD} -k loses_nothing"),

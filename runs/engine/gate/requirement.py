@@ -100,3 +100,8 @@ def stage_of(plan: Any) -> int:
 def is_staged(plan: Any) -> bool:
     """Whether votes are counted: one yes alone decides nothing here."""
     return isinstance(plan, Mapping) and "stages" in plan
+
+
+def in_words(requirement: Requirement) -> str:
+    """Who is asked, in order: a queue's name where one yes of it is enough, else `claims, then 2 of board`."""
+    return ", then ".join(f"{x.quorum} of {x.queue}" if x.quorum > 1 else x.queue for x in requirement.stages)

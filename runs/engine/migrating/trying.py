@@ -18,6 +18,7 @@ from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher, plain
 from runs.engine.checkpoints.position import REENTERED, REPLAYED, UNBEGUN, Position
 from runs.engine.errors import brief
+from runs.engine.gate.requirement import in_words, required_by
 from runs.engine.journal import Snapshot
 from runs.engine.messages.changes import fields_changed, number_of_changes, with_changes
 from runs.engine.migration.formats import UnknownFormat
@@ -271,11 +272,12 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
     if tool is None or tool.gate is None:
         return
     args = tool.input.model_validate(payload_of(asked).get("arguments"))
-    now = tool.gate.queue, tool.gate.rule_for(args)
-    if tool.gate.is_needed(args) and now != (asked.queue, asked.rule):
+    now = in_words(tool.gate.requirement), tool.gate.rule_for(args)
+    then = in_words(required_by(asked.payload, asked.queue))
+    if tool.gate.is_needed(args) and now != (then, asked.rule):
         raise _No(
             "gate_differs",
-            f"{asked.tool} at {name} was put to {asked.queue} ({asked.rule}), and {moving.to.graph_id} puts it to "
+            f"{asked.tool} at {name} was put to {then} ({asked.rule}), and {moving.to.graph_id} puts it to "
             f"{now[0]} ({now[1]}): a yes to the one is none to the other",
         )
 

@@ -55,6 +55,7 @@ class Ground:
         import django
 
         django.setup()
+        _put_people()
         _put_price()
 
     def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
@@ -104,6 +105,12 @@ class Ground:
     def close(self) -> None:
         self._server.stop(patience_seconds=2)
         self._server.close()
+
+
+def _put_people() -> None:
+    from tests.crash.light.votes import put_people
+
+    put_people()
 
 
 def _put_price() -> None:

@@ -33,6 +33,7 @@ from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
 from tests.crash.light.sharing import Sharing
 from tests.crash.light.together import at_once
+from tests.crash.light.votes import Voters
 from tests.crash.policed import QUEUE
 from tests.crash.steps import GATHERED, raised
 from tests.crash.truth import has_happened
@@ -56,7 +57,7 @@ class People:
 
     def __init__(self, outside: Outside, schedule: Schedule, ids: list[str], sharing: Sharing) -> None:
         self._outside, self._schedule, self._ids, self._sharing = outside, schedule, ids, sharing
-        self._race = list(schedule.race)
+        self._race, self._voters = list(schedule.race), Voters(schedule.words)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
         self._said: set[str] = set()
@@ -210,6 +211,8 @@ class People:
         approval = Approval.objects.filter(wait_id=wait_id, state="open").first()
         if approval is None:
             return False
+        if approval.case_id is not None:
+            return self._voters.act(approval)
         if not self._race or approval.queue == QUEUE:
             return self._try(self._verdict(approval, "approve", 0))
         acts = [self._act_of_race(run_id, approval, what, n) for n, what in enumerate(self._race)]

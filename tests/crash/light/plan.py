@@ -87,7 +87,8 @@ class Schedule:
     done at once, one after the other, with starts by name among it (light/ramps.py). `moves`: when a run is moved to
     the other version of its agent, as soon as that can be. `policies`: at which event of the first run a policy about
     the tool `policed` (any, if empty) comes to require a yes, to allow, or is retired. `forks`: what is made of them;
-    acts and moves count these as runs after those of `jobs`."""
+    acts and moves count these as runs after those of `jobs`. `words`: what people say at once where several decide
+    (light/votes.py)."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -113,6 +114,7 @@ class Schedule:
     forks: tuple[Beginning, ...] = ()
     policed: str = ""
     policies: tuple[tuple[int, str], ...] = ()
+    words: tuple[tuple[str, ...], ...] = ()
 
     @property
     def has_zombies(self) -> bool:
@@ -139,11 +141,12 @@ def draw(seed: str) -> Schedule:
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
     jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
     jobs, struck = _regretted(seed, jobs)
+    jobs, at_votes, words = _staged(seed, jobs)
     ramp, more = _ramp(seed)
     moves = _moves(seed, jobs)
     forks, later, moved = _forks(seed, jobs := _with_visits(seed, jobs))
     return Schedule(
-        seed, jobs, (*points, *more, *struck), (*acts, *later), _losses(dice),
+        seed, jobs, (*points, *more, *struck, *at_votes), (*acts, *later), _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
         tells_early=dice.random() < 0.3,
@@ -161,6 +164,7 @@ def draw(seed: str) -> Schedule:
         moves=(*moves, *moved),
         forks=forks,
         **_policies(seed, jobs, is_plain=not forks),
+        words=words,
     )  # fmt: skip
 
 
@@ -285,6 +289,34 @@ def _regretted(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[tuple[tupl
         for _ in range(dice.choice((0, 1, 1, 2)))
     ]
     return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points)
+
+
+def _staged(
+    seed: str, jobs: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Drawn apart, too: in some a call needs the yes of several people, who vote in every order, twice and at once, or
+    abstain, and sometimes one says no; its worker dies in between."""
+    dice = random.Random(f"light stages {seed}")
+    if dice.random() < 0.75:
+        return jobs, (), ()
+    n = dice.randrange(len(jobs))
+    at = dice.randint(0, len(jobs[n]))
+    job = (*jobs[n][:at], *("staged",) * dice.choice((1, 1, 2)), *jobs[n][at:])
+    points = [
+        f"{dice.choice(('CP8', 'CP9', 'CP10', 'CP5', 'CP7'))}:kill:{dice.randint(1, 6)}"
+        if dice.random() < 0.5
+        else f"{dice.choice(_AT_A_TOOL)}@staged:kill:{dice.choice((1, 1, 2))}"
+        for _ in range(dice.choice((0, 1, 1, 2)))
+    ]
+    bursts = []
+    for _ in range(dice.randint(1, 5)):
+        said = [
+            f"{dice.choice(('user', 'user', 'key'))}:{dice.randrange(4)}:"
+            f"{dice.choice(('approve',) * 9 + ('abstain',) * 3 + ('reject',))}"
+            for _ in range(dice.choice((1, 2, 2, 3, 5)))
+        ]
+        bursts.append((*said, *said[:1]) if dice.random() < 0.4 else tuple(said))
+    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), tuple(bursts)
 
 
 def _shared(seed: str) -> dict[str, Any]:

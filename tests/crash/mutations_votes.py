@@ -1,0 +1,33 @@
+"""Seeded bugs of several people who decide one call. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+VOTES, GATES, SERVICES, CASE, STANDING, POLICY, SEATS, VERIFIED, EVENT = (
+    "runs/engine/gate/votes.py", "runs/engine/steps/gates.py", "approvals/services.py", "approvals/votes/case.py",
+    "approvals/queues/standing.py", "approvals/policy.py", "approvals/sql/0030_seats.sql", "approvals/verification.py",
+    "ledger/kinds/votes.py",
+)  # fmt: skip
+STAGED, ENGINE = "tests/approvals/test_stages.py", "tests/engine/test_stages.py"
+
+VOTING = [
+    Mutant("one yes completes a quorum", VOTES, "    return len(approving(votes, question)) >= quorum\n", "    return True\n", f"{STAGED} -k two_of_finance"),
+    Mutant("the engine uses what too few have said", VOTES, "        if len(yes) < of.quorum:\n", "        if False:\n", f"{ENGINE} -k used_for_nothing"),
+    Mutant("one person counts twice", VOTES, "            if vote.people & heard:\n", "            if False:\n", f"{ENGINE} -k used_for_nothing"),
+    Mutant("a deputy and their principal are two", EVENT, "frozenset({self.person} if self.principal is None else {self.person, self.principal})", "frozenset({self.person})", f"{ENGINE} -k used_for_nothing"),
+    Mutant("an abstention is a yes", VOTES, "    return [x for x in votes if x.verdict == APPROVE and", "    return [x for x in votes if x.verdict != REJECT and", f"{ENGINE} -k counts_as_neither"),
+    Mutant("a vote on another plan counts", VOTES, "(x.slot, x.approval_id, x.n, x.plan_hash) == about]", "(x.slot, x.approval_id, x.n) == about[:3]]", f"{ENGINE} -k used_for_nothing"),
+    Mutant("the next stage is left out", GATES, "    if (plan := next_stage(question, record.votes)) is not None:\n", "    if (plan := None) is not None:\n", f"{ENGINE} -k in_order_and_not_before"),
+    Mutant("the votes are not counted when they are used", GATES, "    if problem := lacking(question, record.asked, record.decisions, record.votes):\n", "    if problem := \"\":\n", f"{ENGINE} -k used_for_nothing"),
+    Mutant("a grant of fewer people lets a call through", GATES, "    return rule.queue, rule.requirement.pairs\n", "    return rule.queue, ()\n", f"{ENGINE} -k of_fewer_people"),
+    Mutant("who lets it fail only rejects", GATES, "        if payload_of(decision).get(\"then\") == FAIL:\n", "        if False:\n", f"{ENGINE} -k fails_the_run"),
+    Mutant("a forged vote is counted", CASE, "        if not all(genuine([row for row in ours if row is not None])) or None in ours:\n", "        if False:\n", f"{STAGED} -k without_its_decision"),
+    Mutant("a row says that one yes is enough", SERVICES, " and is_staged(plan) == (approval.case_id is not None)\n", "\n", f"{STAGED} -k is_not_believed"),
+    Mutant("a second word is taken", STANDING, "    said = {seat[0]: _word(*seat) for seat in read[\"seats\"]}\n", "    said: dict[int, str] = {}\n", f"{STAGED} -k by_whatever_key"),
+    Mutant("a principal votes after their deputy", SEATS, "         (SELECT NEW.person UNION SELECT (NEW.standing #>> '{deputy_of,person}')::bigint) AS p (person)\n", "         (SELECT NEW.person) AS p (person)\n", f"{STAGED} -k principal_are_one"),
+    Mutant("each stage has seats of its own", SEATS, "    SELECT coalesce(a.case_id, a.id), p.person, NEW.id\n", "    SELECT a.id, p.person, NEW.id\n", f"{STAGED} -k gives_nobody_two_seats"),
+    Mutant("who raised their own limit decides", STANDING, "        who = who.having(changed or own_act(run, by.person, by.name))\n", "        who = who.having(own_act(run, by.person, by.name))\n", f"{STAGED} -k changed_who_decides"),
+    Mutant("another stage than the one that was read is decided", SERVICES, "    if stage not in (None, case.stage):\n", "    if False:\n", f"{STAGED} -k not_the_one_that_was_read"),
+    Mutant("a vote that was taken away is not missed", VERIFIED, "        for id, person in unvoted:\n", "        for id, person in ():\n", f"{STAGED} -k taken_away"),
+]  # fmt: skip
