@@ -5,11 +5,13 @@ from runs.api.forks import views as forks
 from runs.api.releases.urls import urlpatterns as releases
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
+from runs.api.why.views import RunWhy
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
     path("runs/bulk", starting.BulkStart.as_view(), name="api-runs-bulk"),
     path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
+    path("runs/<uuid:run_id>/why", RunWhy.as_view(), name="api-run-why"),
     path("runs/<uuid:run_id>/latest", views.Latest.as_view(), name="api-run-latest"),
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
     path("runs/<uuid:run_id>/log", views.Log.as_view(), name="api-run-log"),

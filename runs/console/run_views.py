@@ -33,6 +33,8 @@ from runs.queries.attributes.meaning import BadSearch
 from runs.queries.journal_size import size_of
 from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
+from runs.queries.why.acts import steering
+from runs.queries.why.seen import Reader
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
@@ -98,15 +100,16 @@ class RunPage(Page):
             "tabs": TABS, "refused": refused, "not_taken": wrong,
             "questions": open_questions(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
         }  # fmt: skip
-        context["may"] = may = authority.may(dossier.run, roles(request.user), request.user.pk)
+        held, person = roles(request.user), request.user.pk
+        stands = authority.standing_for(dossier.run, held)
+        context["may"] = may = stands.allowed(held, person)
+        context["acts"] = steering(dossier.seen, Reader(actor(request, ""), held), stands)
         if sight.tab == "transcript":
             context["asked"] = moving.asked_by(run_id)
-        block = context["budget"] = budgets.block(
+        context["budget"] = budgets.block(
             dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
         )
         context["pools"] = pools.of(dossier.run, dossier.head)
-        if block.asked is not None and block.asked.held_by:
-            context["may"] = may - {"pause"}  # somebody has
         context["size"] = size_of(dossier.run, dossier.head)
         context["told"] = TellingBlock(run_id, dossier.head)
         if sight.tab == "timeline":

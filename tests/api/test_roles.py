@@ -38,6 +38,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run", "GET"): EVERY,
     ("api-run-events", "GET"): EVERY,
     ("api-run-ledger", "GET"): EVERY,
+    ("api-run-why", "GET"): EVERY,
     ("api-run-latest", "GET"): EVERY,
     ("api-run-children", "GET"): EVERY,
     ("api-run-log", "GET"): EVERY,
