@@ -19,7 +19,7 @@ from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.cursors import opened
 from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
-from ledger.web.roles import OPERATOR, actor, roles
+from ledger.web.roles import OPERATOR, actor, role_in, roles
 from ledger.web.tally import Tally
 from runs.console import attributes, budgets
 from runs.console.pools import views as pools
@@ -68,7 +68,7 @@ class RunsPage(SharedPage):
         return {
             "filters": filters, "cards": cards, "more": more, "agents": names, "misread": misread,
             "tabs": run_list.tabs(filters, counts), "known": attributes.known(filters.agent),
-            "orders": run_list.orders(filters),
+            "orders": run_list.orders(filters), "may_act": role_in(authority.STOPPERS, held) is not None,
         }  # fmt: skip
 
 

@@ -1,9 +1,11 @@
 """A run and its own (`run`), its checkpoints (`kept`), what it is asked (`messages`), found by (`attributes`) and seen
 by (`run_tags`), what nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`),
 who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what starts by
-the clock (`schedules`), which version a start gets (`releases`), and what probes found (`probes`)."""
+the clock (`schedules`), which version a start gets (`releases`), what probes found (`probes`), and acts on many runs
+(`bulk`)."""
 
 from runs.models.attributes import Attribute
+from runs.models.bulk import Batch, BatchItem
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.kept import Checkpoint, IdempotencyRecord
 from runs.models.limits import Limit, LimitLine, Permit
@@ -31,7 +33,8 @@ from runs.models.schedules import Firing, Schedule
 from runs.models.telling import LogLine, Telling
 
 __all__ = [
-    "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
+    "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "Batch", "BatchItem", "BudgetDefault", "CachedRead",
+    "Checkpoint", "ENDED", "Firing",
     "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine", "Message", "Overheard", "Permit",
     "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process", "Ramp", "RampStart",
     "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling",
