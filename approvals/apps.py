@@ -7,6 +7,7 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
+        from approvals.offered.decisions import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
         from approvals.policies.verification import plug_in as verify_policies
         from approvals.services import register
@@ -16,3 +17,4 @@ class ApprovalsConfig(AppConfig):
         plug_in()
         plug_in_policies()
         verify_policies()
+        tell_why()

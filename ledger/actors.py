@@ -21,7 +21,7 @@ class Actor:
     `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated (`session`,
     which may go on `+sso`, `+totp`, `+recovery_code`; `api_key`, `token`, `system`, `shell`), `address` where the
     request came from, `person` the primary key of the account: names can be changed, and one account acts by session
-    and by key.
+    and by key. `batch` is the act on many runs that this one is a part of.
     """
 
     kind: str
@@ -30,6 +30,7 @@ class Actor:
     auth: str = "system"
     address: str = ""
     person: int | None = None
+    batch: str = ""
 
     @property
     def is_person(self) -> bool:

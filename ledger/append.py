@@ -143,8 +143,8 @@ def override(
     """Put on record that a person changed the run's course, on the exact state they did it on."""
     record = OverrideRecord(
         run_id=head.run_id, action=action, by=by.ref, person=by.person, role=by.role, auth=by.auth, address=by.address,
-        justification=justification, seq=head.seq, chain=bytes(head.chain), before=before, after=after,
-        at=database_now(),
+        justification=justification, seq=head.seq, chain=bytes(head.chain), before=before,
+        after=after | _of_batch(by), at=database_now(),
     )  # fmt: skip
     record.code = row_code(code_key(), "override", record.coded())
     record.save(force_insert=True)
@@ -164,12 +164,18 @@ def acted(
     record = ActRecord(
         run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person,
         role=by.role, auth=by.auth, address=by.address, justification=justification, seq=head.seq if head else None,
-        chain=bytes(head.chain) if head else None, before=before or {}, after=after or {}, at=at or database_now(),
+        chain=bytes(head.chain) if head else None, before=before or {}, after=(after or {}) | _of_batch(by),
+        at=at or database_now(),
     )  # fmt: skip
     if head is None:
         record.n, record.prev_hash = _next_place("acts")
     record.code = row_code(code_key(), "act", record.coded())
     record.save(force_insert=True)
+
+
+def _of_batch(by: Actor) -> dict[str, Any]:
+    """What a record says of the act on many runs that it is a part of."""
+    return {"batch": by.batch} if by.batch else {}
 
 
 def _next_place(register: str) -> tuple[int, bytes]:

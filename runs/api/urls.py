@@ -1,15 +1,18 @@
 from django.urls import path
 
 from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
+from runs.api.bulk.urls import urlpatterns as bulk
 from runs.api.forks import views as forks
 from runs.api.releases.urls import urlpatterns as releases
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
+from runs.api.why.views import RunWhy
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
     path("runs/bulk", starting.BulkStart.as_view(), name="api-runs-bulk"),
     path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
+    path("runs/<uuid:run_id>/why", RunWhy.as_view(), name="api-run-why"),
     path("runs/<uuid:run_id>/latest", views.Latest.as_view(), name="api-run-latest"),
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
     path("runs/<uuid:run_id>/log", views.Log.as_view(), name="api-run-log"),
@@ -63,6 +66,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/pools", pools.RunPools.as_view(), name="api-run-pools"),
     path("agents", views.Agents.as_view(), name="api-agents"),
     *releases,
+    *bulk,
     path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

@@ -31,6 +31,7 @@ from runs.queries.code_here import agent_here, titles_of
 from runs.queries.display import detail_text, look, main_wait
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
+from runs.queries.why.seen import Seen
 from runs.search import subject
 from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want, folded
 from runs.story.drawn import Drawn
@@ -181,6 +182,12 @@ class Dossier:
     @property
     def look(self) -> str:
         return look(self.run, self.head, self.waits)
+
+    @cached_property
+    def seen(self) -> Seen:
+        """The run as `why` sees it."""
+        drivable = getattr(self.head, "drivable", None)
+        return Seen(self.run, None if self.is_headless else self.head, self.waits, drivable, lambda: self.ahead)
 
     @property
     def wait(self) -> Wait | None:

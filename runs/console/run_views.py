@@ -19,7 +19,7 @@ from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.cursors import opened
 from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
-from ledger.web.roles import OPERATOR, actor, roles
+from ledger.web.roles import OPERATOR, actor, role_in, roles
 from ledger.web.seeing.payloads import WHO_GIVES, must_read
 from ledger.web.tally import Tally
 from runs.console import attributes, budgets
@@ -34,6 +34,8 @@ from runs.queries.attributes.meaning import BadSearch
 from runs.queries.journal_size import size_of
 from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
+from runs.queries.why.acts import steering
+from runs.queries.why.seen import Reader
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
@@ -67,7 +69,7 @@ class RunsPage(SharedPage):
         return {
             "filters": filters, "cards": cards, "more": more, "agents": names, "misread": misread,
             "tabs": run_list.tabs(filters, counts), "known": attributes.known(filters.agent),
-            "orders": run_list.orders(filters),
+            "orders": run_list.orders(filters), "may_act": role_in(authority.STOPPERS, held) is not None,
         }  # fmt: skip
 
 
@@ -99,15 +101,16 @@ class RunPage(Page):
             "tabs": TABS, "refused": refused, "not_taken": wrong,
             "questions": open_questions(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
         }  # fmt: skip
-        context["may"] = may = authority.may(dossier.run, roles(request.user), request.user.pk)
+        held, person = roles(request.user), request.user.pk
+        stands = authority.standing_for(dossier.run, held)
+        context["may"] = may = stands.allowed(held, person)
+        context["acts"] = steering(dossier.seen, Reader(actor(request, ""), held), stands)
         if sight.tab == "transcript":
             context["asked"] = moving.asked_by(run_id)
-        block = context["budget"] = budgets.block(
+        context["budget"] = budgets.block(
             dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
         )
         context["pools"] = pools.of(dossier.run, dossier.head)
-        if block.asked is not None and block.asked.held_by:
-            context["may"] = may - {"pause"}  # somebody has
         context["size"] = size_of(dossier.run, dossier.head)
         context["told"] = TellingBlock(run_id, dossier.head)
         if sight.tab == "timeline":

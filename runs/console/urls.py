@@ -3,6 +3,7 @@
 from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
+from runs.console.bulk import views as bulk
 from runs.console.forks import views as forks
 from runs.console.limits import limit_views
 from runs.console.migrating import views as migrating
@@ -13,6 +14,11 @@ from runs.console.starts import schedule_views
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
     path("runs/new", start_views.StartPage.as_view(), name="start"),
+    path("bulk", bulk.BatchesPage.as_view(), name="batches"),
+    path("bulk/new", bulk.NewBatchPage.as_view(), name="new_batch"),
+    path("bulk/<uuid:batch_id>", bulk.BatchPage.as_view(), name="batch"),
+    path("bulk/<uuid:batch_id>/starts", bulk.BatchStarts.as_view(), name="batch_starts"),
+    path("bulk/<uuid:batch_id>/stops", bulk.BatchStops.as_view(), name="batch_stops"),
     path("runs/<uuid:run_id>", run_views.RunPage.as_view(), name="run"),
     path("runs/<uuid:run_id>/pauses", run_views.Pauses.as_view(), name="pauses"),
     path("runs/<uuid:run_id>/resumptions", run_views.Resumptions.as_view(), name="resumptions"),

@@ -2,9 +2,10 @@
 by (`run_tags`), what nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`),
 who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what starts by
 the clock (`schedules`), which version a start gets (`releases`),
-which policies are in force (`policies`), and what probes found (`probes`)."""
+which policies are in force (`policies`), what probes found (`probes`), and acts on many runs (`bulk`)."""
 
 from runs.models.attributes import Attribute
+from runs.models.bulk import Batch, BatchItem
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.kept import Checkpoint, IdempotencyRecord
 from runs.models.limits import Limit, LimitLine, Permit
@@ -33,7 +34,8 @@ from runs.models.schedules import Firing, Schedule
 from runs.models.telling import LogLine, Telling
 
 __all__ = [
-    "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
+    "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "Batch", "BatchItem", "BudgetDefault", "CachedRead",
+    "Checkpoint", "ENDED", "Firing",
     "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine", "Message", "Overheard", "Permit",
     "PolicyRevision", "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process",
     "Ramp", "RampStart", "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep",

@@ -220,6 +220,12 @@ def _ids(filters: Filters, *, limit: int, beyond: Place | None) -> RawSQL:
     return seen.newest(who, filters.arms, limit=limit, beyond=beyond)
 
 
+def ids_of(filters: Filters, most: int) -> list[UUID]:
+    """Of the runs that fit, without words or attributes, the newest: their ids, newest first."""
+    rows = Run.objects.filter(id__in=_ids(filters, limit=most, beyond=None)).values_list("created_at", "id")
+    return [run_id for _, run_id in sorted(rows, reverse=True)[:most]]
+
+
 def stretch(filters: Filters, sought: Sought, *, limit: int, cursor: str = "") -> Stretch | None:
     """Runs by their attributes, that come after a place; None for a cursor that is none of this list."""
     beyond = places.opened(cursor, sought.by) if cursor else None

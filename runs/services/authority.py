@@ -82,7 +82,9 @@ class Standing:
 
 
 # Acts whose names say too little.
-_IN_WORDS = {MODELS: "choose the models of", "start_again": "start again from the input of"}
+_IN_WORDS = {
+    MODELS: "choose the models of", "start_again": "start again from the input of", "priority": "set the priority of",
+}  # fmt: skip
 
 
 def in_charge() -> frozenset[str]:
@@ -117,9 +119,13 @@ def standing(run: Run) -> Standing:
 
 def may(run: Run, held: Iterable[str], person: int | None) -> frozenset[str]:
     """All that somebody may do to the run. Where it waits is asked only of those for whom it counts."""
+    return standing_for(run, held).allowed(held, person)
+
+
+def standing_for(run: Run, held: Iterable[str]) -> Standing:
+    """Who may steer this run, as far as it counts for somebody with these roles."""
     held = frozenset(held)
-    known = Standing(creator=run.creator) if OPERATOR in held or not held & in_charge() else standing(run)
-    return known.allowed(held, person)
+    return Standing(creator=run.creator) if OPERATOR in held or not held & in_charge() else standing(run)
 
 
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:

@@ -6,7 +6,7 @@ is never moved here: its flag is set, or its wait resolved, and the worker sees 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +28,7 @@ from runs.journal import notify, wait_hooks
 from runs.journal.reader import tape_of
 from runs.models import WAITING, Run, State, Wait
 from runs.services import authority, wakeups
+from runs.services.allowed.rules import stand_of, why_not
 from runs.services.undo.preview import UNDO, by_policy
 
 
@@ -214,6 +215,14 @@ def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, 
     journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
 
 
+def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
+    """What is said of an act that a run's state does not allow."""
+    if run.goes_on_as is not None:
+        newest = run.heirs().last() or run
+        hint = f"It goes on as run {newest.id}: {action} that one."
+    return IllegalTransition(action, str(run.state), hint)
+
+
 # What follows an act besides: called in its transaction with the action's name and the run.
 on_act: list[Callable[[str, Run], None]] = []
 
@@ -235,10 +244,17 @@ class Act:
 
     def refuse(self, hint: str = "") -> IllegalTransition:
         """The state does not allow it; to be raised. Of a run that goes on as another it says as which."""
-        if self.run.goes_on_as is not None:
-            newest = self.run.heirs().last() or self.run
-            hint = f"It goes on as run {newest.id}: {self.action} that one."
-        return IllegalTransition(self.action, str(self.run.state), hint)
+        return refusal(self.action, self.run, hint)
+
+    def must_be_allowed(self, *, kinds: Iterable[str] = (), is_held: bool = False) -> None:
+        """Raises IllegalTransition where the state does not allow it; `kinds` are what the run waits for, as far as it
+        counts for this act."""
+        stand = stand_of(
+            self.run, pause_asked=self.head.is_pause_requested, cancel_asked=self.head.is_cancel_requested,
+            kinds=kinds, is_held=is_held,
+        )  # fmt: skip
+        if (hint := why_not(self.action, stand)) is not None:
+            raise self.refuse(hint)
 
     def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:
         """Set or clear what the owner is asked for."""

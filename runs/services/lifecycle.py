@@ -35,7 +35,7 @@ from runs.fleet.agent_versions import note_use
 from runs.fleet.members import FRESH_SECONDS
 from runs.journal import notify
 from runs.journal.reader import tape_of
-from runs.models import ENDED, TIME_TO_LIVE, Run, State, Wait
+from runs.models import TIME_TO_LIVE, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
@@ -227,10 +227,11 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
     JustificationRequired, NotFound."""
     act = Act("pause", run_id, by=by, justification=justification)
     run = act.run
-    if run.state in ENDED or act.head.is_pause_requested or act.head.is_cancel_requested:
-        raise act.refuse("It has been asked to pause already." if act.head.is_pause_requested else "")
-    if run.state == State.PAUSED:
-        _hold(act)
+    asked = _asked_for_budget(run)
+    act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if asked else [], is_held=asked is not None and _is_held(run))
+    if asked is not None:
+        # It stands still for its budget: a raise is not to set it going before somebody resumes it.
+        note(asked, {"held_by": act.by.ref})
         return act.done(e.RunPaused(by=by.ref, payload=act.payload))
     if run.owner is not None:
         act.flag(pause=True)
@@ -241,12 +242,15 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
     return act.done(e.RunPaused(by=by.ref, payload=act.payload))
 
 
-def _hold(act: Act) -> None:
-    """It stands still for its budget: a raise is not to set it going before somebody resumes it."""
-    asked = act.run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).first()
-    if asked is None or held_by(act.run) is not None:
-        raise act.refuse("Somebody has paused it already.")
-    note(asked, {"held_by": act.by.ref})
+def _asked_for_budget(run: Run) -> Wait | None:
+    """What a paused run asks of its budget, locked."""
+    if run.state != State.PAUSED:
+        return None
+    return run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).first()
+
+
+def _is_held(run: Run) -> bool:
+    return held_by(run) is not None
 
 
 @transaction.atomic
@@ -254,13 +258,10 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Let a paused run go on: back to its wait if nothing came meanwhile, else to a worker. Raises as `pause` does."""
     act = Act("resume", run_id, by=by, justification=justification)
     run = act.run
-    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
-        then = "it goes on by itself" if held_by(run) is None else "resume it then"
-        raise act.refuse(f"It needs more budget: raise that, and {then}.")
+    is_asking = run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists()
+    act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if is_asking else [], is_held=is_asking and _is_held(run))
     _must_be_alone(act)
     if run.state != State.PAUSED:
-        if not act.head.is_pause_requested:
-            raise act.refuse("Only a paused run can be resumed.")
         act.flag(pause=False)  # its worker has not come to the boundary yet
         return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
     unpause(run, act.head, now=act.now)
@@ -283,13 +284,17 @@ def cancel(
     of its key), its agent says so. Raises InvalidInput, and as `pause` does."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
-    is_stopped = run.owner is None and run.waits.filter(kind="operator", resolved_at__isnull=True).exists()
-    if run.state in ENDED or (act.head.is_cancel_requested and not is_stopped):
-        raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
+    act.must_be_allowed(kinds=_stops_of(run))
     is_policys = (by_rule or by.kind == "system") and effects is None and not run.is_undoing
     payload = act.payload | (by_policy(run) if is_policys else chosen(run, effects))
     event = end_as_cancelled(run, act.head, by=act.by.ref, payload=payload, now=act.now)
     return act.done(event, *_looked_at(act, payload))
+
+
+def _stops_of(run: Run) -> list[str]:
+    """Whether it stands still for an operator, as what it waits for."""
+    is_stopped = run.waits.filter(kind=Wait.Kind.OPERATOR, resolved_at__isnull=True).exists()
+    return [Wait.Kind.OPERATOR] if is_stopped else []
 
 
 def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
@@ -309,11 +314,8 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     approval that is in time or a new one; callbacks that never came are waited for again. Raises as `pause` does."""
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
-    if run.state in ENDED and run.is_undoing:
-        raise act.refuse("Its effects were undone, so what it did can't be gone on from: start it anew.")
+    act.must_be_allowed(kinds=_stops_of(run))
     _must_be_alone(act)
-    if run.is_told:
-        raise act.refuse(f"Its parent {run.parent} has heard of its end and gone on: retry that one.")
     head.deaths = 0
     head.save(update_fields=["deaths"])
     if run.state == State.FAILED:
@@ -332,8 +334,6 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         retried = e.RunRetried(by=by.ref, reopened=reopened, payload=act.payload | late)
         return act.done(retried, *settled, *opened, entries=entries)
     stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
-    if not stops or head.is_cancel_requested:
-        raise act.refuse("Only a failed run, or one that stopped for an operator, can be retried.")
     payload = act.payload | _unheard(act)
     resolved = [
         e.WaitResolved(

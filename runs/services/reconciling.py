@@ -22,6 +22,7 @@ from runs.engine.tools import Tool
 from runs.fleet.members import is_gone, is_here
 from runs.journal.reader import tape_of
 from runs.models import WITHOUT_PROOF, Process, Run, Wait
+from runs.services.allowed.rules import NO_DOUBT, PARKING
 from runs.services.calls import tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
 from runs.services.undo.preview import by_policy
@@ -85,7 +86,7 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     if not meant and wait_id is not None and not act.run.waits.filter(kind="reconcile", pk=wait_id).exists():
         raise NotFound("unknown outcome of this run with the wait_id", wait_id)
     if not meant:
-        raise act.refuse("It has no unknown outcome to settle." if wait_id is None else "That call has been settled.")
+        raise act.refuse(NO_DOUBT if wait_id is None else "That call has been settled.")
     if len(meant) > 1:
         problem = {
             "field": "wait_id",
@@ -95,7 +96,7 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
         raise InvalidInput("Several calls of this run are in doubt: say which one is meant.", errors=[problem])
     wait = meant[0]
     if act.run.owner is not None:
-        raise act.refuse("Its worker is just parking it: try again in a moment.")
+        raise act.refuse(PARKING)
     try:
         slot = tape_of(act.run).slot(wait.slot)
     except JournalBroken as broken:

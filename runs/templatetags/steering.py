@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from ledger.errors import Forbidden
 from ledger.templatetags.console import datum, visible
 from ledger.web.seeing.payloads import HIDDEN
 from ledger.web.seeing.viewers import reads
@@ -25,6 +26,7 @@ from runs.queries import display
 from runs.queries.attributes.shown import Told
 from runs.queries.progress import shown
 from runs.queries.run_list import Card
+from runs.queries.why.acts import Offer
 from runs.services.undo.offered import offered
 from runs.services.undo.preview import Preview
 from runs.story import Effect, Fact, Line
@@ -196,6 +198,16 @@ def cap_changes(record: Any) -> list[str]:
 
 
 @register.simple_tag
-def verbs(look: str, may: Collection[str]) -> dict[str, looks.Verb]:
-    """What the reader may do to a run that looks so."""
-    return {name: verb for name, verb in looks.verbs(look).items() if name in may}
+def verbs(acts: Mapping[str, Offer]) -> dict[str, looks.Verb]:
+    """What the reader may do to the run now, as `why` tells it."""
+    return {name: verb for name, verb in looks.VERBS.items() if acts[name].is_allowed}
+
+
+@register.filter
+def not_now(acts: Mapping[str, Offer]) -> list[tuple[str, str]]:
+    """What the reader might do to the run, but not as it stands; and why not."""
+    return [
+        (looks.VERBS[name].label, offer.why_not)
+        for name, offer in acts.items()
+        if not offer.is_allowed and offer.code != Forbidden.code
+    ]

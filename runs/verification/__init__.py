@@ -6,6 +6,7 @@ from __future__ import annotations
 from ledger.verification import registers
 from ledger.verification.runs import register as add
 from runs.verification.attributes import Attributes
+from runs.verification.batches import Batches
 from runs.verification.effects import Effects
 from runs.verification.forks import Forks
 from runs.verification.messages import Messages
@@ -25,7 +26,7 @@ def register() -> None:
     """Plug into the verification of runs."""
     add(
         Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges, Succession, Screened,
-        CachedReads, Assigned, Undoing, Forks, SeenBy,
+        CachedReads, Assigned, Undoing, Forks, SeenBy, Batches,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
         runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id", runs_cachedread="run_id",
         runs_rampstart="run_id",

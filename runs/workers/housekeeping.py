@@ -28,6 +28,7 @@ from runs.fleet import members
 from runs.fleet.agent_versions import Watch
 from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
+from runs.services.bulk import working
 from runs.services.families import ends, wishes
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
 from runs.services.releases import watching
@@ -49,7 +50,8 @@ TELL_SHARE, TELL_SECONDS = 5, 0.25
 # Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
 SHOWN_SECONDS = 4.0
 # What is looked for every few seconds, and whether there is any of it: runs whose time is up; children at work, and
-# those whose end nobody was told of; keys to pass on, starts that come too late, planned times. All by index.
+# those whose end nobody was told of; keys to pass on, starts that come too late, planned times; acts on many runs. All
+# by index.
 _IS_THERE = """
     SELECT EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
         EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL)
@@ -58,7 +60,8 @@ _IS_THERE = """
             OR EXISTS (SELECT 1 FROM runs_run WHERE start_before <= statement_timestamp() AND started_at IS NULL
                        AND ended_at IS NULL)
             OR EXISTS (SELECT 1 FROM runs_schedule WHERE next_at <= statement_timestamp())
-            OR EXISTS (SELECT 1 FROM django_q_schedule WHERE next_run <= statement_timestamp())"""
+            OR EXISTS (SELECT 1 FROM django_q_schedule WHERE next_run <= statement_timestamp()),
+        EXISTS (SELECT 1 FROM runs_batch WHERE started_at IS NOT NULL AND ended_at IS NULL)"""
 
 
 class House:
@@ -70,6 +73,7 @@ class House:
         self._versions = Watch()
         self._outage = log_messages.Outage(log, "housekeeping")
         self._versions_at = self._watched_at = 0.0
+        self._has_batch = False  # somebody acts on many runs
         self._sweeps = False  # it knows of something that is due within a second
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self.late: set[asyncio.Task[None]] = set()
@@ -128,14 +132,19 @@ class House:
             self._versions.check()
             prices.table.refresh()
             watching.sweep()
-            if _look_around() >= ends.BATCH:
+            told, self._has_batch = _look_around()
+            if told >= ends.BATCH:
                 self._versions_at = now  # there is more of it
+        if self._has_batch:
+            self._has_batch = working.work(PASS_SECONDS)
         if called is not None and called.is_pool_waiting:
             timers.open_gates()
         if is_needless:
-            return _about(timers.IDLE_SECONDS)
+            return 0.0 if self._has_batch else _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()
         self._sweeps = seconds < timers.IDLE_SECONDS
+        if self._has_batch:
+            return 0.0
         return seconds if self._sweeps else _about(seconds)
 
     def _is_needless(self, called: members.Roll, is_thorough: bool) -> bool:
@@ -215,16 +224,16 @@ class House:
             await asyncio.sleep(patience.seconds())
 
 
-def _look_around() -> int:
+def _look_around() -> tuple[int, bool]:
     """Do what is looked for every few seconds. Returns of how many runs there was something to do, of the more frequent
-    kind."""
+    kind; and whether somebody acts on many runs."""
     with connection.cursor() as cursor:
         cursor.execute(_IS_THERE)
-        is_time_up, are_children, are_starts = cursor.fetchone()
+        is_time_up, are_children, are_starts, is_batch = cursor.fetchone()
     if is_time_up:
         timers.ask_for_time()
     told = max(timers.tell_parents(), wishes.align()) if are_children else 0
-    return max(told, starts.sweep()) if are_starts else told
+    return (max(told, starts.sweep()) if are_starts else told), is_batch
 
 
 def _tell_of(ended: list[UUID]) -> None:

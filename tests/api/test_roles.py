@@ -40,6 +40,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run", "GET"): EVERY,
     ("api-run-events", "GET"): EVERY,
     ("api-run-ledger", "GET"): EVERY,
+    ("api-run-why", "GET"): EVERY,
     ("api-run-latest", "GET"): EVERY,
     ("api-run-children", "GET"): EVERY,
     ("api-run-log", "GET"): EVERY,
@@ -90,6 +91,13 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-pool", "POST"): frozenset({"operator"}),
     ("api-pool-off", "POST"): frozenset({"operator"}),
     ("api-run-pools", "GET"): EVERY,
+    ("api-bulk", "GET"): EVERY,
+    # Past the door; what becomes of each run is that run's to say.
+    ("api-bulk", "POST"): STOP,
+    ("api-bulk-one", "GET"): EVERY,
+    ("api-bulk-items", "GET"): EVERY,
+    ("api-bulk-start", "POST"): STOP,
+    ("api-bulk-stop", "POST"): STOP,
     ("api-agents", "GET"): EVERY,
     ("api-versions", "GET"): EVERY,
     ("api-version-close", "POST"): OPERATE,
@@ -160,6 +168,7 @@ def address(path: str) -> str:
         "<str:policy>",
         "<str:reference>",
         "<uuid:schedule_id>",
+        "<uuid:batch_id>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
@@ -215,8 +224,11 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
     schedule = caller("operator").post("schedules", nightly).json()["id"]
     pool = {"name": "theirs", "resource": "tool_calls", "limit": 2, "scope": "all", "period": "month"}
     made = caller("operator").post("pools", pool | {"justification": "What may be spent."}).json()
+    many = {"action": "pause", "runs": [str(run.pk)], "justification": "Hold on.", "start": False}
+    batch = caller("operator").post("bulk", many).json()["id"]
     return {
-        "<uuid:run_id>": str(run.pk), "<uuid:wait_id>": str(wait.pk), "<uuid:approval_id>": str(approval.pk),
+        "<uuid:batch_id>": str(batch), "<uuid:run_id>": str(run.pk), "<uuid:wait_id>": str(wait.pk),
+        "<uuid:approval_id>": str(approval.pk),
         "<uuid:schedule_id>": str(schedule), "<int:pool_id>": str(made["id"]),
     }  # fmt: skip
 
@@ -227,6 +239,8 @@ OF_NOBODY = {
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}
+# Acts on many runs: whoever asked for one, operators and auditors.
+OF_WHO_ASKED = {"api-bulk-one", "api-bulk-items"}
 
 
 def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callable[[Any], Api]) -> None:
@@ -266,7 +280,8 @@ def test_whoever_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -
             continue
         for part, value in others.items():
             path = path.replace(part, value)
-        for role in MATRIX.get((name, "GET"), frozenset()) - {"integrator"}:
+        theirs_alone = {"approver_finance", "approver_legal"} if name in OF_WHO_ASKED else set()
+        for role in MATRIX.get((name, "GET"), frozenset()) - {"integrator"} - theirs_alone:
             is_hidden = name in ALL_PAYLOAD and role not in READERS
             assert caller(role).get(f"/{path}").status_code == (403 if is_hidden else 200), (role, path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
@@ -17,7 +17,10 @@ from ledger.actors import Actor
 from ledger.models import ActRecord
 from ledger.web.roles import ROLES
 from runs.engine.agents import registry
+from runs.models import Batch
 from runs.services import lifecycle
+from runs.services.bulk import acts
+from runs.services.bulk.bodies import BatchBody
 from tests.console.accounts import boss, boss_account
 from tests.console.conftest import SHOP, Reader, State
 
@@ -34,14 +37,15 @@ READ = {
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL, "account": ALL,
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
-    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL,
+    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "batches": ALL, "new_batch": STOP, "batch": ALL,
     "policies": ALL, "policy": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
-    "decision": {"approver_finance", "approver_legal"}, "password": ALL,
+    "decision": {"approver_finance", "approver_legal"}, "password": ALL, "new_batch": STOP,
+    "batch_starts": STOP, "batch_stops": STOP,
     "account_session_ends": ALL, "account_key_revocations": ALL,
     "second_factor": ALL, "factor_removals": ALL, "recovery_codes": ALL, "sign_in_links": ALL, "sign_in_removals": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
@@ -102,6 +106,8 @@ PATHS = {
     "ramp_completions": "/ramps/404/completions",
     "fork": "/runs/{run}/fork", "forks": "/runs/{run}/forks", "start_again": "/runs/{run}/start-again",
     "new_starts": "/runs/{run}/new-starts",
+    "batches": "/bulk", "new_batch": "/bulk/new", "batch": "/bulk/{batch}", "batch_starts": "/bulk/{batch}/starts",
+    "batch_stops": "/bulk/{batch}/stops",
     "queues": "/queues", "new_queue": "/queues/new", "deputies": "/queues/deputies",
     "deputy_revocations": "/queues/deputies/404/revocations", "queue": "/queues/of/legal",
     "queue_changes": "/queues/of/legal/changes", "queue_closings": "/queues/of/legal/closings",
@@ -138,7 +144,14 @@ def path_of(name: str, owner: Reader | None = None) -> str:
         }
         policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
     by = SHOP if owner is None or owner.user is None else replace(SHOP, person=owner.user.pk)
-    return PATHS[name].format(run=lifecycle.start("buyer", {"item": "chairs"}, by=by).id, id=uuid4())
+    run = lifecycle.start("buyer", {"item": "chairs"}, by=by).id
+    return PATHS[name].format(run=run, id=uuid4(), batch=_batch(run, by).pk if "{batch}" in PATHS[name] else "")
+
+
+def _batch(run: UUID, by: Actor) -> Batch:
+    """Somebody's act on many runs, that was looked at and not started."""
+    body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)
+    return acts.make(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"}))
 
 
 def names() -> set[str]:
@@ -211,7 +224,8 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     somebody = reader(role)
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
-    hidden = {"approval"} | (OF_A_RUN if role == "integrator" and not is_own else set())
+    others = set() if is_own or role in ("operator", "auditor") else {"batch"}
+    hidden = {"approval"} | others | (OF_A_RUN if role == "integrator" and not is_own else set())
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     if not is_own and role not in READERS:  # see test_payloads.py
         may = {name: 403 if name in ALL_PAYLOAD and status == 200 else status for name, status in may.items()}
@@ -253,7 +267,7 @@ def test_acts_need_the_forms_own_token(reader: Callable[..., Reader]) -> None:
 
 
 def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
-    for name in sorted(set(ACT) - {"start", "password", "second_factor"}):
+    for name in sorted(set(ACT) - {"start", "password", "second_factor", "new_batch"}):
         who = finance if name == "decision" else operator
         assert who.get(path_of(name)).status_code == 405, name
 

@@ -16,6 +16,7 @@ from django.urls import reverse
 from approvals.brief import CHIPS, chip_of
 from approvals.models import Approval, ApprovalState
 from ledger import events as e
+from ledger.actors import Actor
 from ledger.models import Head
 from runs.console import run_page, timeline_rows
 from runs.console.run_page import Dossier, Sight
@@ -24,6 +25,10 @@ from runs.engine.tape import CALLED_BACK
 from runs.models import WAITING, Run, State, Wait
 from runs.queries import display
 from runs.queries.run_list import Card
+from runs.queries.why.acts import steering
+from runs.queries.why.answer import who_must
+from runs.queries.why.seen import CAUSES, Reader, Seen
+from runs.queries.why.words import SENTENCES
 from runs.services import authority
 from runs.services.reconciling import VERDICTS
 from runs.story import findings, line_of
@@ -116,7 +121,6 @@ def test_every_verb_that_is_offered_is_known_and_has_its_address() -> None:
     assert looks.VERBS.keys() == {*authority.STOPPING, *authority.SETTLING} - {
         "reconcile"
     }  # which has a form of its own
-    assert {verb for look in looks.LOOKS.values() for verb in look.verbs} == looks.VERBS.keys()
     for verb in looks.VERBS.values():
         assert reverse(verb.view, args=[uuid4()])
 
@@ -161,7 +165,19 @@ def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
 def test_a_state_that_there_is_not_is_told_as_it_is_written() -> None:
     odd = Run(state=HOSTILE)
     assert "<img" in whole(looks.why(dossier((odd, Head(), []), Tape().created())))
-    assert looks.verbs(HOSTILE) == {}
+    seen = Seen(odd, Head(), [], [], lambda: None)
+    olga = Reader(Actor("user", "olga", person=1), frozenset({"operator"}))
+    assert not any(offer.is_allowed for offer in steering(seen, olga, authority.Standing()).values())
+
+
+@pytest.mark.django_db
+def test_every_cause_has_its_sentence_on_the_page_in_plain_words_and_whom_it_concerns() -> None:
+    assert set(looks.SENTENCES) == set(SENTENCES) == set(CAUSES)
+    run = Run(state="waiting_human", created_at=NOON, updated_at=NOON, ready_at=NOON, ended_at=NOON)
+    for cause in CAUSES:
+        for some in ([], [wait_of("approval")], [wait_of("input", of="legal")], [wait_of("budget")]):
+            seen = Seen(run, Head(), some, [], lambda: None)
+            assert SENTENCES[cause](seen).endswith((".", "?")) and who_must(cause, seen).kind, cause
 
 
 # --- waits ------------------------------------------------------------------------------------------------------------

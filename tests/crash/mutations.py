@@ -9,6 +9,7 @@ from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_migration import MIGRATION
+from tests.crash.mutations_oversight import OVERSIGHT
 from tests.crash.mutations_policies import POLICIES
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
@@ -255,7 +256,7 @@ MUTANTS = [
     Mutant("no answer of use is asked for without end", "runs/engine/thinking/loop.py", "if repairs > assistant.max_repairs and", "if False and", WHOM),
     Mutant("anybody moves a run to other models", "runs/services/authority.py", "        if action not in STOPPING:\n            return None\n", "        if action == MODELS:\n            return ROLES[0]\n        if action not in STOPPING:\n            return None\n", "tests/runs/test_models_moved.py"),
     Mutant("a model without a price is taken under a cap in dollars", "runs/services/thinking/moving.py", "if head.cap_usd_micro is not None and (unknown := prices.without_price(models)):", "if unknown := []:", "tests/runs/test_models_moved.py"),
-    Mutant("a resume is a way around the budget", "runs/services/lifecycle.py", "    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():\n        then", "    if False:\n        then", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
+    Mutant("a resume is a way around the budget", "runs/services/allowed/rules.py", "    if s.asks_budget:\n        then", "    if False:\n        then", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
     # --- children
     Mutant("an end that was told is told again and again", ENDS, "    Run.objects.filter(pk__in=list(ended)).update(is_told=True)\n", "", f"{FAMILY} -k hears"),
     Mutant("what a child used isn't added", ENDS, "        _debit(head, new)\n", "", LIGHT),
@@ -375,6 +376,7 @@ MUTANTS = [
     *POLICIES,
     *MIGRATION,
     *FORKING,
+    *OVERSIGHT,
     *TESTING,
     *VOTING,
 ]  # fmt: skip

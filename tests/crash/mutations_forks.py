@@ -51,7 +51,7 @@ FORKING = [
     Mutant("what the origin undid stands for this run's undo", "runs/engine/steps/forks/fence.py", "    if fork is None or visit.node == UNDO_NODE:\n", "    if fork is None:\n", f"{HIT} -k an_undo_is_made"),
     Mutant("an heir starts again from its first input", AGAIN, "    node, state = _beginning(act.run, agent, found)\n", "    node, state = \"\", {}\n", f"{HIT} -k went_on_from"),
     Mutant("two forks know nothing of each other", POINTS, "is_open or bool(beside.others(run)) or", "is_open or", f"{HIT} -k by_its_origin"),
-    Mutant("the origin is retried beside its fork", "runs/services/lifecycle.py", "    _must_be_alone(act)\n    if run.is_told:", "    if run.is_told:", f"{HIT} -k by_its_origin"),
+    Mutant("the origin is retried beside its fork", "runs/services/lifecycle.py", "    _must_be_alone(act)\n    head.deaths = 0", "    head.deaths = 0", f"{HIT} -k by_its_origin"),
     Mutant("a tool by another name passes the fence", "runs/engine/steps/forks/fence.py", " and not fork.is_beyond(tool.name for tool in visit.agent.all_tools())", "", f"{HIT} -k by_another_name"),
     Mutant("a fork whose beginning is lost is an ordinary run", "runs/journal/reader.py", "    if [row[0] for row in first] != list(", "    if False and [row[0] for row in first] != list(", f"{HIT} -k beginning_is_lost"),
     Mutant("a run starts again before its effects are decided", AGAIN, "    if verdict is None or verdict.counts_as not in COUNTS:", "    if verdict is None:\n        return effect\n    if verdict.counts_as not in COUNTS:", f"{NEW} -k nobody_has_decided"),

@@ -37,7 +37,7 @@ UNDOING = [
     Mutant("a wish to cancel outlives the plan", SQL, "SET is_cancel_requested = false, ", "SET ", f"{ROWS} -k ends_as_cancelled"),
     Mutant("whoever wakes a run that undoes sets it running", SQL, "    IF NEW.state = 'running' THEN", "    IF false THEN", f"{ROWS} -k compensating"),
     Mutant("nobody has to say what becomes of effects", PREVIEW, "    if effects is None:\n        named", "    if False:\n        named", f"{ROWS} -k something_to_undo"),
-    Mutant("a run is retried whose effects were undone", "runs/services/lifecycle.py", "    if run.state in ENDED and run.is_undoing:", "    if False:", f"{ROWS} -k retry_after"),
+    Mutant("a run is retried whose effects were undone", "runs/services/allowed/rules.py", "    if s.has_ended and s.is_undoing:", "    if False:", f"{ROWS} -k retry_after"),
     Mutant("an undo is not on record with its intent", "runs/engine/steps/call.py", "*call.registered(), ", "", f"{TOLD} -k last_first"),
     Mutant("a checkpoint makes a wish forgotten", "runs/engine/driver.py", "ending.said_by(self.wish or ending.wish_in((await self.journal.effects()).events))", "ending.said_by(self.wish)", "tests/runs/test_undo_attacked.py -k between"),
     Mutant("who fails is asked nothing any more", "runs/engine/driver.py", "        if reply.stop == \"cancel\":\n            return await self._cancel()  # who", "        if False:\n            return await self._cancel()  # who", "tests/runs/test_undo_attacked.py -k just_then"),

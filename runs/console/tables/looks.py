@@ -1,9 +1,9 @@
 """What a run looks like while it does something: one entry for each word that `display.look` and the run list have for
 it.
 
-An entry holds the chip's label and tone, the verbs that its page offers, the words of its row in a list and the
-sentence at the head of its page that says why nothing moves, or what does. What isn't ours goes through `visible`,
-`datum` or `escape`.
+An entry holds the chip's label and tone and the words of its row in a list. The sentence at the head of its page, that
+says why nothing moves or what does, goes by the cause that `runs/queries/why` finds, and so do the buttons. What isn't
+ours goes through `visible`, `datum` or `escape`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from runs.console.tables import unserved
 from runs.console.tables.late_words import belied, witness
 from runs.console.tables.links import to_run
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
+from runs.models import State
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
+from runs.queries.why.answer import cause_of, judged
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`row` is what a list says of the run, `why` the sentence of its page."""
+    """`row` is what a list says of the run."""
 
     label: str
     tone: str
-    verbs: tuple[str, ...]
     row: Callable[[Card], str]
-    why: Callable[[Dossier], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,6 @@ def chip(look: str) -> SafeString:
     return SafeString(f'<span class="chip {tone}">{escape(label)}</span>\n')
 
 
-def verbs(look: str) -> dict[str, Verb]:
-    """What may be done to a run that looks so, in the order of the buttons."""
-    known = LOOKS.get(look)
-    return {name: VERBS[name] for name in known.verbs} if known else {}
-
-
 def row(card: Card) -> SafeString:
     """What a list says of a run."""
     known = LOOKS.get(card.look)
@@ -71,8 +65,9 @@ def row(card: Card) -> SafeString:
 
 def why(dossier: Dossier) -> SafeString:
     """Why nothing moves, or what does."""
-    known = LOOKS.get(dossier.look)
-    return SafeString((known.why(dossier) if known else _is_so(dossier)) + unserved.sentence(dossier))
+    if (found := judged(dossier.seen)) is not None:
+        return SafeString(visible(found.sentence) + unserved.sentence(dossier))
+    return SafeString(SENTENCES[cause_of(dossier.seen)](dossier) + unserved.sentence(dossier))
 
 
 # --- rows of lists ----------------------------------------------------------------------------------------------------
@@ -240,6 +235,14 @@ def _stopped(d: Dossier) -> str:
     )
 
 
+def _damaged(d: Dossier) -> str:
+    if d.run.state not in State.values or d.is_headless:
+        return _is_so(d)
+    return (
+        _stopped(d) if d.wait is not None else "Waits for nothing that its record names: it is stopped for an operator."
+    )
+
+
 def _exceeded(d: Dossier) -> str:
     asked = (sentence(wait, d.tools) for wait in d.waits if wait.kind == "budget")
     return f"{' '.join(asked)} No worker is held."
@@ -279,48 +282,51 @@ def _cancelled(d: Dossier) -> str:
 
 # --- the tables -------------------------------------------------------------------------------------------------------
 
-_STOP = ("pause", "cancel")
-
 LOOKS: dict[str, Look] = {
-    "queued": Look("queued", "", _STOP, lambda card: _muted("for a worker"), _queued),
-    "behind": Look("queued behind", "wait", _STOP, _behind_row, _behind),
-    "early": Look("not due", "wait", _STOP, _early_row, _early),
+    "queued": Look("queued", "", lambda card: _muted("for a worker")),
+    "behind": Look("queued behind", "wait", _behind_row),
+    "early": Look("not due", "wait", _early_row),
     "blocked": Look(
-        "blocked", "hold", (), lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}", _is_so
+        "blocked", "hold", lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}"
     ),
-    "running": Look("running", "run", _STOP, _at, _running),
-    "pausing": Look(
-        "pausing", "hold", ("resume", "cancel"), lambda card: f"{_at(card)}, stops at the step boundary", _pausing
-    ),
-    "cancelling": Look(
-        "cancelling", "hold", (), lambda card: f"{_at(card)}, settles what is in flight", _cancelling
-    ),
-    "waiting_human": Look("waiting for a person", "wait", _STOP, _person_row, _waits("Waits for a person.")),
-    "waiting_tool": Look("waiting for a system", "wait", _STOP, _tool_row, _waits("Waits.")),
-    "waiting_event": Look("waiting for time", "wait", _STOP, _event_row, _waits("Waits.")),
-    "waiting_signal": Look("waiting for a signal", "wait", _STOP, _event_row, _waits("Waits.")),
-    "waiting_message": Look("waiting for a message", "wait", _STOP, _event_row, _waits("Waits.")),
-    "waiting_children": Look("waiting for child runs", "wait", _STOP, _children_row, _waits("Waits.")),
+    "running": Look("running", "run", _at),
+    "pausing": Look("pausing", "hold", lambda card: f"{_at(card)}, stops at the step boundary"),
+    "cancelling": Look("cancelling", "hold", lambda card: f"{_at(card)}, settles what is in flight"),
+    "waiting_human": Look("waiting for a person", "wait", _person_row),
+    "waiting_tool": Look("waiting for a system", "wait", _tool_row),
+    "waiting_event": Look("waiting for time", "wait", _event_row),
+    "waiting_signal": Look("waiting for a signal", "wait", _event_row),
+    "waiting_message": Look("waiting for a message", "wait", _event_row),
+    "waiting_children": Look("waiting for child runs", "wait", _children_row),
     "unknown": Look(
-        "outcome unknown", "unsure", _STOP,
-        lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?", _unknown,
+        "outcome unknown", "unsure", lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?"
     ),
     "stopped": Look(
-        "needs an operator", "bad", ("retry", "pause", "cancel"),
-        lambda card: visible(words(detail_text(card.wait, "reason", "title") or "see the run")), _stopped,
+        "needs an operator", "bad",
+        lambda card: visible(words(detail_text(card.wait, "reason", "title") or "see the run")),
     ),
-    "exceeded": Look("needs budget", "wait", _STOP, _exceeded_row, _exceeded),
-    "paused": Look("paused", "hold", ("resume", "cancel"), _at, _paused),
-    "compensating": Look("undoing", "hold", ("pause",), _node, _is_so),
-    "completed": Look(
-        "completed", "ok", (), lambda card: _muted(f"took {took(card.run.ended_at, card.run.created_at)}"), _completed
-    ),
-    "renewed": Look("renewed", "ok", (), _gone_on_row, _gone_on("Renewed", "run")),
-    "handed_off": Look("handed off", "ok", (), _gone_on_row, _gone_on("Handed off", "another agent's run")),
-    "failed": Look("failed", "bad", ("retry",), _failed_row, _failed),
-    "cancelled": Look(
-        "cancelled", "", (), lambda card: _muted(f"at {escape(words(card.run.node) or 'the start')}"), _cancelled
-    ),
+    "exceeded": Look("needs budget", "wait", _exceeded_row),
+    "paused": Look("paused", "hold", _at),
+    "compensating": Look("undoing", "hold", _node),
+    "completed": Look("completed", "ok", lambda card: _muted(f"took {took(card.run.ended_at, card.run.created_at)}")),
+    "renewed": Look("renewed", "ok", _gone_on_row),
+    "handed_off": Look("handed off", "ok", _gone_on_row),
+    "failed": Look("failed", "bad", _failed_row),
+    "cancelled": Look("cancelled", "", lambda card: _muted(f"at {escape(words(card.run.node) or 'the start')}")),
+}  # fmt: skip
+
+# By the cause that `why` finds: what the page says of it, with links.
+_OF_WAITS = _waits("Waits.")
+SENTENCES: dict[str, Callable[[Dossier], str]] = {
+    "completed": _completed, "renewed": _gone_on("Renewed", "run"),
+    "handed_off": _gone_on("Handed off", "another agent's run"), "failed": _failed, "cancelled": _cancelled,
+    "damaged": _damaged, "halted": _is_so, "paused": _paused, "pausing": _pausing, "cancelling": _cancelling,
+    "budget": _exceeded, "unknown_outcome": _unknown, "stopped": _stopped,
+    "approval": _OF_WAITS, "question": _OF_WAITS, "callback": _OF_WAITS, "signal": _OF_WAITS, "message": _OF_WAITS,
+    "child": _OF_WAITS, "pool": _OF_WAITS, "limit": _OF_WAITS, "breaker": _OF_WAITS, "retry_timer": _OF_WAITS,
+    "timer": _OF_WAITS,
+    "not_due": _early, "behind_key": _behind, "no_worker": _queued, "no_version": _queued, "draining": _queued,
+    "queued": _queued, "driven": _running, "undoing": _is_so,
 }  # fmt: skip
 
 VERBS: dict[str, Verb] = {

@@ -4,6 +4,7 @@ In the words of the API and the console. A line for each run: id, state, agent, 
 which no sign can do anything to a terminal. It only reads.
 
 `manage.py runs to-test RUN`: one run as a test of its agent. `runs fork RUN` and `runs start-again RUN` begin it anew.
+`runs why RUN`: why it doesn't move, who must act, and what may be done.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from ledger.errors import NotFound
-from runs.management import forking
+from runs.management import asking, forking
 from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
@@ -35,7 +36,7 @@ class Command(BaseCommand):
     help = "List runs by their attributes: exit code 0, or 2 for a search that can't be read, with the place."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("verb", nargs="?", choices=["to-test", *forking.VERBS], help="of one run")
+        parser.add_argument("verb", nargs="?", choices=["to-test", asking.VERB, *forking.VERBS], help="of one run")
         parser.add_argument("run", nargs="?", default="", help="the run's id")
         parser.add_argument("--out", type=Path, default=None, help="of to-test: a file that isn't there (else: here)")
         parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="of to-test")
@@ -53,6 +54,9 @@ class Command(BaseCommand):
         """Exit code 2, and one line, for what can't be read."""
         if options["verb"] in forking.VERBS:
             self._begin_anew(options["verb"], options["run"], options)
+            return
+        if options["verb"] == asking.VERB:
+            self._why(options["run"])
             return
         if options["verb"] is not None:
             self._to_test(options["run"], options["out"], options["payloads"], options["redact"])
@@ -76,6 +80,15 @@ class Command(BaseCommand):
             for line in forking.carried_out(verb, run, options):
                 self.stdout.write(line)
         except forking.NotDone as error:
+            self.stderr.write(f"runs: {error}")
+            raise SystemExit(2) from error
+
+    def _why(self, run: str) -> None:
+        """Exit code 2, and one line, for a run that there isn't."""
+        try:
+            for line in asking.told(run):
+                self.stdout.write(line)
+        except asking.NotAsked as error:
             self.stderr.write(f"runs: {error}")
             raise SystemExit(2) from error
 

@@ -56,10 +56,7 @@ def set_budget(
     StaleBudget, Forbidden, JustificationRequired, NotFound."""
     act = Act("budget", run_id, by=by, justification=justification)
     run, head = act.run, act.head
-    if run.state in ENDED or head.is_cancel_requested:
-        raise act.refuse("It is over.")
-    if run.is_undoing:
-        raise act.refuse("It undoes its effects, and no cap keeps it from that.")
+    act.must_be_allowed()
     _check_named(budget, "budget")
     _check_most(budget, most)
     beside.lock(run_id)

@@ -18,6 +18,7 @@ from ledger.web.roles import OPERATOR
 from runs.engine.limits.rules import BadRule, Rule, check
 from runs.models import ENDED, Limit, Run
 from runs.services import wakeups
+from runs.services.allowed.rules import OVER
 
 _LINED_UP = 500  # runs at a time
 _WITH_BREAKER = ("tool", "model", "provider")
@@ -105,7 +106,7 @@ def set_priority(run_id: UUID, priority: int, *, by: Actor, justification: str) 
     if run is None:
         raise NotFound("run", run_id)
     if run.state in ENDED:
-        raise NotInThisState("It is over.")
+        raise NotInThisState(OVER)
     _check_priority(priority, most=HIGHEST)
     return _give(run, priority, by=by, why=why)
 

@@ -18,7 +18,7 @@ from runs.engine.agents import Agent, registry
 from runs.engine.assistants import SCRIPTED, Assistant, check_models
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.thinking.request import real_model
-from runs.models import ENDED, Run
+from runs.models import Run
 from runs.services.authority import MODELS
 from runs.services.budgets import prices
 from runs.services.command import Act
@@ -62,8 +62,7 @@ def _move(
     run_id: UUID, models: Sequence[str], unfit: InvalidInput | None, *, assistant: str, by: Actor, justification: str
 ) -> Run:
     act = Act(MODELS, run_id, by=by, justification=justification)
-    if act.run.state in ENDED or act.head.is_cancel_requested:
-        raise act.refuse("It is over.")
+    act.must_be_allowed()
     if unfit is not None:
         raise unfit
     agent = _agent_of(act.run)

@@ -15,6 +15,7 @@ from runs.engine.tape import payload_of
 from runs.engine.undoing.plan import Effect, Plan, effects_of
 from runs.journal import reader
 from runs.models import ENDED, Run, State
+from runs.services.allowed.rules import UNDOING
 
 UNDO: Final = "undo"
 LEAVE: Final = "leave"
@@ -89,8 +90,7 @@ def chosen(run: Run, effects: str | None) -> dict[str, str]:
         problem = {"field": "effects", "problem": "not a choice", "fix": fix}
         raise InvalidInput(f"effects must be {fix}.", errors=[problem])
     if run.is_undoing:
-        hint = "It undoes its effects, and ends then: answer what it asks, or leave an effect there."
-        raise IllegalTransition("cancel", str(run.state), hint)
+        raise IllegalTransition("cancel", str(run.state), UNDOING)
     try:
         seen = preview(run.pk, run.graph_id)
     except JournalBroken as broken:

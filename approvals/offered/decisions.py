@@ -1,0 +1,38 @@
+"""What `why` offers about a gate: deciding it, to whoever may."""
+
+from __future__ import annotations
+
+from approvals import services
+from approvals.bodies import DecisionBody
+from approvals.models import Approval, ApprovalState
+from ledger.errors import Forbidden
+from runs.models import Wait
+from runs.queries.why import hooks
+from runs.queries.why.acts import Offer
+from runs.queries.why.seen import Reader, Seen
+
+
+def decisions(seen: Seen, reader: Reader) -> list[Offer]:
+    """One for each question that is open at a queue."""
+    waits = [wait.pk for wait in seen.waits if wait.kind == Wait.Kind.APPROVAL]
+    if not waits:
+        return []
+    asked = Approval.objects.filter(wait_id__in=waits, state=ApprovalState.OPEN).select_related("run")
+    return [_decision(approval, reader) for approval in asked.order_by("opened_at")]
+
+
+def _decision(approval: Approval, reader: Reader) -> Offer:
+    offer = Offer(
+        "decide", f"/api/v1/approvals/{approval.pk}/decision", DecisionBody, subject=str(approval.pk),
+        required=("justification",),
+    )  # fmt: skip
+    try:
+        by = services.deciding(approval, reader.by, reader.held)
+    except Forbidden as no:
+        return offer.refused(no)
+    return Offer(offer.act, offer.path, offer.body, by.role, subject=offer.subject, required=offer.required)
+
+
+def plug_in() -> None:
+    """Gates tell `why` what may be done about them."""
+    hooks.offers.append(decisions)

@@ -1,0 +1,1 @@
+"""Acts on many runs, over HTTP."""

@@ -1,0 +1,98 @@
+"""Acts on many runs: asking for one, looking how far it has come, starting and stopping it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+from uuid import UUID
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.cursors import closed
+from ledger.web.roles import roles
+from runs.api.bulk.shapes import BatchItemPage, BatchPage, BatchRow, batch_row, item_row
+from runs.api.once import answered_once
+from runs.models import Batch, BatchItem
+from runs.queries.bulk.choosing import chosen
+from runs.queries.bulk.progress import items, newest, progress_of
+from runs.services import authority
+from runs.services.bulk import acts
+from runs.services.bulk.bodies import BatchActBody, BatchBody
+
+_LEFT = "left"  # as an address says it
+
+
+class Bulk(ApiView):
+    """Acts on many runs. Of each run it is asked whether whoever wants it may, so the route lets in whoever may act on
+    some run."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": authority.STOPPERS}
+
+    @described("List acts on many runs", BatchPage, name="v1_bulk_list", query=("cursor", "limit"))
+    def get(self, request: Request) -> Response:
+        query, user = Query(request, "cursor"), request.user
+        rows = newest(person=user.pk, held=roles(user), limit=query.limit + 1, beyond=query.moment())
+        shown = {one.batch.pk: one for one in progress_of(rows[: query.limit])}
+        return query.page(
+            rows, lambda batch: {"cursor": closed(batch.made_at, batch.pk)}, lambda batch: batch_row(shown[batch.pk])
+        )
+
+    @described("Act on many runs", BatchRow, status=202, body=BatchBody, headers=("Idempotency-Key",))
+    def post(self, request: Request) -> HttpResponse:
+        body, held = read_body(request, BatchBody), roles(request.user)
+        acts.check_asker(body.action, held)
+
+        def make() -> tuple[int, BatchRow]:
+            ids, how = chosen(body)
+            batch = acts.make(body, ids, how, by=self.by, held=held)
+            return 202, batch_row(progress_of([batch])[0])
+
+        return answered_once(request, {"bulk": request.data}, make)
+
+
+class OneBulk(ApiView):
+    roles = READ
+
+    @described("An act on many runs", BatchRow)
+    def get(self, request: Request, batch_id: UUID) -> Response:
+        Query(request)
+        return Response(batch_row(progress_of([_find(request, batch_id)])[0]))
+
+
+class BulkItems(ApiView):
+    """What became of each run."""
+
+    roles = READ
+
+    @described("What became of each run", BatchItemPage, query=("outcome", "after", "limit"))
+    def get(self, request: Request, batch_id: UUID) -> Response:
+        query = Query(request, "outcome", "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31 - 1)
+        outcome = query.choice("outcome", [*BatchItem.Outcome.values, _LEFT])
+        wanted = "" if outcome == _LEFT else outcome
+        rows = items(_find(request, batch_id), outcome=wanted, after=after, limit=query.limit + 1)
+        return query.page(rows, lambda row: {"after": str(row.n)}, item_row)
+
+
+class SteerBulk(ApiView):
+    """Starting what was looked at, or stopping what is under way: `action` comes from the route."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
+    action: ClassVar[str] = ""
+
+    @described("Start or stop an act on many runs", BatchRow, body=BatchActBody)
+    def post(self, request: Request, batch_id: UUID) -> Response:
+        _find(request, batch_id)
+        body = read_body(request, BatchActBody)
+        batch = _ACTS[self.action](batch_id, by=self.by, held=roles(request.user), justification=body.justification)
+        return Response(batch_row(progress_of([batch])[0]))
+
+
+_ACTS: Mapping[str, Callable[..., Batch]] = {"start": acts.begin, "stop": acts.stop}
+
+
+def _find(request: Request, batch_id: UUID) -> Batch:
+    return acts.find(batch_id, person=request.user.pk, held=roles(request.user))

@@ -1,0 +1,1 @@
+"""Why a run doesn't move, over HTTP."""

@@ -1,0 +1,181 @@
+"""What whoever asks may do to a run that stands so, and why not what they may not: the same rules as the services', and
+the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from ledger.errors import DurableAgentsError, Forbidden, NotFound, RecordDamaged
+from ledger.web.roles import INTEGRATOR, OPERATOR, role_in
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.models import Run, State, Wait
+from runs.queries.why.seen import Reader, Seen
+from runs.services import authority, questions
+from runs.services.allowed.rules import ALONE, why_not
+from runs.services.authority import Standing
+from runs.services.bodies import (
+    AnswerBody,
+    BudgetBody,
+    CancelBody,
+    MessageBody,
+    ModelsBody,
+    ReconcileBody,
+    SignalBody,
+    SteerRunBody,
+)
+from runs.services.command import refusal
+from runs.services.limits.acts import NotInThisState
+from runs.services.limits.bodies import PriorityBody
+from runs.services.lines import beside
+from runs.services.messages.recorded import agent_of
+from runs.services.undo.offered import offered
+
+SENDERS = (INTEGRATOR, OPERATOR)
+# What is done to a run, in the order in which it is offered.
+STEERING: dict[str, type[BaseModel]] = {
+    "pause": SteerRunBody, "resume": SteerRunBody, "cancel": CancelBody, "retry": SteerRunBody,
+    "reconcile": ReconcileBody, "budget": BudgetBody, "models": ModelsBody, "priority": PriorityBody,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One act: where it is sent and what with. `role` is the one under which whoever asks may do it. Where they may
+    not, or the run's state doesn't allow it, `code` and `why_not` are those that they would be told. `required` names
+    what the body has to say though its schema has a default."""
+
+    act: str
+    path: str
+    body: type[BaseModel]
+    role: str = ""
+    code: str = ""
+    why_not: str = ""
+    subject: str = ""
+    required: tuple[str, ...] = ()
+    method: str = "POST"
+
+    @property
+    def is_allowed(self) -> bool:
+        return not self.code
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The body's JSON schema."""
+        schema = dict(schema_of(self.body))
+        return schema | {"required": sorted({*schema.get("required", ()), *self.required})}
+
+    def refused(self, error: DurableAgentsError) -> Offer:
+        """The same, as one that would be refused so."""
+        return replace(self, code=error.code, why_not=error.detail)
+
+
+@cache
+def schema_of(body: type[BaseModel]) -> dict[str, Any]:
+    return body.model_json_schema()
+
+
+def offers_of(seen: Seen, reader: Reader) -> list[Offer]:
+    """All that is done to a run by a person, be it allowed now or not; and what is done about what it waits for."""
+    stands = authority.standing(seen.run)
+    return [
+        *(_steering(act, seen, stands, reader) for act in STEERING if _is_there(act, seen)),
+        *_for_waits(seen, reader),
+    ]
+
+
+def steering(seen: Seen, reader: Reader, stands: Standing) -> dict[str, Offer]:
+    """What a page has buttons for, of a run whose standing is known."""
+    return {act: _steering(act, seen, stands, reader) for act in ("pause", "resume", "cancel", "retry")}
+
+
+def _is_there(act: str, seen: Seen) -> bool:
+    """An agent that asks no model has none to be moved from; of one that isn't here nobody knows."""
+    if act != authority.MODELS:
+        return True
+    try:
+        return bool(agent_of(seen.run).assistants)
+    except (UnknownAgent, UnknownVersion):
+        return True
+
+
+def _steering(act: str, seen: Seen, stands: Standing, reader: Reader) -> Offer:
+    offer = Offer(act, f"/api/v1/runs/{seen.run.pk}/{act}", STEERING[act], required=("justification",))
+    role = stands.role(act, reader.held, reader.by.person)
+    if role is None:
+        return offer.refused(stands.refusal(act, reader.held))
+    offer = replace(offer, role=role)
+    error = _refusal(act, seen)
+    return offer if error is None else offer.refused(error)
+
+
+def _with_effects(offer: Offer, seen: Seen) -> Offer:
+    """Whoever cancels a run with effects that can be undone says what becomes of them."""
+    is_asked = offer.act == "cancel" and offer.is_allowed and (undo := offered(seen.run)) is not None and undo.is_needed
+    return replace(offer, required=("effects", "justification")) if is_asked else offer
+
+
+def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:
+    """What the run's state says to it, and for what sets it going whatever else does its work."""
+    run = seen.run
+    if seen.head is None:
+        return RecordDamaged(run.pk, "its head")
+    if run.state not in State.values:
+        return refusal(act, run, "")
+    hint = why_not(act, seen.stand)
+    if hint is not None:
+        return NotInThisState(hint) if act == "priority" else refusal(act, run, hint)
+    if act in ALONE and (other := beside.in_the_way(run)) is not None:
+        return refusal(act, run, beside.why_not(other))
+    if act == "retry" and run.state == State.FAILED and _key_lives(run):
+        return refusal(act, run, f"Another run of its key {run.business_key} lives.")
+    return None
+
+
+def _key_lives(run: Run) -> bool:
+    same = Run.objects.filter(agent=run.agent, business_key=run.business_key, ended_at__isnull=True, is_queued=False)
+    return bool(run.business_key) and same.exists()
+
+
+# --- about what it waits for ------------------------------------------------------------------------------------------
+
+
+def _for_waits(seen: Seen, reader: Reader) -> Iterator[Offer]:
+    for wait in seen.waits:
+        at = f"/api/v1/runs/{seen.run.pk}"
+        detail = wait.detail if isinstance(wait.detail, dict) else {}
+        if wait.kind == Wait.Kind.INPUT:
+            yield _answering(wait, Offer("answer", f"{at}/answers/{wait.pk}", AnswerBody, subject=str(wait.pk)), reader)
+        elif wait.kind == Wait.Kind.SIGNAL and isinstance(name := detail.get("name"), str):
+            yield _sending(Offer("signal", f"{at}/signals/{name}", SignalBody, subject=name), reader)
+        elif wait.kind == Wait.Kind.MESSAGE:
+            for name in _names(seen.run, detail):
+                yield _sending(Offer("message", f"{at}/messages/{name}", MessageBody, subject=name), reader)
+
+
+def _names(run: Run, detail: dict[str, Any]) -> list[str]:
+    """The messages that a wait is for; where it is for any, all that the agent takes, if it is here."""
+    named = detail.get("names")
+    if isinstance(named, list) and named:
+        return [name for name in named if isinstance(name, str)]
+    try:
+        return sorted(agent_of(run).messages)
+    except (UnknownAgent, UnknownVersion):
+        return []
+
+
+def _sending(offer: Offer, reader: Reader) -> Offer:
+    role = role_in(SENDERS, reader.held)
+    return offer.refused(Forbidden("None of your roles allows this.")) if role is None else replace(offer, role=role)
+
+
+def _answering(wait: Wait, offer: Offer, reader: Reader) -> Offer:
+    try:
+        known = questions.question(wait.run_id, wait.pk)
+        return replace(offer, role=questions.role_to_answer(known, reader.held), required=("answer",))
+    except (Forbidden, NotFound, RecordDamaged) as error:
+        return offer.refused(error)

@@ -1,0 +1,211 @@
+"""The answer itself: one cause, the evidence for it, who must act, and what whoever asks may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ledger import events as e
+from ledger.models import Event
+from ledger.web.roles import OPERATOR
+from runs.fleet.agent_versions import is_only_drained
+from runs.journal import wait_hooks
+from runs.models import ENDED, State, Wait
+from runs.queries.display import detail_text, look, name_of
+from runs.queries.why import hooks
+from runs.queries.why.acts import Offer, offers_of
+from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
+from runs.queries.why.words import SENTENCES
+from runs.services import authority, questions
+from runs.services.succession.chain import newest
+
+_MOST_WAITS = 20
+NOBODY, SYSTEM, OUTSIDE = Who("nobody"), Who("system"), Who("outside")
+OPERATORS = Who("people", (OPERATOR,))
+DAMAGED_JOURNAL = "damaged_journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a run doesn't move, or what does. `since` and `until`: from when on, and how long at most, where anybody
+    knows. `also`: what else is the matter."""
+
+    cause: Cause
+    sentence: str
+    who: Who
+    since: datetime | None
+    until: datetime | None
+    evidence: tuple[Evidence, ...]
+    acts: tuple[Offer, ...]
+    also: str = ""
+
+
+def why(seen: Seen, reader: Reader) -> Why:
+    """The answer for whoever asks."""
+    found = _found(seen)
+    also = f"No running worker has {seen.run.graph_id}." if seen.is_unserved else ""
+    more = [one for offer in hooks.offers for one in offer(seen, reader)]
+    return Why(
+        found.cause, found.sentence, found.who, found.since, found.until, found.evidence,
+        (*offers_of(seen, reader), *more), also,
+    )  # fmt: skip
+
+
+def _found(seen: Seen) -> hooks.Found:
+    if (found := judged(seen)) is not None:
+        return found
+    cause = cause_of(seen)
+    since, until = _times(cause, seen)
+    evidence = tuple(_evidence(cause, seen))
+    return hooks.Found(cause, SENTENCES[cause](seen), who_must(cause, seen), since, until, evidence)
+
+
+def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
+    """Since when, and until when at most."""
+    run, wait = seen.run, seen.wait
+    if run.state in ENDED:
+        return run.ended_at, None
+    if cause == "not_due":
+        return run.created_at, run.ready_at
+    if cause in ("queued", "no_worker", "no_version", "draining"):
+        return run.ready_at, None
+    return (run.updated_at, None) if wait is None else (wait.opened_at, wait.deadline)
+
+
+def judged(seen: Seen) -> hooks.Found | None:
+    """What others know to keep it; None where nobody knows anything."""
+    if seen.run.state in ENDED:
+        return None
+    return next((found for judge in hooks.judges if (found := judge(seen)) is not None), None)
+
+
+# --- the cause --------------------------------------------------------------------------------------------------------
+
+_BY_LOOK: Mapping[str, Cause] = {
+    "completed": "completed", "renewed": "renewed", "handed_off": "handed_off", "failed": "failed",
+    "cancelled": "cancelled", "unknown": "unknown_outcome", "exceeded": "budget", "paused": "paused",
+    "pausing": "pausing", "cancelling": "cancelling", "behind": "behind_key", "early": "not_due", "queued": "queued",
+    "running": "driven", "compensating": "undoing",
+}  # fmt: skip
+_BY_WAIT: Mapping[str, Cause] = {
+    Wait.Kind.APPROVAL: "approval", Wait.Kind.INPUT: "question", Wait.Kind.WEBHOOK: "callback",
+    Wait.Kind.SIGNAL: "signal", Wait.Kind.MESSAGE: "message", Wait.Kind.CHILD: "child", Wait.Kind.POOL: "pool",
+    Wait.Kind.RECONCILE: "unknown_outcome", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "budget",
+}  # fmt: skip
+
+
+def cause_of(seen: Seen) -> Cause:
+    """The one cause of how a run stands, by its own rows."""
+    run, wait = seen.run, seen.wait
+    if run.state not in State.values or (seen.head is None and run.state not in ENDED):
+        return "damaged"
+    if seen.blocked:
+        return _blocked(seen)
+    seen_as = look(run, seen.head, seen.waits)
+    if seen_as in _BY_LOOK:
+        return _BY_LOOK[seen_as]
+    if wait is None:
+        return "damaged"  # it waits for nothing: the sweeper stops it for an operator
+    if wait.kind == Wait.Kind.OPERATOR and detail_text(wait, "reason") == DAMAGED_JOURNAL:
+        return "damaged"
+    return _timer(wait) if wait.kind == Wait.Kind.TIMER else _BY_WAIT.get(str(wait.kind), "damaged")
+
+
+def _blocked(seen: Seen) -> Cause:
+    if is_only_drained(seen.run, frozenset(seen.drivable or ())):
+        return "draining"
+    return "no_version" if seen.drivable else "no_worker"
+
+
+def _timer(wait: Wait) -> Cause:
+    if isinstance(wait.detail, dict) and wait.detail.get("retry"):
+        return "retry_timer"
+    if detail_text(wait, "limit"):
+        return "breaker" if detail_text(wait, "why") == "breaker" else "limit"
+    return "timer"
+
+
+# --- who must act -----------------------------------------------------------------------------------------------------
+
+_WHO: Mapping[str, Who] = {
+    "completed": NOBODY, "renewed": NOBODY, "handed_off": NOBODY, "cancelled": NOBODY, "driven": NOBODY,
+    "failed": OPERATORS, "damaged": OPERATORS, "halted": OPERATORS, "unknown_outcome": OPERATORS,
+    "stopped": OPERATORS, "breaker": OPERATORS, "no_worker": OPERATORS, "no_version": OPERATORS,
+    "draining": OPERATORS, "paused": OPERATORS, "approval": OPERATORS, "question": OPERATORS,
+    "callback": OUTSIDE, "signal": OUTSIDE, "message": OUTSIDE,
+    "pausing": SYSTEM, "cancelling": SYSTEM, "undoing": SYSTEM, "queued": SYSTEM, "not_due": SYSTEM,
+    "behind_key": SYSTEM, "child": SYSTEM, "pool": SYSTEM, "limit": SYSTEM, "retry_timer": SYSTEM, "timer": SYSTEM,
+}  # fmt: skip
+
+
+def who_must(cause: str, seen: Seen) -> Who:
+    """Who must act before the run moves."""
+    wait = seen.wait
+    if cause == "approval" and wait is not None:
+        queue = detail_text(wait, "queue")
+        role = wait_hooks.queues.get(queue)
+        return Who("people", (role,) if role else (), queue, name_of(wait))
+    if cause == "question" and wait is not None:
+        roles = questions.roles_for(wait) if isinstance(wait.detail, dict) else (OPERATOR,)
+        return Who("people", roles, name=name_of(wait))
+    if cause == "budget":
+        role = authority.raises_budgets()
+        return Who("people", (OPERATOR, role) if role else (OPERATOR,), detail_text(wait, "queue"))
+    return _WHO[cause]
+
+
+# --- the evidence -----------------------------------------------------------------------------------------------------
+
+# The event that brought it about, where no wait does.
+_EVENTS: Mapping[str, tuple[str, ...]] = {
+    "driven": (e.RunClaimed.KIND,), "undoing": (e.RunClaimed.KIND, "UndoBegun", "UndoAsked"),
+    "paused": (e.RunPaused.KIND,), "pausing": (e.PauseRequested.KIND,), "cancelling": (e.CancelRequested.KIND,),
+}  # fmt: skip
+_OPENS = (e.WaitOpened.KIND, e.ApprovalRequested.KIND)
+
+
+def _evidence(cause: str, seen: Seen) -> list[Evidence]:
+    run = seen.run
+    seqs = _opened(seen)
+    found = [
+        Evidence(_wait_words(wait), seqs.get(_place(wait)), wait.pk, None, wait.opened_at, wait.deadline)
+        for wait in seen.waits[:_MOST_WAITS]
+    ]
+    if kinds := _EVENTS.get(cause):
+        rows = Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq").only("seq", "kind", "at")
+        found[:0] = [Evidence(row.kind, row.seq, at=row.at) for row in rows[:1]]
+    if run.state in ENDED and run.end_seq is not None:
+        found.append(Evidence("end", run.end_seq, at=run.ended_at))
+    if cause in ("renewed", "handed_off"):
+        found.append(Evidence("goes on as", run=newest(run.pk).pk))
+    if cause == "behind_key" and seen.ahead is not None:
+        found.append(Evidence("ahead of it", run=seen.ahead))
+    if not found and seen.head is not None:
+        found.append(Evidence("last event", seen.head.seq, at=getattr(seen.head, "last_at", None)))
+    return found
+
+
+def _wait_words(wait: Wait) -> str:
+    return f"{wait.kind}: {name_of(wait)}"
+
+
+def _place(wait: Wait) -> tuple[str, int, str, int]:
+    return wait.slot, wait.attempt, str(wait.kind), wait.n
+
+
+def _opened(seen: Seen) -> dict[tuple[str, int, str, int], int]:
+    """By what they opened: the events of the waits that are open. A damaged one tells of nothing."""
+    slots = [wait.slot for wait in seen.waits[:_MOST_WAITS]]
+    if not slots:
+        return {}
+    rows = Event.objects.filter(run_id=seen.run.pk, slot__in=slots, kind__in=_OPENS).only("seq", "kind", "clear")
+    found: dict[tuple[str, int, str, int], int] = {}
+    for row in rows.order_by("seq"):
+        try:
+            event = e.decode(row.clear)
+        except (ValueError, KeyError, TypeError):  # `verify` names it
+            continue
+        kind = str(getattr(event, "wait", Wait.Kind.APPROVAL))
+        found[event.slot or "", event.attempt, kind, getattr(event, "n", 0)] = row.seq
+    return found

@@ -1,0 +1,122 @@
+"""What an answer is made of: a run as it stands, in a few queries or from what a page has read already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Literal, get_args
+from uuid import UUID
+
+from ledger.actors import Actor
+from ledger.errors import NotFound
+from ledger.models import Head
+from runs import seen as sight
+from runs.fleet import agent_versions
+from runs.models import ENDED, Run, State, Wait
+from runs.queries import families, turns
+from runs.queries.display import main_wait
+from runs.services.allowed.rules import Stand, stand_of
+from runs.services.command import held_by
+
+# Why a run doesn't move, or what does: one of these, whatever else is the matter besides.
+Cause = Literal[
+    "completed", "renewed", "handed_off", "failed", "cancelled",
+    "damaged", "halted", "paused", "pausing", "cancelling", "budget",
+    "unknown_outcome", "stopped", "approval", "question",
+    "callback", "signal", "message", "child", "pool", "limit", "breaker", "retry_timer", "timer",
+    "not_due", "behind_key", "no_worker", "no_version", "draining", "queued", "driven", "undoing",
+]  # fmt: skip
+CAUSES: tuple[str, ...] = get_args(Cause)
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who must act before the run moves. `kind`: nobody (it moves, or never will again), system, outside (whoever calls
+    back or sends), people: those with one of `roles`, at the `queue` if it is one's."""
+
+    kind: Literal["nobody", "system", "outside", "people"]
+    roles: tuple[str, ...] = ()
+    queue: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What shows that it is so: an event, a wait, another run. `at`: since when; `until`: how long at most."""
+
+    what: str
+    seq: int | None = None
+    wait: UUID | None = None
+    run: UUID | None = None
+    at: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks, and the roles that they hold."""
+
+    by: Actor
+    held: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run with what it waits for and who could drive it. Without a head nothing can be done to it. `find_ahead` tells
+    which run of its key goes before it, where whoever asks sees that."""
+
+    run: Run
+    head: Head | None
+    waits: Sequence[Wait]
+    drivable: Collection[str] | None
+    find_ahead: Callable[[], UUID | None]
+
+    @cached_property
+    def blocked(self) -> str | None:
+        """Why nobody drives it though it wants driving."""
+        return agent_versions.why_not_driven(self.run, frozenset(self.drivable or ()))
+
+    @cached_property
+    def wait(self) -> Wait | None:
+        return main_wait(self.waits)
+
+    @cached_property
+    def ahead(self) -> UUID | None:
+        return self.find_ahead()
+
+    @cached_property
+    def holder(self) -> str | None:
+        """Who has paused it, of a paused run; None where only its budget has."""
+        return held_by(self.run) if self.run.state == State.PAUSED else None
+
+    @cached_property
+    def stand(self) -> Stand:
+        kinds = [str(wait.kind) for wait in self.waits]
+        return stand_of(
+            self.run, pause_asked=bool(self.head and self.head.is_pause_requested),
+            cancel_asked=bool(self.head and self.head.is_cancel_requested), kinds=kinds,
+            is_held=Wait.Kind.BUDGET in kinds and self.holder is not None,
+        )  # fmt: skip
+
+    @property
+    def is_unserved(self) -> bool:
+        """It stands still anyway, and no living worker has its version."""
+        return self.drivable is not None and agent_versions.is_left_alone(self.run, frozenset(self.drivable))
+
+
+def look_at(run_id: UUID) -> Seen:
+    """Read what an answer about a run is made of. Raises NotFound."""
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        raise NotFound("run", run_id)
+    waits = [] if run.state in ENDED else families.open_waits([run_id]).get(run_id, [])
+    head = families.heads([run_id]).get(run_id)
+    drivable = agent_versions.drivable() if head is None else getattr(head, "drivable", None)
+    return Seen(run, head, waits, drivable, lambda: _ahead(run))
+
+
+def _ahead(run: Run) -> UUID | None:
+    ahead = turns.ahead([run]).get(run.pk)
+    return ahead if ahead is None else sight.shown(ahead, sight.among([ahead]))

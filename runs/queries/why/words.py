@@ -1,0 +1,157 @@
+"""What an answer says in one sentence, for each cause. Plain text: whoever shows it makes it safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from runs.models import Wait
+from runs.queries.display import detail_text, name_of
+from runs.queries.families import child_of
+from runs.queries.spending import exceeded
+from runs.queries.why.seen import Seen
+
+Words = Callable[[Seen], str]
+_HELD = {
+    "rate": "it is called as often as it may be", "at_once": "it has as many calls under way as it may have",
+    "asked": "the other side asked to be left alone for a while",
+}  # fmt: skip
+
+
+def at(moment: datetime | None) -> str:
+    """A moment as everybody reads it; a dash where nobody knows."""
+    return "–" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _ended(how: str) -> Words:
+    return lambda s: f"{how} at {at(s.run.ended_at)}. Nothing more happens."
+
+
+def _gone_on(how: str) -> Words:
+    return lambda s: f"{how} at {at(s.run.ended_at)}: it goes on as run {s.run.goes_on_as}."
+
+
+def _failed(s: Seen) -> str:
+    where = f" in {s.run.node}" if s.run.node else ""
+    return f"Failed at {at(s.run.ended_at)}{where}: {s.run.error_code or 'no code on record'}."
+
+
+def _damaged(s: Seen) -> str:
+    if s.head is None:
+        return "Its record lacks its head: nothing can be done to it until whoever runs the database has put that back."
+    if s.wait is not None:
+        return f"Its record is damaged, so it stands still for an operator since {at(s.wait.opened_at)}."
+    return "Its rows contradict one another: `manage.py ledger verify` names what is wrong."
+
+
+def _paused(s: Seen) -> str:
+    by = f" by {s.holder}" if s.holder else ""
+    return f"Paused{by} since {at(s.run.updated_at)}: it stands still until somebody resumes it."
+
+
+def _budget(s: Seen) -> str:
+    asked = exceeded(s.waits)
+    if asked is None:
+        return "Needs a higher budget."
+    return (
+        f"Needs more of {asked.label}: it stands still until somebody raises it, since {at(asked.since)}; it ends as"
+        f" cancelled if nobody has by {at(asked.until)}."
+    )
+
+
+def _wait(said: Callable[[Seen, Wait], str]) -> Words:
+    """What is said of the wait that counts most, and since when and until when."""
+
+    def words(s: Seen) -> str:
+        if s.wait is None:
+            return "Waits for something that its record does not name."
+        more = f" And {len(s.waits) - 1} more." if len(s.waits) > 1 else ""
+        return f"{said(s, s.wait)}, since {at(s.wait.opened_at)}, until {at(s.wait.deadline)} at most.{more}"
+
+    return words
+
+
+def _child(s: Seen, wait: Wait) -> str:
+    child = child_of(wait)
+    need = f", which stands still for {child.need}" if child is not None and child.need else ""
+    return f"Waits for the child run {child.id if child is not None else name_of(wait)}{need}"
+
+
+def _limit(s: Seen, wait: Wait) -> str:
+    held = _HELD.get(detail_text(wait, "why"), "it is limited")
+    return f"“{name_of(wait)}” waits for {detail_text(wait, 'limit')}: {held}"
+
+
+def _driven(s: Seen) -> str:
+    at_node = f" at {s.run.node}" if s.run.node else ""
+    return f"A worker drives it{at_node}, process {s.run.owner}."
+
+
+def _pausing(s: Seen) -> str:
+    return "Somebody asked for a pause: it stops at the next step boundary, once the step under way has ended."
+
+
+def _cancelling(s: Seen) -> str:
+    return "Somebody has cancelled it: nothing new is sent, and it ends once what is in flight is settled."
+
+
+def _not_due(s: Seen) -> str:
+    return f"Accepted, and not to be begun before {at(s.run.ready_at)}.{_in_time(s)}"
+
+
+def _behind(s: Seen) -> str:
+    until = f"run {s.ahead} has ended" if s.ahead else "its turn comes"
+    return f"Queued behind the others of its key {s.run.business_key}: it waits until {until}.{_in_time(s)}"
+
+
+def _in_time(s: Seen) -> str:
+    before = s.run.start_before
+    return f" If it has not begun by {at(before)}, it ends as cancelled." if before else ""
+
+
+def _blocked(s: Seen) -> str:
+    return f"Ready since {at(s.run.ready_at)}, but {s.blocked}."
+
+
+SENTENCES: dict[str, Words] = {
+    "completed": _ended("Completed"),
+    "renewed": _gone_on("Renewed"),
+    "handed_off": _gone_on("Handed off"),
+    "failed": _failed,
+    "cancelled": _ended("Cancelled"),
+    "damaged": _damaged,
+    "halted": lambda s: "Halted.",
+    "paused": _paused,
+    "pausing": _pausing,
+    "cancelling": _cancelling,
+    "budget": _budget,
+    "unknown_outcome": _wait(lambda s, w: f"Nobody can tell whether “{name_of(w)}” happened, so a person settles it"),
+    "stopped": _wait(lambda s, w: f"Stopped for an operator: {detail_text(w, 'reason') or 'see the run'}"),
+    "approval": _wait(
+        lambda s, w: f"Waits for {detail_text(w, 'queue') or 'an approver'} to decide “{name_of(w)}”; denied by itself"
+        " if nobody does"
+    ),
+    "question": _wait(lambda s, w: f"Asks {detail_text(w, 'of') or 'somebody'}: “{name_of(w)}”"),
+    "callback": _wait(lambda s, w: f"Waits for the answer to “{name_of(w)}”"),
+    "signal": _wait(lambda s, w: f"Waits for the signal {detail_text(w, 'name', 'title')}"),
+    "message": _wait(lambda s, w: f"Waits to be sent a message: “{name_of(w)}”"),
+    "child": _wait(_child),
+    "pool": _wait(lambda s, w: f"Waits for room in the pool {detail_text(w, 'name')}"),
+    "limit": _wait(_limit),
+    "breaker": _wait(
+        lambda s, w: f"“{name_of(w)}” waits: the circuit breaker of {detail_text(w, 'limit')} is open, because it"
+        " failed too often or an operator opened it"
+    ),
+    "retry_timer": _wait(
+        lambda s, w: f"“{name_of(w)}” could not be reached ({detail_text(w, 'error')}) and is tried again by itself"
+    ),
+    "timer": _wait(lambda s, w: "Sleeps"),
+    "not_due": _not_due,
+    "behind_key": _behind,
+    "no_worker": _blocked,
+    "no_version": _blocked,
+    "draining": _blocked,
+    "queued": lambda s: f"Ready to go on since {at(s.run.ready_at)}: a worker takes it when its turn comes.",
+    "driven": _driven,
+    "undoing": lambda s: "It undoes its effects, and ends then.",
+}  # fmt: skip

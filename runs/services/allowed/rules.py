@@ -1,0 +1,122 @@
+"""Which acts a run's state allows, and why not: the one place that says so, for the services that do them and for
+whoever is told beforehand. Pure.
+
+A service asks under the run's lock, and what it says then counts. Some acts look deeper than a run's rows tell (at its
+journal, at what was begun again, at what is sent): they say so when they are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from runs.models import ENDED, Run, State, Wait
+
+OVER = "It is over."
+NO_DOUBT = "It has no unknown outcome to settle."
+PARKING = "Its worker is just parking it: try again in a moment."
+UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave an effect there."
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """How a run stands, as far as it decides what may be done to it. `is_stopped`: for an operator; `asks_budget`: it
+    stands still for a cap; `is_held`: a person has paused it besides; `doubts`: outcomes that a person has to settle;
+    `told`: the parent that has heard of its end."""
+
+    state: str
+    is_owned: bool = False
+    is_pause_asked: bool = False
+    is_cancel_asked: bool = False
+    is_undoing: bool = False
+    is_stopped: bool = False
+    asks_budget: bool = False
+    is_held: bool = False
+    doubts: int = 0
+    told: str = ""
+    is_what_if: bool = False
+    visit: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+
+def stand_of(
+    run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
+) -> Stand:
+    """How a run stands that waits for these `kinds` of things."""
+    kinds = list(kinds)
+    return Stand(
+        state=str(run.state), is_owned=run.owner is not None, is_pause_asked=pause_asked, is_cancel_asked=cancel_asked,
+        is_undoing=run.is_undoing, is_stopped=Wait.Kind.OPERATOR in kinds, asks_budget=Wait.Kind.BUDGET in kinds,
+        is_held=is_held, doubts=kinds.count(Wait.Kind.RECONCILE), told=str(run.parent) if run.is_told else "",
+        is_what_if=run.fork_how == "what_if", visit=run.visit,
+    )  # fmt: skip
+
+
+def _pause(s: Stand) -> str | None:
+    if s.has_ended or s.is_pause_asked or s.is_cancel_asked:
+        return "It has been asked to pause already." if s.is_pause_asked else ""
+    if s.state == State.PAUSED and (not s.asks_budget or s.is_held):
+        return "Somebody has paused it already."
+    return None
+
+
+def _resume(s: Stand) -> str | None:
+    if s.asks_budget:
+        then = "resume it then" if s.is_held else "it goes on by itself"
+        return f"It needs more budget: raise that, and {then}."
+    if s.state != State.PAUSED and not s.is_pause_asked:
+        return "Only a paused run can be resumed."
+    return None
+
+
+def _cancel(s: Stand) -> str | None:
+    if s.has_ended or (s.is_cancel_asked and (s.is_owned or not s.is_stopped)):
+        return "It has been asked to cancel already." if s.is_cancel_asked else ""
+    return UNDOING if s.is_undoing else None
+
+
+def _retry(s: Stand) -> str | None:
+    if s.has_ended and s.is_undoing:
+        return "Its effects were undone, so what it did can't be gone on from: start it anew."
+    if s.told:
+        return f"Its parent {s.told} has heard of its end and gone on: retry that one."
+    if s.state != State.FAILED and (not s.is_stopped or s.is_cancel_asked):
+        return "Only a failed run, or one that stopped for an operator, can be retried."
+    return None
+
+
+def _reconcile(s: Stand) -> str | None:
+    if not s.doubts:
+        return NO_DOUBT
+    return PARKING if s.is_owned else None
+
+
+def _budget(s: Stand) -> str | None:
+    if s.has_ended or s.is_cancel_asked:
+        return OVER
+    return "It undoes its effects, and no cap keeps it from that." if s.is_undoing else None
+
+
+def _models(s: Stand) -> str | None:
+    return OVER if s.has_ended or s.is_cancel_asked else None
+
+
+def _priority(s: Stand) -> str | None:
+    return OVER if s.has_ended else None
+
+
+RULES: dict[str, Callable[[Stand], str | None]] = {
+    "pause": _pause, "resume": _resume, "cancel": _cancel, "retry": _retry, "reconcile": _reconcile, "budget": _budget,
+    "models": _models, "priority": _priority,
+}  # fmt: skip
+# Acts that nobody does to a run beside another one that does the same work.
+ALONE = frozenset({"resume", "retry"})
+
+
+def why_not(action: str, stand: Stand) -> str | None:
+    """What keeps somebody from doing this to a run that stands so, whoever it is: what to say besides its state, be it
+    nothing. None: nothing does."""
+    return RULES[action](stand)

@@ -1,0 +1,161 @@
+"""Asking for an act on many runs, starting it, stopping it: each is one verb in one transaction, with an act record.
+
+What is asked for is held by its row and those of its runs; workers do it (`working`). The selection is frozen here, so
+that what was looked at is what is done, however many runs begin to fit the filter meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import uuid_utils
+from django.db import connection, transaction
+
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.web.roles import APPROVER, INTEGRATOR, OPERATOR, role_in
+from runs.models import Batch
+from runs.services.bulk.bodies import MOST_RUNS, BatchBody
+from runs.services.bulk.forecast import forecast
+
+# Who may ask for it at all; of each run it is asked again.
+ASKERS = {
+    "pause": (OPERATOR, APPROVER, INTEGRATOR), "resume": (OPERATOR, APPROVER, INTEGRATOR),
+    "cancel": (OPERATOR, APPROVER, INTEGRATOR), "retry": (OPERATOR,), "priority": (OPERATOR,),
+}  # fmt: skip
+_ITEMS = """
+    INSERT INTO runs_batchitem (batch_id, n, run_id)
+    SELECT %s, n, run_id FROM unnest(%s::uuid[]) WITH ORDINALITY AS u(run_id, n)"""
+
+
+class NotSoAnyMore(DurableAgentsError):
+    """It has been started, stopped or done already."""
+
+    status, code, title = 409, "illegal-state", "The state does not allow this"
+
+    def __init__(self, batch: Batch, what: str) -> None:
+        super().__init__(f"This act on {batch.total} runs is {batch.state}, so it can't be {what}.", state=batch.state)
+
+
+def check_asker(action: str, held: frozenset[str]) -> str:
+    """The role under which somebody asks for it. Raises Forbidden."""
+    role = role_in(ASKERS[action], held)
+    if role is None:
+        raise Forbidden(f"Only {' or '.join(ASKERS[action])} may {action} runs, one or many.")
+    return role
+
+
+@transaction.atomic
+def make(body: BatchBody, ids: Sequence[UUID], chosen: dict[str, Any], *, by: Actor, held: frozenset[str]) -> Batch:
+    """Freeze what is to be done to which runs; a worker begins with it if it is to start. Raises Forbidden,
+    InvalidInput, JustificationRequired."""
+    check_asker(body.action, held)
+    why = justified(body.action, body.justification)
+    said = _said(body)
+    ids = list(dict.fromkeys(ids))
+    if not ids:
+        raise _wrong("filter" if body.runs is None else "runs", "no run fits", "look at the list of runs first")
+    if len(ids) > MOST_RUNS:
+        raise _wrong("filter", f"more than {MOST_RUNS:,} runs fit", "narrow it, and act on the rest afterwards")
+    now = database_now()
+    batch = Batch(
+        id=UUID(str(uuid_utils.uuid7())), action=body.action, said=said, justification=why, chosen=chosen,
+        total=len(ids), digest=digest_of(ids), forecast=forecast(body.action, ids, by=by, held=held), by=by.ref,
+        person=by.person, auth=by.auth, address=by.address, made_at=now, started_at=now if body.start else None,
+    )  # fmt: skip
+    batch.seal()
+    batch.save(force_insert=True)
+    with connection.cursor() as cursor:
+        cursor.execute(_ITEMS, [batch.pk, ids])
+    _record("bulk", batch, by=by, why=why, after={"runs": batch.total, "chosen": chosen, **said})
+    return batch
+
+
+def _said(body: BatchBody) -> dict[str, Any]:
+    """What the act says besides its reason. Raises InvalidInput for what isn't its own."""
+    if (body.filter is None) == (body.runs is None):
+        raise _wrong("filter", "give a filter or runs, and not both", "give one of them")
+    if body.effects is not None and body.action != "cancel":
+        raise _wrong("effects", f"are nothing to {body.action}", "leave it out")
+    if (body.priority is None) != (body.action != "priority"):
+        missing = body.action == "priority"
+        problem = "is missing" if missing else f"is nothing to {body.action}"
+        raise _wrong("priority", problem, "say it" if missing else "leave it out")
+    return {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
+
+
+@transaction.atomic
+def begin(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
+    """Let what was looked at be done. Raises NotFound, Forbidden, NotSoAnyMore, JustificationRequired."""
+    why = justified("start", justification)
+    batch = _locked(batch_id, by, held)
+    check_asker(batch.action, held)
+    if batch.state != "draft":
+        raise NotSoAnyMore(batch, "started")
+    batch.started_at = database_now()
+    _store(batch, "started_at")
+    _record("bulk_start", batch, by=by, why=why)
+    return batch
+
+
+@transaction.atomic
+def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
+    """Do no more of it: when this returns, nothing of it is under way. What was done stays. Raises NotFound,
+    NotSoAnyMore, JustificationRequired."""
+    why = justified("stop", justification)
+    batch = _locked(batch_id, by, held)
+    if batch.ended_at is not None:
+        raise NotSoAnyMore(batch, "stopped")
+    batch.stopped_at = batch.ended_at = database_now()
+    batch.stopped_by = by.ref
+    _store(batch, "stopped_at", "stopped_by", "ended_at")
+    left = batch.items.filter(outcome="").count()
+    _record("bulk_stop", batch, by=by, why=why, after={"left": left})
+    return batch
+
+
+def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
+    """A batch that somebody may see: operators and auditors all, others their own. Raises NotFound."""
+    batch = Batch.objects.filter(pk=batch_id).first()
+    if batch is None or not (sees_all(held) or (person is not None and batch.person == person)):
+        raise NotFound("act on many runs", batch_id)
+    return batch
+
+
+def sees_all(held: frozenset[str]) -> bool:
+    """Whether somebody with these roles sees what others asked for."""
+    return bool(held & {OPERATOR, "auditor"})
+
+
+def _locked(batch_id: UUID, by: Actor, held: frozenset[str]) -> Batch:
+    find(batch_id, person=by.person, held=held)
+    batch = Batch.objects.select_for_update().get(pk=batch_id)
+    if not batch.is_genuine:
+        raise NotFound("act on many runs", batch_id)
+    return batch
+
+
+def _store(batch: Batch, *fields: str) -> None:
+    batch.seal()
+    batch.save(update_fields=[*fields, "code"])
+
+
+def _record(action: str, batch: Batch, *, by: Actor, why: str, after: dict[str, Any] | None = None) -> None:
+    acted(
+        action, by=by, subject=f"{batch.action} {batch.pk}", justification=why,
+        after={"batch": str(batch.pk), "state": batch.state, **(after or {})},
+    )  # fmt: skip
+
+
+def digest_of(ids: Sequence[UUID]) -> str:
+    """What a selection is known by: its runs, in their order."""
+    return hashlib.sha256(b"".join(run_id.bytes for run_id in ids)).hexdigest()
+
+
+def _wrong(field: str, problem: str, fix: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])

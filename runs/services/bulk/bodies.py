@@ -1,0 +1,48 @@
+"""What somebody says of an act on many runs: the API's body, and the console's form."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from ledger.web.bodies import Strict
+from runs.services.bodies import Effects, SteerBody
+
+MOST_RUNS = 10_000
+Action = Literal["pause", "resume", "cancel", "retry", "priority"]
+RunId = Annotated[UUID, Field(strict=False)]
+
+
+class ChoiceBody(Strict):
+    """Runs as the list finds them: what is left out isn't asked for."""
+
+    state: Annotated[str, Field(max_length=200)] = ""
+    agent: Annotated[str, Field(max_length=200)] = ""
+    q: Annotated[str, Field(max_length=200)] = ""
+    where: Annotated[str, Field(max_length=500)] = ""
+    parent: Annotated[str, Field(max_length=200)] = ""
+
+
+class BatchBody(SteerBody):
+    """One act on many runs: on those that a filter finds now, or on those named. Which they are is frozen."""
+
+    action: Action
+    filter: ChoiceBody | None = Field(default=None, description="Or `runs`.")
+    runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_RUNS)] | None = None
+    effects: Effects | None = Field(default=None, description="Of a cancel: what becomes of what can be undone.")
+    priority: Annotated[int, Field(ge=-100, le=100)] | None = None
+    start: bool = Field(default=True, description="False: only look what would become of it; start it later.")
+
+
+class BatchForm(ChoiceBody, SteerBody):
+    """The same, from a page whose runs its filter says."""
+
+    action: Action
+    effects: Effects | None = None
+    priority: Annotated[int, Field(ge=-100, le=100)] | None = None
+
+
+class BatchActBody(SteerBody):
+    """Starting what was looked at, or stopping what is under way."""

@@ -1,0 +1,143 @@
+"""Doing an act on many runs: by whichever worker has time, each run in a transaction of its own with what became of it.
+
+A worker that dies leaves its one run as it was, and whoever comes next takes it: a run's outcome and its act are one
+commit, and the outcome comes once. Others pass over what somebody is at. Before each run its asker's roles are read
+anew: who has lost them meanwhile does no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound, first_line
+from ledger.web.roles import OPERATOR, roles
+from ledger.web.seeing.viewers import EVERYTHING, Viewer, viewer_of
+from runs import seen
+from runs.journal.database_errors import is_refusal, is_transient
+from runs.models import Batch, BatchItem
+from runs.services import authority, lifecycle
+from runs.services.bulk.acts import digest_of
+from runs.services.limits import acts as limits
+
+log = logging.getLogger("runs.services.bulk")
+# As often as that may the database refuse one before it is given up.
+MOST_TRIES = 6
+_FORGED = "a batch that nobody with this installation's key wrote, or whose runs were changed: left alone"
+ACTS: Mapping[str, Callable[..., Any]] = {
+    "pause": lifecycle.pause, "resume": lifecycle.resume, "cancel": lifecycle.cancel, "retry": lifecycle.retry,
+    "priority": limits.set_priority,
+}  # fmt: skip
+_reported: set[UUID] = set()
+
+
+def work(seconds: float) -> bool:
+    """Do what is asked for, for so long. Whether there may be more."""
+    until = time.monotonic() + seconds
+    under_way = Batch.objects.filter(started_at__isnull=False, ended_at__isnull=True).order_by("started_at", "id")
+    batches = [batch for batch in under_way if _is_believed(batch)]
+    for batch in batches:
+        passed: list[int] = []
+        while _one(batch, passed):
+            if time.monotonic() >= until:
+                return True
+        _close(batch.pk)
+    return False
+
+
+def _is_believed(batch: Batch) -> bool:
+    """Whether somebody with the key wrote it, and its runs are those that were chosen."""
+    ids = list(batch.items.order_by("n").values_list("run_id", flat=True)) if batch.is_genuine else []
+    if ids and digest_of(ids) == batch.digest:
+        return True
+    if batch.pk not in _reported:
+        _reported.add(batch.pk)
+        log.error("batch %s: %s", batch.pk, _FORGED)
+    return False
+
+
+def _one(batch: Batch, passed: list[int]) -> bool:
+    """The next run that nobody is at; False if there is none. What the database refuses is tried again later."""
+    item_id = None
+    try:
+        with transaction.atomic():
+            if not _goes_on(batch.pk):
+                return False
+            left = batch.items.select_for_update(skip_locked=True).filter(outcome="").exclude(pk__in=passed)
+            item = left.order_by("n").first()
+            if item is None:
+                return False
+            item_id = item.pk
+            item.outcome, item.code, item.why = _done_to(batch, item.run_id)
+            item.at = database_now()
+            item.save(update_fields=["outcome", "code", "why", "at"])
+    except Exception as error:
+        if item_id is None or (is_transient(error) and not is_refusal(error)):
+            raise
+        passed.append(item_id)
+        _trouble(item_id, error)
+    return True
+
+
+def _goes_on(batch_id: UUID) -> bool:
+    """Whether nobody has stopped it; and nobody does before this transaction has ended."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ended_at IS NULL FROM runs_batch WHERE id = %s FOR SHARE", [batch_id])
+        return bool(cursor.fetchone()[0])
+
+
+def _done_to(batch: Batch, run_id: UUID) -> tuple[str, str, str]:
+    """Do it, and say what came of it."""
+    try:
+        with transaction.atomic():
+            held, who = _asker(batch)
+            if not seen.sees(who, run_id):
+                raise NotFound("run", run_id)
+            kind, _, name = batch.by.partition(":")
+            role = authority.role_to(batch.action, lifecycle.find(run_id), held=held, person=batch.person)
+            by = Actor(kind, name, role, batch.auth, batch.address, batch.person, batch=str(batch.pk))
+            ACTS[batch.action](run_id, by=by, justification=batch.justification, **batch.said)
+    except DurableAgentsError as refused:
+        return BatchItem.Outcome.REFUSED, refused.code, refused.detail[:2000]
+    return BatchItem.Outcome.DONE, "", ""
+
+
+def _asker(batch: Batch) -> tuple[frozenset[str], Viewer]:
+    """The roles that whoever asked for it holds now, and what they see. Whoever had a shell has it."""
+    if batch.by.startswith("os:"):
+        return frozenset({OPERATOR}), EVERYTHING
+    person = None if batch.person is None else get_user_model().objects.filter(pk=batch.person).first()
+    return roles(person), viewer_of(person)
+
+
+def _trouble(item_id: int, error: Exception) -> None:
+    """The database refused it, or something of ours broke: after some tries that is what became of it."""
+    log.warning("batch item %s: %s", item_id, first_line(error), exc_info=not is_refusal(error))
+    with transaction.atomic():
+        item = BatchItem.objects.select_for_update(skip_locked=True).filter(pk=item_id, outcome="").first()
+        if item is None:
+            return
+        item.tries += 1
+        if item.tries >= MOST_TRIES:
+            item.outcome, item.code, item.at = BatchItem.Outcome.FAILED, "trouble", database_now()
+            item.why = f"Given up after {item.tries} tries: {first_line(error)}"[:2000]
+        item.save(update_fields=["tries", "outcome", "code", "why", "at"])
+
+
+@transaction.atomic
+def _close(batch_id: UUID) -> None:
+    """It is done, once something has become of every run."""
+    batch = Batch.objects.select_for_update().get(pk=batch_id)
+    if batch.ended_at is not None or batch.items.filter(outcome="").exists() or not batch.is_genuine:
+        return
+    batch.ended_at = database_now()
+    batch.seal()
+    batch.save(update_fields=["ended_at", "code"])

@@ -1,0 +1,88 @@
+"""Acting on many runs from the list: what fits is frozen and looked at, started by a person, done by a worker, and told
+run by run."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.models import OverrideRecord
+from runs.models import Batch, Run
+from runs.services import lifecycle
+from runs.services.bulk import working
+from tests.console.conftest import OLGA, Reader, start, text_of
+
+pytestmark = pytest.mark.django_db
+WHY = "The supplier is down."
+
+
+def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader) -> None:
+    runs = [start(item=f"chair {n}") for n in range(3)]
+    lifecycle.cancel(runs[0].pk, by=OLGA, justification="not this one")
+    assert "Act on all that fit" in operator.read("/runs", agent="buyer")
+    page = operator.read("/bulk/new", agent="buyer")
+    assert "Act on 3 runs" in page and "buyer" in page
+    answer = operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
+    batch = Batch.objects.get()
+    assert answer.status_code == 302 and answer["Location"] == f"/bulk/{batch.pk}" and batch.state == "draft"
+    page = operator.read(f"/bulk/{batch.pk}")
+    assert "it may be done to 2 of 3 runs" in page and "1 would be refused" in page and WHY in page
+    assert not working.work(1)
+    start(item="came later")
+    assert operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.").status_code == 302
+    assert "under way" in operator.read(f"/bulk/{batch.pk}") and "Stop…" in operator.read(f"/bulk/{batch.pk}")
+    assert not working.work(60)
+    page = operator.read(f"/bulk/{batch.pk}")
+    assert "2 done, 1 refused" in page and "can't be asked to pause" in page
+    assert "Start…" not in page and "Stop…" not in page
+    assert (
+        Run.objects.filter(state="paused").count() == 2 and OverrideRecord.objects.filter(action="pause").count() == 2
+    )
+    refused = operator.read(f"/bulk/{batch.pk}", outcome="refused")
+    assert str(runs[0].pk)[-4:] in refused and "Pause 3 runs" in operator.read("/bulk")
+
+
+def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(operator: Reader) -> None:
+    start()
+    for form, words in (
+        ({}, "action"), ({"action": "pause"}, "justification"), ({"action": "explode", "justification": WHY}, "action"),
+        ({"action": "priority", "priority": "many", "justification": WHY}, "priority"),
+        ({"action": "priority", "justification": WHY}, "priority"),
+        ({"action": "pause", "priority": "3", "justification": WHY}, "priority"),
+    ):  # fmt: skip
+        answer = operator.post("/bulk/new", agent="buyer", **form)
+        assert answer.status_code == 422 and words in text_of(answer), form
+        assert form.get("justification", "") in text_of(answer)
+    assert not Batch.objects.exists()
+
+
+def test_a_filter_that_nobody_can_read_acts_on_nothing(operator: Reader) -> None:
+    start()
+    assert "Nothing was looked for" in operator.read("/bulk/new", where="nonsense ((")
+    answer = operator.post("/bulk/new", where="nonsense ((", action="pause", justification=WHY)
+    assert answer.status_code == 400 and not Batch.objects.exists()
+
+
+def test_hostile_text_is_inert(operator: Reader) -> None:
+    start()
+    operator.post("/bulk/new", agent="buyer", action="pause", justification="<img src=x onerror=alert(1)>")
+    batch = Batch.objects.get()
+    for path in ("/bulk", f"/bulk/{batch.pk}"):
+        assert "<img src=x" not in operator.get(path).content.decode()
+
+
+def test_an_approver_is_offered_what_they_may_and_sees_no_act_of_others(finance: Reader, operator: Reader) -> None:
+    start()
+    operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
+    batch = Batch.objects.get()
+    page = finance.read("/bulk/new", agent="buyer")
+    assert "Pause them" in page and "Retry them" not in page and "priority of them" not in page
+    assert finance.get(f"/bulk/{batch.pk}").status_code == 404
+    assert finance.post("/bulk/new", agent="buyer", action="retry", justification=WHY).status_code == 403
+
+
+def test_an_auditor_reads_and_does_nothing(reader: type[Reader], operator: Reader) -> None:
+    start()
+    operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
+    auditor = reader("auditor")
+    page = auditor.read(f"/bulk/{Batch.objects.get().pk}")
+    assert "Start…" not in page and "Act on all that fit" not in auditor.read("/runs")
