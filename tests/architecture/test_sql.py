@@ -53,6 +53,7 @@ SHIPPED = {
     "durableagents/sql/0008_document.sql": "bb9e49e2488de118e6221f4b6498120f0c5be6812443bdfda906cfcff8e53c27",
     "durableagents/sql/0014_factors.sql": "18cc7d90f9ebc189d18f6cadcab9ed7fb953c264cbb5184c57f17d6900af5cc9",
     "durableagents/sql/0009_own_tags.sql": "fdd91181a26cbe84e405b47bd31bcf188124413a75809f4994838f30a7697fd1",
+    "approvals/sql/0060_notices.sql": "9ed67ef4ca159e191bae78064747d8cf50a990de5bf377cf12d62889256c4230",
     "runs/sql/0053_run_tags.sql": "d3110d121fec7bc40dc14403334bc3992a4e6b7d37787bb66855be0f8077d10c",
     "runs/sql/0034_undo.sql": "dc43935819143e216b590ecd0e7addc147d06e78c1f6bb08b09cd29b029b37fa",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",

@@ -30,7 +30,8 @@ READ = {
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL, "account": ALL,
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
-    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL,
+    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "notifications": ALL,
+    "notice_log": {"operator", "auditor"}, "channels": {"operator", "auditor"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -52,6 +53,8 @@ ACT = {
     # Administrators, which is no role; whose deputy it is decides.
     "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
     "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "deputies": ALL, "deputy_revocations": ALL,
+    "notice_settings": ALL, "notice_tests": ALL, "notice_browser": ALL, "notice_replays": {"operator"},
+    "new_channel": set(), "channel_changes": set(), "channel_ends": set(), "channel_tests": set(),
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback"}
@@ -97,6 +100,12 @@ PATHS = {
     "queue_changes": "/queues/of/legal/changes", "queue_closings": "/queues/of/legal/closings",
     "queue_openings": "/queues/of/legal/openings", "queue_removals": "/queues/of/legal/removals",
     "queue_limits": "/queues/of/legal/limits", "queue_lifts": "/queues/of/legal/lifts",
+    "notifications": "/notifications", "notice_settings": "/notifications/settings",
+    "notice_tests": "/notifications/tests", "notice_browser": "/notifications/browser",
+    "notice_log": "/notifications/log", "notice_replays": "/notifications/log/404/replays",
+    "channels": "/notifications/channels", "new_channel": "/notifications/channels/new",
+    "channel_changes": "/notifications/channels/404/changes", "channel_ends": "/notifications/channels/404/ends",
+    "channel_tests": "/notifications/channels/404/tests",
     "verify_all": "/audit/verification", "password": "/account/password",
     "account": "/account", "account_session_ends": "/account/session-ends",
     "account_key_revocations": "/account/keys/404/revocations",
