@@ -7,6 +7,7 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
+        from approvals.notices import duty
         from approvals.offered.decisions import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
         from approvals.policies.verification import plug_in as verify_policies
@@ -18,3 +19,4 @@ class ApprovalsConfig(AppConfig):
         plug_in_policies()
         verify_policies()
         tell_why()
+        duty.plug_in()

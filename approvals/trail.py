@@ -40,6 +40,7 @@ ACTS = (
     "read_payloads",
     "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift", "deputy",
     "deputy_revoke", "policy", "policy_change", "policy_retire", "policy_restore",
+    "notice_settings", "channel", "channel_change", "channel_end", "notice_replay",
 )  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

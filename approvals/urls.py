@@ -3,6 +3,7 @@
 from django.urls import path
 
 from approvals import views, views_audit
+from approvals.notices.console import views as notices
 from approvals.policies import views as policies
 from approvals.queues import views as queues
 
@@ -28,5 +29,16 @@ urlpatterns = [
     path("policies/of/<str:policy>", policies.OnePolicyPage.as_view(), name="policy"),
     path("policies/of/<str:policy>/versions", policies.PolicyChanging.as_view(), name="policy_versions"),
     path("policies/of/<str:policy>/retirements", policies.PolicyRetiring.as_view(), name="policy_retirements"),
+    path("notifications", notices.Mine.as_view(), name="notifications"),
+    path("notifications/settings", notices.Settings.as_view(), name="notice_settings"),
+    path("notifications/tests", notices.Tests.as_view(), name="notice_tests"),
+    path("notifications/browser", notices.Browser.as_view(), name="notice_browser"),
+    path("notifications/log", notices.LogPage.as_view(), name="notice_log"),
+    path("notifications/log/<int:delivery_id>/replays", notices.Replays.as_view(), name="notice_replays"),
+    path("notifications/channels", notices.ChannelsPage.as_view(), name="channels"),
+    path("notifications/channels/new", notices.NewChannel.as_view(), name="new_channel"),
+    path("notifications/channels/<int:channel_id>/changes", notices.ChannelChanges.as_view(), name="channel_changes"),
+    path("notifications/channels/<int:channel_id>/ends", notices.ChannelEnds.as_view(), name="channel_ends"),
+    path("notifications/channels/<int:channel_id>/tests", notices.ChannelTests.as_view(), name="channel_tests"),
     path("audit", views_audit.AuditPage.as_view(), name="audit"),
 ]

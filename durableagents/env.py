@@ -102,6 +102,9 @@ class Environment(BaseSettings):
     demo: bool | None = Field(default=None, validation_alias="DURABLEAGENTS_DEMO")
     email_url: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_URL")
     email_from: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_FROM")
+    webhook_addresses: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, validation_alias="DURABLEAGENTS_WEBHOOK_NETWORKS"
+    )
     public_url: str | None = Field(default=None, validation_alias="DURABLEAGENTS_BASE_URL")
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=list, validation_alias="DURABLEAGENTS_ALLOWED_HOSTS"
@@ -136,7 +139,7 @@ class Environment(BaseSettings):
 
     @field_validator(
         "agents", "serve", "models", "redact", "screens", "allowed_hosts", "trusted_proxies", "second_factor_roles",
-        mode="before",
+        "webhook_addresses", mode="before",
     )  # fmt: skip
     @classmethod
     def _split(cls, value: object) -> object:
@@ -210,7 +213,7 @@ class Environment(BaseSettings):
                 raise ValueError(f"{name!r} is not a module name")
         return value
 
-    @field_validator("trusted_proxies")
+    @field_validator("trusted_proxies", "webhook_addresses")
     @classmethod
     def _networks(cls, value: list[str]) -> list[str]:
         for text in [] if value == ["none"] else value:
@@ -312,6 +315,11 @@ class Environment(BaseSettings):
         listens there."""
         given = self.trusted_proxies or (["127.0.0.0/8", "::1"] if self.is_production else [])
         return tuple(ip_network(text, strict=False) for text in given if text != "none")
+
+    @property
+    def webhook_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Where a chat's webhook may be besides the public internet."""
+        return tuple(ip_network(text, strict=False) for text in self.webhook_addresses if text != "none")
 
     @property
     def sandbox_url(self) -> str:

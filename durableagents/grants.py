@@ -79,6 +79,7 @@ FROZEN = {
         "set_by",
         "made_at",
     },
+    "approvals_channel": {"id", "queue_id", "form", "name", "made_at"},
     "runs_agentversion": {"graph_id", "first_used_at"},
     "runs_schedule": {"id"},
     "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},

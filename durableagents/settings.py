@@ -197,8 +197,10 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/"}],
 }
 
-# --- mail: only where a server is named, see identity/mail.py ----------------------------------
-EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if DURABLEAGENTS.mail else 'dummy'}.EmailBackend"
+# --- mail: only where a server is named, see approvals/notices/mail.py ----------------------------------
+EMAIL_BACKEND = (
+    "approvals.notices.mail.Backend" if DURABLEAGENTS.mail else "django.core.mail.backends.dummy.EmailBackend"
+)
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = DURABLEAGENTS.email_from or "webmaster@localhost"
 EMAIL_TIMEOUT = 10
 EMAIL_HOST = DURABLEAGENTS.mail.get("EMAIL_HOST", "localhost")

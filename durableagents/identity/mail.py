@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from smtplib import SMTPException
 from threading import BoundedSemaphore
 
-from django.conf import settings
-from django.core.mail import send_mail
 from django.db import connection
 
+from approvals.notices.mail import is_set as is_set
+from approvals.notices.mail import post
 from ledger.errors import Busy
 
 log = logging.getLogger(__name__)
@@ -23,11 +22,6 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 100
 _room = BoundedSemaphore(MOST_WAITING)
 _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
-
-
-def is_set() -> bool:
-    """Whether this installation sends mail at all."""
-    return bool(settings.DURABLEAGENTS.mail)
 
 
 def later(job: Callable[[], None]) -> Future[None]:
@@ -51,7 +45,6 @@ def later(job: Callable[[], None]) -> Future[None]:
 
 def send(to: str, subject: str, body: str) -> None:
     """One mail, now. That the server didn't take it is a line in the log."""
-    try:
-        send_mail(subject, body, None, [to])
-    except (SMTPException, OSError) as error:
-        log.error("mail to %s was not sent: %s: %s", to, type(error).__name__, error)
+    outcome = post(to, subject, body)
+    if outcome.state != "sent":
+        log.error("mail to %s was not sent: %s", to, outcome.why)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -206,6 +206,10 @@ def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
     return is_parked and run.graph_id not in drivable_now
 
 
+# Who hears of versions that ready runs need and no living worker drives: asked every few seconds while there are any.
+on_unserved: list[Callable[[Sequence[str]], None]] = []
+
+
 class Watch:
     """Says in the log, once each, which versions nobody has; and forgets what dead workers had."""
 
@@ -219,6 +223,8 @@ class Watch:
         for graph_id in sorted(self._reported - now):
             log.info(log_messages.VERSION_SERVED, graph_id)
         self._reported = now
+        for hear in on_unserved if now else ():
+            hear(sorted(now))
 
 
 def forget_the_dead() -> None:

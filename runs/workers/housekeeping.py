@@ -22,6 +22,7 @@ from django.db import close_old_connections, connection
 
 from ledger.errors import first_line
 from runs import log_messages
+from runs.background import duties
 from runs.backoff import Patience
 from runs.engine.outcomes import LateAnswer
 from runs.fleet import members
@@ -50,10 +51,10 @@ TELL_SHARE, TELL_SECONDS = 5, 0.25
 # Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
 SHOWN_SECONDS = 4.0
 # What is looked for every few seconds, and whether there is any of it: runs whose time is up; children at work, and
-# those whose end nobody was told of; keys to pass on, starts that come too late, planned times; acts on many runs. All
-# by index.
+# those whose end nobody was told of; keys to pass on, starts that come too late, planned times; acts on many runs; and
+# what other apps have workers do. All by index.
 _IS_THERE = """
-    SELECT EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
+    SELECT {duties}, EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
         EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL)
             OR EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NOT NULL AND NOT is_told),
         EXISTS (SELECT 1 FROM runs_run WHERE business_key <> '' AND ended_at IS NOT NULL AND NOT is_passed_on)
@@ -228,8 +229,10 @@ def _look_around() -> tuple[int, bool]:
     """Do what is looked for every few seconds. Returns of how many runs there was something to do, of the more frequent
     kind; and whether somebody acts on many runs."""
     with connection.cursor() as cursor:
-        cursor.execute(_IS_THERE)
-        is_time_up, are_children, are_starts, is_batch = cursor.fetchone()
+        cursor.execute(_IS_THERE.format(duties=duties.question))
+        due, is_time_up, are_children, are_starts, is_batch = cursor.fetchone()
+    for name in due:
+        duties.begin(name)
     if is_time_up:
         timers.ask_for_time()
     told = max(timers.tell_parents(), wishes.align()) if are_children else 0

@@ -4,6 +4,8 @@
   "use strict";
   const POLL_MS = 5000, FIRST_RETRY_MS = 400, LAST_RETRY_MS = 8000;
   const GAP_MS = { run: 120, list: 500 };
+  // A page that nobody looks at still says in its title how much waits: read now and then, if there is anything new.
+  const HIDDEN_MS = 30000;
   const SIGNED_OUT = 4401, NOT_ALLOWED = 4403;
 
   const live = () => document.getElementById("live");
@@ -103,12 +105,16 @@
   const TROUBLE_RETRY_MS = 2000;
   // What is read has to be as new as what is shown and as what the socket told of: by the database's clock, in microseconds.
   let toldAt = 0;
-  let isLeft = false, isStale = false, isReading = false, isWanted = false, timer = 0, lastAt = 0;
+  let isLeft = false, isStale = false, isReading = false, isWanted = false, timer = 0, unseen = 0, lastAt = 0;
   const gap = path?.includes("/runs/") ? GAP_MS.run : GAP_MS.list;
 
   function refresh() {
     if (isLeft) return;
-    if (document.hidden) { isWanted = true; return; }
+    if (document.hidden && Date.now() - lastAt < HIDDEN_MS) {
+      isWanted = true;
+      unseen ||= setTimeout(() => { unseen = 0; if (isWanted) refresh(); }, lastAt + HIDDEN_MS - Date.now());
+      return;
+    }
     if (isPaused()) { isWanted = true; sayLive(); return; }
     if (isReading) { isWanted = true; return; }
     if (timer) return;

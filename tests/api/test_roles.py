@@ -139,6 +139,18 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     # Whose deputy it is decides.
     ("api-deputies", "POST"): EVERY | {SUPERUSER},
     ("api-deputy-revoke", "POST"): EVERY | {SUPERUSER},
+    ("api-notice-settings", "GET"): EVERY | {SUPERUSER},
+    ("api-notice-settings", "POST"): EVERY | {SUPERUSER},
+    ("api-notice-test", "POST"): EVERY | {SUPERUSER},
+    # One's own; of others for operators, auditors and administrators: see tests/api/test_notices.py.
+    ("api-deliveries", "GET"): EVERY | {SUPERUSER},
+    ("api-delivery-replay", "POST"): OPERATE | {SUPERUSER},
+    ("api-channels", "GET"): frozenset({"operator", "auditor", SUPERUSER}),
+    ("api-channels", "POST"): ADMINS,
+    ("api-channel", "GET"): frozenset({"operator", "auditor", SUPERUSER}),
+    ("api-channel", "POST"): ADMINS,
+    ("api-channel-end", "POST"): ADMINS,
+    ("api-channel-test", "POST"): ADMINS,
     ("api-audit", "GET"): EVERY - {"integrator"},
     ("api-callback", "POST"): PUBLIC,
 }
@@ -172,7 +184,8 @@ def address(path: str) -> str:
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
-    path = path.replace("<int:deputy_id>", "404")
+    for number in ("<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>"):
+        path = path.replace(number, "404")
     return f"/{path}"
 
 
@@ -196,7 +209,7 @@ def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], ro
             elif method not in offered:
                 expected = answer.status_code == 405
             elif role in MATRIX[name, method]:
-                expected = answer.status_code in (200, 404, 422)
+                expected = answer.status_code in (200, 202, 404, 422)
             else:
                 expected = answer.status_code == 403
             if not expected:
@@ -235,7 +248,8 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
 
 OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
-    "<str:queue>": "legal", "<str:policy>": "none", "<int:deputy_id>": "404",
+    "<str:queue>": "legal", "<str:policy>": "none", "<int:deputy_id>": "404", "<int:delivery_id>": "404",
+    "<int:channel_id>": "404",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}

@@ -38,7 +38,8 @@ READ = {
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
     "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "batches": ALL, "new_batch": STOP, "batch": ALL,
-    "policies": ALL, "policy": ALL,
+    "policies": ALL, "policy": ALL, "notifications": ALL,
+    "notice_log": {"operator", "auditor"}, "channels": {"operator", "auditor"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -63,6 +64,8 @@ ACT = {
     "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "deputies": ALL, "deputy_revocations": ALL,
     "new_policy": set(), "policy_versions": set(), "policy_retirements": set(), "policy_restorations": set(),
     "policy_tries": {"operator", "auditor"},
+    "notice_settings": ALL, "notice_tests": ALL, "notice_browser": ALL, "notice_replays": {"operator"},
+    "new_channel": set(), "channel_changes": set(), "channel_ends": set(), "channel_tests": set(),
 }  # fmt: skip
 # What holds nothing but payloads, and which roles read those of every run.
 ALL_PAYLOAD, READERS = {"run-view"}, {"operator", "auditor"}
@@ -116,6 +119,12 @@ PATHS = {
     "policies": "/policies", "new_policy": "/policies/new", "policy": "/policies/of/buying",
     "policy_versions": "/policies/of/buying/versions", "policy_retirements": "/policies/of/buying/retirements",
     "policy_restorations": "/policies/restorations", "policy_tries": "/policies/tries",
+    "notifications": "/notifications", "notice_settings": "/notifications/settings",
+    "notice_tests": "/notifications/tests", "notice_browser": "/notifications/browser",
+    "notice_log": "/notifications/log", "notice_replays": "/notifications/log/404/replays",
+    "channels": "/notifications/channels", "new_channel": "/notifications/channels/new",
+    "channel_changes": "/notifications/channels/404/changes", "channel_ends": "/notifications/channels/404/ends",
+    "channel_tests": "/notifications/channels/404/tests",
     "verify_all": "/audit/verification", "password": "/account/password",
     "account": "/account", "account_session_ends": "/account/session-ends",
     "account_key_revocations": "/account/keys/404/revocations",

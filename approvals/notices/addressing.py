@@ -1,0 +1,197 @@
+"""From the outbox to deliveries: who is told of a notice, by which way, and when.
+
+Each notice in a transaction of its own, taken by SKIP LOCKED: however many processes are at it, one addresses it, and
+one that dies leaves it as it was. What can't be read (a damaged row) is set aside by name and keeps nothing waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from approvals.notices import mail
+from approvals.notices.kinds import KINDS, OF_OPERATORS, OF_QUEUES, TEST, Way
+from approvals.notices.recipients import Case, case_of, recipients
+from approvals.notices.tell import tell
+from approvals.notices.timing import FLOOD, Rhythm, near_from, next_quarter, told_at
+from approvals.outbox.models import Channel, Delivery, Notice, Preference
+from ledger.clock import database_now
+from ledger.errors import first_line
+from runs.journal.database_errors import is_transient
+
+log = logging.getLogger("approvals.notices")
+IS_DUE = "EXISTS (SELECT 1 FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp())"
+_NEXT = """
+    SELECT id FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp()
+    ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED"""
+_OLD_TOLD = """
+    DELETE FROM approvals_delivery d USING approvals_notice n
+    WHERE n.id = d.notice_id AND d.ended_at IS NOT NULL AND n.at < statement_timestamp() - make_interval(days => %s)"""
+_OLD = """
+    DELETE FROM approvals_notice n WHERE n.id IN (
+        SELECT o.id FROM approvals_notice o
+        WHERE o.at < statement_timestamp() - make_interval(days => %s) AND o.state <> 'new'
+        AND NOT EXISTS (SELECT 1 FROM approvals_delivery d WHERE d.notice_id = o.id)
+        ORDER BY o.at LIMIT %s)"""
+KEPT_DAYS, OLD_AT_ONCE = 90, 1000
+UNSEEN = timedelta(days=1)
+IS_OLD = """
+    EXISTS (SELECT 1 FROM approvals_notice WHERE at < statement_timestamp() - interval '90 days' AND state <> 'new')
+    OR EXISTS (SELECT 1 FROM approvals_delivery WHERE by = 'browser' AND state IN ('waiting', 'sending')
+               AND due_at < statement_timestamp() - interval '1 day')"""
+
+
+def address_all() -> int:
+    """Address all that is due. Returns how many notices there were."""
+    count = 0
+    while _address_next():
+        count += 1
+    return count
+
+
+def retire() -> int:
+    """Forget what was told long ago; what is still to be told is kept. Returns how many notices went."""
+    unseen = Delivery.objects.filter(by=Way.BROWSER, state=Delivery.State.WAITING, due_at__lt=Now() - UNSEEN)
+    unseen.update(state=Delivery.State.NEEDLESS, note="no page was open to show it", ended_at=Now())
+    with connection.cursor() as cursor:
+        cursor.execute(_OLD_TOLD, [KEPT_DAYS])
+        cursor.execute(_OLD, [KEPT_DAYS, OLD_AT_ONCE])
+        return cursor.rowcount
+
+
+def _address_next() -> bool:
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(_NEXT)
+            row = cursor.fetchone()
+        if row is None:
+            return False
+        notice = Notice.objects.get(pk=row[0])
+        try:
+            with transaction.atomic():
+                _address(notice, database_now())
+        except Exception as error:
+            if is_transient(error):
+                raise
+            log.exception("notice %s (%s): nobody can be told of it", notice.pk, notice.fact)
+            _close(notice, Notice.State.OVER, f"it can't be told: {first_line(error)}"[:500])
+        return True
+
+
+def _address(notice: Notice, now: datetime) -> None:
+    if notice.kind not in KINDS:
+        _close(notice, Notice.State.OVER, "this version of the application knows no such kind")
+        return
+    case = case_of(notice)
+    if over := case.over:
+        _close(notice, Notice.State.OVER, over)
+        return
+    if notice.kind == "due_soon" and (later := _not_near_yet(case, now)) is not None:
+        notice.due_at = later
+        notice.save(update_fields=["due_at"])
+        return
+    deliveries = [*_to_people(case, now), *_to_channels(case, now)]
+    Delivery.objects.bulk_create(deliveries, ignore_conflicts=True)
+    _close(notice, Notice.State.ADDRESSED, "" if deliveries else "nobody is told of it")
+    if notice.kind == "opened":
+        _look_ahead(case)
+
+
+def _close(notice: Notice, state: str, note: str) -> None:
+    notice.state, notice.note = state, note
+    notice.save(update_fields=["state", "note"])
+
+
+def _look_ahead(case: Case) -> None:
+    """That its deadline is near will be told in its time: here, and not in the worker's step."""
+    approval = case.approval
+    near = None if approval is None else near_from(approval.opened_at, approval.deadline)
+    if approval is not None and near is not None:
+        tell(
+            "due_soon", case.notice.fact, run_id=approval.run_id, approval_id=approval.pk, wait_id=approval.wait_id,
+            due_at=near,
+        )  # fmt: skip
+
+
+def _not_near_yet(case: Case, now: datetime) -> datetime | None:
+    """When a deadline that was moved is near; None for now."""
+    approval = case.approval
+    near = None if approval is None else near_from(approval.opened_at, approval.deadline)
+    return near if near is not None and near > now else None
+
+
+# --- people -----------------------------------------------------------------------------------------------------------
+
+
+def _to_people(case: Case, now: datetime) -> Iterator[Delivery]:
+    people = recipients(case)
+    wishes = Preference.objects.in_bulk([user.pk for user in people])
+    for user in people:
+        wish = wishes.get(user.pk)
+        for way in ways_of(wish, case.notice.kind):
+            if way != Way.EMAIL or (mail.is_set() and user.email):
+                at, is_grouped = _when(wish, user, way, now)
+                yield Delivery(
+                    notice=case.notice, by=way, person=user.pk, due_at=at, is_grouped=is_grouped, made_at=now
+                )
+
+
+def ways_of(wish: Preference | None, kind: str) -> list[str]:
+    """How somebody is told of a kind."""
+    given = wish.ways.get(kind) if wish is not None and isinstance(wish.ways, dict) else None
+    ways = KINDS[kind].ways if given is None else given
+    return [way.value for way in Way if way.value in ways]
+
+
+def rhythm_of(wish: Preference | None) -> Rhythm:
+    """When somebody wants to be told."""
+    if wish is None:
+        return Rhythm()
+    return Rhythm(wish.zone, wish.quiet_from, wish.quiet_until, wish.digest, wish.digest_at)
+
+
+def _when(wish: Preference | None, user: User, way: str, now: datetime) -> tuple[datetime, bool]:
+    """A browser shows what happens now or nothing; quiet hours are for both."""
+    rhythm = rhythm_of(wish)
+    if way == Way.BROWSER:
+        rhythm = Rhythm(rhythm.zone, rhythm.quiet_from, rhythm.quiet_until)
+        return told_at(rhythm, now), False
+    at = told_at(rhythm, now)
+    if at == now and _is_flooded(user, now):
+        at = next_quarter(now)
+    return at, at != now
+
+
+def _is_flooded(user: User, now: datetime) -> bool:
+    lately = Delivery.objects.filter(person=user.pk, by=Way.EMAIL, made_at__gt=now - timedelta(hours=1))
+    return lately[:FLOOD].count() >= FLOOD
+
+
+# --- chats and shared mailboxes ---------------------------------------------------------------------------------------
+
+
+def _to_channels(case: Case, now: datetime) -> Iterator[Delivery]:
+    if case.notice.person is not None:
+        return
+    for channel in Channel.objects.filter(ended_at__isnull=True).select_related("queue"):
+        if is_for(channel, case) and (channel.form == Channel.Form.WEBHOOK or mail.is_set()):
+            yield Delivery(notice=case.notice, by=str(channel.form), channel=channel, due_at=now, made_at=now)
+
+
+def is_for(channel: Channel, case: Case) -> bool:
+    """Whether a channel is told of it. One that none of our processes wrote is told nothing."""
+    kind = case.notice.kind
+    if channel.ended_at is not None or not channel.is_genuine:
+        return False
+    if kind == TEST.name:
+        return case.notice.about == str(channel.pk)
+    if kind not in channel.kinds:
+        return False
+    if channel.queue is None:
+        return kind in OF_OPERATORS
+    return kind in OF_QUEUES and channel.queue.name == case.queue

@@ -1,0 +1,163 @@
+"""Chats and shared mailboxes that are told: administrators' business. Each is one verb in one transaction, with its
+record; the address of a webhook stands in none of them, for whoever knows it may write there."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.db import transaction
+
+from approvals.notices import chat
+from approvals.notices.bodies import ChannelBody, ChannelChangeBody
+from approvals.notices.kinds import OF_OPERATORS, OF_QUEUES, TEST
+from approvals.notices.sealed import seal
+from approvals.notices.tell import tell
+from approvals.outbox.models import Channel
+from approvals.queue_models import Queue
+from approvals.queues.who import as_admin, check_text, wrong
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound
+
+MOST = 50
+_MAILBOX = re.compile(r"[^\s@<>,;:\"\x00-\x20\x7f-\uffff]{1,64}@[A-Za-z0-9.-]{1,190}")
+
+
+class ChannelOver(DurableAgentsError):
+    """It has ended before."""
+
+    status, code, title = 409, "illegal-state", "No channel any more"
+
+    def __init__(self) -> None:
+        super().__init__("It has ended. What has ended stays so: add another one.")
+
+
+def every() -> list[Channel]:
+    """Those that there are, by queue and name."""
+    rows = Channel.objects.filter(ended_at__isnull=True).select_related("queue")
+    return sorted(rows, key=lambda one: (one.queue.name if one.queue else "", one.name, one.pk))
+
+
+def find(channel_id: int) -> Channel:
+    """Raises NotFound."""
+    found = Channel.objects.select_related("queue").filter(pk=channel_id).first()
+    if found is None:
+        raise NotFound("channel", channel_id)
+    return found
+
+
+def add(body: ChannelBody, *, by: Actor) -> Channel:
+    """Add one. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired."""
+    as_admin(by)
+    check_text("name", body.name)
+    # Before any lock: it asks the network for the name.
+    address, shown = _address(body.form, body.address)
+    with transaction.atomic():
+        by, why, queue = as_admin(by), justified("channel", body.justification), _queue(body.queue)
+        if Channel.objects.filter(ended_at__isnull=True).count() >= MOST:
+            raise wrong("name", f"would be one more than {MOST} channels", "end one first")
+        now = database_now()
+        row = Channel(queue=queue, form=body.form, name=body.name, made_at=now, address=address, shown=shown)
+        row.kinds = _kinds(queue, body.kinds)
+        return _done("channel", row, {}, by=by, why=why, now=now)
+
+
+def change(channel_id: int, body: ChannelChangeBody, *, by: Actor) -> Channel:
+    """Set its address or what it is told of. Raises as `add` does, and NotFound, ChannelOver."""
+    as_admin(by)
+    given = None if body.address is None else _address(find(channel_id).form, body.address)
+    with transaction.atomic():
+        by, why = as_admin(by), justified("channel_change", body.justification)
+        row = _locked(channel_id)
+        before = snapshot(row)
+        if given is None and body.kinds is None and row.is_genuine:
+            raise wrong("kinds", "and all else is as it was", "name what is to be set anew")
+        if given is not None:
+            row.address, row.shown = given
+        if body.kinds is not None:
+            row.kinds = _kinds(row.queue, body.kinds)
+        return _done("channel_change", row, before, by=by, why=why, now=database_now())
+
+
+def _queue(name: str) -> Queue | None:
+    if not name:
+        return None
+    queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
+    if queue is None:
+        raise wrong("queue", "is no queue that there is", "a queue's name, or none for what operators are told")
+    return queue
+
+
+@transaction.atomic
+def end(channel_id: int, *, by: Actor, justification: str) -> Channel:
+    """It is told nothing more. Raises NotFound, ChannelOver, Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("channel_end", justification)
+    row = _locked(channel_id)
+    before, now = snapshot(row), database_now()
+    row.ended_at = now
+    return _done("channel_end", row, before, by=by, why=why, now=now)
+
+
+@transaction.atomic
+def ask_for_test(channel_id: int, *, by: Actor) -> Channel:
+    """Let a test be sent to it; more than one a minute is one. Raises NotFound, ChannelOver, Forbidden."""
+    as_admin(by)
+    row = _locked(channel_id)
+    tell(TEST.name, f"channel {row.pk}:{database_now():%Y-%m-%dT%H:%M}", about=str(row.pk))
+    return row
+
+
+def snapshot(row: Channel) -> dict[str, Any]:
+    """What it is, as an act's record keeps it."""
+    return {
+        "name": row.name, "queue": row.queue.name if row.queue else "", "form": str(row.form), "address": row.shown,
+        "kinds": list(row.kinds), "ended": row.ended_at is not None,
+    }  # fmt: skip
+
+
+def _locked(channel_id: int) -> Channel:
+    row = Channel.objects.select_for_update().filter(pk=channel_id).first()
+    if row is None:
+        raise NotFound("channel", channel_id)
+    if row.ended_at is not None:
+        raise ChannelOver
+    return row
+
+
+def _done(action: str, row: Channel, before: dict[str, Any], *, by: Actor, why: str, now: Any) -> Channel:
+    row.set_by, row.changed_at = by.ref, now
+    row.seal()
+    row.save()
+    queue = row.queue.name if row.queue else ""
+    acted(
+        action, by=by, subject=f"channel {row.name}", queue=queue, justification=why, before=before, after=snapshot(row)
+    )
+    return row
+
+
+def _address(form: str, address: str) -> tuple[str, str]:
+    """As it is stored, and as it is shown. Where a webhook's name leads is looked up when something is sent, for it may
+    lead elsewhere by then; what is refused by its form, or leads into the inside now, is said at once."""
+    if form == Channel.Form.MAILBOX:
+        if not _MAILBOX.fullmatch(address):
+            raise wrong("address", "is no e-mail address", "one such as finance@example.org")
+        return address, address
+    try:
+        chat.places(chat.checked(address))
+    except chat.Forbidden as error:
+        raise wrong("address", str(error), "the https address that the chat gave you") from None
+    except OSError:
+        raise wrong("address", "names a host that can't be found", "the https address that the chat gave you") from None
+    return seal(address), f"{urlsplit(address).hostname} …{address[-4:]}"
+
+
+def _kinds(queue: Queue | None, kinds: list[str]) -> list[str]:
+    allowed = OF_OPERATORS if queue is None else OF_QUEUES
+    if not kinds or set(kinds) - set(allowed):
+        stray = sorted(set(kinds) - set(allowed))
+        problem = f"names {stray[0][:40]}" if stray else "names nothing that it is told of"
+        raise wrong("kinds", problem, f"some of {', '.join(allowed)}")
+    return [kind for kind in allowed if kind in kinds]

@@ -1,0 +1,184 @@
+"""One message to a webhook: where it may lead, and whether it was taken.
+
+An administrator names the address, and the server sends to it: it must not become a way into the network that the
+server stands in. The name is looked up once, every address that it has must be one of the public internet (or in
+`DURABLEAGENTS_WEBHOOK_NETWORKS`), and the connection is made to the very address that was judged, so that a name which
+answers differently the next time changes nothing. No redirect is followed, no proxy asked.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+from uuid import UUID
+
+from django.conf import settings
+
+from approvals.notices.mail import SENT, Outcome
+
+WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
+MOST_READ = 64 * 1024
+LONGEST = 2000
+_FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
+Address = IPv4Address | IPv6Address
+
+
+class Forbidden(Exception):
+    """It leads where nothing is sent. The message ends a sentence that begins with the address."""
+
+
+def checked(url: str) -> SplitResult:
+    """An address that may be a webhook's, by its form alone. Raises Forbidden."""
+    if len(url) > LONGEST or not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
+        raise Forbidden("is no address: plain characters without blanks, 2,000 at most")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise Forbidden("is no address") from None
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise Forbidden("is no https address")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise Forbidden("holds a name, a password or a fragment, which are not sent")
+    if not _HOST.fullmatch(parts.netloc.rpartition(":")[0] if port is not None else parts.netloc):
+        raise Forbidden("names no host")
+    if parts.scheme == "http" and not settings.DURABLEAGENTS.webhook_networks:
+        raise Forbidden("is not https, so everybody on the way could read it")
+    return parts
+
+
+def places(parts: SplitResult) -> list[tuple[Any, ...]]:
+    """Where a name leads now, all of it judged. Raises Forbidden; OSError where the name is not known."""
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for _, _, _, _, where in found:
+        address = ip_address(str(where[0]).partition("%")[0])
+        is_named = _is_named(address)
+        if not is_named and not _is_public(address):
+            raise Forbidden(f"leads to {address}, which is not on the public internet")
+        if parts.scheme == "http" and not is_named:
+            raise Forbidden("is not https, so everybody on the way could read it")
+    if not found:
+        raise Forbidden("leads nowhere")
+    return list(found)
+
+
+def _is_public(address: Address) -> bool:
+    """Also what an address of the newer kind stands for of the older: mapped, translated (NAT64), tunnelled (6to4)."""
+    inner: list[IPv4Address | None] = []
+    if isinstance(address, IPv6Address):
+        teredo = address.teredo
+        inner = [address.ipv4_mapped, address.sixtofour, teredo[1] if teredo else None]
+        if address.packed[:12] in (bytes.fromhex("0064ff9b0000000000000000"), bytes(12)):
+            inner.append(IPv4Address(address.packed[12:]))
+        if address.is_site_local:
+            return False
+    inside = [each for each in inner if each is not None]
+    return all(map(_is_public, inside)) if inside else address.is_global and not address.is_multicast
+
+
+def _is_named(address: Address) -> bool:
+    plain = address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+    return any(plain.version == net.version and plain in net for net in settings.DURABLEAGENTS.webhook_networks)
+
+
+def post(url: str, payload: Any, *, message: UUID) -> Outcome:
+    """Hand over one message. The same `message` is the same one to whoever gets it twice."""
+    try:
+        parts = checked(url)
+        found = places(parts)
+    except Forbidden as error:
+        return Outcome("refused", f"the address {error}")
+    except OSError as error:
+        return Outcome("failed", f"the name {urlsplit(url).hostname} can't be looked up: {error}"[:300], is_down=False)
+    connection = _connection(parts, found)
+    timer = threading.Timer(WHOLE_SECONDS, _cut, [connection])
+    timer.daemon = True
+    timer.start()
+    try:
+        return _exchange(connection, parts, payload, message)
+    except (OSError, http.client.HTTPException) as error:
+        return Outcome("failed", f"no answer: {type(error).__name__}: {error}"[:300])
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _exchange(connection: http.client.HTTPConnection, parts: SplitResult, payload: Any, message: UUID) -> Outcome:
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {
+        "Content-Type": "application/json; charset=utf-8", "User-Agent": "durable-agents",
+        "Idempotency-Key": str(message), "X-Durable-Agents-Message": str(message), "Accept": "*/*",
+    }  # fmt: skip
+    connection.request("POST", target, json.dumps(payload).encode(), headers)
+    answer = connection.getresponse()
+    answer.read(MOST_READ)
+    return judged(answer.status, answer.headers.get("Retry-After"))
+
+
+def judged(status: int, retry_after: str | None = None) -> Outcome:
+    """What an answer means."""
+    if 200 <= status < 300:
+        return SENT
+    if 300 <= status < 400:
+        return Outcome("refused", f"it answered {status}, a redirect, and none is followed")
+    if status in _FOR_NOW or status >= 500:
+        return Outcome("failed", f"it answered {status}", retry_after=_seconds(retry_after))
+    return Outcome("refused", f"it answered {status}")
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """A `Retry-After`: seconds, or a date."""
+    if not retry_after:
+        return None
+    if retry_after.strip().isdigit() and len(retry_after) < 10:
+        return float(retry_after)
+    try:
+        at = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    with suppress(OSError, AttributeError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _connection(parts: SplitResult, found: list[tuple[Any, ...]]) -> http.client.HTTPConnection:
+    """To the addresses that were judged, and no other look-up; the certificate is that of the name."""
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+
+    class Judged(http.client.HTTPConnection):
+        default_port = 443 if parts.scheme == "https" else 80
+
+        def connect(self) -> None:
+            error: OSError = OSError("it leads nowhere")
+            for family, kind, protocol, _, where in found[:4]:
+                plain = socket.socket(family, kind, protocol)
+                plain.settimeout(STEP_SECONDS)
+                self.sock = plain
+                try:
+                    plain.connect(where)
+                    break
+                except OSError as failed:
+                    plain.close()
+                    error = failed
+            else:
+                raise error
+            if parts.scheme == "https":
+                self.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+
+    return Judged(f"[{host}]" if ":" in host else host, port, timeout=STEP_SECONDS)

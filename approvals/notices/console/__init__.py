@@ -1,0 +1,1 @@
+"""The pages of notices: what one is told oneself, the log, and the channels."""

@@ -1,0 +1,259 @@
+"""How one is told, what was sent to whom, and which chats and mailboxes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+
+from approvals.notices import channels, log, mail, own
+from approvals.notices.bodies import ChannelBody, ChannelChangeBody, PreferenceBody
+from approvals.notices.kinds import CHOSEN, KINDS, OF_OPERATORS, OF_QUEUES, Way
+from approvals.outbox.models import Delivery
+from approvals.queue_models import Queue
+from approvals.queues.who import ADMIN, is_admin
+from ledger.actors import Actor
+from ledger.chain import microseconds
+from ledger.errors import DurableAgentsError
+from ledger.web.bodies import fit
+from ledger.web.cursors import at_microseconds, numbered, numbers_of
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import AUDITOR, OPERATOR, actor, ordered, roles
+from runs.services.bodies import SteerBody
+
+_OWN = 10  # deliveries that somebody's own page lists
+
+
+class ForPeople(Page):
+    """For everybody with a role, and for administrators, who need none."""
+
+    section = "notices"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whoever may be told anything, or sets up who is."""
+        return super().may_open(held) or is_admin(self.request.user)
+
+
+class Mine(ForPeople):
+    """What the reader is told of, how and when."""
+
+    template = "notices/mine.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        assert request.user.pk is not None
+        told = own.preference_of(request.user.pk)
+        kinds = [(kind, [(way, way in told["ways"][kind.name]) for way in Way]) for kind in CHOSEN]
+        context = {
+            "kinds": kinds, "told": told, "typed": refused.typed if refused else {}, "refused": refused,
+            "zones": own.zones(), "is_mail_set": mail.is_set(), "digests": ("none", "hourly", "daily"),
+            "deliveries": log.deliveries(person=request.user.pk, limit=_OWN)[:_OWN],
+            "may_read_log": log.may_read(roles(request.user)) or is_admin(request.user),
+        }  # fmt: skip
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class Settings(Mine):
+    """Setting it."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = _preference(form)
+            own.prefer(body, by=_by(request))
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("settings", error, form.kept))
+        messages.success(request, "From now on you are told like that.", extra_tags="ok")
+        return redirect("notifications")
+
+
+def _preference(form: Sent) -> PreferenceBody:
+    """A box that isn't ticked sends nothing: each kind is chosen about."""
+    boxes = {f"{kind.name}.{way}": (kind.name, way.value) for kind in CHOSEN for way in Way}
+    form.check([*boxes, *(name for name in PreferenceBody.model_fields if name != "ways")])
+    ways: dict[str, list[str]] = {kind.name: [] for kind in CHOSEN}
+    for box, (kind, way) in boxes.items():
+        if form.texts.get(box) == "on":
+            ways[kind].append(way)
+    rest = {name: text for name, text in form.texts.items() if name not in boxes and text}
+    return fit(PreferenceBody, {"ways": ways, **rest}, "form")
+
+
+class Tests(ForPeople):
+    """A test to oneself."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        own.ask_for_test(by=_by(request))
+        words = "A test is on its way: below is what comes of it, within some seconds."
+        messages.success(request, words, extra_tags="ok")
+        return redirect("notifications")
+
+
+class Browser(ForPeople):
+    """What an open page shows in the corner of the screen. Asked for by its script, and taken by that."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        assert isinstance(request.user, User)
+        return self.private(request, JsonResponse({"shown": own.show(request.user)}))
+
+
+# --- for those who answer for it --------------------------------------------------------------------------------------
+
+
+class LogPage(ForPeople):
+    """What was sent to whom."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "notices/log.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
+        """The page, with what was refused of which delivery."""
+        state, by = request.GET.get("state", ""), request.GET.get("by", "")
+        state = state if state in Delivery.State.values else ""
+        by = by if by in Delivery.By.values else ""
+        rows = log.deliveries(state=state, by=by, beyond=_place(request.GET.get("beyond", "")))
+        more = (
+            numbered(microseconds(rows[log.PAGE - 1].row.made_at), rows[log.PAGE - 1].row.pk)
+            if rows[log.PAGE :]
+            else ""
+        )
+        context = {
+            "deliveries": rows[: log.PAGE], "state": state, "by": by, "more": more, "refused": refused, "at": at,
+            "states": Delivery.State.values, "ways": Delivery.By.values,
+            "may_replay": OPERATOR in roles(request.user) or is_admin(request.user),
+        }  # fmt: skip
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+def _place(text: str) -> Any:
+    numbers = numbers_of(text, 18, 18)
+    at = at_microseconds(numbers[0]) if numbers else None
+    return None if at is None or numbers is None else (at, numbers[1])
+
+
+class Replays(LogPage):
+    """Sending one again by hand."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, delivery_id: int) -> HttpResponse:
+        form = Sent(request)
+        try:
+            log.replay(delivery_id, by=_by(request), justification=form.read(SteerBody).justification)
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("replay", error, form.kept), delivery_id)
+        messages.success(request, "It is sent again. That is on the record.", extra_tags="ok")
+        return redirect("notice_log")
+
+
+class ChannelsPage(ForPeople):
+    """Which chats and mailboxes are told of what."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "notices/channels.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
+        """The page, with what was refused of which channel."""
+        context = {
+            "channels": [(row, [KINDS[kind] for kind in row.kinds if kind in KINDS]) for row in channels.every()],
+            "may_set": is_admin(request.user), "refused": refused, "at": at, "typed": refused.typed if refused else {},
+            "queues": list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")),
+            "kinds": [KINDS[name] for name in (*OF_QUEUES, *OF_OPERATORS)], "of_queues": OF_QUEUES,
+        }  # fmt: skip
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class ForAdmins(ChannelsPage):
+    """An act that only administrators may do; the service judges it again."""
+
+    http_method_names = ["post"]
+    words = ""
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """An act is no page, which is said to whoever asks for one."""
+        return self.request.method != "POST" or is_admin(self.request.user)
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """403 in words."""
+        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
+
+    def post(self, request: HttpRequest, channel_id: int = 0) -> HttpResponse:
+        form = Sent(request)
+        try:
+            self.act(form, channel_id, _by(request))
+        except DurableAgentsError as error:
+            return self.tell(request, Refused(type(self).__name__, error, form.kept), channel_id)
+        messages.success(request, self.words, extra_tags="ok")
+        return redirect("channels")
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        """The one service that it calls."""
+        raise NotImplementedError
+
+
+class NewChannel(ForAdmins):
+    words = "The channel is added. That is on the record."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        channels.add(fit(ChannelBody, _channel(form, ChannelBody), "form"), by=by)
+
+
+class ChannelChanges(ForAdmins):
+    words = "The channel is changed. That is on the record."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        channels.change(channel_id, fit(ChannelChangeBody, _channel(form, ChannelChangeBody), "form"), by=by)
+
+
+class ChannelEnds(ForAdmins):
+    words = "The channel is told nothing more. That is on the record."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        channels.end(channel_id, by=by, justification=form.read(SteerBody).justification)
+
+
+class ChannelTests(ForAdmins):
+    words = "A test is on its way: the log says what comes of it."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        form.check([])
+        channels.ask_for_test(channel_id, by=by)
+
+
+def _channel(form: Sent, shape: Callable[..., Any]) -> dict[str, Any]:
+    """A form's boxes are its kinds."""
+    boxes = {f"kind.{name}": name for name in (*OF_QUEUES, *OF_OPERATORS)}
+    fields = (
+        ("name", "queue", "form", "address", "justification") if shape is ChannelBody else ("address", "justification")
+    )
+    form.check([*boxes, *fields])
+    kinds = [name for box, name in boxes.items() if form.texts.get(box) == "on"]
+    rest = {name: text for name, text in form.texts.items() if name in fields and text}
+    return {**rest, "kinds": kinds} if kinds or shape is ChannelBody else rest
+
+
+def _by(request: HttpRequest) -> Actor:
+    held = roles(request.user)
+    role = OPERATOR if OPERATOR in held else ADMIN if is_admin(request.user) else (ordered(held) or [""])[0]
+    return actor(request, role)

@@ -1,0 +1,232 @@
+"""Sending: at least once, and told apart.
+
+Before anything leaves, it is on record that it does (`sending`, with the id that it is sent as); afterwards, what came
+of it. A courier that dies in between leaves a try of which nobody knows, and whoever comes after `LEASE_SECONDS` sends
+the same message again, under the same id: at most once more than was needed, and the log says so. No transaction is
+open while a server is spoken to. Whether somebody may still know is asked anew just before.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from approvals.notices import chat, mail, words
+from approvals.notices.addressing import is_for
+from approvals.notices.mail import Outcome
+from approvals.notices.recipients import Case, case_of, may_be_told
+from approvals.notices.sealed import Unreadable, opened
+from approvals.notices.timing import MOST_TRIES, retry_seconds
+from approvals.outbox.models import Channel, Delivery, Preference
+from ledger.clock import database_now
+from ledger.errors import first_line
+from runs.backoff import Patience
+from runs.failpoints import hit
+from runs.journal.database_errors import is_transient
+
+log = logging.getLogger("approvals.notices")
+# Longer than any try takes (mail.WHOLE_SECONDS, chat.WHOLE_SECONDS).
+LEASE_SECONDS = 120.0
+MOST_TOGETHER = 200
+BY_MAIL, BY_CHAT = ("email", "mailbox"), ("webhook",)
+_UNKNOWN = "unknown"
+_OPEN = [Delivery.State.WAITING, Delivery.State.SENDING]
+_NEXT = """
+    SELECT id FROM approvals_delivery
+    WHERE by = %s AND state IN ('waiting', 'sending') AND due_at <= statement_timestamp()
+    ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED"""
+
+
+def is_due(by: Sequence[str]) -> str:
+    """As a condition in SQL: whether there is anything to send by these ways."""
+    return " OR ".join(
+        f"EXISTS (SELECT 1 FROM approvals_delivery WHERE by = '{each}' AND state IN ('waiting', 'sending') "
+        "AND due_at <= statement_timestamp())"
+        for each in by
+    )
+
+
+# A server that can't be used is left alone for a while, by each process for itself: every message would wait for it.
+_rest: dict[str, tuple[Patience, float]] = {}
+
+
+def carry(by: Sequence[str]) -> int:
+    """Send all that is due by these ways, one after the other. Returns how many messages left, or were tried."""
+    way = by[0]
+    patience, until = _rest.setdefault(way, (Patience(first_seconds=5.0, last_seconds=60.0), 0.0))
+    tried = 0
+    while time.monotonic() >= until:
+        unit = next((found for each in by if (found := _take(each)) is not None), None)
+        if unit is None:
+            break
+        tried += 1
+        outcome = _try(unit)
+        if outcome is not None and outcome.is_down:
+            until = time.monotonic() + patience.seconds()
+        else:
+            patience.reset()
+    _rest[way] = (patience, until)
+    return tried
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One message, and the deliveries that it makes."""
+
+    message: UUID
+    deliveries: list[Delivery]
+    number: int  # of this message's tries
+
+    @property
+    def first(self) -> Delivery:
+        return self.deliveries[0]
+
+
+@transaction.atomic
+def _take(by: str) -> Unit | None:
+    """The next message that is due, on record as being sent from here on. None: nothing is, or somebody else is at
+    it."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, [by])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    head = Delivery.objects.get(pk=row[0])
+    if head.message is not None:
+        of_it = Delivery.objects.filter(message=head.message, state__in=_OPEN)
+        found = list(of_it.select_for_update(skip_locked=True, of=("self",)).order_by("pk"))
+        if len(found) != of_it.count():
+            return None
+    elif head.is_grouped:
+        found = _with_it(head)
+    else:
+        found = [head]
+    now, message = database_now(), head.message or uuid4()
+    for each in found:
+        each.message, each.state, each.due_at = message, Delivery.State.SENDING, now + timedelta(seconds=LEASE_SECONDS)
+        each.tries = [*each.tries, {"at": now.isoformat(), "outcome": _UNKNOWN, "why": "", "message": str(message)}]
+    Delivery.objects.bulk_update(found, ["message", "state", "due_at", "tries"])
+    of_this = [one for one in found[0].tries if one.get("message") == str(message)]
+    return Unit(message, found, len(of_this))
+
+
+def _with_it(head: Delivery) -> list[Delivery]:
+    """What else is due for the same person and is told together."""
+    rest = Delivery.objects.filter(
+        by=head.by, person=head.person, is_grouped=True, state=Delivery.State.WAITING, message__isnull=True,
+        due_at__lte=database_now(),
+    ).exclude(pk=head.pk)  # fmt: skip
+    return [head, *rest.select_for_update(skip_locked=True).order_by("due_at", "pk")[: MOST_TOGETHER - 1]]
+
+
+def _try(unit: Unit) -> Outcome | None:
+    """One try. None: there was nothing left to send."""
+    hit("NP1", unit.first.by)
+    try:
+        still = _still_wanted(unit)
+        outcome = _send(unit, still) if still else None
+    except Exception as error:
+        if is_transient(error):
+            raise  # what is on record says that it may have left, and it is tried again
+        log.exception("message %s: it can't be sent", unit.message)
+        outcome = Outcome("failed", f"it can't be made: {first_line(error)}"[:300])
+    hit("NP2", unit.first.by)
+    if outcome is not None:
+        _record(unit, outcome)
+    return outcome
+
+
+def _still_wanted(unit: Unit) -> list[tuple[Delivery, Case]]:
+    """What of it somebody may still know, and still has to; the rest is needless, and the log says why."""
+    user = None if unit.first.person is None else User.objects.filter(pk=unit.first.person).first()
+    channel = unit.first.channel
+    still = []
+    for each in unit.deliveries:
+        case = case_of(each.notice)
+        why = case.over
+        if not why and channel is not None:
+            why = "" if is_for(channel, case) else "the channel is not told of it any more"
+        elif not why:
+            why = "" if may_be_told(case, user) else "they may not do anything about it any more"
+        if why:
+            _end([each], Delivery.State.NEEDLESS, why, unit)
+        else:
+            still.append((each, case))
+    return still
+
+
+def _send(unit: Unit, still: list[tuple[Delivery, Case]]) -> Outcome:
+    channel, person = unit.first.channel, unit.first.person
+    wish = None if person is None else Preference.objects.filter(pk=person).first()
+    all_ = [words.said(case, wish.zone if wish else "UTC") for _, case in still]
+    if channel is not None and channel.form == Channel.Form.WEBHOOK:
+        try:
+            return chat.post(opened(channel.address), words.as_chat(all_), message=unit.message)
+        except Unreadable as error:
+            return Outcome("refused", str(error))
+    to = "" if channel is None else channel.address
+    if person is not None:
+        to = User.objects.filter(pk=person).values_list("email", flat=True).first() or ""
+    if not to:
+        return Outcome("refused", "the account has no e-mail address")
+    if not mail.is_set():
+        return Outcome("failed", "this installation names no mail server any more", is_down=True)
+    text, html = words.as_text(all_, is_own=channel is None), words.as_html(all_, is_own=channel is None)
+    return mail.post(to, words.subject_of(all_), text, html=html, message=unit.message)
+
+
+# --- what came of it --------------------------------------------------------------------------------------------------
+
+
+def _record(unit: Unit, outcome: Outcome) -> None:
+    number = unit.number
+    if outcome.state == "sent":
+        _end(unit.deliveries, Delivery.State.SENT, "", unit)
+    elif outcome.state == "refused":
+        _end(unit.deliveries, Delivery.State.DEAD, outcome.why, unit)
+    elif number >= MOST_TRIES:
+        _end(unit.deliveries, Delivery.State.DEAD, f"given up after {number} tries: {outcome.why}", unit)
+    else:
+        _again(unit, outcome)
+
+
+def _again(unit: Unit, outcome: Outcome) -> None:
+    later = database_now() + timedelta(seconds=retry_seconds(unit.number, outcome.retry_after))
+    with transaction.atomic():
+        for each in _own(unit, unit.deliveries):
+            each.state, each.due_at, each.note = Delivery.State.WAITING, later, outcome.why
+            _say(each, "failed", outcome.why)
+            each.save(update_fields=["state", "due_at", "note", "tries"])
+
+
+@transaction.atomic
+def _end(deliveries: Sequence[Delivery], state: str, why: str, unit: Unit) -> None:
+    now: datetime = database_now()
+    for each in _own(unit, deliveries):
+        each.state, each.note, each.ended_at = state, why, now
+        _say(each, {"dead": "refused"}.get(state, str(state)), why)
+        each.save(update_fields=["state", "note", "ended_at", "tries"])
+        if state == Delivery.State.DEAD:
+            log.warning("delivery %s by %s is given up: %s", each.pk, each.by, why)
+
+
+def _own(unit: Unit, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Locked, as far as this try is still the last one: whoever took over after its time tells what came of theirs."""
+    rows = Delivery.objects.select_for_update().filter(
+        pk__in=[each.pk for each in deliveries], state=Delivery.State.SENDING, message=unit.message
+    )
+    tried = {each.pk: len(each.tries) for each in unit.deliveries}
+    return [row for row in rows.order_by("pk") if len(row.tries) == tried[row.pk]]
+
+
+def _say(row: Delivery, outcome: str, why: str) -> None:
+    last: dict[str, Any] = {**row.tries[-1], "outcome": outcome, "why": why}
+    row.tries = [*row.tries[:-1], last]

@@ -1,0 +1,72 @@
+"""What people are told of: each kind once, with whom it is for and how it is told unless they say otherwise. Pure: no
+Django, no I/O.
+
+A new kind is a line here; who makes it known calls `tell` (tell.py), or `approvals_tell` in the database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Way(StrEnum):
+    """How a person is told."""
+
+    EMAIL = "email"
+    BROWSER = "browser"
+
+
+class Whom(StrEnum):
+    """Whom a kind is for; who that is, is asked when it is told."""
+
+    DECIDERS = "deciders"  # who may decide the approval
+    ANSWERERS = "answerers"  # who may answer the question
+    RAISERS = "raisers"  # who may raise the budget
+    OPERATORS = "operators"
+    WAITED_FOR = "waited for"  # whoever the wait that is overdue is for
+    STARTER = "starter"  # operators, and who started the run
+    NAMED = "named"  # the person or channel that the notice names, and nobody else
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One thing that people are told of. `lead` begins its mail's subject; `label` is how the settings call it.
+
+    By mail it is told unless somebody says otherwise; a browser tells nobody who has not asked for it.
+    """
+
+    name: str
+    label: str
+    lead: str
+    whom: Whom
+    by_mail: bool = True
+
+    @property
+    def ways(self) -> list[str]:
+        """How it is told to somebody who has said nothing about it."""
+        return [Way.EMAIL.value] if self.by_mail else []
+
+
+_ALL = (
+    Kind("opened", "A decision waits for you", "To decide", Whom.DECIDERS),
+    Kind("due_soon", "Its deadline is near", "Deadline near", Whom.DECIDERS),
+    Kind("reminder", "A reminder of it", "Reminder", Whom.DECIDERS),
+    Kind("escalated", "It was escalated to you", "Escalated", Whom.DECIDERS),
+    Kind("question", "A question is put to you", "Question", Whom.ANSWERERS),
+    Kind("budget", "A run asks for more budget", "Budget used up", Whom.RAISERS),
+    Kind("overdue", "What waits for you is overdue", "Overdue", Whom.WAITED_FOR),
+    Kind("unknown_outcome", "A call's outcome is unknown", "Unknown outcome", Whom.OPERATORS),
+    Kind("operator_stop", "A run stopped for an operator", "Needs an operator", Whom.OPERATORS),
+    Kind("failed", "A run failed", "Failed", Whom.STARTER),
+    Kind("version_missing", "No worker has a version that runs need", "No worker", Whom.OPERATORS),
+)
+# Whether mail or a chat gets there at all: by whoever asks, to themselves, or by an administrator to a channel.
+TEST = Kind("test", "A test", "Test", Whom.NAMED)
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (*_ALL, TEST)}
+# What people choose about.
+CHOSEN = _ALL
+# What an approval's queue may have told in a chat or a shared mailbox of its own.
+OF_QUEUES = ("opened", "due_soon", "reminder", "escalated", "question")
+# And what the operators may.
+OF_OPERATORS = ("unknown_outcome", "operator_stop", "overdue", "budget", "failed", "version_missing")

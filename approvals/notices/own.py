@@ -1,0 +1,110 @@
+"""How somebody wants to be told, and what their open pages show them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, time, timedelta
+from functools import cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from approvals.notices import words
+from approvals.notices.addressing import rhythm_of, ways_of
+from approvals.notices.bodies import PreferenceBody
+from approvals.notices.kinds import CHOSEN, TEST
+from approvals.notices.recipients import case_of, may_be_told
+from approvals.notices.tell import tell
+from approvals.outbox.models import Delivery, Preference
+from approvals.queues.who import wrong
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.clock import database_now
+from ledger.errors import Forbidden
+
+FRESH = timedelta(minutes=15)  # what happened longer ago is no news in the corner of a screen
+MOST_SHOWN = 5
+
+
+def preference_of(person: int) -> dict[str, Any]:
+    """How somebody is told now, what they never chose included."""
+    wish = Preference.objects.filter(pk=person).first()
+    told = asdict(rhythm_of(wish))
+    for name in ("quiet_from", "quiet_until", "digest_at"):
+        told[name] = None if told[name] is None else f"{told[name]:%H:%M}"
+    return {"ways": {kind.name: ways_of(wish, kind.name) for kind in CHOSEN}, **told}
+
+
+@transaction.atomic
+def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
+    """Set all of it. Raises InvalidInput by the field that is wrong."""
+    if by.person is None:
+        raise Forbidden("Only somebody with an account is told anything.")
+    unknown = sorted(set(body.ways) - {kind.name for kind in CHOSEN})
+    if unknown:
+        raise wrong("ways", f"names {unknown[0][:40]}, of which nobody is told", f"some of {', '.join(_names())}")
+    if body.zone not in zones():
+        raise wrong("zone", "is no time zone", "a name such as Europe/Berlin")
+    if (body.quiet_from is None) != (body.quiet_until is None):
+        raise wrong("quiet_until", "and the beginning belong together", "both times, or none")
+    if body.quiet_from is not None and body.quiet_from == body.quiet_until:
+        raise wrong("quiet_until", "is the beginning too: nothing would ever be told", "another time")
+    User.objects.select_for_update().get(pk=by.person)
+    before = preference_of(by.person)
+    Preference.objects.update_or_create(
+        person=by.person,
+        defaults={
+            "ways": {name: sorted(set(ways)) for name, ways in body.ways.items()}, "zone": body.zone,
+            "quiet_from": _time(body.quiet_from), "quiet_until": _time(body.quiet_until), "digest": body.digest,
+            "digest_at": time.fromisoformat(body.digest_at), "changed_at": database_now(),
+        },
+    )  # fmt: skip
+    after = preference_of(by.person)
+    if after != before:
+        acted("notice_settings", by=by, subject=by.name, before=before, after=after)
+    return after
+
+
+def ask_for_test(*, by: Actor) -> None:
+    """Let a test be sent to one's own address; more than one a minute is one."""
+    tell(TEST.name, f"{by.person}:{database_now():%Y-%m-%dT%H:%M}", person=by.person)
+
+
+@transaction.atomic
+def show(user: User) -> list[dict[str, str]]:
+    """What a page of theirs shows in the corner of the screen: taken by whichever of their pages asks first."""
+    now: datetime = database_now()
+    waiting = Delivery.objects.select_related("notice").filter(
+        person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
+    )
+    shown = []
+    for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MOST_SHOWN]:
+        case = case_of(each.notice)
+        why = case.over or ("" if may_be_told(case, user) else "they may not do anything about it any more")
+        why = why or ("no page was open to show it" if now - each.due_at > FRESH else "")
+        each.state = Delivery.State.NEEDLESS if why else Delivery.State.SENT
+        each.note, each.ended_at = why, now
+        each.save(update_fields=["state", "note", "ended_at"])
+        if not why:
+            told = words.said(case)
+            lines = [text for label, text in told.lines if label in ("Amount", "Queue", "Why")]
+            shown.append({
+                "tag": str(each.pk), "title": told.subject, "body": "\n".join(lines), "url": words.page_of(case)
+            })  # fmt: skip
+    return shown
+
+
+@cache
+def zones() -> tuple[str, ...]:
+    """All names of time zones."""
+    return tuple(sorted(available_timezones()))
+
+
+def _names() -> list[str]:
+    return [kind.name for kind in CHOSEN]
+
+
+def _time(text: str | None) -> time | None:
+    return None if text is None else time.fromisoformat(text)

@@ -1,0 +1,156 @@
+"""Whom a notice is for: asked when it is addressed, and once more just before it is sent, by the rules of who may do
+something about it now. Whoever lost the role meanwhile, started the run themselves, or no longer sees it, isn't told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from approvals.models import Approval, ApprovalState
+from approvals.notices.kinds import KINDS, Whom
+from approvals.outbox.models import Notice
+from approvals.policy import Standing, judge
+from approvals.queue_models import Deputy
+from approvals.queues.standing import facts_of
+from ledger.actors import Actor
+from ledger.web.roles import OPERATOR, is_role
+from ledger.web.seeing.viewers import viewer_of
+from runs import seen
+from runs.fleet import agent_versions
+from runs.journal import wait_hooks
+from runs.models import Run, State, Wait
+from runs.services.authority import raises_budgets
+from runs.services.questions import roles_for
+
+MOST = 500  # that are asked about for one notice
+
+
+@dataclass
+class Case:
+    """A notice with what it is about, read now."""
+
+    notice: Notice
+    run: Run | None
+    approval: Approval | None
+    wait: Wait | None
+
+    @property
+    def whom(self) -> Whom:
+        return KINDS[self.notice.kind].whom
+
+    @property
+    def queue(self) -> str:
+        """The queue that is asked, if one is."""
+        if self.approval is not None:
+            return str(self.approval.queue)
+        of = "" if self.wait is None else str(self.wait.detail.get("of", ""))
+        return of if of in wait_hooks.queues else ""
+
+    @cached_property
+    def roles(self) -> frozenset[str]:
+        """Who it is for, where that is a matter of roles."""
+        if self.whom == Whom.DECIDERS:
+            role = wait_hooks.queues.get(self.queue)
+            return frozenset() if role is None else frozenset([role])
+        if self.wait is not None and self.wait.kind == Wait.Kind.INPUT:
+            # Operators may answer anything; they are told of what is put to nobody else.
+            asked = [role for role in roles_for(self.wait) if role != OPERATOR]
+            return frozenset(asked or [OPERATOR])
+        if self.wait is not None and self.wait.kind == Wait.Kind.BUDGET:
+            return frozenset(filter(None, [OPERATOR, raises_budgets()]))
+        return frozenset([OPERATOR])
+
+    @property
+    def over(self) -> str:
+        """Why there is nothing to be told any more; empty while there is."""
+        if self.approval is not None and self.approval.state != ApprovalState.OPEN:
+            return f"it is {self.approval.state}"
+        if self.wait is not None and self.wait.resolved_at is not None:
+            return "it is settled"
+        if self.notice.kind == "failed" and (self.run is None or self.run.state != State.FAILED):
+            return "the run was begun again"
+        if self.notice.kind == "version_missing" and self.notice.about not in agent_versions.unserved():
+            return "a worker has it"
+        if self._is_gone:
+            return "it is gone"
+        return ""
+
+    @property
+    def _is_gone(self) -> bool:
+        named = (
+            (self.notice.run_id, self.run), (self.notice.approval_id, self.approval), (self.notice.wait_id, self.wait)
+        )  # fmt: skip
+        return any(of is not None and row is None for of, row in named)
+
+
+def case_of(notice: Notice) -> Case:
+    """Read what a notice is about."""
+    run = approval = wait = None
+    if notice.run_id is not None:
+        run = Run.objects.filter(pk=notice.run_id).first()
+    if notice.approval_id is not None:
+        approval = Approval.objects.select_related("wait").filter(pk=notice.approval_id).first()
+    if notice.wait_id is not None:
+        wait = Wait.objects.filter(pk=notice.wait_id).first()
+    return Case(notice, run, approval, wait)
+
+
+def recipients(case: Case) -> list[User]:
+    """Who is to be told now."""
+    wanted: Q
+    if case.whom == Whom.NAMED and case.notice.person is None:
+        return []
+    if case.notice.person is not None:
+        wanted = Q(pk=case.notice.person)
+    else:
+        wanted = Q(groups__name__in=case.roles)
+        if case.whom == Whom.DECIDERS:
+            wanted |= Q(pk__in=_deputies(case.queue))
+        if case.whom == Whom.STARTER and case.run is not None and case.run.creator is not None:
+            wanted |= Q(pk=case.run.creator)
+    people = User.objects.filter(wanted, is_active=True).distinct().order_by("pk")[:MOST]
+    return [user for user in people if may_be_told(case, user)]
+
+
+def may_be_told(case: Case, user: User | None) -> bool:
+    """Whether somebody may do something about it, or is told because it is theirs; judged from the rows as they are."""
+    if user is None or not user.is_active:
+        return False
+    held = _held(user)
+    if case.whom == Whom.NAMED:
+        return case.notice.person == user.pk
+    if case.approval is not None:
+        by = Actor("user", user.get_username(), person=user.pk)
+        return isinstance(judge(facts_of(case.approval, case.run, by, held), approves=False), Standing)
+    if not (held & case.roles or _is_theirs(case, user)):
+        return False
+    return case.run is None or seen.sees(viewer_of(user), case.run.pk)
+
+
+def _is_theirs(case: Case, user: User) -> bool:
+    is_starter = case.whom == Whom.STARTER and case.run is not None and case.run.creator == user.pk
+    return is_starter or case.notice.person == user.pk
+
+
+def _held(user: User) -> frozenset[str]:
+    return frozenset(name for name in user.groups.values_list("name", flat=True) if is_role(name))
+
+
+def _deputies(queue: str) -> Any:
+    """Whoever stands in for somebody there now; whether that lets them decide, they are judged by themselves."""
+    there = Q(queue__name=queue) | Q(queue__isnull=True)
+    return Deputy.objects.filter(there, revoked_at__isnull=True, starts_at__lte=Now(), ends_at__gt=Now()).values(
+        "deputy"
+    )
+
+
+def people_by_id(ids: Iterable[int]) -> dict[int, User]:
+    """Accounts as they are now."""
+    return User.objects.in_bulk(list(ids))

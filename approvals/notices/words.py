@@ -1,0 +1,168 @@
+"""What is said of a notice: what, how much, which queue, until when, who asks, and where to read it.
+
+Nothing that opens anything stands in it: the link leads to the page, which asks whoever comes to sign in. Of a call's
+arguments there is its headline and its amount, as its author declared them. What an agent, a model or an integrator
+wrote is one short line in which hidden characters are named and nothing can be clicked.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.urls import reverse
+
+from approvals.brief import asks_of, cards_by_name, plan_of, title_of
+from approvals.notices.kinds import KINDS
+from approvals.notices.recipients import Case
+from approvals.policy import Sum
+from approvals.queues.standing import asked_in
+from ledger.web.text_safety import line
+from runs.models import Wait
+
+MOST = 160
+MOST_IN_A_GROUP = 50
+# What mail and chat programs make links of: what has a scheme, an address, or the look of a host's name.
+_DOTS = re.compile(r"(?<=[^\W_])\.(?=[^\W\d_]{2})")
+_OPENS = "Opening it asks you to sign in; the link by itself opens and decides nothing."
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One notice in words."""
+
+    subject: str
+    lines: list[tuple[str, str]]
+    url: str
+
+
+def inert(text: object, most: int = MOST) -> str:
+    """What somebody else wrote as one line in which everything is seen and nothing is a link."""
+    drawn = "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(str(text), most))
+    return _DOTS.sub("[.]", drawn.replace("://", "[:]//").replace("@", "[at]"))
+
+
+def said(case: Case, zone: str = "UTC") -> Said:
+    """A notice for somebody whose times are of this zone."""
+    kind, (title, lines) = KINDS[case.notice.kind], _about(case, zone)
+    if case.run is not None:
+        lines.append(("Agent", case.run.graph_id))
+        lines.append(("Run", str(case.run.pk)))
+    return Said(f"{kind.lead}: {title}"[:200], lines, settings.DURABLEAGENTS.base_url + page_of(case))
+
+
+def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
+    if case.approval is not None:
+        return _of_approval(case, zone)
+    if case.wait is not None:
+        return _of_wait(case.wait, zone)
+    if case.notice.kind == "version_missing":
+        words = f"runs of {case.notice.about} are ready, and no running worker has that version"
+        return case.notice.about, [("What", words)]
+    if case.notice.kind == "test":
+        return "a notification arrives", [("What", "somebody asked for this to see that it gets here")]
+    what = case.run.graph_id if case.run is not None else case.notice.about
+    error = "" if case.run is None else case.run.error_code
+    return what, [("What", "the run failed"), *([("Error", inert(error))] if error else [])]
+
+
+def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
+    approval, run = case.approval, case.run
+    assert approval is not None
+    tool = cards_by_name(run.graph_id if run else "").get(approval.tool)
+    title, asks, amount = inert(title_of(approval, tool)), asks_of(approval, tool), asked_in(approval).amount
+    headline = str(plan_of(approval).get("headline") or "")
+    lines = [("What", title)]
+    lines += [("In its own words", inert(text)) for text in (headline, asks) if text]
+    lines += [("Amount", inert(amount))] if isinstance(amount, Sum) else []
+    lines += [
+        ("Queue", approval.queue), ("Until", _moment(approval.deadline, zone)),
+        ("Asked by", inert(approval.requested_by)),
+    ]  # fmt: skip
+    lines += [("Revision", str(approval.revision))] if approval.revision > 1 else []
+    return f"{title}{f', {inert(amount)}' if isinstance(amount, Sum) else ''}", lines
+
+
+def _of_wait(wait: Wait, zone: str) -> tuple[str, list[tuple[str, str]]]:
+    detail = wait.detail if isinstance(wait.detail, dict) else {}
+    named = {"budget": "the run stands still", "operator": "the run stands still"}.get(wait.kind, "")
+    title = inert(detail.get("title") or named or wait.kind, 80)
+    lines = [("What", title)]
+    lines += [("Why", inert(detail["reason"]))] if detail.get("reason") else []
+    lines += [("Asked of", inert(detail["of"]))] if detail.get("of") else []
+    return title, [*lines, ("Until", _moment(wait.deadline, zone))]
+
+
+def page_of(case: Case) -> str:
+    """Where it is read: it holds nothing but the case's id, and asks whoever opens it to sign in."""
+    if case.approval is not None:
+        return reverse("approval", args=[case.approval.pk])
+    if case.run is not None:
+        return reverse("run", args=[case.run.pk])
+    return reverse("notifications" if case.notice.kind == "test" else "agents")
+
+
+def _moment(at: datetime, zone: str) -> str:
+    return f"{at.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}"
+
+
+# --- as a mail, as a chat's message, for a browser --------------------------------------------------------------------
+
+
+def subject_of(all_: list[Said]) -> str:
+    """A mail's subject: of several, how many and the first."""
+    if len(all_) == 1:
+        return all_[0].subject
+    return f"{len(all_)} things wait; the first: {all_[0].subject}"[:200]
+
+
+def as_text(all_: list[Said], *, is_own: bool) -> str:
+    """A mail's plain text."""
+    parts = [_block(one) for one in all_[:MOST_IN_A_GROUP]]
+    if len(all_) > MOST_IN_A_GROUP:
+        parts.append(f"And {len(all_) - MOST_IN_A_GROUP} more.")
+    return "\n\n".join([*parts, *_tail(is_own)]) + "\n"
+
+
+def _block(one: Said) -> str:
+    return "\n".join([one.subject, *(f"  {label}: {text}" for label, text in one.lines), f"  {one.url}"])
+
+
+def _tail(is_own: bool) -> list[str]:
+    where = settings.DURABLEAGENTS.base_url + reverse("notifications")
+    return [_OPENS, *([f"What you are told of, and when: {where}"] if is_own else [])]
+
+
+def as_html(all_: list[Said], *, is_own: bool) -> str:
+    """The same as plain HTML: nothing is loaded, and the one kind of link in it is ours."""
+    parts = []
+    for one in all_[:MOST_IN_A_GROUP]:
+        rows = "".join(
+            f'<tr><td style="padding-right:1em;color:#666">{escape(label)}</td><td>{escape(text)}</td></tr>'
+            for label, text in one.lines
+        )
+        parts.append(
+            f'<p><b>{escape(one.subject)}</b></p><table>{rows}</table><p><a href="{escape(one.url)}">Open it</a></p>'
+        )
+    if len(all_) > MOST_IN_A_GROUP:
+        parts.append(f"<p>And {len(all_) - MOST_IN_A_GROUP} more.</p>")
+    tail = "".join(f'<p style="color:#666">{escape(text)}</p>' for text in _tail(is_own))
+    return f'<div style="font-family:sans-serif">{"<hr>".join(parts)}{tail}</div>'
+
+
+def as_chat(all_: list[Said]) -> dict[str, object]:
+    """A message as Slack takes it, and whoever takes the same. What stands between < and > is a command there."""
+    blocks = []
+    for one in all_[:MOST_IN_A_GROUP]:
+        lines = [f"{label}: {_chat(text)}" for label, text in one.lines]
+        blocks.append("\n".join([f"*{_chat(one.subject)}*", *lines, f"<{one.url}|Open it>"]))
+    return {"text": "\n\n".join(blocks), "unfurl_links": False, "unfurl_media": False}
+
+
+def _chat(text: str) -> str:
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return plain.replace("*", "∗").replace("`", "ˋ").replace("|", "¦")

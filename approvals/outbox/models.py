@@ -1,0 +1,158 @@
+"""Who was told of what: the outbox, what came of it, and how people and queues want to be told.
+
+A `Notice` is written in the transaction of what happened (see approvals/sql/), and holds no content: what is said is
+read from the rows when it is sent, and so is to whom. Neither it nor a `Delivery` gives anybody a right. A `Channel`
+does (it says where cases are told of), so it carries a code.
+"""
+
+from __future__ import annotations
+
+from datetime import time
+from typing import Any
+
+import pgtrigger
+from django.db import models
+
+from approvals.queue_models import Coded, Queue
+from ledger.chain import microseconds
+
+
+class Notice(models.Model):
+    """That something happened of which people are to be told. `fact` is what makes it one: it is written once."""
+
+    class State(models.TextChoices):
+        NEW = "new"
+        ADDRESSED = "addressed"
+        OVER = "over"
+
+    id = models.BigAutoField(primary_key=True)
+    fact = models.TextField(unique=True)
+    kind = models.TextField()
+    run_id = models.UUIDField(null=True)
+    approval_id = models.UUIDField(null=True)
+    wait_id = models.UUIDField(null=True)
+    person = models.BigIntegerField(null=True, help_text="Empty: whoever the kind is for; else this account alone.")
+    about = models.TextField(blank=True, default="", help_text="What has no row of its own: an agent's version.")
+    state = models.TextField(choices=State.choices, default=State.NEW)
+    note = models.TextField(blank=True, default="")
+    at = models.DateTimeField()
+    due_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["due_at", "id"], condition=models.Q(state="new"), name="approvals_notice_due"),
+            models.Index(fields=["kind", "about", "-at"], condition=~models.Q(about=""), name="approvals_notice_about"),
+            models.Index(fields=["at"], name="approvals_notice_old"),
+        ]
+
+
+class Channel(Coded):
+    """A chat or a shared mailbox that is told for a queue; without one, what operators are told."""
+
+    TABLE = "channel"
+
+    class Form(models.TextChoices):
+        WEBHOOK = "webhook"
+        MAILBOX = "mailbox"
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, null=True, on_delete=models.PROTECT, related_name="channels")
+    form = models.TextField(choices=Form.choices)
+    name = models.TextField()
+    # The address of a webhook is the right to write there: sealed. `shown` is what people are told of it.
+    address = models.TextField()
+    shown = models.TextField()
+    kinds = models.JSONField()
+    set_by = models.TextField()
+    made_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            # Nobody puts one that has ended back in as it was before, code and all.
+            models.UniqueConstraint(fields=["name", "made_at"], name="approvals_channel_once")
+        ]
+        triggers = [
+            pgtrigger.Protect(
+                name="stays_ended", operation=pgtrigger.Update, condition=pgtrigger.Q(old__ended_at__isnull=False)
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue_id, "form": str(self.form), "name": self.name, "address": self.address,
+            "shown": self.shown, "kinds": list(self.kinds), "set_by": self.set_by,
+            "made_at": microseconds(self.made_at), "changed_at": microseconds(self.changed_at),
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
+        }  # fmt: skip
+
+
+class Delivery(models.Model):
+    """One notice for one recipient by one way. `tries` says of each: when, what came of it, and why."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        SENDING = "sending"
+        SENT = "sent"
+        NEEDLESS = "needless"
+        DEAD = "dead"
+
+    class By(models.TextChoices):
+        EMAIL = "email"
+        BROWSER = "browser"
+        MAILBOX = "mailbox"
+        WEBHOOK = "webhook"
+
+    id = models.BigAutoField(primary_key=True)
+    notice = models.ForeignKey(Notice, on_delete=models.CASCADE, related_name="deliveries")
+    by = models.TextField(choices=By.choices)
+    person = models.BigIntegerField(null=True)
+    channel = models.ForeignKey(Channel, null=True, on_delete=models.PROTECT, related_name="deliveries")
+    state = models.TextField(choices=State.choices, default=State.WAITING)
+    is_grouped = models.BooleanField(default=False, help_text="Told together with what else is due then.")
+    message = models.UUIDField(null=True, help_text="What it is sent as: the same for each try, and for a group.")
+    due_at = models.DateTimeField()
+    tries = models.JSONField(default=list)
+    note = models.TextField(blank=True, default="", help_text="Why it was not sent, or is tried again.")
+    made_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["notice", "by", "person", "channel"], nulls_distinct=False, name="approvals_delivery_once"
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["by", "due_at", "id"],
+                condition=models.Q(state__in=["waiting", "sending"]),
+                name="approvals_delivery_due",
+            ),
+            models.Index(fields=["message"], condition=models.Q(message__isnull=False), name="approvals_delivery_sent"),
+            models.Index(fields=["person", "by", "-made_at"], name="approvals_delivery_of"),
+            models.Index(fields=["-made_at", "-id"], name="approvals_delivery_log"),
+            models.Index(fields=["state", "-made_at", "-id"], name="approvals_delivery_by_state"),
+        ]
+
+
+class Preference(models.Model):
+    """How somebody wants to be told. Without a row, or a kind in it: as the kind says."""
+
+    class Digest(models.TextChoices):
+        NONE = "none"
+        HOURLY = "hourly"
+        DAILY = "daily"
+
+    person = models.BigIntegerField(primary_key=True)
+    ways = models.JSONField(default=dict, help_text="Kind → the ways in which they are told of it.")
+    zone = models.TextField(default="UTC")
+    quiet_from = models.TimeField(null=True)
+    quiet_until = models.TimeField(null=True)
+    digest = models.TextField(choices=Digest.choices, default=Digest.NONE)
+    digest_at = models.TimeField(default=time(8))
+    changed_at = models.DateTimeField()

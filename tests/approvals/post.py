@@ -1,0 +1,134 @@
+"""The other ends of notifications: a mail server and a chat's webhook, real ones, on ports of their own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from approvals.notices import courier
+
+
+class Postbox:
+    """Keeps each mail that it takes; `answers` are what it says to the next ones instead of taking them."""
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.to: list[str] = []
+        self.answers: list[str] = []
+        self.on_mail: Callable[[], None] = lambda: None
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        self.on_mail()
+        if self.answers:
+            return self.answers.pop(0)
+        content = envelope.content
+        assert isinstance(content, bytes)
+        self.mails.append(cast(EmailMessage, message_from_bytes(content, policy=default)))
+        self.to += envelope.rcpt_tos
+        return "250 kept"
+
+    def text(self, n: int = -1) -> str:
+        """A mail's plain text."""
+        body = self.mails[n].get_body(("plain",))
+        assert body is not None
+        return str(body.get_content()).replace("\r\n", "\n")
+
+    def html(self, n: int = -1) -> str:
+        body = self.mails[n].get_body(("html",))
+        assert body is not None
+        return str(body.get_content())
+
+
+@pytest.fixture
+def postbox(settings: Any) -> Iterator[Postbox]:
+    """A mail server, and an installation that uses it."""
+    box = Postbox()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(box, hostname="127.0.0.1", port=port)
+    controller.start()
+    use_mail(settings, port)
+    courier._rest.clear()
+    try:
+        yield box
+    finally:
+        controller.stop()
+        courier._rest.clear()
+
+
+def use_mail(settings: Any, port: int) -> None:
+    """Let the installation send its mail there."""
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
+        update={"email_url": f"smtp+plain://127.0.0.1:{port}", "email_from": "agents@example.org"}
+    )
+    settings.EMAIL_BACKEND, settings.DEFAULT_FROM_EMAIL = "approvals.notices.mail.Backend", "agents@example.org"
+    settings.EMAIL_HOST, settings.EMAIL_PORT, settings.EMAIL_TIMEOUT = "127.0.0.1", port, 5
+    settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
+    settings.EMAIL_HOST_USER = settings.EMAIL_HOST_PASSWORD = ""
+
+
+@dataclass
+class Room:
+    """A chat's webhook. `answers`: status and headers of the next answers; afterwards 200."""
+
+    url: str = ""
+    heard: list[tuple[dict[str, str], Any]] = field(default_factory=list)
+    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        return [body["text"] for _, body in self.heard]
+
+
+@contextmanager
+def chat_room() -> Iterator[Room]:
+    room = Room()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            room.heard.append((dict(self.headers), json.loads(body)))
+            status, headers = room.answers.pop(0) if room.answers else (200, {})
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    room.url = f"http://127.0.0.1:{server.server_port}/services/T0/B0/secret-part"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield room
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def room(settings: Any) -> Iterator[Room]:
+    """A chat on this machine, which the installation allows."""
+    allow(settings, "127.0.0.0/8")
+    with chat_room() as room:
+        yield room
+
+
+def allow(settings: Any, *networks: str) -> None:
+    """Where webhooks may lead besides the public internet."""
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"webhook_addresses": list(networks)})

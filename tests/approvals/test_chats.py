@@ -1,0 +1,197 @@
+"""Chats and shared mailboxes: told what they are to be told, where they may be, and by nobody who forges a row."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from approvals.models import Channel, Delivery
+from approvals.notices import addressing, channels, chat, courier, words
+from approvals.notices.bodies import ChannelBody, ChannelChangeBody
+from approvals.notices.mail import Outcome
+from approvals.notices.tell import tell
+from ledger.errors import Forbidden, InvalidInput
+from ledger.models import ActRecord
+from tests.approvals.post import Postbox, Room, allow
+from tests.approvals.setup import WHY, asked, boss, somebody
+from tests.approvals.test_notices import deliver, soon
+from tests.runs.stage import Stage, now
+from tests.world import Toolbox
+
+pytestmark = pytest.mark.django_db
+SECRET = "secret-part"
+
+
+def channel(url: str, *, queue: str = "finance_po", kinds: tuple[str, ...] = ("opened",), form: Any = "webhook") -> Any:
+    body = ChannelBody(name="#finance", queue=queue, form=form, address=url, kinds=list(kinds), justification=WHY)
+    return channels.add(body, by=boss())
+
+
+def test_a_chat_is_told_of_its_queue_with_a_plain_text_and_an_id(stage: Stage, tools: Toolbox, room: Room) -> None:
+    channel(room.url)
+    approval = asked(stage, tools)
+    deliver()
+    ((headers, body),) = room.heard
+    assert body["text"].startswith("*To decide: Pay, $5,000*") and body["unfurl_links"] is False
+    assert f"<http://127.0.0.1:8000/inbox/{approval.pk}|Open it>" in body["text"]
+    assert headers["Idempotency-Key"] == str(Delivery.objects.get().message)
+
+
+def test_the_address_is_in_no_record_no_row_and_no_log(
+    stage: Stage, tools: Toolbox, room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = channel(room.url)
+    room.answers = [(404, {})]
+    asked(stage, tools)
+    deliver()
+    record = ActRecord.objects.get(action="channel")
+    delivery = Delivery.objects.get()
+    assert delivery.state == "dead" and delivery.note == "it answered 404"
+    whole = f"{record.before}{record.after}{record.subject}{row.address}{row.shown}{delivery.note}{delivery.tries}"
+    assert SECRET not in whole + caplog.text and record.justification == WHY
+
+
+def test_what_an_agent_wrote_is_no_command_in_a_chat() -> None:
+    said = words.Said("To decide: <!channel> & <http://evil|x>", [("Why", "*bold* <@U1> `c`")], "https://ours/inbox/1")
+    text = words.as_chat([said])["text"]
+    assert isinstance(text, str)
+    assert text.count("<") == 1 and "<!channel>" not in text and "<https://ours/inbox/1|Open it>" in text
+
+
+def test_retry_after_is_kept_to_and_a_redirect_is_followed_by_nobody(stage: Stage, tools: Toolbox, room: Room) -> None:
+    channel(room.url)
+    asked(stage, tools)
+    room.answers = [(429, {"Retry-After": "600"}), (302, {"Location": room.url})]
+    deliver()
+    row = Delivery.objects.get()
+    assert row.state == "waiting" and 590 < (row.due_at - now()).total_seconds() <= 600
+    soon()
+    deliver()
+    row.refresh_from_db()
+    assert row.state == "dead" and "redirect" in row.note and len(room.heard) == 2
+
+
+INSIDE = [
+    "https://127.0.0.1/x", "https://localhost/x", "https://10.1.2.3/x", "https://169.254.169.254/latest", "https://[::1]/x",
+    "https://[::ffff:10.0.0.1]/x", "https://2130706433/x", "https://0x7f000001/x", "https://017700000001/x",
+    "https://127.1/x", "https://0.0.0.0/x", "https://[fe80::1]/x", "https://[fd00::1]/x", "https://100.64.0.1/x",
+    "https://[64:ff9b::7f00:1]/x", "https://[2002:7f00:1::]/x", "https://224.0.0.1/x", "https://[::127.0.0.1]/x",
+]  # fmt: skip
+SHAPES = [
+    "http://example.com/x", "ftp://example.com", "https://", "https://user:pass@example.com/x",
+    "https://example.com/#x", "https://exa mple.com/", "https://example.com:99999/", "file:///etc/passwd",
+    "https://ex\u0430mple.com/", "https://example.com\\@127.0.0.1/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", [*INSIDE, *SHAPES])
+def test_no_address_leads_into_the_inside(stage: Stage, url: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        channel(url)
+    assert [error["field"] for error in refused.value.extra["errors"]] == ["address"]
+    assert not Channel.objects.exists()
+
+
+def test_a_name_that_leads_elsewhere_the_next_time_is_judged_by_where_it_leads(
+    stage: Stage, tools: Toolbox, room: Room, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rebinding: public when it was set, inside when it is sent. And what was judged is what is connected to."""
+    channel(room.url)
+    asked(stage, tools)
+    allow(settings)
+    deliver()
+    row = Delivery.objects.get()
+    assert row.state == "dead" and room.heard == []
+    port = int(room.url.split(":")[2].split("/")[0])
+    asked_for: list[str] = []
+
+    def look_up(host: str, *_: Any, **__: Any) -> Any:
+        asked_for.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))] if len(asked_for) == 1 else []
+
+    allow(settings, "127.0.0.0/8")
+    monkeypatch.setattr(chat.socket, "getaddrinfo", look_up)
+    outcome = chat.post(f"http://rebinding.example:{port}/x", {"text": "x"}, message=row.message)
+    assert outcome.state == "sent" and asked_for == ["rebinding.example"]
+
+
+def test_of_a_name_with_several_addresses_one_inside_is_enough_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, 443)) for at in ("93.184.216.34", "10.0.0.1")]
+    monkeypatch.setattr(chat.socket, "getaddrinfo", lambda *_, **__: found)
+    with pytest.raises(chat.Forbidden, match=r"10\.0\.0\.1"):
+        chat.places(chat.checked("https://both.example/x"))
+
+
+def test_a_channel_that_somebody_forged_or_changed_is_told_nothing(stage: Stage, tools: Toolbox, room: Room) -> None:
+    row = channel(room.url)
+    Channel.objects.create(
+        form="webhook", name="forged", address=row.address, shown="x", kinds=["opened"], set_by="user:boss",
+        made_at=now(), changed_at=now(), queue=row.queue,
+    )  # fmt: skip
+    Channel.objects.filter(pk=row.pk).update(kinds=["opened", "question"])
+    asked(stage, tools)
+    deliver()
+    assert room.heard == [] and not Delivery.objects.exists()
+
+
+def test_a_channel_that_has_ended_is_told_nothing_and_stays_so(stage: Stage, tools: Toolbox, room: Room) -> None:
+    row = channel(room.url)
+    asked(stage, tools)
+    addressing.address_all()
+    channels.end(row.pk, by=boss_again(), justification=WHY)
+    courier.carry(courier.BY_CHAT)
+    assert room.heard == [] and Delivery.objects.get().state == "needless"
+    with pytest.raises(channels.ChannelOver):
+        channels.change(row.pk, ChannelChangeBody(kinds=["opened"], justification=WHY), by=boss_again())
+
+
+def boss_again() -> Any:
+    from django.contrib.auth.models import User
+
+    from ledger.actors import Actor
+
+    return Actor("user", "boss", role="", auth="session", person=User.objects.get(username="boss").pk)
+
+
+def test_nobody_but_an_administrator_sets_one(stage: Stage, room: Room) -> None:
+    for role in ("operator", "auditor", "approver_finance"):
+        by = somebody(f"u_{role}", role)
+        body = ChannelBody(name="x", form="webhook", address=room.url, kinds=["failed"], justification=WHY)
+        with pytest.raises(Forbidden):
+            channels.add(body, by=by)
+    assert room.heard == [] and not Channel.objects.exists()
+
+
+def test_operators_chat_and_a_queues_mailbox(stage: Stage, tools: Toolbox, room: Room, postbox: Postbox) -> None:
+    allow_all(room)
+    channel("finance@example.org", form="mailbox")
+    body = ChannelBody(
+        name="#ops", form="webhook", address=room.url, kinds=["operator_stop"], justification="They are on call."
+    )
+    channels.add(body, by=boss_again())
+    asked(stage, tools)
+    tell("operator_stop", "x")
+    deliver()
+    assert postbox.to == ["finance@example.org"] and len(room.heard) == 1
+
+
+def allow_all(room: Room) -> None:
+    assert room.url.startswith("http://127.0.0.1")
+
+
+def test_a_test_goes_to_that_channel_alone(stage: Stage, room: Room) -> None:
+    row = channel(room.url)
+    channels.ask_for_test(row.pk, by=boss_again())
+    deliver()
+    assert [body["text"].splitlines()[0] for _, body in room.heard] == ["*Test: a notification arrives*"]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [(200, "sent"), (204, "sent"), (301, "refused"), (400, "refused"), (410, "refused"),
+                          (408, "failed"), (429, "failed"), (500, "failed"), (503, "failed")],
+)  # fmt: skip
+def test_what_an_answer_means(status: int, state: str) -> None:
+    outcome: Outcome = chat.judged(status, None)
+    assert outcome.state == state
