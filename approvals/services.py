@@ -29,6 +29,7 @@ from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
+from runs.services.halts.standing import stood_still
 
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
 SECOND_FACTORS = ("+totp", "+recovery_code")  # by which an actor's `auth` ends
@@ -105,7 +106,8 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     _must_be_as(standing.role, facts, by)
     _must_be_strong(standing, by)
     terms = told(standing, facts.asked)
-    if _deadline(approval, wait) <= now:
+    limit = _deadline(approval, wait)
+    if limit <= now and limit + stood_still(run.id, wait.opened_at, now) <= now:
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
@@ -191,6 +193,11 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     _close(run, wait, approval, "expired", by=by, justification="No decision was made before the deadline.", now=now)
 
 
+def put_off(wait: Wait) -> None:
+    """Its run stood still: what people are shown follows."""
+    Approval.objects.filter(wait=wait).update(deadline=wait.deadline)
+
+
 def register() -> None:
     """Plug gates into the engine's waits."""
     from approvals.store import REOPEN, WITHDRAW, opener
@@ -200,4 +207,5 @@ def register() -> None:
         wait_hooks.on_withdraw.append(WITHDRAW)
         wait_hooks.on_reopen.append(REOPEN)
     wait_hooks.on_due["approval"] = expire
+    wait_hooks.on_moved["approval"] = put_off
     wait_hooks.queues.statement = FACTS

@@ -33,6 +33,7 @@ APPEND_ONLY = frozenset(
         "runs_incident",
         "runs_price",
         "runs_firing",
+        "runs_halt",
         "runs_poolnotice",
         "runs_rampstart",
         "runs_probe",
@@ -94,6 +95,7 @@ READ_ONLY = frozenset(
         "ledger_uncoded",
         "runs_attribute",  # made by a trigger, which writes as the owner
         "runs_runtag",  # likewise
+        "runs_haltnow",  # likewise
         "ledger_accountrecord",
         "ledger_register",
     }

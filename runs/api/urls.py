@@ -2,6 +2,7 @@ from django.urls import path
 
 from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
 from runs.api.forks import views as forks
+from runs.api.halts.urls import urlpatterns as halts
 from runs.api.releases.urls import urlpatterns as releases
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
@@ -63,6 +64,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/pools", pools.RunPools.as_view(), name="api-run-pools"),
     path("agents", views.Agents.as_view(), name="api-agents"),
     *releases,
+    *halts,
     path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

@@ -12,12 +12,12 @@ import psycopg
 from django.db import DatabaseError, InterfaceError
 
 from ledger.errors import StaleLease
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, PoolShort, PoolUnpriced
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, PoolShort, PoolUnpriced, RunHalted
 
 T = TypeVar("T")
 
 STALE, NO_APPROVAL, EXPIRED, SHORT = "DA001", "DA002", "DA003", "DA004"
-NO_ROOM, NO_PRICE = "DA005", "DA006"
+NO_ROOM, NO_PRICE, HALTED = "DA005", "DA006", "DA007"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 # Refusals that somebody else is the cause of, so that they end with him: also a lock that took too long, or too many
@@ -38,9 +38,11 @@ def is_transient(error: BaseException) -> bool:
     error = _itself(error)
     if getattr(error, "sqlstate", None) in _PASSING:
         return True
-    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
-        error, "sqlstate", None
-    ) not in (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE)
+    ours = (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE, HALTED)
+    return (
+        isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+        and getattr(error, "sqlstate", None) not in ours
+    )
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -84,6 +86,10 @@ def translated(error: psycopg.Error) -> Exception:
         return ApprovalExpired(message)
     if state == SHORT:
         return BudgetShort(message)
+    if state == HALTED:
+        told = json.loads(error.diag.message_detail or "{}")
+        is_at_call = told.get("scope") in ("tool", "provider")
+        return RunHalted(message, f"{told.get('scope')}:{told.get('key')}" if is_at_call else "")
     if state in (NO_ROOM, NO_PRICE):
         told = json.loads(error.diag.message_detail or "{}")
         return PoolShort(message, told) if state == NO_ROOM else PoolUnpriced(message, str(told.get("model")))

@@ -1,10 +1,12 @@
 """A run and its own (`run`), its checkpoints (`kept`), what it is asked (`messages`), found by (`attributes`) and seen
 by (`run_tags`), what nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`),
-who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what starts by
-the clock (`schedules`), which version a start gets (`releases`), and what probes found (`probes`)."""
+who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what is
+halted (`halts`), what starts by the clock (`schedules`), which version a start gets (`releases`), and what probes found
+(`probes`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.halts import NEVER, Halt, HaltNow, HaltSeen, Held, Stood
 from runs.models.kept import Checkpoint, IdempotencyRecord
 from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
@@ -32,8 +34,8 @@ from runs.models.telling import LogLine, Telling
 
 __all__ = [
     "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
-    "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine", "Message", "Overheard", "Permit",
-    "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process", "Ramp", "RampStart",
-    "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling",
-    "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "Halt", "HaltNow", "HaltSeen", "Held", "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine",
+    "Message", "NEVER", "Overheard", "Permit", "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price",
+    "Probe", "Process", "Ramp", "RampStart", "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State",
+    "Stood", "Sweep", "TIME_TO_LIVE", "Telling", "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

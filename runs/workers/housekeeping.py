@@ -29,6 +29,7 @@ from runs.fleet.agent_versions import Watch
 from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
 from runs.services.families import ends, wishes
+from runs.services.halts import lifting
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
 from runs.services.releases import watching
 from runs.services.starts import turns
@@ -132,6 +133,8 @@ class House:
                 self._versions_at = now  # there is more of it
         if called is not None and called.is_pool_waiting:
             timers.open_gates()
+        if called is not None and called.is_held_back:
+            lifting.let_go()
         if is_needless:
             return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()

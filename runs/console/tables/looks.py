@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
-from runs.console.tables import unserved
+from runs.console.tables import halts, unserved
 from runs.console.tables.late_words import belied, witness
 from runs.console.tables.links import to_run
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
@@ -66,13 +66,14 @@ def verbs(look: str) -> dict[str, Verb]:
 def row(card: Card) -> SafeString:
     """What a list says of a run."""
     known = LOOKS.get(card.look)
-    return SafeString((known.row(card) if known else _node(card)) + unserved.in_list(card))
+    return SafeString((known.row(card) if known else _node(card)) + unserved.in_list(card) + halts.in_list(card))
 
 
 def why(dossier: Dossier) -> SafeString:
     """Why nothing moves, or what does."""
     known = LOOKS.get(dossier.look)
-    return SafeString((known.why(dossier) if known else _is_so(dossier)) + unserved.sentence(dossier))
+    said = known.why(dossier) if known else _is_so(dossier)
+    return SafeString(said + unserved.sentence(dossier) + halts.beside(dossier))
 
 
 # --- rows of lists ----------------------------------------------------------------------------------------------------
@@ -288,6 +289,7 @@ LOOKS: dict[str, Look] = {
     "blocked": Look(
         "blocked", "hold", (), lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}", _is_so
     ),
+    "halted": Look("halted", "hold", _STOP, halts.row, halts.sentence),
     "running": Look("running", "run", _STOP, _at, _running),
     "pausing": Look(
         "pausing", "hold", ("resume", "cancel"), lambda card: f"{_at(card)}, stops at the step boundary", _pausing

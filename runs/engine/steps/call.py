@@ -27,7 +27,7 @@ from runs.engine.steps.forks import calls
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo, LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
-from runs.engine.steps.sharing import pools
+from runs.engine.steps.sharing import halts, pools
 from runs.engine.tape import payload_of
 from runs.engine.tools import Evidence, Pending, Tool
 from runs.engine.visit import Visit
@@ -134,7 +134,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         if isinstance(error, ApprovalExpired) or call.record.grants:
             await gates.ask_anew(call)
         gates.refuse(call, str(error))
-    call.past.intent = event
+    call.past.intent, call.cleared_at = event, halts.now()
 
 
 # --- record: TX2 ------------------------------------------------------------------------------------------------------
