@@ -32,6 +32,7 @@ from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
+from runs.services.halts.standing import stood_still
 
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
 SECOND_FACTORS = ("+totp", "+recovery_code")  # by which an actor's `auth` ends
@@ -126,7 +127,8 @@ def decide(
     standing = _standing(approval, facts, approves=verdict == "approve")
     _must_be_as(standing.role, facts, by)
     _must_be_strong(standing, by)
-    if _deadline(approval, wait) <= now:
+    limit = _deadline(approval, wait)
+    if limit <= now and limit + stood_still(run.id, wait.opened_at, now) <= now:
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
@@ -266,6 +268,11 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     journal(run.id, _close(run, wait, approval, "expired", by=by, payload=payload, now=now), by=by)
 
 
+def put_off(wait: Wait) -> None:
+    """Its run stood still: what people are shown follows."""
+    Approval.objects.filter(wait=wait).update(deadline=wait.deadline)
+
+
 def register() -> None:
     """Plug gates into the engine's waits."""
     from approvals.store import ON_ASK, REOPEN, WITHDRAW, opener
@@ -277,4 +284,5 @@ def register() -> None:
         wait_hooks.on_ask.append(ON_ASK)
         wait_hooks.queue_holder.append(role_held)
     wait_hooks.on_due["approval"] = expire
+    wait_hooks.on_moved["approval"] = put_off
     wait_hooks.queues.statement = FACTS

@@ -34,6 +34,7 @@ APPEND_ONLY = frozenset(
         "runs_price",
         "runs_firing",
         "runs_policyrevision",
+        "runs_halt",
         "runs_poolnotice",
         "runs_rampstart",
         "runs_probe",
@@ -127,6 +128,7 @@ READ_ONLY = frozenset(
         "runs_attribute",  # made by a trigger, which writes as the owner
         "runs_runtag",  # likewise
         "approvals_seat",  # likewise
+        "runs_haltnow",  # likewise
         "ledger_accountrecord",
         "ledger_register",
     }

@@ -1,8 +1,8 @@
-"""The console's sections, in the order of the navigation: one entry each."""
+"""The console's sections, in the order of the navigation: one entry each; and what stands above every page."""
 
 from __future__ import annotations
 
-from ledger.web.navigation import Number, Section
+from ledger.web.navigation import Notice, Number, Section
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, READS_AUDIT
 
 SECTIONS = (
@@ -17,5 +17,20 @@ SECTIONS = (
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
     Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR})),
+    Section("halts", "Halts", "halts", roles=frozenset({OPERATOR, AUDITOR})),
     Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR})),
 )
+
+
+def halted() -> list[Notice]:
+    """What is halted: everybody is told, on every page."""
+    from runs.queries.halts.standing import banner  # models aren't there yet when this is imported
+    from runs.services.halts.acts import named
+
+    return [
+        Notice(
+            f"Halted: {named(one)}.", f"By {one.by}, since {one.since:%Y-%m-%d %H:%M} UTC: {one.why}", "halts", "Halts"
+        )
+        for one in banner()
+        if one.kind != "starts"
+    ]

@@ -290,6 +290,12 @@ def navigation(context: template.Context) -> list[around.Entry]:
 
 
 @register.simple_tag
+def notices() -> list[around.Notice]:
+    """What stands above every page."""
+    return around.notices()
+
+
+@register.simple_tag
 def accounts() -> list[Any]:
     """Accounts that the reader may go on as."""
     return around.accounts()

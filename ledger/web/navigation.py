@@ -43,14 +43,28 @@ class Entry:
     count: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What everybody is told on every page, above all else, and the page that says more."""
+
+    head: str
+    text: str
+    view: str
+    more: str
+
+
 _sections: list[Section] = []
+_notices: list[Callable[[], list[Notice]]] = []
 _accounts: list[Callable[[], list[Any]]] = []
 
 
-def declare(sections: Iterable[Section], accounts: Callable[[], list[Any]]) -> None:
+def declare(
+    sections: Iterable[Section], accounts: Callable[[], list[Any]], notices: Callable[[], list[Notice]]
+) -> None:
     """What every page has around it; what was declared before is replaced."""
     _sections[:] = sections
     _accounts[:] = [accounts]
+    _notices[:] = [notices]
 
 
 def entries(held: frozenset[str], tally: Tally) -> list[Entry]:
@@ -65,6 +79,11 @@ def entries(held: frozenset[str], tally: Tally) -> list[Entry]:
 def accounts() -> list[Any]:
     """Accounts that the reader may go on as; none outside the demo."""
     return [account for each in _accounts for account in each()]
+
+
+def notices() -> list[Notice]:
+    """What stands above every page."""
+    return [notice for each in _notices for notice in each()]
 
 
 def shown_count(number: int, to: int) -> str:

@@ -16,6 +16,7 @@ from ledger.models import Event, Head
 from runs import seen
 from runs.api.agents.rows import tool_row
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
+from runs.api.halts.shapes import HaltedRow
 from runs.api.releases.shapes import AssignedRow
 from runs.api.schemas import (
     AgentRow,
@@ -48,6 +49,8 @@ from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending, turns
 from runs.queries.attributes.shown import of_head, set_by
+from runs.queries.halts.of_runs import Halted, halt_of
+from runs.queries.halts.of_runs import of as halt_told
 from runs.queries.journal_size import size_of
 from runs.queries.reserved import reserved
 from runs.services.budgets.asked import budget_of, known
@@ -115,6 +118,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             {one.name: one.value for one in of_head(heads[run.id])},
             is_served=run.graph_id in drivable,
             assigned=getattr(heads[run.id], "assigned", None),
+            halted=halt_of(heads[run.id]),
             kin=kin,
             is_read=run.id in readable,
         )
@@ -135,6 +139,7 @@ def accepted_row(accepted: Accepted) -> RunRow:
         run, accepted.head, (), None, blocked, attributes=set_by(accepted.found_by),
         is_served=run.graph_id in accepted.drivable,
         assigned=None if told is None else {"ramp": told.ramp, "is_new": told.is_new, "why": told.why},
+        halted=halt_told(accepted.halted),
     )  # fmt: skip
 
 
@@ -167,14 +172,15 @@ def run_row(
     *,
     is_served: bool = True,
     assigned: Mapping[str, Any] | None = None,
+    halted: Halted | None = None,
     kin: Collection[UUID] = (),
     is_read: bool = True,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
     run that it is queued behind, `attributes` what it is found by; `is_served` whether a living worker drives its
-    version; `assigned` on which side of a ramp its start came out; `kin` the other runs that may be named; `is_read`
-    whether its payloads may be told."""
+    version; `assigned` on which side of a ramp its start came out; `halted` the halt that it is under; `kin` the other
+    runs that may be named; `is_read` whether its payloads may be told."""
     goes_on_as = seen.shown(run.goes_on_as, kin)
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
@@ -197,6 +203,7 @@ def run_row(
         hidden=not is_read,
         cancelled=cancellation_of(run, ending),
         served=None if is_over else is_served,
+        halted=None if halted is None else HaltedRow.of(halted),
         assigned=assigned and AssignedRow.of(None, **{name: assigned[name] for name in AssignedRow.model_fields}),
         business_key=run.business_key or None,
         queued_behind=ahead,

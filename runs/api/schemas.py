@@ -11,6 +11,7 @@ from pydantic import Field
 from ledger.web.shapes import Page, Problem, Shape
 from runs.api.agents.rows import ToolRow
 from runs.api.endings import Cancellation, JournalRow, Trouble
+from runs.api.halts.shapes import HaltedRow
 from runs.api.releases.shapes import AssignedRow
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State, Wait
@@ -193,6 +194,7 @@ class RunRow(Shape):
     blocked: str | None = Field(
         description="Why nothing drives it though it is ready: no running worker has its version, or begins its runs."
     )
+    halted: HaltedRow | None = Field(description="The halt that it is under: nothing begins before it is lifted.")
     served: bool | None = Field(description="Whether a living worker drives its version; null: it has ended.")
     assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")
     business_key: str | None = Field(description="Of the caller's business: one run of an agent and a key lives.")

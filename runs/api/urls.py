@@ -3,6 +3,7 @@ from django.urls import path
 from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
 from runs.api.bulk.urls import urlpatterns as bulk
 from runs.api.forks import views as forks
+from runs.api.halts.urls import urlpatterns as halts
 from runs.api.releases.urls import urlpatterns as releases
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
@@ -67,6 +68,7 @@ urlpatterns = [
     path("agents", views.Agents.as_view(), name="api-agents"),
     *releases,
     *bulk,
+    *halts,
     path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

@@ -29,6 +29,7 @@ from runs.queries import families, run_list, turns
 from runs.queries.attributes.shown import Told, of_head
 from runs.queries.code_here import agent_here, titles_of
 from runs.queries.display import detail_text, look, main_wait
+from runs.queries.halts.of_runs import Halted, halt_of
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.queries.why.seen import Seen
@@ -180,8 +181,14 @@ class Dossier:
         return ahead if ahead is None else seen.shown(ahead, seen.among([ahead]))
 
     @property
+    def halted(self) -> Halted | None:
+        """The halt that the run is under."""
+        return halt_of(self.head)
+
+    @property
     def look(self) -> str:
-        return look(self.run, self.head, self.waits)
+        is_waiting = self.run.owner is None and self.run.ready_at is not None
+        return "halted" if self.halted and is_waiting else look(self.run, self.head, self.waits)
 
     @cached_property
     def seen(self) -> Seen:

@@ -5,6 +5,7 @@ from django.urls import path
 from runs.console import agent_views, run_views, start_views
 from runs.console.bulk import views as bulk
 from runs.console.forks import views as forks
+from runs.console.halts import views as halts
 from runs.console.limits import limit_views
 from runs.console.migrating import views as migrating
 from runs.console.pools import views as pool_views
@@ -72,5 +73,9 @@ urlpatterns = [
     path("limits/resets", limit_views.LimitResets.as_view(), name="limit_resets"),
     path("limits/openings", limit_views.BreakerOpenings.as_view(), name="breaker_openings"),
     path("limits/closings", limit_views.BreakerClosings.as_view(), name="breaker_closings"),
+    path("halts", halts.HaltsPage.as_view(), name="halts"),
+    path("halts/new", halts.NewHalt.as_view(), name="new_halt"),
+    path("halts/<uuid:halt>/stages", halts.HaltStages.as_view(), name="halt_stages"),
+    path("halts/<uuid:halt>/liftings", halts.HaltLiftings.as_view(), name="halt_liftings"),
     path("fleet", agent_views.FleetPage.as_view(), name="fleet"),
 ]

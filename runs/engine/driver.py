@@ -65,10 +65,8 @@ class Driver:
         self._running: Visit | None = None
 
     async def drive(self) -> str:
-        """Work until the run is let go of. Returns how: parked, paused, released, completed, failed, cancelled,
-        operator.
-
-        Raises StaleLease when another claimant has the run.
+        """Work until the run is let go of. Returns how: parked, paused, released, halted, completed, failed,
+        cancelled, operator. Raises StaleLease when another claimant has the run.
         """
         while True:
             try:
@@ -212,7 +210,7 @@ class Driver:
             case Exceeded():
                 return await self._exceeded(outcome)
             case Stopped():
-                return await self._stopped(outcome.reason)
+                return await self._stopped(outcome.reason, outcome.key)
             case Undone():
                 return await self._end_undone()
             case Crashed() if self._is_undoing:
@@ -288,8 +286,11 @@ class Driver:
         await self._load()  # it was resolved before we parked: read what came and go on
         return None
 
-    async def _stopped(self, reason: str) -> str | None:
+    async def _stopped(self, reason: str, key: str = "") -> str | None:
         match reason:
+            case "halt":
+                reply = await self.journal.set_aside([e.RunReleased(reason="halt")], key)
+                return "halted" if reply.is_done or reply.stop is None else await self._stopped(reply.stop)
             case "cancel" if self._is_undoing:
                 self.control.take_back("cancel")  # it was seen to: this is what came of it
                 await self._load()

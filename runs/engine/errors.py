@@ -270,6 +270,15 @@ class PoolShort(Exception):
         self.told = dict(told)
 
 
+class RunHalted(Exception):
+    """The intent is in the scope of a halt. Nothing was written. `key`: what of it is halted, such as tool:charge;
+    empty where the whole run is."""
+
+    def __init__(self, problem: str, key: str) -> None:
+        super().__init__(problem)
+        self.key = key
+
+
 class PoolUnpriced(Exception):
     """A pool counts dollars, and the model has no price. Nothing was written."""
 

@@ -37,7 +37,8 @@ How = Literal["park", "settle", "pause", "budget", "release", "end"]
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What the journal answers to every write. `is_done` False: nothing was written, and the flags say why; where none
-    does, the call that the write was about has been answered meanwhile, or what was waited for has come."""
+    does, the call that the write was about has been answered meanwhile, or what was waited for has come; or a halt
+    keeps it from going out (`is_halted`)."""
 
     seq: int
     at: datetime
@@ -45,6 +46,7 @@ class Reply:
     is_cancel_requested: bool = False
     is_on_hold: bool = False
     is_done: bool = True
+    is_halted: bool = False
 
     @property
     def stop(self) -> Literal["cancel", "hold", "pause"] | None:
@@ -346,9 +348,15 @@ class Journal(Protocol):
         where an intent was judged by others than are in force."""
         ...
 
-    async def may_repeat(self, slot: str, attempt: int) -> Reply:
+    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Reply:
         """Whether a call that the journal announced already may go out once more: not done where people asked for a
-        stop, or where its answer is on record. Writes nothing."""
+        stop, where its answer is on record, or where what it calls (`key`, such as tool:charge) is halted. Writes
+        nothing."""
+        ...
+
+    async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
+        """Let go of a run that a halt keeps from going on: its state stays, and it wants driving when it is lifted.
+        Not done where people asked for a stop."""
         ...
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:

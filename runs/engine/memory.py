@@ -342,7 +342,10 @@ class MemoryJournal(MemorySuccession):
                 f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}"
             )
 
-    async def may_repeat(self, slot: str, attempt: int) -> Reply:
+    async def set_aside(self, events: Sequence[e.Event], key: str = "") -> Reply:
+        return self._let_go("release", events, state=self.run.state)
+
+    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Reply:
         self._fence()
         return self._reply(is_done=self._reply().stop is None and not self._has_outcome(slot, attempt))
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from runs.engine.budget.amounts import Breach, Usage
 
-StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
+StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,11 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Somebody asked for it; the last step is durable, the next has not begun."""
+    """Somebody asked for it; the last step is durable, the next has not begun. `key`: the call that a halt keeps from
+    leaving, where it isn't the whole run."""
 
     reason: StopReason
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

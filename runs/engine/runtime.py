@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -18,6 +19,7 @@ from runs.engine.canonical import Hasher
 from runs.engine.certification.standing import Certificates
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
+from runs.engine.halts.leaving import Halts
 from runs.engine.limits.permits import Limits
 from runs.engine.outcomes import LateAnswer, StopReason
 from runs.engine.policy.judgement import NoPolicies, Policies
@@ -25,7 +27,7 @@ from runs.engine.policy.judgement import NoPolicies, Policies
 log = logging.getLogger("durableagents.engine")
 
 Overhearing = AbstractAsyncContextManager[Callable[[str], None] | None]
-_STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
+_STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "halt", "drain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,11 @@ class Runtime:
     that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
     for. `overhear` gives what takes the text of a request under way, where somebody listens. `screens` are the
     installation's hooks that look at content, `reads` the cache of reads. `queues` are those that somebody decides,
-    `people` the queues and roles that may be asked; None: any. `policies` are
-    asked about each tool call. `limits` gives the permits of what all workers share,
-    each waited for in place for `limit_patience` seconds. `certificates` say which keyed tools were seen to honour
-    keys. With `refuses_other_code` a run waits for an operator whose checkpoint other code wrote; `code_of` is what
-    such code was made of, by agent and fingerprint, if it is known."""
+    `people` the queues and roles that may be asked; None: any. `policies` are asked about each tool call. `limits`
+    gives the permits of what all workers share, each waited for in place for `limit_patience` seconds; `halts` say what
+    must not leave. `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code` a run waits
+    for an operator whose checkpoint other code wrote; `code_of` is what such code was made of, by agent and
+    fingerprint, if it is known."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -108,9 +110,21 @@ class Runtime:
     policies: Policies = field(default_factory=NoPolicies)
     limits: Limits = field(default_factory=Limits)
     limit_patience: float = 2.0
+    halts: Halts = field(default_factory=Halts)
     certificates: Certificates = field(default_factory=Certificates)
     refuses_other_code: bool = False
     code_of: Callable[[str, str], Awaitable[Mapping[str, Any] | None]] = _not_known
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A call in flight: what it is of (tool:charge), since when by the monotonic clock, and for how many seconds at
+    most."""
+
+    slot: str
+    key: str
+    since: float
+    timeout: float
 
 
 class Control:
@@ -120,6 +134,7 @@ class Control:
         self._reasons: set[StopReason] = set()
         # In flight now. What is cut there is in doubt for good, so a drain lets it come to its own end.
         self.unsafe_calls = 0
+        self.in_flight: dict[str, Sent] = {}  # by slot
         self.stop_asked = asyncio.Event()
         self.cancelled = asyncio.Event()
 
@@ -145,6 +160,15 @@ class Control:
             yield
         finally:
             self.unsafe_calls -= 1
+
+    @contextmanager
+    def sending(self, slot: str, key: str, timeout: float) -> Iterator[None]:
+        """While a call is with the other side: whoever halts it is told of it."""
+        self.in_flight[slot] = Sent(slot, key, time.monotonic(), timeout)
+        try:
+            yield
+        finally:
+            self.in_flight.pop(slot, None)
 
     def take_back(self, reason: StopReason) -> None:
         """Nobody wants it any more, or it has been seen to; other wishes stand."""

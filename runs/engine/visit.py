@@ -13,7 +13,15 @@ from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Usage
 from runs.engine.budget.meter import Meter
-from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext, NotAsked, PoolShort, PoolUnpriced
+from runs.engine.errors import (
+    ApprovalMissing,
+    BudgetShort,
+    MisusedContext,
+    NotAsked,
+    PoolShort,
+    PoolUnpriced,
+    RunHalted,
+)
 from runs.engine.forks.evidence import Fork
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
 from runs.engine.messages.changes import Changes
@@ -138,6 +146,8 @@ class Visit:
                     except BudgetShort:
                         slot, attempt = batch.events[0].slot or "", batch.events[0].attempt
                         self.stop(Exceeded(slot, self.meter.set_aside((slot, attempt))))
+                    except RunHalted as halted:
+                        self.stop(Stopped("halt", halted.key))
                     break
             await self.rest(FENCED_REST_SECONDS)
         if batch.is_intent and not reply.is_done:
@@ -163,11 +173,13 @@ class Visit:
                 self._buffered[:0] = buffered
         return reply
 
-    async def check_repeat(self, slot: str, attempt: int) -> None:
+    async def check_repeat(self, slot: str, attempt: int, key: str = "") -> None:
         """Make sure that a call that is announced already may go out once more. Unwinds if not."""
         async with self._writing:
             self.check_stop()
-            reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt))
+            reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt, key))
+        if reply.is_halted and reply.stop is None:
+            self.stop(Stopped("halt", key))
         if not reply.is_done:
             self.stop(Stopped(reply.stop or "overtaken"))
 
@@ -185,7 +197,7 @@ class Visit:
         """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""
         try:
             return await writing
-        except (ApprovalMissing, BudgetShort, NotAsked, PoolShort, PoolUnpriced):
+        except (ApprovalMissing, BudgetShort, NotAsked, PoolShort, PoolUnpriced, RunHalted):
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):

@@ -97,7 +97,8 @@ _ROLL = f"""
            (SELECT extract(epoch FROM deadline - clock_timestamp())::float FROM runs_wait
             WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1),
            EXISTS (SELECT 1 FROM runs_poolmeter
-                   WHERE is_untold OR gate_at IS NOT NULL OR is_on AND ends_at <= clock_timestamp())
+                   WHERE is_untold OR gate_at IS NOT NULL OR is_on AND ends_at <= clock_timestamp()),
+           EXISTS (SELECT 1 FROM runs_held) OR EXISTS (SELECT 1 FROM runs_stood WHERE until > clock_timestamp())
     FROM runs_process p WHERE p.ended_at IS NULL"""
 # A stopped client may sit in an open transaction; its locks go with its backends.
 _HUSH = """
@@ -203,13 +204,15 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Roll:
     """One look at the fleet: everybody on record as alive, the database server's own age in seconds, how many ago
-    somebody swept, in how many the next deadline of all passes, and whether there is anything to do about pools."""
+    somebody swept, in how many the next deadline of all passes, whether there is anything to do about pools, and
+    whether halts held anything back."""
 
     members: list[Member]
     server_age: float
     sweep_age: float | None
     due_in: float | None
     is_pool_waiting: bool
+    is_held_back: bool = False
 
 
 def roll_call() -> Roll | None:
@@ -217,8 +220,8 @@ def roll_call() -> Roll | None:
     rows = _on_link(lambda link: link.execute(_ROLL).fetchall())
     if rows is None:
         return None
-    told = rows[0][-4:] if rows else (0.0, None, 0.0, True)
-    return Roll([Member(*row[:-4]) for row in rows], *told)
+    told = rows[0][-5:] if rows else (0.0, None, 0.0, True, True)
+    return Roll([Member(*row[:-5]) for row in rows], *told)
 
 
 def last_sweep_age_seconds() -> float | None:

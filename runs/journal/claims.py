@@ -23,6 +23,8 @@ CLAIM = """
     SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
     FROM runs_claim(%s, %s, %s, %s::text[], %s, %s) c"""
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
+# Where all that was looked at is under a halt, and put aside (a row of nulls says so), there is more behind it.
+_LOOKS = 20
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
 
@@ -98,10 +100,14 @@ async def claim(
                 failpoints.hit("CP9", run=str(run_id))
             if not ready:  # one that becomes so now must not be claimed past the point
                 return []
-        cursor = await connection.execute(
-            CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo]
-        )
-        rows = await cursor.fetchall()
+        for _ in range(_LOOKS):
+            cursor = await connection.execute(
+                CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo]
+            )
+            found = await cursor.fetchall()
+            rows = [row for row in found if row[0] is not None]
+            if rows or not found:
+                break
     for run_id, *_, problem, _ in rows:
         if problem is not None:
             on_damaged(run_id, problem)

@@ -20,12 +20,13 @@ from runs.engine.errors import (
     PoliciesChanged,
     PoolShort,
     PoolUnpriced,
+    RunHalted,
 )
 
 T = TypeVar("T")
 
 STALE, NO_APPROVAL, EXPIRED, SHORT = "DA001", "DA002", "DA003", "DA004"
-NO_ROOM, NO_PRICE = "DA005", "DA006"
+NO_ROOM, NO_PRICE, HALTED = "DA005", "DA006", "DA007"
 NOT_OPEN, JUDGED_ANEW = "DA059", "DA060"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
@@ -47,9 +48,11 @@ def is_transient(error: BaseException) -> bool:
     error = _itself(error)
     if getattr(error, "sqlstate", None) in _PASSING:
         return True
-    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
-        error, "sqlstate", None
-    ) not in (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE, NOT_OPEN, JUDGED_ANEW)
+    ours = (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE, HALTED, NOT_OPEN, JUDGED_ANEW)
+    return (
+        isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+        and getattr(error, "sqlstate", None) not in ours
+    )
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -97,6 +100,10 @@ def translated(error: psycopg.Error) -> Exception:
         return BudgetShort(message)
     if state == NOT_OPEN:
         return NotAsked(message, json.loads(error.diag.message_detail or "{}"))
+    if state == HALTED:
+        told = json.loads(error.diag.message_detail or "{}")
+        is_at_call = told.get("scope") in ("tool", "provider")
+        return RunHalted(message, f"{told.get('scope')}:{told.get('key')}" if is_at_call else "")
     if state in (NO_ROOM, NO_PRICE):
         told = json.loads(error.diag.message_detail or "{}")
         return PoolShort(message, told) if state == NO_ROOM else PoolUnpriced(message, str(told.get("model")))

@@ -49,8 +49,8 @@ from runs.journal.reader import (
 )
 
 _MAY_REPEAT = """
-SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), seq, clock_timestamp(),
-       is_pause_requested, is_cancel_requested, is_on_hold
+SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), runs_halted_by(h.run_id, ARRAY[%s]) IS NOT NULL,
+       seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold
 FROM ledger_head h WHERE run_id = %s
 """
 _OF_EFFECTS = [kind.KIND for kind in KINDS]
@@ -157,16 +157,17 @@ class Lookups:
             raise JournalBroken(f"a message of run {self._run_id} is at an event that tells of no message")
         return event
 
-    async def may_repeat(self, lease: Lease, slot: str, attempt: int) -> Reply:
-        """Done where nobody asked for a stop and the attempt's outcome isn't on record."""
+    async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str) -> Reply:
+        """Done where nobody asked for a stop, nothing halts what it calls, and its outcome isn't on record."""
         head = await patiently(
-            lambda: self._row(_MAY_REPEAT, slot, attempt, self._run_id), f"run {self._run_id}, asking about {slot}"
+            lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )
         assert head is not None
-        epoch, token, is_answered, *flags = head
+        epoch, token, is_answered, is_halted, *flags = head
         self._check_lease(lease, epoch, token)
         reply = Reply(*flags)
-        return replace(reply, is_done=reply.stop is None and not is_answered)
+        is_done = reply.stop is None and not is_answered and not is_halted
+        return replace(reply, is_done=is_done, is_halted=is_halted and not is_answered)
 
     async def _row(self, query: str, *parameters: Any) -> tuple[Any, ...] | None:
         async with self._pool.connection() as connection:

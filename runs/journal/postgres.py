@@ -114,6 +114,11 @@ class PgJournal(Mailbox, Succession):
         values = [how, state, list(waits), error, *values]
         return await self._commit(events, statement, values, after=on_withdraw if how == "end" else (), lets_go=True)
 
+    async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
+        written, values = lines(events, self._id, self.seq)
+        statement = f"SELECT * FROM runs_set_aside(%s, %s, %s, %s::text[], {written})"
+        return await self._commit(events, statement, [[key] if key else [], *values], lets_go=True)
+
     async def _commit(
         self, events: Sequence[Event], statement: str, values: list[Any], also: Extras = (), *,
         after: Sequence[str] = (), lets_go: bool = False,
@@ -166,6 +171,6 @@ class PgJournal(Mailbox, Succession):
     async def models(self) -> Sequence[ModelsChosen]:
         return await self._lookups.models()
 
-    async def may_repeat(self, slot: str, attempt: int) -> Reply:
+    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Reply:
         async with self._committing:
-            return self._note(await self._lookups.may_repeat(self.lease, slot, attempt))
+            return self._note(await self._lookups.may_repeat(self.lease, slot, attempt, key))

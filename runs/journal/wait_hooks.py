@@ -40,6 +40,8 @@ on_ask: list[str] = []
 # Which policies are in force.
 policies = Policies()
 on_due: dict[str, OnDue] = {}
+# What follows where a wait's deadline was put off, in the same transaction: its run stood still under a halt.
+on_moved: dict[str, Callable[[Wait], None]] = {}
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits. They look for themselves
 # whether the run has ended: a worker sends them along with its end, which may not be done.
 on_withdraw: list[str] = ["SELECT runs_end_messages(%s)", "SELECT runs_settle_rest(%s)"]

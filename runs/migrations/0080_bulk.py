@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0060_policies'),
+        ('runs', '0073_starts_under_halts'),
     ]
 
     operations = [

@@ -1,12 +1,13 @@
 """A run and its own (`run`), its checkpoints (`kept`), what it is asked (`messages`), found by (`attributes`) and seen
 by (`run_tags`), what nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`),
-who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what starts by
-the clock (`schedules`), which version a start gets (`releases`),
-which policies are in force (`policies`), what probes found (`probes`), and acts on many runs (`bulk`)."""
+who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what is
+halted (`halts`), what starts by the clock (`schedules`), which version a start gets (`releases`), which policies are in
+force (`policies`), what probes found (`probes`), and acts on many runs (`bulk`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.bulk import Batch, BatchItem
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.halts import NEVER, Halt, HaltNow, HaltSeen, Held, Stood
 from runs.models.kept import Checkpoint, IdempotencyRecord
 from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
@@ -35,9 +36,9 @@ from runs.models.telling import LogLine, Telling
 
 __all__ = [
     "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "Batch", "BatchItem", "BudgetDefault", "CachedRead",
-    "Checkpoint", "ENDED", "Firing",
-    "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine", "Message", "Overheard", "Permit",
-    "PolicyRevision", "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process",
-    "Ramp", "RampStart", "Run", "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep",
-    "TIME_TO_LIVE", "Telling", "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "Checkpoint", "ENDED", "Firing", "Halt", "HaltNow", "HaltSeen", "Held", "IdempotencyRecord", "Incident", "Limit",
+    "LimitLine", "Listener", "LogLine", "Message", "NEVER", "Overheard", "Permit", "PolicyRevision", "Pool",
+    "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process", "Ramp", "RampStart", "Run",
+    "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Stood", "Sweep", "TIME_TO_LIVE", "Telling",
+    "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

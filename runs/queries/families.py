@@ -16,6 +16,7 @@ from runs import seen
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
 from runs.queries.display import URGENCY
+from runs.queries.halts.of_runs import halted
 from runs.queries.payloads import reading
 from runs.services.lines import beside
 
@@ -121,7 +122,8 @@ _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
     """The runs' heads, each with its children counted (see `states`), what it is found by (`attributes/shown.py`), how
     far it has come (`progress.py`), when its last event was written, on which side of a ramp its start came out
-    (`assigned`), which versions somebody drives (`drivable`), and whether there are pools at all."""
+    (`assigned`), which versions somebody drives (`drivable`), which halt it is under, and whether there are pools at
+    all."""
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
@@ -129,6 +131,7 @@ def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
         assigned=RawSQL(_ASSIGNED, (), output_field=JSONField()),
         drivable=drivable(),
+        halted=halted(),
         has_pools=RawSQL("EXISTS (SELECT 1 FROM runs_pool)", (), output_field=BooleanField()),
     )
     return {head.run_id: head for head in found}

@@ -29,6 +29,7 @@ from runs.queries.attributes.search import Sought
 from runs.queries.attributes.search import search as search_by
 from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import look, main_wait
+from runs.queries.halts.of_runs import Halted, halt_of, halted
 from runs.queries.spending import cost_words
 from runs.services.questions import open_for
 
@@ -160,6 +161,7 @@ class Card:
     blocked: str = ""
     found_by: Sequence[Told] = ()
     is_unserved: bool = False  # it is parked, and no living worker has its version
+    halted: Halted | None = None
 
     @property
     def cost(self) -> str:
@@ -259,7 +261,7 @@ def cards(runs: Sequence[Run]) -> list[Card]:
     """Runs with their heads, open waits and why they stand still, in three further queries."""
     without_hidden_kin(runs)
     ids = [run.id for run in runs]
-    heads = Head.objects.annotate(drivable=families.drivable()).in_bulk(ids)
+    heads = Head.objects.annotate(drivable=families.drivable(), halted=halted()).in_bulk(ids)
     return carded(runs, heads, families.open_waits(ids))
 
 
@@ -289,9 +291,13 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
         mine = [] if run.state in ENDED else waits.get(run.id, [])
         head = heads.get(run.id)
         blocked = why_not_driven(run, driven) or ""
-        shown = "blocked" if blocked else look(run, head, mine)
+        halt = halt_of(head)
+        is_waiting = run.owner is None and run.ready_at is not None
+        shown = "halted" if halt and is_waiting else "blocked" if blocked else look(run, head, mine)
         is_unserved = bool(known) and is_left_alone(run, driven)
-        listed.append(Card(run, head, mine, shown, main_wait(mine), run.about, blocked, is_unserved=is_unserved))
+        listed.append(
+            Card(run, head, mine, shown, main_wait(mine), run.about, blocked, is_unserved=is_unserved, halted=halt)
+        )
     return listed
 
 

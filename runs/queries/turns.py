@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import UUID
 
-from runs.models import ENDED, Run, State
+from runs.models import ENDED, NEVER, Run, State
 
 
 def is_behind(run: Run) -> bool:
@@ -31,4 +31,4 @@ def ahead(runs: Iterable[Run]) -> dict[UUID, UUID]:
 
 def is_early(run: Run) -> bool:
     """Whether its time to begin is still to come."""
-    return run.state == State.PENDING and run.ready_at is not None and run.ready_at > datetime.now(UTC)
+    return run.state == State.PENDING and run.ready_at not in (None, NEVER) and run.ready_at > datetime.now(UTC)

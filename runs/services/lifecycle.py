@@ -107,13 +107,15 @@ def _iso(at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A new run with its head, the versions that somebody drives, and what a ramp decided about its own."""
+    """A new run with its head, the versions that somebody drives, what a ramp decided about its own, and the halt that
+    it comes under."""
 
     run: Run
     head: Head
     drivable: frozenset[str]
     found_by: list[e.AttributesSet]
     assigned: e.VersionAssigned | None = None
+    halted: Mapping[str, Any] | None = None
 
 
 @transaction.atomic
@@ -172,7 +174,7 @@ def accept(
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
-    return Accepted(run, head, frozenset(drivable), found_by, chosen.told)
+    return Accepted(run, head, frozenset(drivable), found_by, chosen.told, chosen.halted)
 
 
 def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:

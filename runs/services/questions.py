@@ -23,6 +23,7 @@ from runs.models import ENDED, Run, Wait
 from runs.services import authority
 from runs.services.answer_words import misfits
 from runs.services.command import journal, locked, resolve, snapshot, wake
+from runs.services.halts.standing import is_past
 
 _ENDINGS = {
     "timed_out": "Its time ran out",
@@ -106,7 +107,7 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
         authority.must_be_in_charge(by.role, [str(wait.detail.get("of", ""))], "answers this")
     before = snapshot(run, head)
     now = database_now()
-    if wait.resolved_at is not None or wait.deadline <= now:
+    if wait.resolved_at is not None or is_past(wait, now):
         raise QuestionClosed(wait)
     problems = misfits(wait.detail["schema"], given)
     if problems:

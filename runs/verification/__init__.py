@@ -9,6 +9,7 @@ from runs.verification.attributes import Attributes
 from runs.verification.batches import Batches
 from runs.verification.effects import Effects
 from runs.verification.forks import Forks
+from runs.verification.halts import every_halt
 from runs.verification.messages import Messages
 from runs.verification.pools import Charges, every_pool
 from runs.verification.reads import CachedReads
@@ -31,6 +32,6 @@ def register() -> None:
         runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id", runs_cachedread="run_id",
         runs_rampstart="run_id",
     )  # fmt: skip
-    for check in (every_pool, every_release):
+    for check in (every_pool, every_release, every_halt):
         if check not in registers.more:
             registers.more.append(check)

@@ -17,6 +17,7 @@ from runs.engine.journal import WaitSpec
 from runs.engine.tape import payload_of
 from runs.engine.undo.declared import WITH_PARENT
 from runs.models import Wait
+from runs.services.halts.standing import could_be_put_off
 
 _SETTLES = (e.ToolFailed, e.ToolReconciled)
 
@@ -197,11 +198,13 @@ class Waits:
             yield f"{what}: it says that {user} used it last, the journal otherwise"
 
     def _is_put_off(self, row: Wait, known: _Known) -> bool:
-        """Whether retries can have put a deadline off so far: where one opens a callback's wait again, the time in
-        which the run had ended is not taken from it."""
-        at = self.journal.at
+        """Whether retries and halts can have put a deadline off so far: where a retry opens a callback's wait again,
+        the time in which the run had ended is not taken from it; and none in which the run stood still."""
+        at, later = self.journal.at, row.deadline - known.deadline
         most = sum((at[retry - 1] - at[end - 1] + SLACK for end, retry in known.pauses if end), timedelta())
-        return timedelta() < row.deadline - known.deadline <= most
+        if later > most:
+            most += could_be_put_off(row)
+        return timedelta() < later <= most
 
     def _token(self, key: Key) -> Any:
         """A call's first wait for its callback has the token. Where it is waited for again, an older version moved it

@@ -58,6 +58,7 @@ from runs.journal.telling import Teller
 from runs.journal.warm import rehearse
 from runs.overheard.texts import Texts
 from runs.services.budgets import prices
+from runs.services.halts.known import RING, KnownHalts
 from runs.services.limits.permits import Permits
 from runs.services.releases.steps import Known
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
@@ -81,8 +82,7 @@ TOOL_THREADS = 64  # blocking tool functions at once
 # a time.
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
-# Without anything to drive, what only an error brings about is looked for this often.
-IDLE_LOOK_SECONDS = 3.0
+IDLE_LOOK_SECONDS = 3.0  # without anything to drive, for what only an error brings about
 
 
 class Host:
@@ -108,6 +108,7 @@ class Host:
         self._loaded = Loaded(incarnation, only=known.serve, is_draining=known.drain_only)
         self._house = House(incarnation)
         self._permits = Permits(incarnation)
+        self._halts = KnownHalts(incarnation)
         self._releases = Known()
         self._drain_at: float | None = None
         self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
@@ -159,6 +160,7 @@ class Host:
                         hand_in=self._house.take_late,
                         keep=teller.keep,
                         limits=self._permits,
+                        halts=self._halts.lend(pool),
                         overhear=texts.overhear,
                         reads=ReadCache(pool),
                         certificates=KnownProbes(pool),
@@ -182,11 +184,12 @@ class Host:
         second."""
         async for called in heard(CHANNEL, name="host"):
             self._permits.hear(called)
+            self._next_round_at = 0.0 if called == RING else self._next_round_at
             if called == str(self.worker.id):
                 self._is_called = True
                 if self._drain_at is not None:
                     await self._call_all(pool)
-            if called in (None, "", str(self.worker.id)):
+            if called in (None, "", RING, str(self.worker.id)):
                 self._bell.set()
 
     async def _call_all(self, pool: Pool) -> None:
@@ -275,6 +278,7 @@ class Host:
             await prices.table.refresh_with(link)
             await self._permits.refresh(link)
             await self._releases.refresh_with(link)
+            await self._halts.go_round(link, {run_id: control for run_id, (_, control) in self._active.items()})
             news = await read_round(link, self.worker.id, self._loaded.graph_ids(), list(self._active))
         self._make_room(news)
         for run_id in news.owned:

@@ -29,6 +29,7 @@ from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
 from runs.services.budgets import raising
 from runs.services.command import journal, locked, resolve, wake
 from runs.services.families import ends
+from runs.services.halts import standing
 from runs.services.pools import waiting
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
@@ -89,9 +90,9 @@ def _fire() -> int | None:
         return None
     rings: dict[str, int] = {}
     for wait_id, run_id, seq, _, problem in rows:
-        if problem is None:
+        if problem is None and seq is not None:  # else it was put off
             rings[str(run_id)] = seq
-        else:
+        elif problem is not None:
             _pass_over(wait_id, run_id, _due(wait_id, problem))
     if any(is_awake for *_, is_awake, _ in rows):
         notify.notify_after_commit(connection, NOTIFY_SQL)
@@ -264,7 +265,7 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
     head, run = locked(run_id, under=SWEEPER)
     wait = Wait.objects.select_for_update().get(pk=wait_id)
     now = database_now()
-    if wait.resolved_at is not None or wait.deadline > now or run.state in ENDED:
+    if wait.resolved_at is not None or wait.deadline > now or run.state in ENDED or standing.put_off(wait):
         return
     wait_hooks.on_due.get(wait.kind, _remind)(head, run, wait, now, SWEEPER)
 

@@ -64,6 +64,11 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-limit-open", "POST"): OPERATE,
     ("api-limit-close", "POST"): OPERATE,
     ("api-run-priority", "POST"): OPERATE,
+    ("api-halts", "GET"): EVERY,
+    ("api-halts", "POST"): OPERATE,
+    ("api-halt", "GET"): EVERY,
+    ("api-halt-stage", "POST"): OPERATE,
+    ("api-halt-lift", "POST"): OPERATE,
     ("api-run-undo", "GET"): EVERY,
     ("api-run-fork", "GET"): EVERY,
     ("api-run-fork", "POST"): OPERATE,
@@ -181,6 +186,7 @@ def address(path: str) -> str:
         "<str:reference>",
         "<uuid:schedule_id>",
         "<uuid:batch_id>",
+        "<uuid:halt>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
@@ -249,7 +255,7 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
 OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
     "<str:queue>": "legal", "<str:policy>": "none", "<int:deputy_id>": "404", "<int:delivery_id>": "404",
-    "<int:channel_id>": "404",
+    "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}

@@ -22,6 +22,10 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 # What was shipped, with its digest: a database that exists has it, so it never changes again. What changes a function
 # is a new file `sql/NNNN_name.sql` with the migration `migrations/NNNN_name.py`, written down here when it lands.
 SHIPPED = {
+    "runs/sql/0073_starts_under_halts.sql": "3b7bae5f8d772a3e90a3cdb67a4e4f1d8ce87b4d2400bf54a61a991983b33e92",
+    "runs/sql/0072_standing_still.sql": "f3bdcde2820960846ef2c77f4f92f7406f69eefb5af1f0c7f5773fdd6e61e015",
+    "runs/sql/0071_claims_under_halts.sql": "f939f29b7baf5408cf9bc48515cf8d3b60bf4cce86672f6931dabb1fd0d58e83",
+    "runs/sql/0070_halts.sql": "edc9f94618c94dcbebf99fc12a2b07a4909572c7e1bd0fddbf5f97333ce5125e",
     "ledger/sql/0004_codes.sql": "c51f23941547106ed2785758fa6df39b19b14c74201c9bc9ded6e6444167232c",
     "ledger/sql/0010_registers.sql": "98766363256959ab2f213a5e71634ecc23dff957bbe286d13d83daf56e82a416",
     "ledger/sql/0012_budgets.sql": "8b7c697ab218d006e42766b9f62869b909ce9ba2c39454ae9e0245cfd634fcb6",

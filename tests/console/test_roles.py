@@ -38,7 +38,7 @@ READ = {
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
     "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "batches": ALL, "new_batch": STOP, "batch": ALL,
-    "policies": ALL, "policy": ALL, "notifications": ALL,
+    "policies": ALL, "policy": ALL, "notifications": ALL, "halts": ALL,
     "notice_log": {"operator", "auditor"}, "channels": {"operator", "auditor"},
 }  # fmt: skip
 ACT = {
@@ -56,6 +56,7 @@ ACT = {
     "limit_settings": {"operator"}, "limit_resets": {"operator"},
     "breaker_openings": {"operator"}, "breaker_closings": {"operator"},
     "migration_looks": {"operator"}, "migrating": {"operator"},
+    "new_halt": {"operator"}, "halt_stages": {"operator"}, "halt_liftings": {"operator"},
     "version_closings": {"operator"}, "version_openings": {"operator"}, "new_ramp": {"operator"},
     "ramp_shares": {"operator"}, "ramp_resumptions": {"operator"}, "ramp_rollbacks": {"operator"},
     "ramp_completions": {"operator"}, "forks": {"operator"}, "new_starts": {"operator"},
@@ -101,6 +102,8 @@ PATHS = {
     "pool_limits": "/pools/404/limits", "pool_closings": "/pools/404/closings",
     "limits": "/limits", "limit_settings": "/limits/settings", "limit_resets": "/limits/resets",
     "breaker_openings": "/limits/openings", "breaker_closings": "/limits/closings",
+    "halts": "/halts", "new_halt": "/halts/new", "halt_stages": "/halts/{id}/stages",
+    "halt_liftings": "/halts/{id}/liftings",
     "versions": "/agents/buyer@1.0.0/versions", "migrations": "/agents/buyer@1.0.0/migrations",
     "migration_looks": "/agents/buyer@1.0.0/migrations/looks", "migrating": "/agents/buyer@1.0.0/migrations/acts",
     "version_closings": "/agents/buyer@1.0.0/closings", "version_openings": "/agents/buyer@1.0.0/openings",

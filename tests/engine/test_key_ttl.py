@@ -136,7 +136,7 @@ class SlowToAnnounce(MemoryJournal):
 
 
 class SlowToLookUp(MemoryJournal):
-    async def may_repeat(self, slot: str, attempt: int) -> Any:
+    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Any:
         self.run.skew += TTL
         return await super().may_repeat(slot, attempt)
 

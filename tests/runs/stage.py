@@ -32,6 +32,7 @@ from runs.engine.agents import Agent, registry
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
+from runs.engine.halts.leaving import Halts
 from runs.engine.outcomes import LateAnswer
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.fleet import members, version_changes
@@ -42,7 +43,7 @@ from runs.journal.claims import Claim, Worker, claim
 from runs.journal.libpq import Pool
 from runs.journal.postgres import PgJournal
 from runs.journal.telling import Teller
-from runs.models import Process, Run, Wait
+from runs.models import NEVER, Process, Run, Wait
 from runs.overheard.texts import Texts
 from runs.services import lifecycle, reconciling
 from runs.workers import timers
@@ -85,6 +86,7 @@ class Stage:
         self.screens: tuple[Screen, ...] = ()
         self.reads: Reads = NoReads()
         self.policies: InForce | None = None  # what its worker knows; none: it is read anew
+        self.halts = Halts()
         self.control = Control()
         self.ask_model = runtime().request_model
         self.at: Callable[[str, str], None] = lambda point, tool: None
@@ -171,7 +173,7 @@ class Stage:
         return replace(
             runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
             keep=self.teller.keep, overhear=self.texts.overhear, screens=self.screens, reads=self.reads,
-            price_patience=0.0, code_of=self._code_of, policies=self._policies(),
+            price_patience=0.0, code_of=self._code_of, policies=self._policies(), halts=self.halts,
             refuses_other_code=self.is_strict or runtime().refuses_other_code,
         )  # fmt: skip
 
@@ -206,9 +208,9 @@ class Stage:
             if how == "killed":
                 failover.worker_died((worker or self.worker).id, "the test says so")
                 Process.objects.update(ended_at=None)
-                Run.objects.filter(ready_at__isnull=False).update(ready_at=now())
+                Run.objects.filter(ready_at__lt=NEVER).update(ready_at=now())
             timers.sweep()
-            if how != "killed" and not Run.objects.filter(pk=run.id, ready_at__isnull=False).exists():
+            if how != "killed" and not Run.objects.filter(pk=run.id, ready_at__lt=NEVER).exists():
                 return how
         raise AssertionError("it goes round in circles")
 

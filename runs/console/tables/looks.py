@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
-from runs.console.tables import unserved
+from runs.console.tables import halts, unserved
 from runs.console.tables.late_words import belied, witness
 from runs.console.tables.links import to_run
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
@@ -60,14 +60,17 @@ def chip(look: str) -> SafeString:
 def row(card: Card) -> SafeString:
     """What a list says of a run."""
     known = LOOKS.get(card.look)
-    return SafeString((known.row(card) if known else _node(card)) + unserved.in_list(card))
+    return SafeString((known.row(card) if known else _node(card)) + unserved.in_list(card) + halts.in_list(card))
 
 
 def why(dossier: Dossier) -> SafeString:
     """Why nothing moves, or what does."""
+    if dossier.look == "halted":
+        return SafeString(halts.sentence(dossier) + unserved.sentence(dossier))
     if (found := judged(dossier.seen)) is not None:
         return SafeString(visible(found.sentence) + unserved.sentence(dossier))
-    return SafeString(SENTENCES[cause_of(dossier.seen)](dossier) + unserved.sentence(dossier))
+    said = SENTENCES[cause_of(dossier.seen)](dossier)
+    return SafeString(said + unserved.sentence(dossier) + halts.beside(dossier))
 
 
 # --- rows of lists ----------------------------------------------------------------------------------------------------
@@ -289,6 +292,7 @@ LOOKS: dict[str, Look] = {
     "blocked": Look(
         "blocked", "hold", lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}"
     ),
+    "halted": Look("halted", "hold", halts.row),
     "running": Look("running", "run", _at),
     "pausing": Look("pausing", "hold", lambda card: f"{_at(card)}, stops at the step boundary"),
     "cancelling": Look("cancelling", "hold", lambda card: f"{_at(card)}, settles what is in flight"),

@@ -28,7 +28,7 @@ from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo, LogicalCall, 
 from runs.engine.steps.policies import judging
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
-from runs.engine.steps.sharing import pools
+from runs.engine.steps.sharing import halts, pools
 from runs.engine.tape import payload_of
 from runs.engine.tools import Evidence, Pending, Tool
 from runs.engine.visit import Visit
@@ -133,7 +133,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         if isinstance(error, ApprovalExpired) or call.record.grants:
             await gates.ask_anew(call, is_of_grant=grant is not None and grant[0] != call.slot)
         gates.refuse(call, str(error))
-    call.past.intent = event
+    call.past.intent, call.cleared_at = event, halts.now()
 
 
 # --- record: TX2 ------------------------------------------------------------------------------------------------------

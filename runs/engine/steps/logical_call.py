@@ -76,6 +76,9 @@ class LogicalCall:
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
         self.marks: dict[str, Any] = {}  # what its intent says besides
         self.judged: Judged | None = None  # by the policies in force, if there are any
+        self.key_of_tool = f"tool:{tool.name}"
+        self.cleared_at = 0.0  # when it was last seen that no halt is in its way
+        self.was_sent = False  # some try of it, by this claim
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
         # address.

@@ -29,6 +29,7 @@ from runs.engine.steps.forks.what_if import check_sends
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.policies import judging
 from runs.engine.steps.retry import park_for_retry
+from runs.engine.steps.sharing import halts
 from runs.engine.steps.sharing.holds import NotBegun
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 
@@ -101,8 +102,10 @@ async def _perform(call: LogicalCall) -> Any:
         # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
         raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
     check_sends(call.visit, tool.name)
+    await check_halts(call)
     function = tool.opened(FOR_DISPATCH)
-    with call.hold.under_way():
+    call.was_sent = True
+    with call.visit.control.sending(call.slot, call.key_of_tool, tool.timeout), call.hold.under_way():
         try:
             if tool.is_async:
                 async with asyncio.timeout(tool.timeout):
@@ -116,6 +119,16 @@ async def _perform(call: LogicalCall) -> Any:
         return answer
     runtime.hit("CP4", tool.name)
     return answer
+
+
+async def check_halts(call: LogicalCall) -> None:
+    """The last look before a call leaves: it may have been halted since its intent, and a read has none. What was not
+    sent goes on record as such, so that nothing is in doubt meanwhile."""
+    if await halts.is_held_back(call.visit, call.key_of_tool, call.cleared_at):
+        is_first = not call.was_sent and not call.is_resumed
+        if call.is_booked and (call.tool.is_unsafe or is_first):
+            await _not_sent(call, NotSent("it was halted between the intent and the call"))
+        halts.hold_back(call.visit, call.key_of_tool)
 
 
 async def _in_thread(turn: _Turn, call: LogicalCall, threads: Executor | None) -> Any:
@@ -201,7 +214,7 @@ async def _announce(call: LogicalCall) -> None:
     not left.
     """
     if call.announced > 0:
-        await call.visit.check_repeat(call.slot, call.attempt)
+        await call.visit.check_repeat(call.slot, call.attempt, call.key_of_tool)
     else:
         call.announced = 1 if call.tool.is_unsafe else BURST
         call.past.resends += 1
@@ -210,6 +223,7 @@ async def _announce(call: LogicalCall) -> None:
         )
         await _commit(call, event)
     call.announced -= 1
+    call.cleared_at = halts.now()
 
 
 async def _commit(call: LogicalCall, event: e.Event) -> None:

@@ -29,6 +29,7 @@ from runs.engine.runtime import is_being_cancelled
 from runs.engine.screening.requests import RequestScreening, Shown
 from runs.engine.steps.forks import what_if
 from runs.engine.steps.retry import attempts, park_for_retry
+from runs.engine.steps.sharing import halts
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
 from runs.engine.steps.sharing.pools import begin
@@ -68,6 +69,7 @@ class Question:
         self.sent: e.ModelRouted | None = None  # the request under way, and what is set aside for it
         self.route: Route | None = None
         self.hold = Hold(visit, slot)
+        self.cleared_at = 0.0  # when it was last seen that no halt is in its way
         self.models: list[str] = []  # those that may still be asked, the first of them now
 
     @property
@@ -260,9 +262,14 @@ class Question:
         await self._enter()
         if self.sent is None:
             self.sent = await self._intend()
+            self.cleared_at = halts.now()
+        visit.runtime.hit("CP2", "model")
+        key = keys_of_model(self.models[0])[-1]
+        if await halts.is_held_back(visit, key, self.cleared_at):
+            await self._nobody_served()
+            halts.hold_back(visit, key)
         try:
-            visit.runtime.hit("CP2", "model")
-            with self.hold.under_way():
+            with visit.control.sending(self.slot, key, self.assistant.timeout), self.hold.under_way():
                 given = await _unless_cancelled(visit, self._in_time())
             visit.runtime.hit("CP4", "model")
             plain(given.response)  # what can't be put on record would be asked for again and again

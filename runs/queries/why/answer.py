@@ -13,6 +13,7 @@ from runs.fleet.agent_versions import is_only_drained
 from runs.journal import wait_hooks
 from runs.models import ENDED, State, Wait
 from runs.queries.display import detail_text, look, name_of
+from runs.queries.halts.of_runs import Halted, halt_of, is_put_aside
 from runs.queries.why import hooks
 from runs.queries.why.acts import Offer, offers_of
 from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
@@ -77,7 +78,15 @@ def judged(seen: Seen) -> hooks.Found | None:
     """What others know to keep it; None where nobody knows anything."""
     if seen.run.state in ENDED:
         return None
+    if is_put_aside(seen.run):
+        return _halted(halt_of(seen.head))
     return next((found for judge in hooks.judges if (found := judge(seen)) is not None), None)
+
+
+def _halted(halt: Halted | None) -> hooks.Found:
+    if halt is None:
+        return hooks.Found("halted", "It was halted a moment ago.", OPERATORS)
+    return hooks.Found("halted", f"{str(halt).capitalize()}.", OPERATORS, since=halt.since)
 
 
 # --- the cause --------------------------------------------------------------------------------------------------------

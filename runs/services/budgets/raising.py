@@ -42,6 +42,7 @@ from runs.services.command import (
     save,
     unpause,
 )
+from runs.services.halts import standing
 from runs.services.lines import beside
 
 
@@ -181,7 +182,7 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
     """Ask whether a run may take longer than it was given. One that a worker drives stops at its next step."""
     head, run = locked(run_id, under=by)
     now = database_now()
-    if run.state in ENDED or run.time_up_at is None or run.time_up_at > now:
+    if run.state in ENDED or run.time_up_at is None or run.time_up_at > now or standing.put_off_time(run):
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
         return  # people are being asked about something else: if they raise that, they are asked for time then

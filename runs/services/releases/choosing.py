@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -35,6 +35,20 @@ class VersionClosed(DurableAgentsError):
         super().__init__(f"{asked} {what}. Nothing was started.{hint}", open=still_open)
 
 
+class StartsStopped(VersionClosed):
+    """An operator has stopped new starts of the agent."""
+
+    status, code, title = 409, "starts-stopped", "New starts of the agent are stopped"
+
+    def __init__(self, agent: str, halt: Mapping[str, Any]) -> None:
+        DurableAgentsError.__init__(
+            self,
+            f"New starts of {agent} are stopped by {halt['by']} since {halt['since'][:16].replace('T', ' ')}: "
+            f"{halt['why']} Nothing was started.",
+            open=[],
+        )
+
+
 class Key(NamedTuple):
     """What keeps a start on its side: whose, and the text."""
 
@@ -49,6 +63,7 @@ class Rules:
     closed: frozenset[str]
     ramp: Mapping[str, Any] | None
     is_served: bool
+    halts: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(cls, name: str) -> Rules:
@@ -56,7 +71,23 @@ class Rules:
         with connection.cursor() as cursor:
             cursor.execute("SELECT runs_release(%s, %s)", [name, FRESH_SECONDS])
             told = _read(cursor.fetchone()[0])
-        return cls(frozenset(told["closed"]), told.get("ramp"), bool(told.get("is_served")))
+        halts = tuple(told.get("halts", ()))
+        return cls(frozenset(told["closed"]), told.get("ramp"), bool(told.get("is_served")), halts)
+
+    def refuse(self, name: str) -> None:
+        """Raises StartsStopped where new starts are refused."""
+        for halt in self.halts:
+            if halt["kind"] == "starts" and halt["refuses"]:
+                raise StartsStopped(name, halt)
+
+    def halted(self, graph_id: str, tags: Iterable[str]) -> Mapping[str, Any] | None:
+        """The oldest halt that a new run of a version comes under, as it is told to whoever starts it."""
+        known = set(tags)
+        for halt in self.halts:
+            is_under = halt["scope"] in ("all", "agent") or halt["key"] == graph_id
+            if is_under or (halt["scope"] == "tag" and halt["key"] in known):
+                return {name: halt[name] for name in ("kind", "scope", "key", "by", "why", "since")}
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +96,7 @@ class Chosen:
 
     agent: Agent
     told: e.VersionAssigned | None = None
+    halted: Mapping[str, Any] | None = None  # the halt that its run comes under
 
     @property
     def events(self) -> list[e.VersionAssigned]:
@@ -79,9 +111,16 @@ class Chosen:
 
 
 def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
-    """Raises UnknownAgent, UnknownVersion, VersionClosed."""
+    """Raises UnknownAgent, UnknownVersion, VersionClosed, StartsStopped."""
     asked = registry.find(reference)
     rules = Rules.of(asked.name)
+    rules.refuse(asked.name)
+    chosen = _chosen(reference, asked, rules, tags, key)
+    named = {*tags, *_named(tags)}
+    return replace(chosen, halted=rules.halted(chosen.agent.graph_id, named)) if rules.halts else chosen
+
+
+def _chosen(reference: str, asked: Agent, rules: Rules, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
     versions = registry.versions(asked.name)
     still_open = [agent for agent in versions if agent.version not in rules.closed]
     if "@" in reference:

@@ -1,0 +1,1 @@
+"""Halts over HTTP."""

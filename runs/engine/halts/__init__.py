@@ -1,0 +1,1 @@
+"""What a halt keeps from leaving: the port (`leaving`). Whoever drives comes in."""

@@ -1,0 +1,80 @@
+"""Halts, from a shell on the server: for when nobody can, or should, use the console."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+from pydantic import ValidationError
+
+from ledger.errors import DurableAgentsError
+from runs.management.shell import operator
+from runs.queries.halts.standing import Holding, holding, standing
+from runs.services.halts import acts
+from runs.services.halts.bodies import HaltBody, LiftBody, StageBody
+
+
+class Command(BaseCommand):
+    help = (
+        "Halts: nothing begins in their scope. List what is halted with how far workers have confirmed it, halt the "
+        "installation, a tag, an agent, a version, a tool or a provider, and lift it, in stages or at once."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("list", help="what is halted now")
+        new = verbs.add_parser("set", help="halt a scope")
+        new.add_argument("scope", choices=["all", "tag", "agent", "version", "tool", "provider"])
+        new.add_argument("key", nargs="?", default="", help="which; of a version name@1.0.0")
+        new.add_argument("--kind", choices=["halt", "quarantine", "starts"], default="halt")
+        new.add_argument("--refuse", action="store_true", help="of starts: refuse them instead of letting them wait")
+        new.add_argument("--confirm", default="", help="for the whole installation: 'halt everything'")
+        some = verbs.add_parser("stage", help="lift it for some; with nothing given it is whole again")
+        some.add_argument("--share", help="per cent of the runs")
+        some.add_argument("--agent", action="append", help="may be given several times")
+        some.add_argument("--tag", action="append", help="may be given several times")
+        whole = verbs.add_parser("lift", help="lift all of it")
+        for verb in (some, whole):
+            verb.add_argument("halt", type=UUID, help="as `list` tells it")
+        for verb in (new, some, whole):
+            verb.add_argument("--justification", required=True)
+
+    def handle(self, *, verb: str, **given: Any) -> None:
+        """A line for each halt, and one for each worker that has not confirmed it. Raises CommandError for what can't
+        be."""
+        try:
+            found = holding() if verb == "list" else standing([self._act(verb, given)])
+        except DurableAgentsError as refused:
+            errors = "; ".join(f"{e['field']} {e['problem']}" for e in refused.extra.get("errors", []))
+            raise CommandError(f"{refused.detail} {errors}".strip()) from None
+        except ValidationError as refused:
+            errors = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in refused.errors(include_url=False))
+            raise CommandError(errors) from None
+        for one in found:
+            self.stdout.write("\t".join(_line(one)))
+            for worker in one.unconfirmed:
+                self.stdout.write(f"\t{worker.name}\t{worker.says}\t{worker.running} running")
+            for call in one.in_flight:
+                self.stdout.write(f"\tin flight\t{call.what}\t{call.run}\tsince {call.since:%H:%M:%S}\t{call.worker}")
+
+    def _act(self, verb: str, given: dict[str, Any]) -> UUID:
+        by, why = operator(), given["justification"]
+        if verb == "set":
+            names = ("kind", "scope", "key", "refuse", "confirm")
+            said = {name: given[name] for name in names} | {"justification": why}
+            return acts.begin(HaltBody.model_validate(said), by=by).halt
+        if verb == "lift":
+            return acts.lift(given["halt"], LiftBody(justification=why), by=by).halt
+        said = {"share": given["share"], "agents": given["agent"], "tags": given["tag"], "justification": why}
+        return acts.stage(given["halt"], StageBody.model_validate(said), by=by).halt
+
+
+def _line(one: Holding) -> list[str]:
+    lets = [f"{one.share} %"] if one.row.share else []
+    lets += [f"agent {name}" for name in one.row.agents] + [f"tag {name}" for name in one.row.tags]
+    return [
+        str(one.row.halt), one.what, one.state, f"by {one.began.by}", f"since {one.began.at:%Y-%m-%d %H:%M} UTC",
+        *([f"but for {', '.join(lets)}"] if lets else []), one.began.why,
+    ]  # fmt: skip

@@ -1,0 +1,158 @@
+"""How halts stand: requested until every worker has confirmed, and what is still in flight in their scope."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs.fleet.members import FRESH_SECONDS
+from runs.models import Halt, HaltNow, Held
+from runs.services.halts.acts import named, percent
+
+COUNT_TO = 10_000
+# Of each worker that is on record as alive what it has said of these rows of the record.
+_WORKERS = """
+    SELECT h.id, p.id, p.host, p.pid, p.last_heartbeat_at < clock_timestamp() - make_interval(secs => %s),
+           s.seen_at, s.confirmed_at, s.running, s.calls
+    FROM unnest(%s::bigint[]) h(id) CROSS JOIN runs_process p
+    LEFT JOIN runs_haltseen s ON s.line = h.id AND s.worker = p.id
+    WHERE p.kind = 'worker' AND p.ended_at IS NULL ORDER BY h.id, p.host, p.pid"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What a worker has said of a halt. `says`: confirmed; stopping (it has heard, and its runs come to their next
+    step); unheard; silent (it has not confirmed, and gives no sign of life: nobody knows what it does)."""
+
+    worker: UUID
+    host: str
+    pid: int
+    says: str
+    running: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}/{self.pid}"
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A call that had left when its scope was halted: it may come back, and is recorded then."""
+
+    run: UUID
+    slot: str
+    what: str
+    since: datetime
+    timeout: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A halt, as the last row of its record says, with how it is kept to."""
+
+    row: Halt
+    began: Halt
+    hearings: Sequence[Hearing] = ()
+    in_flight: Sequence[InFlight] = ()
+    held: int = 0
+
+    @property
+    def what(self) -> str:
+        return named(self.row)
+
+    @property
+    def is_lifted(self) -> bool:
+        return self.row.stage == Halt.Stage.LIFTED
+
+    @property
+    def is_staged(self) -> bool:
+        return self.row.stage == Halt.Stage.STAGED
+
+    @property
+    def unconfirmed(self) -> list[Hearing]:
+        return [one for one in self.hearings if one.says != "confirmed"]
+
+    @property
+    def state(self) -> str:
+        """requested, confirmed, or lifted."""
+        return "lifted" if self.is_lifted else "requested" if self.unconfirmed else "confirmed"
+
+    @property
+    def share(self) -> str:
+        return f"{percent(self.row.share):.2f}".rstrip("0").rstrip(".")
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether all that is on record of it was written by this installation."""
+        return self.row.is_genuine and self.began.is_genuine
+
+
+def holding() -> list[Holding]:
+    """What is halted now, the oldest first."""
+    now = list(HaltNow.objects.order_by("since", "id"))
+    return standing([one.halt for one in now])
+
+
+def halts(*, limit: int, beyond: int | None = None) -> list[Holding]:
+    """All halts, newest first, from below a first row's number on."""
+    first = Halt.objects.filter(n=0).order_by("-id")
+    return standing(
+        list((first if beyond is None else first.filter(id__lt=beyond)).values_list("halt", flat=True)[:limit])
+    )
+
+
+def standing(ids: Sequence[UUID]) -> list[Holding]:
+    """These halts, in this order."""
+    rows: dict[UUID, list[Halt]] = {}
+    for row in Halt.objects.filter(halt__in=ids).order_by("n"):
+        rows.setdefault(row.halt, []).append(row)
+    last = {halt: some[-1] for halt, some in rows.items()}
+    open_ = [row.id for row in last.values() if row.stage != Halt.Stage.LIFTED and row.kind != Halt.Kind.STARTS]
+    heard = _hearings(open_) if open_ else {}
+    found = []
+    for halt in ids:
+        if halt in rows:
+            hearings, in_flight = heard.get(last[halt].id, ([], []))
+            found.append(Holding(last[halt], rows[halt][0], hearings, in_flight, _held(halt)))
+    return found
+
+
+def banner() -> list[HaltNow]:
+    """What stands on every page: what is halted now."""
+    return list(HaltNow.objects.order_by("since", "id")[:20])
+
+
+def _held(halt: UUID) -> int:
+    return Held.objects.filter(pk__in=Held.objects.filter(halt=halt).values("pk")[: COUNT_TO + 1]).count()
+
+
+def _hearings(ids: Sequence[int]) -> dict[int, tuple[list[Hearing], list[InFlight]]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_WORKERS, [FRESH_SECONDS, list(ids)])
+        told = cursor.fetchall()
+    found: dict[int, tuple[list[Hearing], list[InFlight]]] = {}
+    for halt, worker, host, pid, is_silent, seen_at, confirmed_at, running, calls in told:
+        hearings, in_flight = found.setdefault(halt, ([], []))
+        if confirmed_at is not None and not running:
+            says = "confirmed"
+        else:
+            says = "silent" if is_silent else "stopping" if seen_at is not None else "unheard"
+        hearings.append(Hearing(worker, host, pid, says, running or 0))
+        for call in _read(calls):
+            since = datetime.fromisoformat(call["since"])
+            in_flight.append(
+                InFlight(UUID(call["run"]), call["slot"], call["what"], since, call["timeout"], f"{host}/{pid}")
+            )
+    return found
+
+
+def _read(calls: Any) -> list[dict[str, Any]]:
+    told = json.loads(calls) if isinstance(calls, str) else calls
+    return told if isinstance(told, list) else []

@@ -1,0 +1,269 @@
+"""Setting a halt, lifting it in stages, taking a stage back, lifting it: each is one verb in one transaction, with an
+act record. Operators may, and whoever has a shell on the server.
+
+All take the lock of halts alone, which every intent shares (runs/sql/0070_halts.sql): so a halt waits for the intents
+that are being written, and after its commit none is made in its scope. New starts share their agent's lock of releases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import time
+from decimal import Decimal
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import LockNotAvailable
+
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.keys import code_key
+from ledger.web.roles import OPERATOR
+from ledger.web.text_safety import is_hidden
+from runs.journal import notify
+from runs.models import Halt, HaltNow
+from runs.services.halts import known
+from runs.services.halts.bodies import ALL_OF_IT, HaltBody, LiftBody, StageBody
+from runs.services.releases.acts import alone as starts_alone
+from runs.services.wakeups import CHANNEL
+
+log = logging.getLogger("runs.services.halts")
+
+ACTIONS = ("halt", "halt_stage", "halt_whole", "halt_lift")
+SCOPES_OF = {
+    "halt": frozenset(Halt.Scope.values),
+    "quarantine": frozenset({Halt.Scope.TOOL, Halt.Scope.VERSION}),
+    "starts": frozenset({Halt.Scope.AGENT}),
+}
+# An intent's transaction is ended by the server after 5 seconds of silence: whoever waits longer than that has it.
+PATIENCE_SECONDS, REST_SECONDS = 8.0, 0.05
+_RING = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '{known.RING}')"
+
+
+class Scoped(Protocol):
+    """What says what is halted."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+
+
+class HaltMoved(DurableAgentsError):
+    """Somebody has changed it since, or lifted it."""
+
+    status, code, title = 409, "halt-moved", "The halt is another by now"
+
+
+class AlreadyHalted(DurableAgentsError):
+    """The same scope is halted already."""
+
+    status, code, title = 409, "already-halted", "It is halted already"
+
+
+class IntentsUnderWay(DurableAgentsError):
+    """Intents that are being written don't end."""
+
+    status, code, title = 503, "intents-under-way", "Calls are being put on record"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Calls are being put on record, and that did not end within 8 seconds: the database is in trouble. "
+            "Nothing was done; ask again."
+        )
+
+
+class NotOurs(DurableAgentsError):
+    """The halt's rows were not written by this installation."""
+
+    status, code, title = 409, "halt-not-genuine", "The halt is not one of this installation's own"
+
+
+def begin(body: HaltBody, *, by: Actor) -> Halt:
+    """Halt a scope. Raises InvalidInput by the field that is wrong, AlreadyHalted, Forbidden, JustificationRequired,
+    IntentsUnderWay."""
+    why = _may("halt", by, body.justification)
+    if errors := _wrong(body):
+        raise InvalidInput(f"No such halt can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+
+    def halt() -> Halt:
+        _starts_of(body.kind, body.scope, body.key)
+        same = HaltNow.objects.filter(kind=body.kind, scope=body.scope, key=body.key).first()
+        if same is not None:
+            raise AlreadyHalted(f"{named(same)} is halted since {same.since:%Y-%m-%d %H:%M} UTC, by {same.by}.")
+        return _write(
+            Halt(halt=uuid4(), n=0, kind=body.kind, scope=body.scope, key=body.key, refuses=body.refuse,
+                 stage=Halt.Stage.WHOLE, share=0, agents=[], tags=[]),
+            "halt", by=by, why=why, before={},
+        )  # fmt: skip
+
+    return _alone(halt)
+
+
+def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
+    """Lift it for some, more or fewer than before; with nothing given it is whole again, at once. Raises InvalidInput,
+    HaltMoved, NotFound, Forbidden, JustificationRequired, IntentsUnderWay."""
+    share = 0 if body.share is None else int(body.share * 100)
+    agents, tags = sorted(set(body.agents or ())), sorted(set(body.tags or ()))
+    is_whole = not (share or agents or tags)
+    action = "halt_whole" if is_whole else "halt_stage"
+    why = _may(action, by, body.justification)
+
+    def lift_some() -> Halt:
+        last = _last(halt, body.revision)
+        if (last.share, sorted(last.agents), sorted(last.tags)) == (share, agents, tags):
+            raise HaltMoved("It says just this already." if not is_whole else "It is whole already.")
+        following = _next(last, Halt.Stage.WHOLE if is_whole else Halt.Stage.STAGED, share, agents, tags)
+        return _write(following, action, by=by, why=why, before=shown(last))
+
+    return _alone(lift_some)
+
+
+def lift(halt: UUID, body: LiftBody, *, by: Actor) -> Halt:
+    """Lift all of it: what was put aside goes on within seconds. Raises as `stage` does."""
+    why = _may("halt_lift", by, body.justification)
+
+    def lift_all() -> Halt:
+        last = _last(halt, body.revision)
+        following = _next(last, Halt.Stage.LIFTED, 0, [], [])
+        return _write(following, "halt_lift", by=by, why=why, before=shown(last))
+
+    return _alone(lift_all)
+
+
+def find(halt: UUID) -> Halt:
+    """The last row of a halt's record. Raises NotFound."""
+    last = Halt.objects.filter(halt=halt).order_by("-n").first()
+    if last is None:
+        raise NotFound("halt", halt)
+    return last
+
+
+def named(halt: Scoped) -> str:
+    """What is halted, in words."""
+    if halt.scope == Halt.Scope.ALL:
+        return "the whole installation"
+    new = "new starts of " if halt.kind == Halt.Kind.STARTS else ""
+    return f"{new}{halt.scope} {halt.key}"
+
+
+def subject_of(halt: UUID) -> str:
+    """How records name it."""
+    return f"halt {halt}"
+
+
+def shown(halt: Halt) -> dict[str, Any]:
+    """What a halt says, as an act's record keeps it."""
+    return {
+        "n": halt.n, "kind": str(halt.kind), "scope": str(halt.scope), "key": halt.key, "refuses": halt.refuses,
+        "stage": str(halt.stage), "share": halt.share, "agents": list(halt.agents), "tags": list(halt.tags),
+    }  # fmt: skip
+
+
+def secret_of(halt: UUID, n: int) -> bytes:
+    """What opens a row of a halt's record: only who has the installation's key can make it."""
+    return hmac.digest(code_key(), f"halt {halt} {n}".encode(), "sha256")
+
+
+def lock_of(halt: UUID, n: int) -> bytes:
+    """What the row carries of it."""
+    return hashlib.sha256(secret_of(halt, n)).digest()
+
+
+def _next(last: Halt, to: str, share: int, agents: list[str], tags: list[str]) -> Halt:
+    return Halt(
+        halt=last.halt, n=last.n + 1, kind=last.kind, scope=last.scope, key=last.key, refuses=last.refuses,
+        stage=to, share=share, agents=agents, tags=tags, opens=secret_of(last.halt, last.n),
+    )  # fmt: skip
+
+
+def _last(halt: UUID, revision: int | None) -> Halt:
+    last = find(halt)
+    if last.lock is not None and bytes(last.lock) != lock_of(last.halt, last.n):
+        raise NotOurs(
+            f"Row {last.n} of halt {halt} was written with another key, or past the application. It holds all the "
+            "same; only the database's owner can remove it."
+        )
+    if last.stage == Halt.Stage.LIFTED:
+        raise HaltMoved(f"It was lifted by {last.by}.")
+    if revision is not None and revision != last.n:
+        raise HaltMoved(f"{last.by} changed it since you looked: look at it again.")
+    _starts_of(last.kind, last.scope, last.key)
+    return last
+
+
+def _write(halt: Halt, action: str, *, by: Actor, why: str, before: dict[str, Any]) -> Halt:
+    halt.by, halt.why, halt.at = by.ref, why, database_now()
+    halt.lock = None if halt.stage == Halt.Stage.LIFTED else lock_of(halt.halt, halt.n)
+    halt.seal()
+    halt.save(force_insert=True)
+    acted(action, by=by, subject=subject_of(halt.halt), justification=why, before=before, after=shown(halt))
+    transaction.on_commit(lambda: notify.notify_after_commit(connection, _RING))
+    log.warning("%s: %s, by %s: %s", action, named(halt), by.ref, why)
+    return halt
+
+
+def _starts_of(kind: str, scope: str, key: str) -> None:
+    """Where new starts are concerned no start of the agent is under way. Raises StartsUnderWay."""
+    if kind == Halt.Kind.STARTS or (kind == Halt.Kind.QUARANTINE and scope == Halt.Scope.VERSION):
+        starts_alone(key.partition("@")[0])
+
+
+def _alone(act: Any) -> Halt:
+    """Do it with the lock of halts. Raises IntentsUnderWay."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            with transaction.atomic():
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT runs_halts_alone()")
+                done: Halt = act()
+                return done
+        except OperationalError as error:
+            if not isinstance(error.__cause__, LockNotAvailable):
+                raise
+            if time.monotonic() >= until:
+                raise IntentsUnderWay from error
+        time.sleep(REST_SECONDS)
+
+
+def _may(action: str, by: Actor, justification: str) -> str:
+    if by.role != OPERATOR and by.auth != "shell":
+        raise Forbidden("Only an operator may halt anything, or lift a halt.")
+    return justified(action, justification)
+
+
+def _wrong(body: HaltBody) -> list[dict[str, str]]:
+    wrong: list[dict[str, str]] = []
+    if body.scope not in SCOPES_OF[body.kind]:
+        fix = f"one of {', '.join(sorted(SCOPES_OF[body.kind]))}"
+        wrong.append({"field": "scope", "problem": f"is none that a {body.kind} can have", "fix": fix})
+    if body.scope == Halt.Scope.ALL:
+        if body.key:
+            wrong.append({"field": "key", "problem": "is given, and everything is halted", "fix": "leave it empty"})
+        if body.confirm.strip().lower() != ALL_OF_IT:
+            fix = f"type {ALL_OF_IT}"
+            wrong.append({"field": "confirm", "problem": "does not say that everything is to stop", "fix": fix})
+    elif not body.key:
+        wrong.append({"field": "key", "problem": "is missing", "fix": f"the {body.scope}'s name"})
+    elif body.key != body.key.strip() or any(c == "\n" or is_hidden(c) for c in body.key):
+        wrong.append({"field": "key", "problem": "holds what can't be seen, or blanks around it", "fix": "plain text"})
+    elif body.scope == Halt.Scope.VERSION and "@" not in body.key:
+        wrong.append({"field": "key", "problem": "is no version", "fix": "such as vendor-onboard@1.0.0"})
+    elif body.scope == Halt.Scope.AGENT and "@" in body.key:
+        wrong.append({"field": "key", "problem": "is a version", "fix": "the agent's name, or the scope version"})
+    if body.refuse and body.kind != Halt.Kind.STARTS:
+        wrong.append({"field": "refuse", "problem": "is for new starts only", "fix": "leave it away"})
+    return wrong
+
+
+def percent(share: int) -> Decimal:
+    """A share as people write it."""
+    return Decimal(share) / 100

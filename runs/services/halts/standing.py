@@ -1,0 +1,76 @@
+"""Deadlines stand still while their run is under a halt: see runs/sql/0072_standing_still.sql. What comes due is put
+off here where another app has to do something about it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from ledger.clock import database_now
+from runs.journal import wait_hooks
+from runs.models import Run, Wait
+
+BATCH = 200
+# What a deadline may be put off by way of precaution.
+MOST_AHEAD = timedelta(minutes=5)
+
+
+def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
+    """For how long a run stood still between two moments."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_stood_still(%s, %s, %s)", [run_id, since, until])
+        stood: timedelta = cursor.fetchone()[0]
+    return stood
+
+
+def is_past(wait: Wait, now: datetime) -> bool:
+    """Whether a wait's time is over, also for whoever comes before it was put off."""
+    return wait.deadline <= now and wait.deadline + stood_still(wait.run_id, wait.opened_at, now) <= now
+
+
+def could_be_put_off(wait: Wait) -> timedelta:
+    """By how much its deadline can have been put off since it was opened."""
+    stood = stood_still(wait.run_id, wait.opened_at, wait.resolved_at or database_now())
+    return stood + MOST_AHEAD if stood else stood
+
+
+def put_off(wait: Wait) -> bool:
+    """Put off a due wait whose run stood still: everything is locked. Whether it is not due any more."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_put_off(%s, %s, %s, %s)", [wait.id, wait.run_id, wait.opened_at, wait.deadline])
+        (later,) = cursor.fetchone()
+    if later is not None:
+        _moved(wait.id)
+    return later is not None
+
+
+def put_off_time(run: Run) -> bool:
+    """The same for the time that a run was given."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_count_still(%s, %s, %s)", [run.pk, run.pk, run.counts_from])
+        (later,) = cursor.fetchone()
+    if later is None or run.time_up_at is None:
+        return False
+    run.time_up_at += later
+    Run.objects.filter(pk=run.pk).update(time_up_at=run.time_up_at)
+    return True
+
+
+@transaction.atomic
+def pull_back() -> int:
+    """After a lift: deadlines that were put off by way of precaution are what they should be. Returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM runs_pull_back(%s)", [BATCH])
+        waits = [wait_id for (wait_id,) in cursor.fetchall()]
+    for wait_id in waits:
+        _moved(wait_id)
+    return len(waits)
+
+
+def _moved(wait_id: UUID) -> None:
+    """Whoever keeps a wait's deadline beside it is told."""
+    wait = Wait.objects.get(pk=wait_id)
+    if (follow := wait_hooks.on_moved.get(wait.kind)) is not None:
+        follow(wait)

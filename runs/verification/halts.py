@@ -1,0 +1,74 @@
+"""Halts: each row of their record was written by this installation, follows on the one before, and has its act; what
+holds now is what the record says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from uuid import UUID
+
+from ledger.models import ActRecord
+from ledger.verification.registers import Listed
+from runs.models import Halt, HaltNow
+from runs.services.halts.acts import ACTIONS, shown, subject_of
+
+
+def every_halt() -> Listed | None:
+    """All rows of all halts. None where there are none."""
+    rows: dict[UUID, list[Halt]] = {}
+    for row in Halt.objects.order_by("halt", "n"):
+        rows.setdefault(row.halt, []).append(row)
+    now = {one.halt: one for one in HaltNow.objects.all()}
+    if not rows and not now:
+        return None
+    about = ActRecord.objects.filter(run_id__isnull=True, action__in=ACTIONS)
+    acts = {(act.subject, act.after.get("n")): act for act in about if isinstance(act.after, dict)}
+    problems = [problem for halt, some in rows.items() for problem in _of(halt, some, now.get(halt), acts)]
+    problems += [f"halt {halt} holds, and is on no record" for halt in now if halt not in rows]
+    return Listed("halts", sum(map(len, rows.values())), "", problems)
+
+
+def _of(
+    halt: UUID, rows: list[Halt], now: HaltNow | None, acts: dict[tuple[str, int | None], ActRecord]
+) -> Iterator[str]:
+    before: Halt | None = None
+    for n, row in enumerate(rows):
+        what = f"row {row.n} of halt {halt}"
+        if row.n != n:
+            yield f"{what}: a row before it is missing"
+        if not row.is_genuine:
+            yield f"{what} was not written by this installation"
+        if before is not None and not _opens(before, row):
+            yield f"{what} does not follow on the one before"
+        act = acts.get((subject_of(halt), row.n))
+        if act is None or act.after != shown(row) or act.by != row.by or act.justification != row.why:
+            yield f"{what} has no act that says so"
+        before = row
+    last = rows[-1]
+    if last.stage == Halt.Stage.LIFTED:
+        if now is not None:
+            yield f"halt {halt} is lifted, and holds"
+    elif now is None:
+        yield f"halt {halt} is not lifted, and does not hold"
+    elif _said(now) != _said_by(last) or (now.by, now.why, now.since) != (rows[0].by, rows[0].why, rows[0].at):
+        yield f"halt {halt} holds otherwise than its record says"
+
+
+def _opens(before: Halt, row: Halt) -> bool:
+    if before.lock is None or row.opens is None:
+        return False
+    return hashlib.sha256(bytes(row.opens)).digest() == bytes(before.lock)
+
+
+def _said(now: HaltNow) -> tuple[object, ...]:
+    return (
+        now.id, now.n, now.kind, now.scope, now.key, now.refuses, now.is_staged, now.share, list(now.agents),
+        list(now.tags),
+    )  # fmt: skip
+
+
+def _said_by(row: Halt) -> tuple[object, ...]:
+    return (
+        row.id, row.n, str(row.kind), str(row.scope), row.key, row.refuses, row.stage == Halt.Stage.STAGED, row.share,
+        list(row.agents), list(row.tags),
+    )  # fmt: skip

@@ -1,0 +1,193 @@
+"""Under a halt no time of a run's runs out; after it each has as long as was left, and what is shown is verified."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from approvals.models import Approval
+from durableagents import Context, End
+from ledger.verification.runs import verify
+from runs.models import Halt, Run, Stood, Wait
+from runs.services.budgets import raising
+from runs.services.halts.lifting import let_go
+from runs.workers import timers
+from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
+from tests.runs.stage import Stage, fresh, now, waiting
+from tests.world import Notes, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+HOUR = timedelta(hours=1)
+
+
+def sleeper(hours: float = 1.0) -> Any:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.sleep(hours * 3600)
+        return End("woken")
+
+    return agent_of(node)
+
+
+def pass_time(by: timedelta) -> None:
+    """All that is on record happened so much earlier: halts, waits, events."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        for table, columns in {
+            "runs_halt": ("at",), "runs_haltnow": ("since",), "runs_wait": ("opened_at", "deadline"),
+            "approvals_approval": ("opened_at", "deadline"), "runs_stood": ("at", "until"),
+            "runs_run": ("created_at", "time_up_at"),
+        }.items():  # fmt: skip
+            moved = ", ".join(f"{column} = {column} - %s" for column in columns)
+            cursor.execute(f"UPDATE {table} SET {moved}", [by] * len(columns))
+        cursor.execute("SET session_replication_role = origin")
+
+
+def left(wait: Wait) -> timedelta:
+    return Wait.objects.get(pk=wait.pk).deadline - now()
+
+
+def is_about(found: timedelta, wanted: timedelta, *, give: float = 20) -> bool:
+    return abs((found - wanted).total_seconds()) < give
+
+
+@pytest.mark.parametrize("scope", ["all", "tag", "agent", "version"])
+def test_a_timer_has_after_the_lift_what_was_left(stage: Stage, scope: str) -> None:
+    run = tagged(sleeper(), "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    pass_time(HOUR / 2)
+    it = halt(scope, {"all": "", "tag": "acme", "agent": run.agent, "version": run.graph_id}[scope])
+    pass_time(2 * HOUR)
+    assert timers.sweep() > 0 and waiting(run) == [wait], "its stored time is long over, and it does not fire"
+    lift(it)
+    timers.sweep()
+    let_go()
+    assert waiting(run) == [wait] and is_about(left(wait), HOUR / 2)
+    pass_time(HOUR / 2)
+    timers.sweep()
+    assert waiting(run) == [] and stage.drive() == "completed"
+
+
+def test_who_is_not_under_the_halt_is_not_kept_waiting(stage: Stage) -> None:
+    agent = sleeper()
+    stopped, free = [tagged(agent, "acme") for _ in range(150)], stage.start(agent)
+    while stage.drive() == "parked":
+        pass
+    halt("tag", "acme")
+    pass_time(2 * HOUR)
+    for _ in range(4):
+        timers.sweep()
+    assert waiting(free) == [] and all(waiting(run) for run in stopped)
+
+
+def test_an_approval_stands_still_and_may_be_decided(stage: Stage, tools: Toolbox) -> None:
+    run = tagged(calls(tools, "pay", "pay"), "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    whole = left(wait)
+    it = halt("tag", "acme")
+    pass_time(whole + HOUR)
+    timers.sweep()
+    assert waiting(run) == [wait] and Approval.objects.get(wait=wait).deadline == Wait.objects.get(pk=wait.pk).deadline
+    stage.decide(run)
+    lift(it)
+    everybody_goes_on()
+    assert stage.drive() == "parked" and len(waiting(run)) == 1
+
+
+def test_an_approval_s_time_runs_out_as_long_after_the_lift_as_was_left(stage: Stage, tools: Toolbox) -> None:
+    run = tagged(calls(tools, "pay"), "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    whole = left(wait)
+    it = halt("all")
+    pass_time(3 * whole)
+    timers.sweep()
+    lift(it)
+    timers.sweep()
+    assert waiting(run) == [wait] and is_about(left(wait), whole)
+    pass_time(whole + timedelta(minutes=1))
+    timers.sweep()
+    assert waiting(run) == [] and Approval.objects.get(wait=wait).state == "expired"
+
+
+def test_the_time_that_a_run_was_given_stands_still(stage: Stage) -> None:
+    run = tagged(sleeper(10_000), "acme")
+    assert stage.drive() == "parked"
+    Run.objects.filter(pk=run.pk).update(time_up_at=now() + HOUR)
+    it = halt("tag", "acme")
+    pass_time(5 * HOUR)
+    assert timers.ask_for_time() == 1 and len(waiting(run)) == 1, "nobody is asked for more of it"
+    lift(it)
+    let_go()
+    assert is_about(fresh(run).time_up_at - now(), HOUR)
+    pass_time(2 * HOUR)
+    raising.time_is_up(run.id)
+    assert {wait.kind for wait in waiting(run)} == {"timer", "budget"}
+
+
+def test_halts_that_overlap_count_once(stage: Stage) -> None:
+    run = tagged(sleeper(), "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    one = halt("tag", "acme")
+    pass_time(HOUR)
+    two = halt("agent", run.agent)
+    pass_time(HOUR)
+    lift(one)
+    pass_time(HOUR)
+    lift(two)
+    timers.sweep()
+    assert is_about(left(wait), HOUR)
+
+
+def test_a_tool_s_halt_stops_no_clock(stage: Stage) -> None:
+    run = stage.start(sleeper())
+    assert stage.drive() == "parked"
+    halt("tool", "order")
+    pass_time(2 * HOUR)
+    timers.sweep()
+    assert waiting(run) == [] and not Stood.objects.exists()
+
+
+def test_a_deadline_that_no_halt_put_off_is_found_and_one_that_a_halt_did_is_not(stage: Stage) -> None:
+    run = tagged(sleeper(1 / 3600), "acme")
+    assert stage.drive() == "parked"
+    it = halt("tag", "acme")
+    (wait,) = waiting(run)
+    while Wait.objects.get(pk=wait.pk).deadline <= wait.deadline:
+        timers.sweep()
+    assert verify(run.id).problems == []
+    lift(it)
+    let_go()
+    assert verify(run.id).problems == []
+    Wait.objects.filter(pk=wait.pk).update(deadline=wait.deadline + 2 * HOUR)
+    assert any("deadline" in problem for problem in verify(run.id).problems)
+    Wait.objects.filter(pk=wait.pk).update(deadline=wait.deadline - HOUR)
+    assert any("deadline" in problem for problem in verify(run.id).problems)
+
+
+def test_what_was_put_off_ahead_is_taken_back_after_the_lift(stage: Stage) -> None:
+    run = tagged(sleeper(), "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    it = halt("tag", "acme")
+    pass_time(10 * HOUR)
+    timers.sweep()
+    assert is_about(left(wait), HOUR + timedelta(minutes=5))
+    lift(it)
+    let_go()
+    assert is_about(left(wait), HOUR)
+
+
+def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
+    """Deadlines go by it: whoever writes one past the application stretches nothing that has been."""
+    with pytest.raises(Exception, match="was not written when it says"):
+        Halt.objects.create(
+            halt=UUID(int=1), n=0, kind="halt", scope="all",
+            refuses=False, stage="whole", share=0, agents=[], tags=[], by="x", why="y", at=now() - HOUR,
+        )  # fmt: skip
