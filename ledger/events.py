@@ -61,25 +61,6 @@ class RunReleased(Event):
     reason: str
 
 
-class WorkerLost(Event):
-    """The run was taken from the worker that drove it. `is_counted`: proven dead, in a step with nothing written since
-    its claim. `cause`: proof, suspicion, host_gone, operator; `proof` says it in words. `reached`: claimed,
-    intent_durable, result_durable, visit_entered, wait_opened; `call` is the slot of a call in doubt. `silent_ms`: from
-    the worker's last sign of life to this event."""
-
-    worker: str
-    epoch: int
-    pid: int
-    proof: str
-    is_counted: bool
-    deaths: int
-    cause: str = "proof"
-    host: str = ""
-    reached: str = ""
-    call: str | None = None
-    silent_ms: int | None = None
-
-
 class PauseRequested(Event):
     """A person asked for a pause; the owner stops at the next step boundary. Payload: the justification."""
 

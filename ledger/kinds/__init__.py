@@ -8,6 +8,7 @@ from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.policies import PolicyApplied
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
+from ledger.kinds.recovery import WorkerLost
 from ledger.kinds.releases import VersionAssigned
 from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
@@ -47,4 +48,5 @@ __all__ = [
     "UndoAsked",
     "UndoBegun",
     "UndoRegistered",
+    "WorkerLost",
 ]

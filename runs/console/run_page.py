@@ -3,7 +3,7 @@ that it has lived."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,7 +28,7 @@ from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list, turns
 from runs.queries.attributes.shown import Told, of_head
 from runs.queries.code_here import agent_here, titles_of
-from runs.queries.display import detail_text, look, main_wait
+from runs.queries.display import case_of, detail_text, look, main_wait
 from runs.queries.halts.of_runs import Halted, halt_of
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -49,8 +49,7 @@ ACTS_SHOWN = 100
 _NOW_STATUS = {
     "running": "run", "queued": "run", "behind": "hold", "early": "hold",
     "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
-    "exceeded": "hold",
-    "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
+    "exceeded": "hold", "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
     "renewed": "done", "handed_off": "done",
 }  # fmt: skip
 
@@ -364,7 +363,12 @@ class Dossier:
         acts_ += [Shown("override", record.at, override=record) for record in records]
         words = self.opened(line.seq for line in self.story.answers)
         acts_ += [
-            Shown("answer", line.at, answer=line, justification=_why(words.get(line.seq)))
+            Shown(
+                "answer",
+                line.at,
+                answer=line,
+                justification=str((words.get(line.seq) or {}).get("justification") or ""),
+            )
             for line in self.story.answers
         ]
         acts_.sort(key=lambda shown: shown.at)
@@ -411,8 +415,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     # The head is read after the events: what is shown as current is never newer than what it is said to be.
     heads = families.heads([*kin.ids, *([kin.parent.pk] if kin.parent else [])])
     head = heads.get(run_id)
-    is_headless = head is None
-    head = head or Head.standing_in(run_id)
+    is_headless, head = head is None, head or Head.standing_in(run_id)
     last = story.last.seq if story.last is not None else 0
     # What came in between is there. What isn't was cut off: whoever writes an event and whoever moves the head are one
     # transaction.
@@ -433,12 +436,6 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         cut, kin.parent if run.parent else None, run_list.carded(kin.children, heads, open_waits),
         heads.get(kin.parent.pk) if kin.parent and run.parent else None, is_read,
     )  # fmt: skip
-
-
-def case_of(waits: Iterable[Wait]) -> str | None:
-    """The slot of the call whose outcome a person has to settle now."""
-    wait = main_wait(list(waits))
-    return wait.slot if wait is not None and wait.kind == Wait.Kind.RECONCILE else None
 
 
 def _why(answer: Line | None) -> str:

@@ -294,3 +294,7 @@ class JournalBroken(Exception):
     def __init__(self, problem: str, reason: str = "broken_journal") -> None:
         super().__init__(problem)
         self.reason = reason
+
+
+# An intent that was refused like this wrote nothing.
+INTENT_REFUSED = (ApprovalMissing, BudgetShort, NotAsked, PoolShort, PoolUnpriced, RunHalted)

@@ -277,7 +277,7 @@ class Tape:
             if _is_place(name) and slot.has_effect:
                 path = ""
                 for part in name.split("/"):
-                    reached[path] = max(reached.get(path, ()), _number(part))
+                    reached[path] = max(reached.get(path, ()), tuple(map(int, part.split("."))))
                     path = f"{path}/{part}" if path else part
         return reached
 
@@ -289,7 +289,7 @@ class Tape:
         path = ""
         for part in name.split("/"):
             line = self.slots.get(path)
-            if (line is None or line.branches is None) and reached.get(path, ()) > _number(part):
+            if (line is None or line.branches is None) and reached.get(path, ()) > tuple(map(int, part.split("."))):
                 return True
             path = f"{path}/{part}" if path else part
         return False
@@ -326,11 +326,6 @@ class Tape:
 def _is_place(slot: str) -> bool:
     """Whether a slot is a call's place, and not that of a stop for an operator."""
     return slot[:1].isdigit()
-
-
-def _number(part: str) -> tuple[int, ...]:
-    """A part of a slot as numbers; the first one has two, generation and visit."""
-    return tuple(int(n) for n in part.split("."))
 
 
 def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:

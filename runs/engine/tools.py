@@ -18,6 +18,7 @@ from runs.engine.canonical import plain, printable, unordered
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
+from runs.engine.gate.evidence import Evidence as Evidence
 from runs.engine.gate.requirement import Requirement, Stage
 from runs.engine.limits.rules import RateLimit
 
@@ -72,21 +73,6 @@ class Pending:
     def __post_init__(self) -> None:
         if not isinstance(self.within, timedelta) or abs(self.within) > LONGEST:
             raise ValueError(f"Pending(within={self.within!r}): give a timedelta of at most {LONGEST.days} days")
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Something an approver should see, part of what the decision binds: `label` is its heading, `source` where it
-    comes from, `content` plain data that is shown as it stands.
-    """
-
-    label: str
-    source: str
-    content: Any
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data, as it enters the plan."""
-        return {"label": self.label, "source": self.source, "content": self.content}
 
 
 @dataclass(frozen=True, slots=True)

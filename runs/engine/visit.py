@@ -13,15 +13,7 @@ from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Usage
 from runs.engine.budget.meter import Meter
-from runs.engine.errors import (
-    ApprovalMissing,
-    BudgetShort,
-    MisusedContext,
-    NotAsked,
-    PoolShort,
-    PoolUnpriced,
-    RunHalted,
-)
+from runs.engine.errors import INTENT_REFUSED, BudgetShort, MisusedContext, RunHalted
 from runs.engine.forks.evidence import Fork
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
 from runs.engine.messages.changes import Changes
@@ -197,7 +189,7 @@ class Visit:
         """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""
         try:
             return await writing
-        except (ApprovalMissing, BudgetShort, NotAsked, PoolShort, PoolUnpriced, RunHalted):
+        except INTENT_REFUSED:
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):

@@ -5,15 +5,15 @@ halted (`halts`), what starts by the clock (`schedules`), which version a start 
 force (`policies`), what probes found (`probes`), and acts on many runs (`bulk`)."""
 
 from runs.models.attributes import Attribute
-from runs.models.bulk import Batch, BatchItem
+from runs.models.control.bulk import Batch, BatchItem
+from runs.models.control.halts import NEVER, Halt, HaltNow, HaltSeen, Held, Stood
+from runs.models.control.policies import PolicyRevision
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
-from runs.models.halts import NEVER, Halt, HaltNow, HaltSeen, Held, Stood
 from runs.models.kept import Checkpoint, IdempotencyRecord
 from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
 from runs.models.overheard import Listener, Overheard
-from runs.models.policies import PolicyRevision
 from runs.models.pools import Pool, PoolCharge, PoolMeter, PoolNotice, PoolPeriod
 from runs.models.probes import Probe
 from runs.models.reads import CachedRead

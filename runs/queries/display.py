@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ledger.models import Head
 from runs.models import ENDED, Run, State, Wait
@@ -72,3 +72,9 @@ def detail_text(wait: Wait | None, *names: str) -> str:
 def name_of(wait: Wait | None) -> str:
     """What is waited for, in the best words that there are: its title, its tool, or at least its kind."""
     return detail_text(wait, "title", "tool", "name") or (str(wait.kind) if wait is not None else "")
+
+
+def case_of(waits: Iterable[Wait]) -> str | None:
+    """The slot of the call whose outcome a person has to settle now."""
+    wait = main_wait(list(waits))
+    return wait.slot if wait is not None and wait.kind == Wait.Kind.RECONCILE else None

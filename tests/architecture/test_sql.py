@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 SHIPPED = {
     "runs/sql/0073_starts_under_halts.sql": "3b7bae5f8d772a3e90a3cdb67a4e4f1d8ce87b4d2400bf54a61a991983b33e92",
     "runs/sql/0072_standing_still.sql": "f3bdcde2820960846ef2c77f4f92f7406f69eefb5af1f0c7f5773fdd6e61e015",
-    "runs/sql/0071_claims_under_halts.sql": "f939f29b7baf5408cf9bc48515cf8d3b60bf4cce86672f6931dabb1fd0d58e83",
+    "runs/sql/0071_claims_under_halts.sql": "52fd6fb1863435d6eda9f86e36718cba99c8909121efc9132f7d67e27ee24812",
     "runs/sql/0070_halts.sql": "edc9f94618c94dcbebf99fc12a2b07a4909572c7e1bd0fddbf5f97333ce5125e",
     "ledger/sql/0004_codes.sql": "c51f23941547106ed2785758fa6df39b19b14c74201c9bc9ded6e6444167232c",
     "ledger/sql/0010_registers.sql": "98766363256959ab2f213a5e71634ecc23dff957bbe286d13d83daf56e82a416",
@@ -52,7 +52,7 @@ SHIPPED = {
     "runs/sql/0023_messages.sql": "429e2b76960f4a0a130dc6131350bd00b5131fe1940ea2e5406ded2b556e1820",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
     "runs/sql/0026_pools.sql": "e1e2e9dd73a365834a77dae46a595565081323ac11a56d1b3ae9d345fa8687ed",
-    "approvals/sql/0009_asked.sql": "fe67509f95db5ac91d032fa170122e8f1cdc9f05e15787147578f67159eb68ee",
+    "approvals/sql/0009_asked.sql": "03c151a50fd9ef4498099ab423e980018f11ca52caabd5fe60412bafdbbdc578",
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "durableagents/sql/0007_key_budget.sql": "9fbf37c22e48e9817c6aa59aeda73c4e1acf7cc95963f2341b80a1db93012592",
     "durableagents/sql/0008_document.sql": "bb9e49e2488de118e6221f4b6498120f0c5be6812443bdfda906cfcff8e53c27",

@@ -12,15 +12,17 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime, timedelta
+from typing import Any
 
+from tests.crash.links import Kind as Kind
+from tests.crash.links import Link as Link
+from tests.crash.links import broken_at
 from tests.crash.policed import asked_by_rule
 from tests.crash.staged import judge_stages, staged_slots
 from tests.crash.told import judge_attributes, judge_messages, reopenings
 from tests.crash.truth import denials
 
-Kind = Literal["duplicate", "lost", "stuck", "broken"]
 Row = Mapping[str, Any]
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -83,19 +85,6 @@ class Facts:
     links: list[Link] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A journal row's columns as they are stored."""
-
-    seq: int
-    epoch: int
-    at: datetime
-    clear: bytes
-    sealed: bytes | None
-    prev_hash: bytes
-    hash: bytes
-
-
 def judge(facts: Facts, expected: Expected) -> list[Finding]:
     """What is wrong; empty if nothing is."""
     if not facts.run:
@@ -114,7 +103,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += judge_messages(facts)
     found += judge_stages(facts)
     found += _budget(facts)
-    found += [*judge_attributes(facts), *_chain(facts.run_id, facts.links)]
+    found += [*judge_attributes(facts), *broken_at(facts.run_id, facts.links)]
     return [Finding(kind, facts.run_id, what) for kind, what in found]
 
 
@@ -433,20 +422,6 @@ def _undoing(facts: Facts) -> int:
 
 def _retries(facts: Facts) -> int:
     return sum(event["kind"] == "RunRetried" for event in facts.events)
-
-
-def _chain(run_id: str, links: list[Link]) -> Iterable[tuple[Kind, str]]:
-    """The chain recomputed from stored bytes, in this file's own words (the formula is in ledger/chain.py and docs)."""
-    prev = hashlib.sha256(uuid.UUID(run_id).bytes).digest()
-    for link in links:
-        sealed = bytes(32) if link.sealed is None else hashlib.sha256(link.sealed).digest()
-        body = hashlib.sha256(link.clear + sealed).digest()
-        micros = (link.at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        numbers = b"".join(number.to_bytes(8, "big") for number in (link.seq, link.epoch, micros))
-        if link.prev_hash != prev or hashlib.sha256(prev + numbers + body).digest() != link.hash:
-            yield "broken", f"event {link.seq} does not give its hash"
-            return
-        prev = link.hash
 
 
 def moment(text: str) -> datetime:

@@ -36,10 +36,10 @@ REVIEW, READS, REVIEWED = (
     "durableagents/demo/literature/paper_reader.py",
     "tests/demo/test_literature.py",
 )
-PLANNED = "runs/sql/0043_migrated.sql"
+PLANNED = "runs/sql/0071_claims_under_halts.sql"
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
-INTEND = "runs/sql/0060_policies.sql"
+INTEND = "runs/sql/0071_claims_under_halts.sql"
 POOLS, POOLED, POOL_ACTS = "runs/sql/0026_pools.sql", "tests/runs/test_pools.py", "runs/services/pools/acts.py"
 BUDGETS, METER, THINK, RAISING = (
     "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/thinking/question.py", "runs/services/budgets/raising.py",
@@ -76,7 +76,7 @@ MUTANTS = [
         "tests/runs/test_damage.py -k 'back'",
     ),
     Mutant(
-        "several sweepers walk the same rows", CLAIMS, "    IF NOT pg_try_advisory_xact_lock(p_lock) THEN", "    IF false THEN",
+        "several sweepers walk the same rows", "runs/sql/0072_standing_still.sql", "    IF NOT pg_try_advisory_xact_lock(p_lock) THEN", "    IF false THEN",
         "tests/runs/test_recovery.py -k only_one_process",
     ),
     Mutant("the longer queue goes first", PLANNED, "FROM best ORDER BY priority DESC, turn, ready_at LIMIT", "FROM best ORDER BY priority DESC, ready_at LIMIT", "tests/runs/test_claims.py -k take_turns"),
@@ -158,9 +158,9 @@ MUTANTS = [
     Mutant("an approval is not bound to what was approved", STEPS, "      AND grant_hash = g_hash AND grant_expires_at", "      AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
     Mutant(
         "an approval is used up without an intent", INTEND,
-        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
+        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    PERFORM runs_check_halts",
         "    UPDATE runs_wait SET consumed_at = clock_timestamp() WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND h.is_pause_requested;\n"
-        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
+        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    PERFORM runs_check_halts",
         "tests/runs/test_journal.py -k wish",
     ),
     Mutant("an approval that lay too long is still good", STEPS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),

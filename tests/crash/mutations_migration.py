@@ -55,7 +55,7 @@ MIGRATION = [
     Mutant("a stop for a number is one for good", TRYING, "\"poison\", \"unknown_format\",", "\"poison\",", f"{ELSEWHERE} -k goes_out"),
     Mutant("the first scheme tells nothing of upgraders", "runs/engine/agents.py", "*(() if self.upgraders else (first_scheme(self),))", "first_scheme(self)", f"{UPGRADED} -k first_scheme"),
     Mutant("a version whose function takes states back is refused", "runs/fleet/baseline.py", " or takes_back:", ":", "tests/runs/test_baseline.py -k leaves_the_steps"),
-    Mutant("an old worker claims a run that has moved", SQL, "r.graph_id <> ALL (p_graphs) OR ", "", f"{ATTACKED} -k moves_under"),
+    Mutant("an old worker claims a run that has moved", "runs/sql/0071_claims_under_halts.sql", "r.graph_id <> ALL (p_graphs) OR ", "", f"{ATTACKED} -k moves_under"),
     Mutant("a version changes whatever the event says that it was", SQL, "AND graph_id = said ->> 'of' AND generation = (said ->> 'generation')::smallint - 1", "", f"{ATTACKED} -k nobody_changes"),
     Mutant("a paused run hears nothing of what its move closed", ACTS, "    if run.state == State.PAUSED or run.state in WAITING:", "    if run.state in WAITING:", MODEL),
     Mutant("a run that somebody cancelled is moved", LOOKING, "    if head.is_cancel_requested:", "    if False:", MODEL),

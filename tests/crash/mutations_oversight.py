@@ -26,5 +26,5 @@ OVERSIGHT = [
     Mutant("a record of many doesn't say so", "ledger/append.py", "    return {\"batch\": by.batch} if by.batch else {}\n", "    return {}\n", f"{BULK} -k 128"),
     Mutant("a draft begins by itself", ASKING, "started_at=now if body.start else None", "started_at=now", f"{BULK} -k draft"),
     Mutant("a forecast says that all may be done", FORECAST, "    if hint is None:\n        return None\n", "    if hint is None or hint:\n        return None\n", f"{BULK} -k is_named_and"),
-    Mutant("verification knows nothing of batches", "runs/verification/__init__.py", "Undoing, Forks, Batches,\n", "Undoing, Forks,\n", f"{BULK} -k verification"),
+    Mutant("verification knows nothing of batches", "runs/verification/__init__.py", "SeenBy, Batches,\n", "SeenBy,\n", f"{BULK} -k verification"),
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from tests.crash.mutant import Mutant
 
 JUDGING, GATES, SQL = (
     "runs/engine/steps/policies/judging.py", "runs/engine/steps/gates.py",
-    "runs/sql/0060_policies.sql",
+    "runs/sql/0071_claims_under_halts.sql",
 )  # fmt: skip
 IN_FORCE, RULES, MEANING, ACTS = (
     "approvals/policies/inforce.py", "approvals/rules/judging.py", "approvals/rules/meaning.py",
@@ -28,7 +28,7 @@ POLICIES = [
     ),
     Mutant(
         "a repeat is not held to the policies in force",
-        SQL,
+        "runs/sql/0060_policies.sql",
         "IF line.kind IN ('ToolInvoked', 'ToolRedispatched') THEN",
         "IF line.kind IN ('ToolInvoked') THEN",
         f"{ROWS} -k repeat_is_held",
@@ -71,7 +71,7 @@ POLICIES = [
     Mutant(
         "a policy takes a gate in code away",
         GATES,
-        "    if rule is not None and rule.queue not in yes:",
+        "    if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:",
         "    if False:",
         f"{TOLD} -k both_asked",
     ),

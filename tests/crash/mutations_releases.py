@@ -18,7 +18,7 @@ RELEASES = [
     Mutant("a closed version takes a start", CHOOSING, "        if asked.version in rules.closed:\n", "        if False:\n", f"{STARTS} -k newest_open"),
     Mutant("a start by name gets a closed version", CHOOSING, "if agent.version not in rules.closed]", "if agent]", f"{STARTS} -k newest_open"),
     Mutant("a version that nobody serves is assigned", CHOOSING, "    elif is_new and not is_served:\n", "    elif False:\n", f"{STARTS} -k no_living_worker"),
-    Mutant("an act waits for no start", "runs/sql/0038_releases.sql", "    PERFORM pg_advisory_xact_lock_shared(hashtextextended('release ' || p_agent, 38));\n", "", f"{STARTS} -k waits_for_a_start"),
+    Mutant("an act waits for no start", "runs/sql/0073_starts_under_halts.sql", "    PERFORM pg_advisory_xact_lock_shared(hashtextextended('release ' || p_agent, 38));\n", "", f"{STARTS} -k waits_for_a_start"),
     Mutant("a ramp judges what nobody has begun", WATCHING, "\n        WHERE r.started_at IS NOT NULL", "", f"{HALTS} -k waits_to_be_begun"),
     Mutant("a ramp that was let go on halts for what was before", ACTS, "ramp.counted_from = last or 0, database_now()", "ramp.counted_from = 0, None", f"{HALTS} -k let_go_on"),
     Mutant("a backlog hides a ramp's failures", WATCHING, "l.graph_id = asked.graph AND l.started_at IS NOT NULL", "l.graph_id = asked.graph", f"{HALTS} -k hides_nothing"),
@@ -27,6 +27,6 @@ RELEASES = [
     Mutant("a ramp is blind for what fails late", WATCHING, "ORDER BY coalesce(l.ended_at, l.started_at) DESC", "ORDER BY s.id DESC", f"{HALTS} -k long_ago"),
     Mutant("a ramp that leads back leaves the newer version open", ACTS, "    if ordered(ramp.from_version) > ordered(ramp.to_version) and", "    if ramp.share < 0 and", f"{HALTS} -k leads_back"),
     Mutant("nobody says that all workers only drain", "runs/fleet/agent_versions.py", "ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None", "None", f"{DRAINS} -k only_drain"),
-    Mutant("whoever drains a version begins runs of it", "runs/sql/0043_migrated.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
-    Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0043_migrated.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
+    Mutant("whoever drains a version begins runs of it", "runs/sql/0071_claims_under_halts.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
+    Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0071_claims_under_halts.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
     "ledger/sql/append.sql", "runs/sql/0016_steps.sql", "runs/journal/postgres.py", "runs/engine/steps/call.py", "runs/engine/steps/send.py", "runs/services/reconciling.py",
     "runs/services/callbacks.py",
 )  # fmt: skip
-PLANNED = "runs/sql/0043_migrated.sql"
+PLANNED = "runs/sql/0071_claims_under_halts.sql"
 COMMITTER = "runs/journal/committer.py"
 POOLS, POOLED, POOL_ACTS = "runs/sql/0026_pools.sql", "tests/runs/test_pools.py", "runs/services/pools/acts.py"
 DRAWN = "runs/sql/0034_undo.sql"
