@@ -44,7 +44,10 @@ def test_new_starts_wait_while_runs_under_way_go_on(stage: Stage) -> None:
     assert stage.drive() == "idle" and str(fresh(new).state) == "pending" and held() == {new.id}
     lift(it)
     everybody_goes_on()
-    assert stage.settle(new) == "completed" and problems(new) == []
+    while fresh(new).ended_at is None:
+        timers.sweep()
+        assert stage.drive() in ("idle", "parked", "completed")
+    assert str(fresh(new).state) == "completed" and problems(new) == []
 
 
 def test_a_step_of_another_run_is_not_refused_it_waits(stage: Stage) -> None:
