@@ -49,8 +49,8 @@ ACTS_SHOWN = 100
 _NOW_STATUS = {
     "running": "run", "queued": "run", "behind": "hold", "early": "hold",
     "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
-    "exceeded": "hold", "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
-    "renewed": "done", "handed_off": "done",
+    "exceeded": "hold", "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done",
+    "cancelled": "hold", "renewed": "done", "handed_off": "done",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import rfc8785
 from approvals.api.present import approval_row
 from approvals.brief import plan_of
 from approvals.models import Approval
+from approvals.votes.shown import stages_of
 from durableagents import Context, End, Evidence, Rejected
 from ledger import events as e
 from runs.engine.agents import Agent
@@ -64,7 +65,7 @@ def test_the_bytes_that_are_hashed_are_the_bytes_that_are_shown(stage: Stage, to
     (event,) = events(approval.run, e.ApprovalRequested)
     assert event.payload == plan and event.plan_hash == approval.plan_hash
     assert plan_of(approval) == plan, "the console reads it from the very bytes"
-    public = approval_row(approval, None).shown()
+    public = approval_row(approval, stages_of([approval], [])[approval.id], None).shown()
     assert public["arguments"] == plan["arguments"] == {"name": "po", "amount": 5000}
     assert public["evidence"] == plan["evidence"] == [{"label": "quote", "source": "vendor", "content": evidence}]
     assert public["plan_hash"] == approval.plan_hash

@@ -105,14 +105,15 @@ def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
 
 def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> None:
     seen = {display.look(*one) for one in situations()}
-    assert seen | {"blocked"} == looks.LOOKS.keys()  # a run list's own word, for what is ready and driven by nobody
+    # Words of a run list's and a page's own: for what is ready and driven by nobody, and for what is under a halt.
+    assert seen | {"blocked", "halted"} == looks.LOOKS.keys()
 
 
 def test_every_look_but_waiting_says_how_its_node_is_drawn() -> None:
     drawn = run_page._NOW_STATUS.keys()
     assert (
         looks.LOOKS.keys() - drawn
-        == {*map(str, WAITING), "waiting_children", "waiting_signal", "waiting_message", "blocked"}
+        == {*map(str, WAITING), "waiting_children", "waiting_signal", "waiting_message", "blocked", "halted"}
         and drawn < looks.LOOKS.keys()
     )
 
@@ -156,6 +157,9 @@ def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
         d = dossier((run, head, [hostile_wait(wait.kind) for wait in open_waits]), tape)
         d.blocked = HOSTILE if run.owner is None else None
         d.ahead = None
+        said[d.look] = said.get(d.look, "") + whole(looks.why(d))
+        told = {"kind": "halt", "scope": "agent", "key": HOSTILE, "by": HOSTILE, "why": HOSTILE}
+        d.head.halted = told | {"since": NOON.isoformat()}  # type: ignore[attr-defined]
         said[d.look] = said.get(d.look, "") + whole(looks.why(d))
     assert said.keys() | {"blocked"} == looks.LOOKS.keys()
     inert = {"completed", "renewed", "handed_off", "compensating", "early"}
