@@ -363,12 +363,7 @@ class Dossier:
         acts_ += [Shown("override", record.at, override=record) for record in records]
         words = self.opened(line.seq for line in self.story.answers)
         acts_ += [
-            Shown(
-                "answer",
-                line.at,
-                answer=line,
-                justification=str((words.get(line.seq) or {}).get("justification") or ""),
-            )
+            Shown("answer", line.at, answer=line, justification=_why(words.get(line.seq)))
             for line in self.story.answers
         ]
         acts_.sort(key=lambda shown: shown.at)
