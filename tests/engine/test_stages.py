@@ -17,6 +17,7 @@ from runs.engine.agents import Agent
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint.words import differences
 from runs.engine.gate.in_memory import HasVoted
+from tests.engine.policies import rule, with_policies
 from tests.engine.story import HASHER, Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -294,3 +295,53 @@ def test_a_version_says_in_words_who_is_asked(tools: Toolbox) -> None:
     assert was.fingerprint() != now.fingerprint()
     words = list(differences(was.parts(), now.parts()))
     assert any("gate stages legal → legal, then 2 of finance_po" in str(each) for each in words), words
+
+
+# --- beside policies --------------------------------------------------------------------------------------------------
+
+
+def in_order(story: Story) -> list[str]:
+    return [x.queue for x in story.events(e.ApprovalRequested)]
+
+
+async def test_a_policy_beside_a_staged_gate_is_asked_after_all_of_its_stages(tools: Toolbox, outside: Outside) -> None:
+    story = Story(paying(tools))
+    with_policies(story, [rule(queue="board")])
+    for so_far in ([], LEGAL, FINANCE[:1], FINANCE[1:]):
+        assert await said(story, *so_far) == "parked" and outside.requests == []
+    assert in_order(story) == ["legal", "finance_po", "board"]
+    assert await said(story, ("bea", YES)) == "completed" and len(outside.executed()) == 1
+
+
+@pytest.mark.parametrize("queue", ["legal", "finance_po"])
+async def test_a_stage_of_a_case_that_is_complete_is_a_policys_yes_and_one_of_an_open_case_is_none(
+    tools: Toolbox, outside: Outside, queue: str
+) -> None:
+    story = Story(paying(tools))
+    with_policies(story, [rule(queue=queue)])
+    assert await said(story, *LEGAL, FINANCE[0]) == "parked" and outside.requests == []
+    assert await said(story, FINANCE[1]) == "completed" and len(outside.executed()) == 1
+    assert in_order(story) == ["legal", "finance_po"], "nobody is asked twice"
+
+
+async def test_a_policy_that_comes_between_two_stages_takes_none_of_them_away(tools: Toolbox, outside: Outside) -> None:
+    story = Story(paying(tools))
+    known = with_policies(story, [])
+    assert await said(story, *LEGAL) == "parked"
+    known.put(rule(queue="legal"))
+    assert await said(story, FINANCE[0]) == "parked" and outside.requests == []
+    assert await said(story, FINANCE[1]) == "completed" and len(outside.executed()) == 1
+    assert in_order(story) == ["legal", "finance_po"]
+
+
+async def test_one_yes_by_a_policy_is_not_the_two_that_a_gate_of_the_same_queue_wants(
+    tools: Toolbox, outside: Outside
+) -> None:
+    gate = Gate("finance_po", "large sums", quorum=2, when=lambda item: outside.hook is not None)
+    story = Story(paying(tools, gate))
+    with_policies(story, [rule(queue="finance_po")])
+    assert await said(story) == "parked"  # the gate's rule does not apply yet, the policy's does
+    outside.hook = lambda args, call: None
+    assert await said(story, FINANCE[0]) == "parked" and outside.requests == []
+    assert await said(story, *FINANCE) == "completed" and len(outside.executed()) == 1
+    assert in_order(story) == ["finance_po", "finance_po"]

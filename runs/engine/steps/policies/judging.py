@@ -60,7 +60,7 @@ def missing(call: LogicalCall, judged: Judged) -> list[str]:
     """The queues whose yes to these very bytes is demanded, and not on record."""
     given = set(answered(call))
     if call.grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == call.grant.slot:
-        given.add(call.grant.queue)
+        given |= {call.grant.queue, *(queue for queue, _ in call.grant.stages)}
     return [each.queue for each in judged.requirements if each.queue not in given]
 
 
