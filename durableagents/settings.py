@@ -186,6 +186,11 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
+    # Two shapes with a field of one name, each with words of its own.
+    "ENUM_NAME_OVERRIDES": {
+        "HaltKind": ["halt", "quarantine", "starts"],
+        "HaltScope": ["all", "tag", "agent", "version", "tool", "provider"],
+    },
     "TITLE": "Durable Agents",
     "DESCRIPTION": "Start runs, watch them, decide approvals, steer and settle.",
     "VERSION": "1",

@@ -15,13 +15,17 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from approvals.models import Approval
+from approvals.models import Approval, Policy
+from approvals.policies import acts as policies
+from approvals.policies.bodies import NewPolicyBody
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.web.roles import ROLES
 from runs.models import Firing, Ramp, Run, Schedule, Wait
 from runs.services.bulk import acts as bulk
 from runs.services.bulk.bodies import BatchBody
+from runs.services.halts import acts as halts
+from runs.services.halts.bodies import HaltBody
 from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.runs.sharing import pool
 from tests.scale.fill import fill
@@ -117,6 +121,22 @@ def samples(name: str) -> list[Any]:
             return [ramp().pk]
         case "pool_id":
             return [pool(limit=10**6).pk]
+        case "halt":
+            body = HaltBody(kind="starts", scope="agent", key="nobody", justification="None of these.")
+            return [halts.begin(body, by=Actor("user", "olga", role="operator", person=1)).halt]
+        case "policy":
+            if not Policy.objects.exists():
+                said = {
+                    "name": "dear",
+                    "effect": "deny",
+                    "rule": "too dear",
+                    "agent": "buyer",
+                    "justification": "agreed",
+                }
+                policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
+            return ["dear"]
+        case "channel_id" | "delivery_id":
+            return [404]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
 

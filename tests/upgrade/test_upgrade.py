@@ -158,6 +158,9 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
 ) -> None:
     with database(postgres, dump) as urls:
         as_then(urls)
+        # What a migration does to accounts is on record: by the clock of then, which what records it has to know first.
+        migrate(urls["owner"], "durableagents", "0014_factors")
+        as_then(urls)
         migrate(urls["owner"])
         as_then(urls)
         runs, later, (released, known) = remembered(dump), remembered_later(dump), remembered_released(dump)
@@ -277,13 +280,20 @@ def test_what_was_brought_can_be_taken_back_and_brought_again(
         # A trigger that is taken back leaves its function, which nothing calls any more.
         strangers = {name for name, now, then in apart.get("functions", []) if now is None or then is None}
         assert {name for name in strangers if "pgtrigger_" not in name} == set()
-        assert contents(urls["owner"]) == rows
+        left = contents(urls["owner"])
+        for table in ON_RECORD:  # what an upgrade did to accounts stays on record, behind what was there
+            now, then = left.pop(table, []), rows.pop(table, [])
+            assert table == "ledger_register" or {*now} >= {*then}
+        assert left == rows
         migrate(urls["owner"])
         assert difference(catalog(urls["owner"]), new) == {}
 
 
 # Apps of others that came later, those first that need the others.
 BORROWED = ("mfa", "socialaccount", "account")
+
+
+ON_RECORD = ("ledger_accountrecord", "ledger_register")
 
 
 def apps_of(applied: Mapping[str, str]) -> set[str]:
