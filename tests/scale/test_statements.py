@@ -16,6 +16,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from approvals.models import Approval, Policy
+from approvals.notices import channels
+from approvals.notices.bodies import ChannelBody
 from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
 from durableagents.identity.auth import issue_key
@@ -135,8 +137,9 @@ def samples(name: str) -> list[Any]:
                 }
                 policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
             return ["dear"]
-        case "channel_id" | "delivery_id":
-            return [404]
+        case "channel_id":
+            room = ChannelBody(name="room", form="mailbox", address="a@b.example", kinds=["failed"], justification="ok")
+            return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
 
