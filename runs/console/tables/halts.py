@@ -40,5 +40,5 @@ def _halted(halted: Halted | None) -> str:
     page = reverse("halts")
     return (
         f'<b>Halted:</b> <a href="{page}">{visible(halted.what)}</a>, by <b>{visible(halted.by)}</b> since'
-        f" {clock(halted.since)}: {visible(halted.why)}."
+        f" {clock(halted.since)}: {visible(halted.why.removesuffix('.'))}."
     )

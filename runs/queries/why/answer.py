@@ -86,7 +86,8 @@ def judged(seen: Seen) -> hooks.Found | None:
 def _halted(halt: Halted | None) -> hooks.Found:
     if halt is None:
         return hooks.Found("halted", "It was halted a moment ago.", OPERATORS)
-    return hooks.Found("halted", f"{str(halt).capitalize()}.", OPERATORS, since=halt.since)
+    said = f"H{str(halt)[1:].removesuffix('.')}."  # as a sentence
+    return hooks.Found("halted", said, OPERATORS, since=halt.since)
 
 
 # --- the cause --------------------------------------------------------------------------------------------------------
