@@ -4,7 +4,7 @@ covers."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from django.db.models.expressions import RawSQL
 
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge
-from approvals.queues.standing import FACTS, facts_in
+from approvals.queues.standing import FACTS, also, facts_in
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
@@ -31,7 +31,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
     ApprovalState.OPEN: ("waiting for {queue}", "wait"),
     ApprovalState.APPROVED: ("approved", "ok"),
     ApprovalState.REJECTED: ("rejected", "bad"),
-    ApprovalState.EXPIRED: ("expired: denied", "bad"),
+    ApprovalState.EXPIRED: ("nobody answered", "bad"),
     ApprovalState.WITHDRAWN: ("withdrawn", ""),
 }
 
@@ -88,7 +88,11 @@ class Brief:
     @property
     def is_asked(self) -> bool:
         """Whether it is put to the reader, who may still be kept from deciding it."""
-        return self.role in self.facts.who.roles or any(d.is_now(self.facts.now) for d in self.facts.deputyships)
+        return any(
+            (each.queue is not None and each.queue.role in each.who.roles)
+            or any(d.is_now(each.now) for d in each.deputyships)
+            for each in (self.facts, *self.facts.also)
+        )  # fmt: skip
 
     @property
     def why_not(self) -> str:
@@ -228,7 +232,10 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         decision=decision,
         seq=getattr(approval, "head_seq", None),
         tool=tool,
-        facts=facts_in(getattr(approval, "facts", ""), approval, approval.run, reader, held),
+        facts=replace(
+            facts_in(getattr(approval, "facts", ""), approval, approval.run, reader, held),
+            also=also(approval, approval.run, reader, held),
+        ),
     )
 
 

@@ -101,6 +101,8 @@ class Standing:
     deputyship: Deputyship | None = None
     cap: Cap | None = None
     deputy_cap: Cap | None = None
+    # Where, if that is a queue that the question went to because nobody answered.
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ class No:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a judgement is made of."""
+    """All that a judgement is made of. `also` are the same of the queues that the question went to besides, because
+    nobody answered."""
 
     queue: QueueFacts | None
     name: str
@@ -122,10 +125,25 @@ class Facts:
     now: datetime
     deputyships: Sequence[Deputyship] = field(default_factory=tuple)
     asked: Asked = Asked()
+    also: Sequence[Facts] = ()
 
 
 def judge(facts: Facts, *, approves: bool) -> Standing | No:
-    """The standing under which somebody may decide, or why not. Their own comes before anybody else's place."""
+    """The standing under which somebody may decide, or why not. Whoever was asked first comes before those who were
+    asked because nobody answered."""
+    found = _judge(facts, approves=approves)
+    for each in facts.also:
+        if isinstance(found, Standing):
+            break
+        other = _judge(each, approves=approves)
+        if isinstance(other, Standing):
+            return replace(other, queue=each.name)
+        found = other if other.is_of_limit and not found.is_of_limit else found
+    return found
+
+
+def _judge(facts: Facts, *, approves: bool) -> Standing | No:
+    """The same at one queue. Their own standing comes before anybody else's place."""
     if facts.queue is None or facts.queue.is_removed:
         return No(f"Nobody decides in {facts.name}: the queue was removed; an administrator has to add it again.")
     queue = facts.queue

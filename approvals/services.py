@@ -13,10 +13,12 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from approvals.calendars import asof
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import VERDICTS, Facts, No, Standing, judge
 from approvals.queues.along import FACTS
 from approvals.queues.standing import facts_of, told
+from approvals.timing.course import ends_at
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -24,7 +26,7 @@ from ledger.clock import database_now
 from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
-from ledger.models import Event, Head
+from ledger.models import Head
 from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
@@ -105,7 +107,7 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     _must_be_as(standing.role, facts, by)
     _must_be_strong(standing, by)
     terms = told(standing, facts.asked)
-    if _deadline(approval, wait) <= now:
+    if (ends := ends_at(approval, wait)) is not None and ends <= now:
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
@@ -123,14 +125,6 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
     return approval
-
-
-def _deadline(approval: Approval, wait: Wait) -> datetime:
-    """Until when it may be decided: the journal says so too, where nobody moves it."""
-    events = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
-    requests = [e.decode(bytes(clear)) for clear in events.values_list("clear", flat=True)]
-    of_this = [x.deadline for x in requests if isinstance(x, e.ApprovalRequested) and x.approval_id == str(approval.id)]
-    return min([approval.deadline, *map(datetime.fromisoformat, of_this)])
 
 
 def _is_what_was_hashed(approval: Approval) -> bool:
@@ -185,7 +179,7 @@ def _close(
 
 
 def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """The deadline passed undecided, which denies. Called by the sweeper with everything locked."""
+    """The deadline passed undecided, and nothing else is said of that: it denies. Called with everything locked."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     approval.expire()
     _close(run, wait, approval, "expired", by=by, justification="No decision was made before the deadline.", now=now)
@@ -200,4 +194,4 @@ def register() -> None:
         wait_hooks.on_withdraw.append(WITHDRAW)
         wait_hooks.on_reopen.append(REOPEN)
     wait_hooks.on_due["approval"] = expire
-    wait_hooks.queues.statement = FACTS
+    wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings

@@ -11,9 +11,11 @@ from runs.engine.journal import GateOpening, WaitSpec
 # A gate that follows a rejected one for the same tool and queue of the same run is its next revision.
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
-                                plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline)
+                                plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, timing,
+                                look_at)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-       (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s
+       (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s,
+       %s::jsonb, %s::timestamptz
 FROM (SELECT 1) AS one LEFT JOIN LATERAL (
     SELECT a.id, a.revision FROM approvals_approval a
     WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s AND a.state = 'rejected'
@@ -35,6 +37,6 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """The statement that puts a question to its queue."""
     return _OPEN, [
         gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan,
-        gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, wait.run_id,
-        gate.tool, gate.queue,
+        gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline,
+        None if gate.timing is None else Jsonb(gate.timing), gate.look_at, wait.run_id, gate.tool, gate.queue,
     ]  # fmt: skip

@@ -38,7 +38,7 @@ ACTS = (
     "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
     "setup_link", "setup", "invite", "invitation_revoke", "invitation_accept", "session_end", "reset_link", "own_keys",
     "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift", "deputy",
-    "deputy_revoke",
+    "deputy_revoke", "calendar", "calendar_remove", "queue_timing", "absence", "absence_end",
 )  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

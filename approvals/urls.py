@@ -3,6 +3,7 @@
 from django.urls import path
 
 from approvals import views, views_audit
+from approvals.deadlines import views as timing
 from approvals.queues import views as queues
 
 urlpatterns = [
@@ -20,5 +21,13 @@ urlpatterns = [
     path("queues/of/<str:queue>/removals", queues.QueueRemovals.as_view(), name="queue_removals"),
     path("queues/of/<str:queue>/limits", queues.QueueLimits.as_view(), name="queue_limits"),
     path("queues/of/<str:queue>/lifts", queues.QueueLifts.as_view(), name="queue_lifts"),
+    path("queues/of/<str:queue>/timings", timing.QueueTimings.as_view(), name="queue_timings"),
+    path("queues/calendars", timing.CalendarsPage.as_view(), name="calendars"),
+    path("queues/calendars/new", timing.AddingCalendar.as_view(), name="new_calendar"),
+    path("queues/calendars/of/<str:calendar>", timing.OneCalendarPage.as_view(), name="calendar"),
+    path("queues/calendars/of/<str:calendar>/changes", timing.CalendarChanges.as_view(), name="calendar_changes"),
+    path("queues/calendars/of/<str:calendar>/removals", timing.CalendarRemovals.as_view(), name="calendar_removals"),
+    path("queues/absences", timing.Leaving.as_view(), name="absences"),
+    path("queues/absences/<int:absence_id>/endings", timing.ComingBack.as_view(), name="absence_endings"),
     path("audit", views_audit.AuditPage.as_view(), name="audit"),
 ]

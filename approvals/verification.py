@@ -10,6 +10,7 @@ from typing import Any
 from approvals.models import Approval, Decision
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
+from approvals.timing.verification import Times
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
@@ -31,9 +32,11 @@ class Gates:
         self.requested: dict[str, tuple[int, e.ApprovalRequested]] = {}
         self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
+        self.times = Times(journal)
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
+        self.times.see(line)
         match line.event:
             case e.RunCreated(by=by):
                 self.created_by = by
@@ -62,12 +65,13 @@ class Gates:
         for id in missing:
             yield f"approval {id} has no row"
         yield from self._decisions()
+        yield from self.times.escalations()
 
     def _about(self, row: Approval, seq: int, request: e.ApprovalRequested) -> Iterator[str]:
         what, plan = f"approval {row.id}", _plan(row)
         yield from compared(what, row, {
             "plan_hash": request.plan_hash, "queue": request.queue, "tool": request.tool, "rule": request.rule,
-            "requested_by": self.created_by, "deadline": datetime.fromisoformat(request.deadline),
+            "requested_by": self.created_by, "deadline": self.times.deadline(request),
             "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
             "requester": self._requesters(seq),
         })  # fmt: skip
@@ -87,6 +91,7 @@ class Gates:
         if not self.journal.is_about(seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
         yield from self._grant(what, row)
+        yield from self.times.about(what, row)
 
     def _requesters(self, seq: int) -> set[int | None]:
         """The account that started the run; none, too, where the question is from before accounts were noted."""
@@ -136,6 +141,7 @@ class Gates:
             if not (is_old and row.seq is None and row.chain is None):
                 right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
             yield from compared(what, row, right)
+            yield from self.times.where(what, str(row.approval_id), row.standing)
             if VERDICTS.get(row.verdict) != event.verdict or not self.journal.is_about(seq, row.at):
                 yield f"{what}: verdict or time are not those of its event"
             if row.code is None:
@@ -165,7 +171,7 @@ def _plan(row: Approval) -> Any:
 
 def plug_in() -> None:
     """Add to the verification of runs."""
-    register(Gates, approvals_approval="run_id")
+    register(Gates, approvals_approval="run_id", approvals_escalation="run_id")
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:

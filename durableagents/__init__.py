@@ -24,6 +24,7 @@ from runs.engine.errors import (
     TransportError,
 )
 from runs.engine.gate.amounts import Amount
+from runs.engine.gate.timing import WorkingHours
 from runs.engine.journal import Grant
 from runs.engine.limits.rules import RateLimit
 from runs.engine.migration.declared import Migration
@@ -39,5 +40,5 @@ __all__ = [
     "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number",
     "Outside", "Pending", "Piece", "RateLimit", "Redact", "Refused", "Rejected", "Renew", "ReplayClass", "Said",
     "Sample", "Screen", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "Undo", "Withhold",
-    "durable", "prompt_injection_markers", "screen", "this_call", "tool",
+    "WorkingHours", "durable", "prompt_injection_markers", "screen", "this_call", "tool",
 ]  # fmt: skip

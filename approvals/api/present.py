@@ -26,6 +26,7 @@ def approval_row(approval: Approval, decision: Decision | None, earlier: Decisio
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
+        escalated_to=approval.escalated_to or [],
         arguments=_arguments(approval),
         decision=decision and DecisionRow.of(decision),
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier and DecisionRow.of(earlier))

@@ -47,8 +47,15 @@ class ApprovalRow(Shape):
     why: str = Field(description="The agent's own words. Untrusted.")
     requested_by: str
     opened_at: datetime
-    deadline: datetime
-    decided_at: datetime | None
+    deadline: datetime = Field(description="When time runs out; of what waits for ever, the next reminder.")
+    timing: Any = Field(
+        description="By which calendar it was counted, what comes when nobody answers (on_timeout: reject, escalate, "
+        "remind), and when people are reminded. Null: a plain deadline, and a no after it."
+    )
+    escalated_to: list[str] = Field(description="Queues that may decide it too, because nobody answered in time.")
+    reminded: int
+    reminded_at: datetime | None
+    decided_at: datetime | None = Field(description="Of one that nobody answered (state expired): when time ran out.")
     decision: DecisionRow | None
     previous: PreviousRow | None
 

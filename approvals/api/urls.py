@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import audit, queues, views
+from approvals.api import audit, queues, timing, views
 
 urlpatterns = [
     path("audit", audit.Audit.as_view(), name="api-audit"),
@@ -11,6 +11,12 @@ urlpatterns = [
     path("queues/<str:queue>/remove", queues.QueueRemove.as_view(), name="api-queue-remove"),
     path("queues/<str:queue>/limit", queues.QueueLimit.as_view(), name="api-queue-limit"),
     path("queues/<str:queue>/lift", queues.QueueLift.as_view(), name="api-queue-lift"),
+    path("queues/<str:queue>/timing", timing.QueueTiming.as_view(), name="api-queue-timing"),
+    path("calendars", timing.Calendars.as_view(), name="api-calendars"),
+    path("calendars/<str:calendar>", timing.OneCalendar.as_view(), name="api-calendar"),
+    path("calendars/<str:calendar>/remove", timing.CalendarRemove.as_view(), name="api-calendar-remove"),
+    path("absences", timing.Absences.as_view(), name="api-absences"),
+    path("absences/<int:absence_id>/end", timing.AbsenceEnd.as_view(), name="api-absence-end"),
     path("deputies", queues.Deputies.as_view(), name="api-deputies"),
     path("deputies/<int:deputy_id>/revoke", queues.DeputyRevoke.as_view(), name="api-deputy-revoke"),
     path("approvals", views.Approvals.as_view(), name="api-approvals"),

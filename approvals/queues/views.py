@@ -53,7 +53,8 @@ class QueuesPage(QueuePage):
         """The page, with what was refused."""
         known = self.context(request, refused)
         queues = listed.overview(known["tally"])
-        shown = {"queues": queues, "deputies": listed.deputies_of(request.user.pk), **known}
+        me = request.user.pk
+        shown = {"queues": queues, "deputies": listed.deputies_of(me), **listed.beside_all(me), **known}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
@@ -68,7 +69,8 @@ class OneQueuePage(QueuePage):
     def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
         """The page, with what was refused."""
         known = self.context(request, refused)
-        shown = {"q": listed.one(acts.find(name), known["tally"]), **known}
+        queue = acts.find(name)
+        shown = {"q": listed.one(queue, known["tally"]), **listed.beside(queue), **known}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
@@ -91,9 +93,9 @@ class Adding(ForAdmins, QueuesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            acts.create(form.read(QueueBody, needs_amount=_is_on), by=by)
+            acts.create(form.read(QueueBody, needs_amount=is_on), by=by)
 
-        return _done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
+        return done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
 
 
 class _QueueAct(ForAdmins, OneQueuePage):
@@ -106,7 +108,7 @@ class _QueueAct(ForAdmins, OneQueuePage):
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, queue, refused)
 
-        return _done(request, type(self).__name__, act, self.words, tell) or self.after(queue)
+        return done(request, type(self).__name__, act, self.words, tell) or self.after(queue)
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         """The one service that it calls."""
@@ -124,7 +126,7 @@ class QueueChanges(_QueueAct):
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         form.texts.setdefault("needs_amount", "off")  # a box that isn't ticked sends nothing
-        acts.change(name, form.read(QueueChangeBody, needs_amount=_is_on), by=by)
+        acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), by=by)
 
 
 class QueueClosings(_QueueAct):
@@ -183,9 +185,9 @@ class Appointing(QueuesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            deputies.appoint(form.read(DeputyBody, starts_at=_moment, ends_at=_moment), by=by)
+            deputies.appoint(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
 
-        return _done(request, "deputy", act, "The deputy is named.", self.tell) or redirect("queues")
+        return done(request, "deputy", act, "The deputy is named.", self.tell) or redirect("queues")
 
 
 class Revoking(QueuesPage):
@@ -197,10 +199,10 @@ class Revoking(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
 
-        return _done(request, "revoke", act, "The deputy's time is over.", self.tell) or redirect("queues")
+        return done(request, "revoke", act, "The deputy's time is over.", self.tell) or redirect("queues")
 
 
-def _done(
+def done(
     request: HttpRequest, name: str, act: Callable[[Sent, Actor], None], words: str,
     tell: Callable[[HttpRequest, Refused], HttpResponse],
 ) -> HttpResponse | None:  # fmt: skip
@@ -215,7 +217,7 @@ def _done(
     return None
 
 
-def _is_on(text: str) -> Any:
+def is_on(text: str) -> Any:
     """A box as a form sends it."""
     return {"on": True, "off": False}.get(text, text)
 
@@ -230,7 +232,7 @@ def _most(text: str) -> Any:
         return text
 
 
-def _moment(text: str) -> Any:
+def moment(text: str) -> Any:
     """A time as a form sends it, which is UTC's; what is none is handed on as text."""
     try:
         at = datetime.fromisoformat(text)

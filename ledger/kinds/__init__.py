@@ -2,6 +2,7 @@
 
 from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
+from ledger.kinds.deadlines import ApprovalEscalated, ApprovalReminded, ApprovalTimed
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
@@ -15,6 +16,9 @@ from ledger.kinds.undo import EffectLeft, EffectUndone, UndoAsked, UndoBegun, Un
 
 __all__ = [
     "AnswerTakenOver",
+    "ApprovalEscalated",
+    "ApprovalReminded",
+    "ApprovalTimed",
     "AttributesSet",
     "BudgetDebited",
     "BudgetExceeded",

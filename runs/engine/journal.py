@@ -191,6 +191,9 @@ class GateOpening:
     evidence: list[dict[str, Any]]
     why: str
     requested_by: str
+    # What holds of its time beside the deadline (see gate/timing.py), and when somebody looks at it before that.
+    timing: dict[str, Any] | None = None
+    look_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from runs.engine.canonical import plain, printable, unordered
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
+from runs.engine.gate.timing import OnTimeout, WorkingHours, wrong_word
 from runs.engine.limits.rules import RateLimit
 
 log = logging.getLogger("durableagents.engine")
@@ -96,6 +97,9 @@ class Gate:
     so. `headline(args)` is what decides, such as the sum, in a few words. `within` (7 days) is how long they have: a
     deadline that passes is a no. `amount` is how much it is about, for people whose limit says how much they may
     approve: a function of the input that returns an `Amount`, or a field and a currency, such as "total USD".
+    `within` may be `WorkingHours(8)`, which counts in the queue's calendar. `on_timeout` is what becomes of a question
+    that nobody answered: reject (a no), escalate (it is put to a further queue besides, `escalate_to` where the queue
+    has none of its own), remind (it waits for ever). Where the queue says something else, the stricter word wins.
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -104,8 +108,10 @@ class Gate:
     rule: str
     when: Callable[[Any], bool] = lambda args: True
     headline: Callable[[Any], str] | None = None
-    within: timedelta = timedelta(days=7)
+    within: timedelta | WorkingHours = timedelta(days=7)
     amount: amounts.Declared | None = None
+    on_timeout: OnTimeout | None = None
+    escalate_to: str = ""
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
@@ -117,11 +123,14 @@ class Gate:
                 raise DefinitionError(
                     f"Gate({name}={given!r}) of queue {self.queue!r}: give a plain function of the tool's input"
                 )
-        if not isinstance(self.within, timedelta) or not timedelta(0) < self.within <= LONGEST:
+        is_span = isinstance(self.within, timedelta) and timedelta(0) < self.within <= LONGEST
+        if not is_span and not isinstance(self.within, WorkingHours):
             raise DefinitionError(
                 f"Gate(within={self.within!r}) of queue {self.queue!r}: "
-                f"give a positive timedelta of at most {LONGEST.days} days"
+                f"give a positive timedelta of at most {LONGEST.days} days, or WorkingHours"
             )
+        if problem := wrong_word(self.on_timeout, self.escalate_to):
+            raise DefinitionError(f"Gate of queue {self.queue!r}: {problem}")
         if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
             raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
 

@@ -54,6 +54,7 @@ class Waits:
         self.tokens: dict[tuple[str | None, int], bytes] = {}
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
+        self.questions: dict[str, Key] = {}  # by the approval that waits for the answer
         self.has_ended, self.last_end = False, 0
         self.actors = {"system:engine"}  # whoever had a hand in the run
 
@@ -69,7 +70,10 @@ class Waits:
                     else {}
                 )
                 self._open(line, Key(event.slot, event.attempt, event.wait, event.n), event.deadline, detail)
+            case e.ApprovalReminded() | e.ApprovalEscalated():
+                self._move(event.approval_id, event.deadline)
             case e.ApprovalRequested():
+                self.questions[event.approval_id] = Key(event.slot, 0, "approval", event.n)
                 self._open(
                     line,
                     Key(event.slot, 0, "approval", event.n),
@@ -94,6 +98,12 @@ class Waits:
 
     def _open(self, line: Line, key: Key, deadline: str, detail: dict[str, Any]) -> None:
         self.known[key] = _Known(line.seq, datetime.fromisoformat(deadline), detail)
+
+    def _move(self, approval_id: str, deadline: str) -> None:
+        """Nobody answered a question in time, and it waits on."""
+        known = self.known.get(self.questions.get(approval_id, Key(None, 0, "", 0)))
+        if known is not None and not known.ends:
+            known.deadline = datetime.fromisoformat(deadline)
 
     def _intent(self, line: Line, event: e.ToolInvoked) -> None:
         token = payload_of(event).get("callback_token")

@@ -122,6 +122,15 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     # Whose deputy it is decides.
     ("api-deputies", "POST"): EVERY | {SUPERUSER},
     ("api-deputy-revoke", "POST"): EVERY | {SUPERUSER},
+    ("api-queue-timing", "GET"): EVERY | {SUPERUSER},
+    ("api-queue-timing", "POST"): ADMINS,
+    ("api-calendars", "GET"): EVERY | {SUPERUSER},
+    ("api-calendars", "POST"): ADMINS,
+    ("api-calendar", "GET"): EVERY | {SUPERUSER},
+    ("api-calendar-remove", "POST"): ADMINS,
+    # Who is away decides.
+    ("api-absences", "POST"): EVERY | {SUPERUSER},
+    ("api-absence-end", "POST"): EVERY | {SUPERUSER},
     ("api-audit", "GET"): EVERY - {"integrator"},
     ("api-callback", "POST"): PUBLIC,
 }
@@ -148,12 +157,13 @@ def address(path: str) -> str:
         "<str:token>",
         "<str:name>",
         "<str:queue>",
+        "<str:calendar>",
         "<str:reference>",
         "<uuid:schedule_id>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
-    path = path.replace("<int:deputy_id>", "404")
+    path = path.replace("<int:deputy_id>", "404").replace("<int:absence_id>", "404")
     return f"/{path}"
 
 
@@ -213,7 +223,7 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
 
 OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
-    "<str:queue>": "legal", "<int:deputy_id>": "404",
+    "<str:queue>": "legal", "<int:deputy_id>": "404", "<str:calendar>": "DE", "<int:absence_id>": "404",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}

@@ -30,7 +30,8 @@ READ = {
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL, "account": ALL,
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
-    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL,
+    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "calendars": ALL,
+    "calendar": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -52,6 +53,8 @@ ACT = {
     # Administrators, which is no role; whose deputy it is decides.
     "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
     "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "deputies": ALL, "deputy_revocations": ALL,
+    "queue_timings": set(), "new_calendar": set(), "calendar_changes": set(), "calendar_removals": set(),
+    "absences": ALL, "absence_endings": ALL,
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback"}
@@ -97,6 +100,11 @@ PATHS = {
     "queue_changes": "/queues/of/legal/changes", "queue_closings": "/queues/of/legal/closings",
     "queue_openings": "/queues/of/legal/openings", "queue_removals": "/queues/of/legal/removals",
     "queue_limits": "/queues/of/legal/limits", "queue_lifts": "/queues/of/legal/lifts",
+    "queue_timings": "/queues/of/legal/timings", "calendars": "/queues/calendars",
+    "new_calendar": "/queues/calendars/new",
+    "calendar": "/queues/calendars/of/DE", "calendar_changes": "/queues/calendars/of/DE/changes",
+    "calendar_removals": "/queues/calendars/of/DE/removals", "absences": "/queues/absences",
+    "absence_endings": "/queues/absences/404/endings",
     "verify_all": "/audit/verification", "password": "/account/password",
     "account": "/account", "account_session_ends": "/account/session-ends",
     "account_key_revocations": "/account/keys/404/revocations",
@@ -189,7 +197,7 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     somebody = reader(role)
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
-    hidden = {"approval"} | (OF_A_RUN if role == "integrator" and not is_own else set())
+    hidden = {"approval", "calendar"} | (OF_A_RUN if role == "integrator" and not is_own else set())
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     assert opened == {name: may.get(name, 403) for name in READ}
 

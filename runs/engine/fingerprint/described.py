@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from runs.engine.gate.timing import WorkingHours
 from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
 # A model keeps its schema, and is asked for it by each tool and agent that takes or gives it.
@@ -136,12 +137,14 @@ def _gate(gate: Gate, code: Code) -> dict[str, Any]:
     amount = (
         {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
     )
-    return amount | {
+    # So is one that says nothing of what becomes of it when nobody answers.
+    more = amount if gate.on_timeout is None else amount | {"on_timeout": [gate.on_timeout, gate.escalate_to]}
+    return more | {
         "queue": gate.queue,
         "rule": gate.rule,
         "when": code(gate.when),
         "headline": code(gate.headline),
-        "within": gate.within.total_seconds(),
+        "within": str(gate.within) if isinstance(gate.within, WorkingHours) else gate.within.total_seconds(),
     }
 
 

@@ -11,7 +11,9 @@ from uuid import NAMESPACE_URL, uuid5
 from ledger import events as e
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, Rejected
-from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in
+from runs.engine.gate import timing
+from runs.engine.gate.timing import OnTimeout, WorkingHours
+from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
 from runs.engine.outcomes import Broken
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import LAPSED, Slot, payload_of
@@ -92,6 +94,7 @@ async def ask_anew(call: LogicalCall) -> NoReturn:
     await open_gate(
         visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
         within=ATTENTION if gate is None else gate.within, n=0 if question is None else question.n + 1,
+        on_timeout=None if gate is None else gate.on_timeout, escalate_to="" if gate is None else gate.escalate_to,
     )  # fmt: skip
 
 
@@ -161,11 +164,15 @@ def _attempts(record: Slot) -> list[str]:
 
 
 async def open_gate(
-    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0
-) -> NoReturn:
+    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta | WorkingHours,
+    n: int = 0, on_timeout: OnTimeout | None = None, escalate_to: str = "",
+) -> NoReturn:  # fmt: skip
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
     await must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
-    deadline = deadline_in(visit.journal.now(), within)
+    if escalate_to:
+        await must_be_known(visit, slot, escalate_to, visit.runtime.queues, "queues")
+    terms = _terms(visit, plan["queue"], within, on_timeout, escalate_to)
+    deadline = terms.deadline
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
     question = e.ApprovalRequested(
@@ -179,13 +186,39 @@ async def open_gate(
         "tool": plan["tool"],
         "approval_id": str(approval_id),
     }
+    if terms.said is not None and terms.said["on_timeout"] != "reject":
+        detail["on_timeout"] = terms.said["on_timeout"]
     wait = WaitSpec(visit.run_id, slot, 0, "approval", n, deadline, detail)
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
-        canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
+        canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by, terms.said, terms.remind_at,
     )  # fmt: skip
-    await visit.commit(Batch([question], wait=wait, gate=gate))
+    timed = [] if terms.said is None else [_timed(slot, str(approval_id), n, terms.said)]
+    await visit.commit(Batch([question, *timed], wait=wait, gate=gate))
     visit.park(wait)
+
+
+def _terms(
+    visit: Visit, queue: str, within: timedelta | WorkingHours, on_timeout: OnTimeout | None, escalate_to: str
+) -> timing.Terms:
+    """Until when it waits and what then, from the gate's words and what the queue's administrators have set. Raises
+    ValueError for a deadline that no calendar here holds."""
+    queues, now = visit.runtime.queues, visit.journal.now()
+    set_ = queues.timing_of(queue) if isinstance(queues, timing.Timed) else None
+    try:
+        terms = timing.settle(now, within, queue=set_, on_timeout=on_timeout, escalate_to=escalate_to)
+        in_range(terms.deadline)
+    except OverflowError:
+        raise ValueError(f"{within} from now is beyond the year 9999: wait for less") from None
+    return terms
+
+
+def _timed(slot: str, approval_id: str, n: int, said: dict[str, Any]) -> e.ApprovalTimed:
+    calendar = said["calendar"] or {"name": "", "version": 0}
+    return e.ApprovalTimed(
+        slot=slot, approval_id=approval_id, on_timeout=said["on_timeout"], calendar=calendar["name"],
+        calendar_version=calendar["version"], n=n, payload=said,
+    )  # fmt: skip
 
 
 @runtime_checkable

@@ -1,0 +1,193 @@
+"""Calendars, deadlines and absences as pages and the API show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
+
+from approvals.calendars.asof import calendar_of, newest, newest_timing
+from approvals.deadlines import acts, away
+from approvals.models import Absence, Calendar, Queue, Timing
+from approvals.timing.words import hours_of
+from runs.engine.gate import calendars
+from runs.engine.gate.calendars import DAYS
+
+MOST_SHOWN = 200
+HOURS = 8.0  # of the preview, where nobody says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question put at a moment, and when it would be due: both by the calendar's own clock."""
+
+    asked: datetime
+    due: datetime
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCalendar:
+    """A calendar and all about it. `days` are pairs of a day and its shifts, as they are typed."""
+
+    row: Calendar
+    used_by: Sequence[str] = ()
+    examples: Sequence[Example] = ()
+    hours: float = HOURS
+
+    @property
+    def is_genuine(self) -> bool:
+        return self.row.is_genuine
+
+    @property
+    def days(self) -> list[tuple[str, str]]:
+        return [(day, shifts_in_words(shifts)) for day, shifts in zip(DAYS, self.row.week, strict=True)]
+
+    @property
+    def typed_holidays(self) -> str:
+        """As the form has them: a day and its name in each line."""
+        return "\n".join(f"{day} {name}" for day, name in self.row.holidays)
+
+    @property
+    def weekly(self) -> str:
+        """How many hours a week has."""
+        return hours_of(sum(closes - opens for shifts in self.row.week for opens, closes in shifts))
+
+
+def shifts_in_words(shifts: Sequence[Sequence[int]]) -> str:
+    """As they are typed: 09:00-12:00, 13:00-18:00."""
+    return ", ".join(f"{_clock(opens)}-{_clock(closes)}" for opens, closes in shifts)
+
+
+def _clock(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def overview() -> list[ShownCalendar]:
+    """All of them."""
+    rows = Timing.objects.order_by("queue__name", "-version").distinct("queue__name").select_related("queue")
+    using: dict[str, list[str]] = {}
+    for row in rows:
+        if row.queue.state != Queue.State.REMOVED and row.calendar:
+            using.setdefault(row.calendar, []).append(row.queue.name)
+    return [ShownCalendar(row, using.get(row.name, ())) for row in acts.all_of_them()]
+
+
+def one(row: Calendar, hours: float = HOURS, *, now: datetime | None = None) -> ShownCalendar:
+    """A calendar whole, with examples of so many working hours."""
+    return ShownCalendar(
+        row, acts.used_by(row.name), examples(calendar_of(row), hours, now or datetime.now(UTC)), hours
+    )
+
+
+def examples(calendar: calendars.Calendar, hours: float, now: datetime) -> list[Example]:
+    """When questions would be due that are put now, on a Friday afternoon, at a weekend, and before a holiday."""
+    zone, span = calendars.zone_of(calendar.zone), timedelta(minutes=round(hours * 60))
+    today = now.astimezone(zone).date()
+    friday = today + timedelta(days=(4 - today.weekday()) % 7 or 7)
+    moments = [
+        (now.replace(microsecond=0), "now"), (_at(friday, 16, zone), "on a Friday afternoon"),
+        (_at(friday + timedelta(days=1), 12, zone), "at a weekend"),
+    ]  # fmt: skip
+    if (holiday := min((day for day in calendar.holidays if day > today), default=None)) is not None:
+        moments.append((_at(holiday - timedelta(days=1), 16, zone), "before a holiday"))
+    found = []
+    for asked, what in moments:
+        try:
+            found.append(Example(asked.astimezone(zone), calendar.after(asked, span).astimezone(zone), what))
+        except calendars.NoSuchTime:
+            continue
+    return found
+
+
+def _at(day: date, hour: int, zone: Any) -> datetime:
+    return datetime.combine(day, time(hour), tzinfo=zone)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAbsence:
+    """Somebody's absence now or to come."""
+
+    row: Absence
+    name: str
+    is_now: bool
+    is_genuine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTiming:
+    """What a queue says of time. `row` is None where nobody has said anything."""
+
+    queue: Queue
+    row: Timing | None = None
+    calendar: Calendar | None = None
+    calendars: Sequence[str] = ()
+    absences: Sequence[ShownAbsence] = ()
+    is_deserted: bool = False
+    others: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether it counts."""
+        return self.row is None or (self.row.is_genuine and (self.calendar is None or self.calendar.is_genuine))
+
+    @property
+    def on_timeout(self) -> str:
+        return self.row.on_timeout if self.row is not None else ""
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """To whom, and for how long, in words."""
+        working = " in working time" if self.calendar is not None else ""
+        return [(to, f"{hours_of(minutes)}{working}") for to, minutes in (self.row.steps if self.row else [])]
+
+    @property
+    def typed_steps(self) -> list[tuple[int, str, str]]:
+        """As the form has them: three places."""
+        given = [(to, f"{minutes / 60:g}") for to, minutes in (self.row.steps if self.row else [])]
+        return [(n, *pair) for n, pair in enumerate([*given, ("", ""), ("", ""), ("", "")][:3], 1)]
+
+    @property
+    def remind(self) -> str:
+        """Shares of the time, as they are typed."""
+        return ", ".join(map(str, self.row.remind)) if self.row is not None else ""
+
+    @property
+    def every(self) -> str:
+        return f"{self.row.every / 60:g}" if self.row is not None and self.row.every else ""
+
+
+def timing_of(queue: Queue) -> ShownTiming:
+    """What a queue says of time, and who is away there."""
+    row = newest_timing(queue.pk)
+    calendar = newest(row.calendar) if row is not None and row.calendar else None
+    others = Queue.objects.filter(state=Queue.State.OPEN).exclude(pk=queue.pk).order_by("name")
+    return ShownTiming(
+        queue, row, calendar, [each.name for each in acts.all_of_them()], absences_at(queue),
+        away.is_deserted(queue.name), list(others.values_list("name", flat=True)),
+    )  # fmt: skip
+
+
+def absences_at(queue: Queue) -> list[ShownAbsence]:
+    """Who is away of those who decide there, now or soon."""
+    return _shown(Absence.objects.filter(person__in=User.objects.filter(groups__name=queue.role).values("pk")))
+
+
+def absences_of(person: int | None) -> list[ShownAbsence]:
+    """Somebody's own, now or to come."""
+    return [] if person is None else _shown(Absence.objects.filter(person=person))
+
+
+def _shown(rows: Any) -> list[ShownAbsence]:
+    now = datetime.now(UTC)  # for words
+    found = list(rows.filter(ended_at__isnull=True, ends_at__gt=Now()).order_by("starts_at", "id")[:MOST_SHOWN])
+    people = [row.person for row in found]
+    names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
+    return [
+        ShownAbsence(row, names.get(row.person, f"account {row.person}"), row.starts_at <= now, row.is_genuine)
+        for row in found
+    ]  # fmt: skip
