@@ -29,6 +29,15 @@ class Example:
     due: datetime
     what: str
 
+    @property
+    def asked_there(self) -> str:
+        """By the clock there: a template would show the server's."""
+        return f"{self.asked:%a %-d %b %Y %H:%M}"
+
+    @property
+    def due_there(self) -> str:
+        return f"{self.due:%a %-d %b %Y %H:%M}"
+
 
 @dataclass(frozen=True, slots=True)
 class ShownCalendar:

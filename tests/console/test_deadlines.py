@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -28,7 +29,8 @@ def boss(db: None) -> Reader:
 def test_a_calendar_is_added_tried_set_anew_and_removed(boss: Reader, reader: Callable[..., Reader]) -> None:
     assert boss.post("/queues/calendars/new", **DE | WEEK).status_code == 302
     page = reader("auditor").client.get("/queues/calendars/of/DE?hours=8").content.decode()
-    assert "on a Friday afternoon" in page and "Christmas Day" in page and "calendar-form" not in page
+    assert re.search(r"<b>Fri [^<]* 16:00</b> <span[^>]*>on a Friday afternoon", page), "by the clock there"
+    assert re.search(r"<b>Mon [^<]* 16:00</b>", page) and "Christmas Day" in page and "calendar-form" not in page
     assert reader("auditor").client.get("/queues/calendars/of/DE?hours=nan").status_code == 200
     sent = {key: value for key, value in (DE | WEEK).items() if key != "name"}
     again = boss.post("/queues/calendars/of/DE/changes", **sent)

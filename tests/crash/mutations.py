@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
+from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_releases import RELEASES
@@ -366,6 +367,7 @@ MUTANTS = [
     *MORE,
     *RELEASES,
     *CERTIFIED,
+    *DEADLINES,
     *VERSIONS,
     *UNDOING,
     *MIGRATION,

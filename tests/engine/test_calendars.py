@@ -74,6 +74,13 @@ def test_a_shift_that_begins_or_ends_in_the_hour_that_there_is_not() -> None:
     assert inside.after(datetime(2026, 3, 28, 12, tzinfo=UTC), timedelta(minutes=1)) > datetime(2026, 4, 5, tzinfo=UTC)
 
 
+def test_a_shift_that_ends_in_the_hour_that_there_is_twice_has_both() -> None:
+    early = Calendar("early", 1, "Europe/Berlin", (((0, 150),),) * 7)  # until 02:30
+    begins = datetime(2026, 10, 25, tzinfo=BERLIN)
+    assert early.after(begins, timedelta(hours=3.5)) == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+    assert early.between(begins, begins + timedelta(hours=12)) == timedelta(hours=3.5)
+
+
 def test_a_day_that_a_zone_left_out_is_no_day() -> None:
     """Samoa had no 30 December 2011."""
     apia = Calendar("apia", 1, "Pacific/Apia", ALWAYS)
