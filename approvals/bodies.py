@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -16,3 +16,7 @@ class DecisionBody(Strict):
     verdict: Literal["approve", "reject"]
     plan_hash: Annotated[str, Field(max_length=200)]
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
+    arguments: Annotated[
+        dict[str, Any] | None,
+        Field(description="With *approve*: what goes out in the place of what was asked; those that change, or all."),
+    ] = None

@@ -23,6 +23,7 @@ from ledger.web.roles import stand_ins
 from ledger.web.text_safety import Change, compare, leaves
 from runs import seen
 from runs.engine.agents import registry
+from runs.engine.gate.editable import editable_in
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 
@@ -33,6 +34,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
     ApprovalState.REJECTED: ("rejected", "bad"),
     ApprovalState.EXPIRED: ("expired: denied", "bad"),
     ApprovalState.WITHDRAWN: ("withdrawn", ""),
+    ApprovalState.AMENDED: ("amended", "hold"),
 }
 
 
@@ -162,6 +164,11 @@ class Brief:
     def about(self) -> str:
         """The party, in the arguments' own words."""
         return subject(self.plan.get("arguments"))
+
+    @property
+    def is_editable(self) -> bool:
+        """Whether whoever decides it may change something first."""
+        return bool(editable_in(self.plan)["properties"])
 
     @property
     def covered(self) -> list[str]:

@@ -105,9 +105,9 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     _must_be_as(standing.role, facts, by)
     _must_be_strong(standing, by)
     terms = told(standing, facts.asked)
-    if _deadline(approval, wait) <= now:
-        raise AlreadyDecided(_expired(approval, now))
-    if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
+    if (late := closed_by_time(approval, wait, now)) is not None:
+        raise late
+    if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
     if verdict == "approve":
         approval.approve()
@@ -133,7 +133,7 @@ def _deadline(approval: Approval, wait: Wait) -> datetime:
     return min([approval.deadline, *map(datetime.fromisoformat, of_this)])
 
 
-def _is_what_was_hashed(approval: Approval) -> bool:
+def reads_as_hashed(approval: Approval) -> bool:
     """Whether the bytes that the page shows are those that the hash binds. The database keeps them; this does not rely
     on it."""
     try:
@@ -142,9 +142,23 @@ def _is_what_was_hashed(approval: Approval) -> bool:
         return False
 
 
+def may_decide(facts: Facts, by: Actor) -> Standing:
+    """Raises Forbidden for whoever may not decide there at all, or acts under another role than the queue's, or in
+    another's place without having shown what the other would have to show."""
+    standing = _standing(facts, approves=False)
+    _must_be_as(standing.role, facts, by)
+    _must_be_strong(standing, by)
+    return standing
+
+
 def _check_authority(facts: Facts, by: Actor) -> None:
     """Raises Forbidden for whoever may not decide there at all, or acts under another role than the queue's."""
     _must_be_as(_standing(facts, approves=False).role, facts, by)
+
+
+def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDecided | None:
+    """What to raise where its deadline has just passed."""
+    return AlreadyDecided(_expired(approval, now)) if _deadline(approval, wait) <= now else None
 
 
 def _must_be_as(role: str, facts: Facts, by: Actor) -> None:

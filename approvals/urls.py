@@ -3,12 +3,14 @@
 from django.urls import path
 
 from approvals import views, views_audit
+from approvals.cases import views as cases
 from approvals.queues import views as queues
 
 urlpatterns = [
     path("inbox", views.InboxPage.as_view(), name="inbox"),
     path("inbox/<uuid:approval_id>", views.InboxPage.as_view(), name="approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decisions.as_view(), name="decision"),
+    path("approvals/<uuid:approval_id>/changes", cases.Changes.as_view(), name="changes"),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
     path("queues/new", queues.Adding.as_view(), name="new_queue"),
     path("queues/deputies", queues.Appointing.as_view(), name="deputies"),

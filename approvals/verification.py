@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from approvals.cases.verified import amendment_problems, as_decision
 from approvals.models import Approval, Decision
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
@@ -18,6 +19,7 @@ from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
 
 # What a plan binds and the row repeats.
+_VERDICTS = VERDICTS | {"amend": "amended"}
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
 
 
@@ -31,6 +33,7 @@ class Gates:
         self.requested: dict[str, tuple[int, e.ApprovalRequested]] = {}
         self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
+        self.amended: dict[str, e.PlanAmended] = {}
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
@@ -43,6 +46,9 @@ class Gates:
                 self.requested[request.approval_id] = (line.seq, slim)
             case e.ApprovalDecided() as decided:
                 self.decided[decided.approval_id] = (line.seq, decided, line.is_coded)
+            case e.PlanAmended() as amended:
+                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)
+                self.amended[amended.approval_id] = amended
             case _:
                 pass
 
@@ -87,6 +93,7 @@ class Gates:
         if not self.journal.is_about(seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
         yield from self._grant(what, row)
+        yield from amendment_problems(what, row, plan, self.amended.get(str(row.previous_id)))
 
     def _requesters(self, seq: int) -> set[int | None]:
         """The account that started the run; none, too, where the question is from before accounts were noted."""
@@ -136,7 +143,7 @@ class Gates:
             if not (is_old and row.seq is None and row.chain is None):
                 right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
             yield from compared(what, row, right)
-            if VERDICTS.get(row.verdict) != event.verdict or not self.journal.is_about(seq, row.at):
+            if _VERDICTS.get(row.verdict) != event.verdict or not self.journal.is_about(seq, row.at):
                 yield f"{what}: verdict or time are not those of its event"
             if row.code is None:
                 if not is_old:
@@ -148,11 +155,12 @@ class Gates:
 
 
 def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
-    """Whether a question follows one that was rejected, of the same run about the same thing to the same people."""
-    if previous is None:
+    """Whether a question follows one that was rejected, or amended, of the same run about the same thing to the same
+    people."""
+    if previous is None or previous.state not in ("rejected", "amended"):
         return False
-    of = (previous.run_id, previous.tool, previous.queue, previous.state)
-    return of == (row.run_id, row.tool, row.queue, "rejected") and previous.opened_at < row.opened_at
+    of = (previous.run_id, previous.tool, previous.queue)
+    return of == (row.run_id, row.tool, row.queue) and previous.opened_at < row.opened_at
 
 
 def _plan(row: Approval) -> Any:

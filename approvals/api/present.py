@@ -9,6 +9,7 @@ from uuid import UUID
 
 from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow
 from approvals.models import Approval, Decision
+from runs.engine.gate.editable import EDITABLE
 
 
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
@@ -23,10 +24,12 @@ def approval_row(approval: Approval, decision: Decision | None, earlier: Decisio
 
     `earlier` is the decision on the revision before this one.
     """
+    plan = _plan(approval)
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
-        arguments=_arguments(approval),
+        arguments=plan.get("arguments"),
+        editable=plan.get(EDITABLE),
         decision=decision and DecisionRow.of(decision),
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier and DecisionRow.of(earlier))
         if approval.previous_id
@@ -34,10 +37,10 @@ def approval_row(approval: Approval, decision: Decision | None, earlier: Decisio
     )
 
 
-def _arguments(approval: Approval) -> Any:
-    """None also where the bytes were damaged: they then aren't what `plan_hash` covers, and nobody decides on them."""
+def _plan(approval: Approval) -> dict[str, Any]:
+    """Nothing where the bytes were damaged: they then aren't what `plan_hash` covers, and nobody decides on them."""
     try:
         plan = json.loads(bytes(approval.plan))
     except (ValueError, RecursionError):
-        return None
-    return plan.get("arguments") if isinstance(plan, dict) else None
+        return {}
+    return plan if isinstance(plan, dict) else {}

@@ -2,6 +2,7 @@
 
 from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
+from ledger.kinds.cases import PlanAmended
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
@@ -29,6 +30,7 @@ __all__ = [
     "MessageReceived",
     "ModelRouted",
     "ModelsChosen",
+    "PlanAmended",
     "RunAdmitted",
     "RunCarriedOn",
     "RunForked",

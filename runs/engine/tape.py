@@ -102,6 +102,8 @@ class Slot:
     gate: e.ApprovalRequested | None = None
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
+    # What people put in the place of its arguments, each with how many looks of hooks came before it.
+    amended: list[tuple[e.PlanAmended, int]] = field(default_factory=list)
     # By attempt: the slot whose yes it went out under, and its id.
     grants: dict[int, tuple[str, str]] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -423,6 +425,8 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.undo = event
         case e.ToolReadAnew():
             attempt.result, attempt.anew = event, event.n + 1
+        case e.PlanAmended():
+            slot.amended.append((event, len(slot.now.screenings)))
         case e.ContentScreened():
             attempt.screenings.append(event)
         case e.ContentWithheld():

@@ -18,6 +18,7 @@ from runs.engine.canonical import plain, printable, unordered
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
+from runs.engine.gate import editable as edits
 from runs.engine.limits.rules import RateLimit
 
 log = logging.getLogger("durableagents.engine")
@@ -96,6 +97,7 @@ class Gate:
     so. `headline(args)` is what decides, such as the sum, in a few words. `within` (7 days) is how long they have: a
     deadline that passes is a no. `amount` is how much it is about, for people whose limit says how much they may
     approve: a function of the input that returns an `Amount`, or a field and a currency, such as "total USD".
+    `editable` names the fields of the input that people may change as they approve (none unless given).
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -106,6 +108,7 @@ class Gate:
     headline: Callable[[Any], str] | None = None
     within: timedelta = timedelta(days=7)
     amount: amounts.Declared | None = None
+    editable: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
@@ -124,6 +127,9 @@ class Gate:
             )
         if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
             raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
+        if wrong := edits.wrong(self.editable):
+            raise DefinitionError(f"Gate(editable={self.editable!r}) of queue {self.queue!r}: {wrong}")
+        object.__setattr__(self, "editable", tuple(self.editable))
 
     def is_needed(self, args: Any) -> bool:
         """Whether a call with these `args` must be approved. An error in the rule means that it must."""
@@ -359,6 +365,8 @@ def tool(
             )
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
+        if gate is not None and (problem := edits.misfit(gate.editable, taken)):
+            raise DefinitionError(f"tool {name!r}: Gate(editable=…): {problem}")
         _check_key_ttl(name, replay_class, key_ttl)
         _check_times(name, timeout)
         _check_cache(name, replay_class, cache, shared)

@@ -64,4 +64,14 @@ def _decided(gates: Gates, line: Fact) -> None:
         gate.decided_at, gate.decided_seq = line.at, line.seq
 
 
-STEPS: dict[str, Callable[[Gates, Fact], None]] = {"ApprovalRequested": _requested, "ApprovalDecided": _decided}
+def _amended(gates: Gates, line: Fact) -> None:
+    if gate := gates.by_id.get(line.clear["approval_id"]):
+        gate.verdict, gate.by, gate.role = "amended", line.clear["by"], line.clear["role"]
+        gate.decided_at, gate.decided_seq = line.at, line.seq
+
+
+STEPS: dict[str, Callable[[Gates, Fact], None]] = {
+    "ApprovalRequested": _requested,
+    "ApprovalDecided": _decided,
+    "PlanAmended": _amended,
+}

@@ -248,6 +248,13 @@ def _decided(timeline: Timeline, line: Fact) -> None:
         row.tone, row.note, row.noted = ("ok" if is_yes else "bad"), "", line.seq
 
 
+def _amended(timeline: Timeline, line: Fact) -> None:
+    row = timeline._gates.get(line.clear["approval_id"])
+    if row is not None:
+        timeline.finish(row, line.at)
+        row.tone, row.note, row.noted = "hold", "", line.seq
+
+
 def _wait_opened(timeline: Timeline, line: Fact) -> None:
     """Gates, calls that answer later and children have rows of their own."""
     if line.clear["wait"] in ("approval", "webhook", "child"):
@@ -397,6 +404,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "BranchesOpened": _branches,
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decided,
+    "PlanAmended": _amended,
     "WaitOpened": _wait_opened,
     "WaitResolved": _wait_resolved,
     "ChildStarted": _child_started,

@@ -30,13 +30,14 @@ READ = {
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL, "account": ALL,
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
-    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL,
+    "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "changes": {"approver_finance", "approver_legal"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
+    "changes": {"approver_finance", "approver_legal"},
     "account_session_ends": ALL, "account_key_revocations": ALL,
     "second_factor": ALL, "factor_removals": ALL, "recovery_codes": ALL, "sign_in_links": ALL, "sign_in_removals": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
@@ -68,6 +69,7 @@ ADMIN_ACT = {
 ALLOWED = {"account_keys": "/account/keys"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision",
+    "changes": "/approvals/{id}/changes",
     "runs": "/runs", "start": "/runs/new",
     "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit",
     "agents": "/agents",
@@ -189,7 +191,7 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     somebody = reader(role)
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
-    hidden = {"approval"} | (OF_A_RUN if role == "integrator" and not is_own else set())
+    hidden = {"approval", "changes"} | (OF_A_RUN if role == "integrator" and not is_own else set())
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     assert opened == {name: may.get(name, 403) for name in READ}
 
@@ -229,7 +231,7 @@ def test_acts_need_the_forms_own_token(reader: Callable[..., Reader]) -> None:
 
 
 def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
-    for name in sorted(set(ACT) - {"start", "password", "second_factor"}):
+    for name in sorted(set(ACT) - {"start", "password", "second_factor", "changes"}):
         who = finance if name == "decision" else operator
         assert who.get(path_of(name)).status_code == 405, name
 

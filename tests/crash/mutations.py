@@ -6,6 +6,7 @@ Used by `python -m tests.crash.mutants`, which applies them to a copy of the che
 from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
+from tests.crash.mutations_cases import CASES
 from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_migration import MIGRATION
@@ -368,6 +369,7 @@ MUTANTS = [
     *CERTIFIED,
     *VERSIONS,
     *UNDOING,
+    *CASES,
     *MIGRATION,
     *FORKING,
     *TESTING,

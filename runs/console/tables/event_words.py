@@ -276,4 +276,5 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "InputAnswered": lambda f, _: f"answered by {visible(f['by'])}, as {_words(f['role'])}",
     "ApprovalRequested": lambda f, _: f"{_plain(f['queue'])} · {_plan(f)}",
     "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",
+    "PlanAmended": lambda f, _: f"changed by {visible(f['by'])} · {_plan(f)}",
 }

@@ -132,17 +132,22 @@ def _with_code(value: Any, code: Code) -> Any:
 
 
 def _gate(gate: Gate, code: Code) -> dict[str, Any]:
-    # One without an amount is described as it was when there were none.
+    # One without an amount, or without what people may change, is described as it was when there was neither.
     amount = (
         {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
     )
-    return amount | {
-        "queue": gate.queue,
-        "rule": gate.rule,
-        "when": code(gate.when),
-        "headline": code(gate.headline),
-        "within": gate.within.total_seconds(),
-    }
+    editable = {"editable": list(gate.editable)} if gate.editable else {}
+    return (
+        amount
+        | editable
+        | {
+            "queue": gate.queue,
+            "rule": gate.rule,
+            "when": code(gate.when),
+            "headline": code(gate.headline),
+            "within": gate.within.total_seconds(),
+        }
+    )
 
 
 def _schema(model: type[BaseModel] | None, code: Code) -> Any:

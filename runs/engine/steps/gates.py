@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol, runtime_checkable
-from uuid import NAMESPACE_URL, uuid5
 
 from ledger import events as e
+from runs.engine.amending import record as amending
+from runs.engine.amending.put_anew import detail_of, id_of
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, Rejected
+from runs.engine.gate import editable
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
 from runs.engine.steps.logical_call import LogicalCall
@@ -32,6 +34,8 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
         has_lapsed = record.decision is not None and record.decision.verdict == LAPSED
         if has_lapsed or _asks_others(call, rule, record.gate):
             await ask_anew(call)
+        if problem := _not_bound(call):
+            await ask_anew(call, problem)
         grant = await decided(call.visit, call.slot, record, tool=call.tool.name, arguments=call.arguments)
         return grant.slot, grant.plan_hash
     if call.grant is not None:
@@ -50,6 +54,17 @@ def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalReque
     return was_used and rule is not None and (rule.queue, rule.rule_for(call.args)) != (question.queue, question.rule)
 
 
+def _not_bound(call: LogicalCall) -> str:
+    """Why a yes to what a person made of the call doesn't let it through. They may have had no code of the agent's:
+    here it is asked, before anything leaves, and what doesn't fit is put to people again."""
+    record = call.record
+    if amending.arguments_of(record) is None or record.was_invoked:
+        return ""
+    if record.decision is None or record.decision.verdict != "approved":
+        return ""
+    return call.misfit or amending.became(record, call.tool.gate, call.args)
+
+
 def _check_grant(call: LogicalCall, grant: Grant, queue: str) -> None:
     """A yes to another call, or from other people than the tool's own gate asks, lets nothing through."""
     granted, now = (grant.queue, grant.requested_hash), (queue, call.requested_hash)
@@ -64,8 +79,9 @@ def refuse(call: LogicalCall, problem: str) -> NoReturn:
     call.visit.stop(Broken("approval_missing", {"slot": call.slot, "tool": call.tool.name, "problem": problem}))
 
 
-async def ask_anew(call: LogicalCall) -> NoReturn:
-    """Put the call to its queue, with what became of it and of every answer so far.
+async def ask_anew(call: LogicalCall, problem: str = "") -> NoReturn:
+    """Put the call to its queue, with what became of it and of every answer so far, and the `problem` with the last
+    one.
 
     The question stands at the call's own place, also where a grant of `ctx.approve` was to let it through: the node
     went on from that answer, so another one can't take its place there.
@@ -88,10 +104,11 @@ async def ask_anew(call: LogicalCall) -> NoReturn:
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
-    plan |= amount  # a gate that declares none has the plan that it had before there were amounts
+    # A gate that declares neither has the plan that it had before there were such.
+    plan |= amount | ({} if gate is None else editable.told(gate.editable, tool.input))
     await open_gate(
-        visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
-        within=ATTENTION if gate is None else gate.within, n=0 if question is None else question.n + 1,
+        visit, call.slot, with_history(plan, call.record, given, problem), requested_hash=call.requested_hash,
+        why=call.why, within=ATTENTION if gate is None else gate.within, n=0 if question is None else question.n + 1,
     )  # fmt: skip
 
 
@@ -117,10 +134,15 @@ def plan_of(
     }  # fmt: skip
 
 
-def with_history(plan: dict[str, Any], record: Slot, given: Slot | None) -> dict[str, Any]:
+def with_history(plan: dict[str, Any], record: Slot, given: Slot | None, problem: str = "") -> dict[str, Any]:
     """A plan that says first, if this call was asked about or made before, what was answered and what came of it:
-    whoever decides binds that too. `given` is the slot whose grant was passed to the call."""
-    history = [*(() if given is None else _answers(given, record)), *_answers(record, record), *_attempts(record)]
+    whoever decides binds that too. `given` is the slot whose grant was passed to the call, `problem` why the last yes
+    let nothing through."""
+    unused = "the call was not made under it" if problem else "it expired before the call was made"
+    known = [*(() if given is None else _answers(given, record, unused)), *_answers(record, record, unused)]
+    history = [*known, *_attempts(record)]
+    history += [amending.in_words(event) for event, _ in record.amended]
+    history += [f"Nothing was sent, and it is asked again: {problem}."] if problem else []
     evidence = [x for x in plan["evidence"] if (x["label"], x["source"]) != HISTORY]
     if history:
         label, source = HISTORY
@@ -128,13 +150,13 @@ def with_history(plan: dict[str, Any], record: Slot, given: Slot | None) -> dict
     return plan | {"evidence": evidence}
 
 
-def _answers(gate: Slot, record: Slot) -> list[str]:
-    """What people said, and whether the call ever went out under it."""
+def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
+    """What people said, and whether the call ever went out under it, or else why not."""
     lines = []
     for decision in gate.decisions:
         used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", decision.approval_id)]
         if decision.verdict == "approved":
-            what = f"attempt {', '.join(used)} went out under it" if used else "it expired before the call was made"
+            what = f"attempt {', '.join(used)} went out under it" if used else unused
             lines.append(f"Approved by {decision.by} (approval {decision.approval_id}): {what}.")
         else:
             lines.append(f"{decision.verdict.capitalize()} by {decision.by} (approval {decision.approval_id}).")
@@ -166,20 +188,13 @@ async def open_gate(
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
     await must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
     deadline = deadline_in(visit.journal.now(), within)
-    approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
+    approval_id = id_of(visit.run_id, slot, n)
     plan_hash = visit.runtime.hasher(plan)
     question = e.ApprovalRequested(
         slot=slot, payload=plan, approval_id=str(approval_id), queue=plan["queue"], tool=plan["tool"],
         requested_hash=requested_hash, plan_hash=plan_hash, rule=plan["rule"], deadline=deadline.isoformat(), n=n,
     )  # fmt: skip
-    detail = {
-        "queue": plan["queue"],
-        "title": plan["title"],
-        "headline": plan["headline"],
-        "tool": plan["tool"],
-        "approval_id": str(approval_id),
-    }
-    wait = WaitSpec(visit.run_id, slot, 0, "approval", n, deadline, detail)
+    wait = WaitSpec(visit.run_id, slot, 0, "approval", n, deadline, detail_of(plan, approval_id))
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
