@@ -19,9 +19,9 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
 from ledger.clock import database_now
+from ledger.codec import decode, unpack
 from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound, RecordDamaged
-from ledger.events import decode, unpack
 from ledger.keys import code_key
 from ledger.models import Event, Head
 from runs.engine.agents import registry

@@ -206,7 +206,7 @@ def test_a_role_that_is_lost_in_between_changes_nothing(stage: Stage, tools: Too
     from django.contrib.auth.models import User
 
     first = asked(stage, paying(tools))
-    User.objects.get(pk=fiona.person).groups.clear()
+    User.objects.get(username=fiona.name).groups.clear()
     with pytest.raises(Forbidden):
         change(first, fiona, amount=1)
     assert Approval.objects.get().state == "open"
