@@ -17,7 +17,7 @@ from approvals.policies import acts, inforce
 from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queues import acts as queues
 from approvals.rules.rows import seal
-from durableagents import Context, End, PolicyDenied
+from durableagents import BusinessFailure, Context, End, PolicyDenied
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, JustificationRequired
@@ -29,7 +29,7 @@ from runs.workers import failover
 from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_queues import changed
 from tests.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
-from tests.world import FIONA, SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import FIONA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -371,3 +371,17 @@ def test_tags_and_the_requester_are_matched(stage: Stage, tools: Toolbox, outsid
     run = lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["vip"])
     stage.policies = None
     assert stage.drive() == "completed" and output(run) == ["denied", "second", 1]
+
+
+def test_a_further_attempt_that_people_are_asked_about_verifies(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    outside.trouble("order", BusinessFailure("out of stock"))
+    run = stage.start(ordering(tools))
+    assert stage.settle(run) == "failed"
+    put(boss())
+    lifecycle.retry(run.pk, by=OLGA, justification=WHY)
+    stage.policies = None
+    assert stage.settle(run) == "parked" and problems(run) == []
+    (said,) = events(run, e.PolicyApplied)
+    assert said.attempt == 1
+    stage.decide(run)
+    assert stage.settle(run) == "completed" and problems(run) == []

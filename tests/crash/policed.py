@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-QUEUE = "legal"  # where no gate of the crash-test agents asks
+QUEUE = "legal"  # which some gates of the crash-test agents ask too, by rules of their own
+RULE = "The schedule asks."
 _LEAVES = ("ToolInvoked", "ToolRedispatched")
 
 
@@ -28,8 +29,12 @@ def asked_by_rule(events: Iterable[dict[str, Any]]) -> set[str]:
     return {
         event["data"]["approval_id"]
         for event in events
-        if event["kind"] == "ApprovalRequested" and event["data"].get("queue") == QUEUE
+        if event["kind"] == "ApprovalRequested" and _is_by_rule(event["data"])
     }
+
+
+def _is_by_rule(data: dict[str, Any]) -> bool:
+    return (data.get("queue"), data.get("rule")) == (QUEUE, RULE)
 
 
 def judge_policed(events: Sequence[dict[str, Any]], turns: Sequence[Turn]) -> Iterable[str]:

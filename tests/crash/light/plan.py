@@ -163,7 +163,7 @@ def draw(seed: str) -> Schedule:
         ramp=ramp,
         moves=(*moves, *moved),
         forks=forks,
-        **_policies(seed, jobs, is_plain=not forks),
+        **_policies(seed, jobs, is_plain=not (forks or moves or moved)),  # a yes by a rule is none to the other version
         words=words,
     )  # fmt: skip
 

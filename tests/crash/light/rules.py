@@ -10,7 +10,7 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.engine.agents import registry
 from tests.crash.light.plan import Schedule
-from tests.crash.policed import QUEUE, Turn
+from tests.crash.policed import QUEUE, RULE, Turn
 
 ROOT = Actor("os", "root", auth="shell")
 WHY = "The schedule says so."
@@ -48,7 +48,7 @@ class Rules:
         elif last is None or last.effect != to:
             said = {
                 "agent": self._agent, "tool": self._tool, "condition": f"tags has {self._tag}", "effect": to,
-                "queue": QUEUE if to == "require" else "", "rule": "The schedule asks.", "justification": WHY,
+                "queue": QUEUE if to == "require" else "", "rule": RULE, "justification": WHY,
             }  # fmt: skip
             if last is None:
                 acts.create(NewPolicyBody(name=self._name, **said), by=ROOT)
