@@ -213,6 +213,11 @@ class Grant:
     queue: str
     stages: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def queues(self) -> set[str]:
+        """Whoever said yes: at the first stage and at each further one."""
+        return {self.queue, *(queue for queue, _ in self.stages)}
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -72,7 +72,7 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
         _check_grant(call, brought, _of_grant(brought))
     if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:
         await ask_anew(call)
-    yes = {*given, *(() if brought is None else (brought.queue, *(queue for queue, _ in brought.stages)))}
+    yes = {*given} if brought is None else {*given} | brought.queues
     for each in _demands(call):
         if each.queue not in yes:
             await ask_anew(call, each)

@@ -60,26 +60,27 @@ def missing(call: LogicalCall, judged: Judged) -> list[str]:
     """The queues whose yes to these very bytes is demanded, and not on record."""
     given = set(answered(call))
     if call.grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == call.grant.slot:
-        given |= {call.grant.queue, *(queue for queue, _ in call.grant.stages)}
+        given |= call.grant.queues
     return [each.queue for each in judged.requirements if each.queue not in given]
 
 
 def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
     """The queues that said yes at the call's own place to just what is to be sent, each with its question. Of several
     stages none has said yes before all have."""
-    record = call.record
+    record, given = call.record, {}
     yes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
-    given, whole = {}, {*yes}
+    of_whole_cases = {
+        approval_id
+        for last in record.asked.values()
+        if is_staged(last.payload) and is_whole(last, record.asked, record.decisions, record.votes)
+        for approval_id in (*passed(last), last.approval_id)
+    }
     for question in record.asked.values():
-        if is_staged(question.payload):
-            whole -= {question.approval_id}
-    for question in record.asked.values():
-        if is_staged(question.payload) and is_whole(question, record.asked, record.decisions, record.votes):
-            whole |= {*passed(question), question.approval_id}
-    for question in record.asked.values():
+        if yes.get(question.approval_id) != question.plan_hash:
+            continue
+        is_enough = not is_staged(question.payload) or question.approval_id in of_whole_cases
         now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
-        is_yes = yes.get(question.approval_id) == question.plan_hash == call.visit.runtime.hasher(now)
-        if is_yes and question.approval_id in whole:
+        if is_enough and call.visit.runtime.hasher(now) == question.plan_hash:
             given[question.queue] = question
     return given
 
