@@ -97,10 +97,16 @@ def teller(tools: Toolbox) -> Agent:
 
 
 @pytest.fixture(autouse=True)
-def _roles_as_they_are_made(stage: Stage) -> None:
-    """What roles were let is not taken from them between two tests."""
+def _roles_as_they_are_made(stage: Stage) -> Iterator[None]:
+    """What roles were let outlives a stage: each test here finds it, and leaves it, as an installation makes it."""
     right = Permission.objects.get(codename=READ_PAYLOADS)
-    right.group_set.set(Group.objects.filter(name__in=(OPERATOR, AUDITOR)))
+
+    def made() -> None:
+        right.group_set.set(Group.objects.filter(name__in=(OPERATOR, AUDITOR)))
+
+    made()
+    yield
+    made()
 
 
 @pytest.fixture

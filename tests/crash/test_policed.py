@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.policed import QUEUE, Turn, asked_by_rule, judge_policed
+from tests.crash.policed import QUEUE, RULE, Turn, asked_by_rule, judge_policed
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TURN = Turn(START, START + timedelta(seconds=1), requires=True, tool="keyed")
@@ -22,7 +22,7 @@ def story(
     *, verdict: str = "approved", effect: str = "require", at: float = 5, tool: str = "keyed", queue: str = QUEUE
 ) -> list[dict[str, Any]]:
     return [
-        told("ApprovalRequested", 2, approval_id="a", queue=queue, tool=tool),
+        told("ApprovalRequested", 2, approval_id="a", queue=queue, rule=RULE, tool=tool),
         told("ApprovalDecided", 3, approval_id="a", verdict=verdict),
         told("ToolInvoked", at, tool=tool, grant="0.1/1"),
         told("PolicyApplied", at, effect=effect),
@@ -31,6 +31,11 @@ def story(
 
 def test_a_call_with_its_yes_is_sound() -> None:
     assert list(judge_policed(story(), [TURN])) == [] and asked_by_rule(story()) == {"a"}
+
+
+def test_a_question_of_the_agents_own_at_the_same_queue_is_not_the_rules() -> None:
+    own = told("ApprovalRequested", 2, approval_id="b", queue=QUEUE, rule="Legal reads every contract.", tool="keyed")
+    assert asked_by_rule([own, *story()]) == {"a"}
 
 
 @pytest.mark.parametrize(
