@@ -45,6 +45,7 @@ OLGA = Actor("user", "olga", role="operator", auth="session", address="192.0.2.2
 FIONA = Actor("user", "fiona", role="approver_finance", auth="session", address="192.0.2.3")
 FRANK = Actor("user", "frank", role="approver_finance", auth="session", address="192.0.2.4")
 LENA = Actor("user", "lena", role="approver_legal", auth="session", address="192.0.2.5")
+LEO = Actor("user", "leo", role="approver_legal", auth="session", address="192.0.2.8")
 
 # --- patience -----------------------------------------------------------------------------------
 
