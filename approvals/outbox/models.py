@@ -13,8 +13,9 @@ from typing import Any
 import pgtrigger
 from django.db import models
 
-from approvals.queue_models import Coded, Queue
+from approvals.queue_models import Queue
 from ledger.chain import microseconds
+from ledger.coded import Coded
 
 
 class Notice(models.Model):

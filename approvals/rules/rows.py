@@ -17,8 +17,8 @@ import pgtrigger
 from django.db import models
 from django.db.models.functions import Lower
 
-from approvals.queue_models import Coded
 from ledger.chain import microseconds
+from ledger.coded import Coded
 from ledger.codes import is_rows_code, row_code
 from ledger.keys import code_key
 from runs.models import PolicyRevision

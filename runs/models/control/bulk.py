@@ -8,13 +8,14 @@ import pgtrigger
 from django.db import models
 
 from ledger.chain import microseconds
-from ledger.codes import is_rows_code, row_code
-from ledger.keys import code_key
+from ledger.coded import Coded
 
 
-class Batch(models.Model):
+class Batch(Coded):
     """An act on many runs, as somebody asked for it. The selection is frozen when it is made. Its code covers all that
     a worker goes by, so that a row which nobody with the installation's key wrote moves no run."""
+
+    TABLE = "batch"
 
     id = models.UUIDField(primary_key=True)
     action = models.TextField()
@@ -33,7 +34,6 @@ class Batch(models.Model):
     stopped_at = models.DateTimeField(null=True)
     stopped_by = models.TextField(blank=True, default="")
     ended_at = models.DateTimeField(null=True)
-    code = models.BinaryField(null=True)
 
     class Meta:
         indexes = [
@@ -64,15 +64,6 @@ class Batch(models.Model):
             "id": str(self.pk), **{name: getattr(self, name) for name in (*names, "stopped_by")},
             **{name: None if (at := getattr(self, name)) is None else microseconds(at) for name in moments},
         }  # fmt: skip
-
-    def seal(self) -> None:
-        """Give it the code of what it says now."""
-        self.code = row_code(code_key(), "batch", self.coded())
-
-    @property
-    def is_genuine(self) -> bool:
-        """Whether one of our processes wrote just this."""
-        return self.code is not None and is_rows_code(code_key(), "batch", self.coded(), bytes(self.code))
 
 
 class BatchItem(models.Model):

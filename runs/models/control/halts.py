@@ -10,8 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from ledger.chain import microseconds
-from ledger.codes import is_rows_code, row_code
-from ledger.keys import code_key
+from ledger.coded import Coded
 from ledger.models import append_only
 
 PLACES = 10_000
@@ -19,9 +18,11 @@ PLACES = 10_000
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-class Halt(models.Model):
+class Halt(Coded):
     """One row of the record: a halt as it was set (number 0), then each time something else was said of it. `opens`
     proves that it may follow on the row before; `lock` is what its own successor has to open."""
+
+    TABLE = "halt"
 
     class Kind(models.TextChoices):
         HALT = "halt"
@@ -57,7 +58,6 @@ class Halt(models.Model):
     at = models.DateTimeField()
     opens = models.BinaryField(max_length=32, null=True)
     lock = models.BinaryField(max_length=32, null=True)
-    code = models.BinaryField(null=True)
 
     class Meta:
         constraints = [
@@ -77,15 +77,6 @@ class Halt(models.Model):
             "tags": list(self.tags), "by": self.by, "why": self.why, "at": microseconds(self.at),
             "opens": bytes(self.opens or b"").hex(), "lock": bytes(self.lock or b"").hex(),
         }  # fmt: skip
-
-    def seal(self) -> None:
-        """Give it the code of what it says."""
-        self.code = row_code(code_key(), "halt", self.coded())
-
-    @property
-    def is_genuine(self) -> bool:
-        """Whether one of our processes wrote just this."""
-        return self.code is not None and is_rows_code(code_key(), "halt", self.coded(), bytes(self.code))
 
 
 class HaltNow(models.Model):
