@@ -13,7 +13,7 @@ from django.db import models
 from django.db.models.functions import Lower
 
 from ledger.chain import microseconds
-from ledger.coded import Coded
+from ledger.models import Coded
 
 
 class Queue(Coded):

@@ -17,6 +17,8 @@ import pgtrigger
 from django.db import models
 
 from ledger.chain import microseconds
+from ledger.codes import is_rows_code, row_code
+from ledger.keys import code_key
 
 
 def append_only() -> list[pgtrigger.Trigger]:
@@ -32,6 +34,30 @@ def append_only() -> list[pgtrigger.Trigger]:
             func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;",
         ),
     ]
+
+
+class Coded(models.Model):
+    """A row whose code covers all that it says: what somebody with the application's rights in the database writes past
+    us gives nobody anything."""
+
+    code = models.BinaryField(null=True)
+    TABLE = ""
+
+    class Meta:
+        abstract = True
+
+    def coded(self) -> dict[str, Any]:
+        """What the code covers."""
+        raise NotImplementedError
+
+    def seal(self) -> None:
+        """Give it the code of what it says now."""
+        self.code = row_code(code_key(), self.TABLE, self.coded())
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether one of our processes wrote just this."""
+        return self.code is not None and is_rows_code(code_key(), self.TABLE, self.coded(), bytes(self.code))
 
 
 class Head(models.Model):

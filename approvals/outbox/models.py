@@ -15,7 +15,7 @@ from django.db import models
 
 from approvals.queue_models import Queue
 from ledger.chain import microseconds
-from ledger.coded import Coded
+from ledger.models import Coded
 
 
 class Notice(models.Model):

@@ -18,9 +18,9 @@ from django.db import models
 from django.db.models.functions import Lower
 
 from ledger.chain import microseconds
-from ledger.coded import Coded
 from ledger.codes import is_rows_code, row_code
 from ledger.keys import code_key
+from ledger.models import Coded
 from runs.models import PolicyRevision
 
 REVISION = "policyrevision"

@@ -8,7 +8,7 @@ import pgtrigger
 from django.db import models
 
 from ledger.chain import microseconds
-from ledger.coded import Coded
+from ledger.models import Coded
 
 
 class Batch(Coded):

@@ -10,8 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from ledger.chain import microseconds
-from ledger.coded import Coded
-from ledger.models import append_only
+from ledger.models import Coded, append_only
 
 PLACES = 10_000
 # Since when a run that is put aside wants driving: in a time that never comes, out of every claim's sight.
