@@ -77,7 +77,7 @@ def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
 
 
 def _failures_taken_over(facts: Facts) -> set[str]:
-    """What its origin's record says went wrong: a what-if comes to the same, as of a child that was cancelled with it."""
+    """What its origin's record says went wrong: a what-if comes to the same."""
     taken = (event["data"] for event in facts.events if event["kind"] == "AnswerTakenOver")
     return {data["code"] for data in taken if data.get("code")}
 
