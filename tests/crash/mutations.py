@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_forks import FORKING
+from tests.crash.mutations_halts import HALTING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
 from tests.crash.mutations_policies import POLICIES
@@ -379,4 +380,5 @@ MUTANTS = [
     *OVERSIGHT,
     *TESTING,
     *VOTING,
+    *HALTING,
 ]  # fmt: skip

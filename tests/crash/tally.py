@@ -11,7 +11,8 @@ from tests.crash.checker import Finding
 class Tally:
     """Figures of one schedule or of many. `kills` are SIGKILLs that struck, `interrupted` the claims that they ended,
     `refused` the writes of workers that came back, `asked` the verdicts that people gave on calls in doubt, `moved` the
-    times that a run was moved to another version, `forked` the runs that were made of others."""
+    times that a run was moved to another version, `forked` the runs that were made of others, `halted` the halts
+    that were set."""
 
     schedules: int = 0
     runs: int = 0
@@ -23,6 +24,7 @@ class Tally:
     failed_seeds: list[str] = field(default_factory=list)
     moved: int = 0
     forked: int = 0
+    halted: int = 0
 
     def add(self, other: Tally) -> None:
         for each in fields(self):
@@ -35,7 +37,7 @@ class Tally:
         return (
             f"schedules {self.schedules} runs {self.runs} kills {self.kills} interrupted "
             f"{self.interrupted} refused {self.refused} "
-            f"asked {self.asked} moved {self.moved} forked {self.forked} "
+            f"asked {self.asked} moved {self.moved} forked {self.forked} halted {self.halted} "
             f"duplicates {self.count('duplicate')} lost {self.count('lost')} "
             f"stuck {self.count('stuck')} "
             f"broken {self.count('broken')}"

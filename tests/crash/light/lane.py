@@ -33,10 +33,12 @@ from runs.workers import failover
 from tests.crash.checker import ENDED, Expected, Facts, Finding, judge
 from tests.crash.families import judge_family
 from tests.crash.forked import expected_of_fork, judge_forked, judge_origin, left_of
+from tests.crash.halted import judge_halted
 from tests.crash.light import evidence
 from tests.crash.light.child import own_keys
 from tests.crash.light.crew import Crew, Member, describe, is_killed
 from tests.crash.light.forks import Forks
+from tests.crash.light.halting import Halts
 from tests.crash.light.letterbox import Letterbox
 from tests.crash.light.moves import Moves
 from tests.crash.light.outside import Outside
@@ -139,6 +141,7 @@ class Performance:
         self._ramps = Ramps(schedule, *lane.ramped, self._tag)
         self._moves = Moves(schedule, lane.twins)
         self._rules = Rules(schedule, lane.graph_id, self._tag)
+        self._halts = Halts(schedule, lane.graph_id, self._tag)
         self._forks = Forks(schedule, lane.twins, lane.imagining)
         self._ids: list[str] = []
         self._points: list[str] = []
@@ -169,6 +172,8 @@ class Performance:
             is_quiet = self._live()
         finally:
             self.crew.dismiss()
+            if schedule.halts:
+                patiently(self._halts.put_away)
             if schedule.sandbox:
                 lane.outside.no_faults()
         patiently(self._rules.put_away)
@@ -181,7 +186,7 @@ class Performance:
         return Tally(
             1, runs, self.kills, self._interruptions(), self.refused, verdicts, findings,
             [] if is_quiet and not findings else [schedule.seed], self._moves.done,
-            len(self._forks.made),
+            len(self._forks.made), self._halts.done,
         )  # fmt: skip
 
     def _known(self) -> list[str]:
@@ -225,6 +230,7 @@ class Performance:
                 self.crew.ring()
                 is_news = True
             is_news |= patiently(lambda: self._rules.do_due(self._seq.get(self._ids[0], 0)))
+            is_news |= patiently(lambda: self._halts.do_due(self._seq.get(self._ids[0], 0), self.crew))
             is_news |= self._begin_again()
             self._raise_zombies()
             if begun := self._ramps.do_due():
@@ -232,6 +238,7 @@ class Performance:
                 self.crew.ring()
                 is_news = True
             if is_news or time.monotonic() >= look_at:
+                patiently(lambda: self._halts.let_go(self.crew))
                 is_over, seconds = patiently(lambda: self._people.attend(self.crew))
                 is_over = is_over and self._ramps.is_over and self._forks.is_over
                 if is_over and not any(m.is_stopped or m.is_leaving for m in self.crew.members):
@@ -353,7 +360,8 @@ class Performance:
             found += self._judge_run(whole[run_id], self._expected(n, whole[run_id]))
             wrong_by_rule = judge_policed(whole[run_id].events, self._rules.turns)
             found += [Finding("broken", run_id, what) for what in wrong_by_rule]
-            found += self._verified(run_id) if self._schedule.policies else []
+            found += self._judge_halts(whole[run_id]) if self._schedule.halts else []
+            found += self._verified(run_id) if self._schedule.policies or self._schedule.halts else []
         for run_id, origin, asked in self._forks.made.values():
             rest = left_of(self._schedule.jobs[self._ids.index(origin)], asked.visit)
             found += self._judge_run(whole[run_id], self._expected_of_fork(whole[run_id], rest))
@@ -372,6 +380,15 @@ class Performance:
         if self._schedule.ramp:
             found += self._judge_starts()
         return found
+
+    def _judge_halts(self, facts: Facts) -> list[Finding]:
+        """A run, and its children, which have its tags and are of other agents."""
+        there = self._halts.stretches
+        below = [one for one in there if one.scope != "version"]
+        found = [(facts.run_id, what) for what in judge_halted(facts.events, there)]
+        for child in self._children(facts.run_id):
+            found += [(child.run_id, what) for what in judge_halted(child.events, below)]
+        return [Finding("broken", run_id, what) for run_id, what in found]
 
     def _judge_run(self, facts: Facts, expected: Expected) -> list[Finding]:
         """One run, with its children and its versions."""

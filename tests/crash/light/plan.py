@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from runs.failpoints import POINTS
 from tests.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN, WHAT_IF
-from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, POOLS, SHARING, THOUGHTS, UNDONE
+from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, OF, POOLS, READS, SHARING, THOUGHTS, UNDONE
 
 CALLS = (
     "pure",
@@ -78,6 +78,20 @@ class Beginning:
 
 
 @dataclass(frozen=True)
+class Halting:
+    """Something is halted when the journal of the first run reaches an event: its tag, its version, or a tool or a
+    provider by its name. For so many seconds it holds; then for each of `shares` (0: whole again); then it is lifted.
+    `is_waited_for`: not before all workers have confirmed."""
+
+    event: int
+    scope: str
+    key: str
+    seconds: float
+    shares: tuple[int, ...] = ()
+    is_waited_for: bool = False
+
+
+@dataclass(frozen=True)
 class Schedule:
     """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
@@ -88,7 +102,7 @@ class Schedule:
     the other version of its agent, as soon as that can be. `policies`: at which event of the first run a policy about
     the tool `policed` (any, if empty) comes to require a yes, to allow, or is retired. `forks`: what is made of them;
     acts and moves count these as runs after those of `jobs`. `words`: what people say at once where several decide
-    (light/votes.py)."""
+    (light/votes.py). `halts`: what is halted meanwhile, and lifted (light/halting.py)."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -115,6 +129,7 @@ class Schedule:
     policed: str = ""
     policies: tuple[tuple[int, str], ...] = ()
     words: tuple[tuple[str, ...], ...] = ()
+    halts: tuple[Halting, ...] = ()
 
     @property
     def has_zombies(self) -> bool:
@@ -165,6 +180,7 @@ def draw(seed: str) -> Schedule:
         forks=forks,
         **_policies(seed, jobs, is_plain=not (forks or moves or moved)),  # a yes by a rule is none to the other version
         words=words,
+        halts=_halts(seed, jobs, is_plain=not (forks or moves or moved)),
     )  # fmt: skip
 
 
@@ -230,6 +246,29 @@ def _policies(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -
     acts = [dice.choice(("require", "require", "allow", "retire")) for _ in events]
     tools = sorted({step for job in jobs for step in job} & {*EFFECTS, "pure"} - {*THOUGHTS, "clerk"})
     return {"policed": dice.choice(("", *tools)), "policies": tuple(zip(events, acts, strict=True))}
+
+
+def _halts(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -> tuple[Halting, ...]:
+    """Drawn apart, too: in some something is halted while runs are under way, and lifted, at once or in stages."""
+    dice = random.Random(f"halts {seed}")
+    if dice.random() < 0.65:
+        return ()
+    steps = {each for job in jobs for step in job for each in GATHERED.get(step, (step,))}
+    tools = sorted(({OF.get(step, step) for step in steps} & {*EFFECTS, *READS}) - {*THOUGHTS, "clerk"})
+    thinks = bool(steps & {*THOUGHTS, "clerk"})
+    scopes = ["tag"] * 3 + ["version"] * 2 * is_plain + ["tool"] * 3 * bool(tools) + ["provider"] * 2 * thinks
+    drawn: list[Halting] = []
+    for _ in range(dice.choice((1, 1, 2, 3))):
+        scope = dice.choice(scopes)
+        key = {"tool": dice.choice(tools or [""]), "provider": "scripted"}.get(scope, "")
+        shares = dice.choice(((), (), (), (50,), (50, 0), (30, 70))) if scope in ("tag", "version") else ()
+        drawn.append(
+            Halting(
+                dice.randint(0, 4 + 3 * len(jobs[0])), scope, key, dice.choice((0, 0.05, 0.2, 0.4, 1.0)), shares,
+                is_waited_for=dice.random() < 0.6,
+            )
+        )  # fmt: skip
+    return tuple(drawn)
 
 
 def _moves(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:

@@ -1,0 +1,84 @@
+"""What a halt keeps from beginning, judged from the outside: by when it was set and lifted, and by what the journal
+tells. Imports nothing of the app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+_LEAVES = ("ToolInvoked", "ToolRedispatched")
+_OF_RUNS = ("tag", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From `since` to `until`, for certain, a halt was whole. `confirmed_at`: from when on all workers that were there
+    had said that they stand still."""
+
+    scope: str
+    key: str
+    since: datetime
+    until: datetime
+    confirmed_at: datetime | None = None
+
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether it is of all that a run does; else of what it calls."""
+        return self.scope in _OF_RUNS
+
+
+def judge_halted(events: Sequence[Mapping[str, Any]], stretches: Sequence[Stretch]) -> Iterable[str]:
+    """Nothing left in the scope of a halt, nobody took a run under one, and its deadlines stood still. `stretches` of
+    runs are those that this run was under."""
+    for event in events:
+        at = datetime.fromisoformat(event["at"])
+        what = f"event {event['seq']}, {event['kind']} of {event['slot'] or 'the run'}"
+        for one in stretches:
+            if one.since <= at < one.until and _begins(event, one):
+                yield f"{what}: it began at {at}, under the halt of {one.scope} {one.key} since {one.since}"
+            is_taken = event["kind"] == "RunClaimed" and one.is_of_runs and one.confirmed_at is not None
+            if is_taken and one.confirmed_at <= at < one.until:  # type: ignore[operator]
+                yield f"{what}: it was taken at {at}, and all had confirmed the halt of {one.scope} {one.key}"
+    yield from _deadlines(events, [one for one in stretches if one.is_of_runs])
+
+
+def _begins(event: Mapping[str, Any], one: Stretch) -> bool:
+    kind, data = event["kind"], event["data"]
+    match one.scope:
+        case "tool":
+            return kind in _LEAVES and data["tool"] == one.key
+        case "provider":
+            return kind == "ModelRouted" and data["model"].partition(":")[0] == one.key
+        case _:
+            return kind in (*_LEAVES, "ModelRouted")
+
+
+def _deadlines(events: Sequence[Mapping[str, Any]], stretches: Sequence[Stretch]) -> Iterable[str]:
+    """What the sweeper ended was due for as long as its run had not stood still."""
+    opened: dict[tuple[Any, ...], tuple[datetime, datetime]] = {}
+    for event in events:
+        data, at = event["data"], datetime.fromisoformat(event["at"])
+        if event["kind"] not in ("WaitOpened", "WaitResolved") or data["wait"] == "pool":
+            continue  # what runs share is there again when a month ends, which halts don't put off
+        place = (event["slot"], event["attempt"], data["wait"], data["n"])
+        if event["kind"] == "WaitOpened":
+            opened[place] = at, datetime.fromisoformat(data["deadline"])
+        elif data["by"] == "system:sweeper":
+            since, deadline = opened[place]
+            if at < deadline + (stood := _stood(stretches, since, at)):
+                yield (
+                    f"event {event['seq']}: the {data['wait']} of {event['slot']} ran out at {at}, due at {deadline} "
+                    f"and {stood} of standing still later"
+                )
+
+
+def _stood(stretches: Sequence[Stretch], since: datetime, until: datetime) -> timedelta:
+    """For how long it stood still for certain; what overlaps counts once."""
+    stood, end = timedelta(0), since
+    for one in sorted(stretches, key=lambda one: one.since):
+        begin, over = max(one.since, end), min(one.until, until)
+        if begin < over:
+            stood, end = stood + (over - begin), over
+    return stood
