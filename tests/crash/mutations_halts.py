@@ -9,20 +9,20 @@ HALTS, CLAIMS, STILL, KNOWN, SEND, THINK, LIFTING = (
     "runs/services/halts/known.py", "runs/engine/steps/send.py", "runs/engine/thinking/question.py",
     "runs/services/halts/lifting.py",
 )  # fmt: skip
-STORY, CLOCKS, WORKERS = (
-    "tests/halts/test_halts.py", "tests/halts/test_standing_still.py", "tests/halts/test_workers.py",
+STORY, CLOCKS, ROWS = (
+    "tests/halts/test_halts.py", "tests/halts/test_standing_still.py", "tests/halts/test_providers.py",
 )  # fmt: skip
 
 HALTING = [
     Mutant("an intent is made under a halt", CLAIMS, "    PERFORM runs_check_halts(p_run, p_lines);\n", "", LIGHT),
     Mutant("a run under a halt is taken", CLAIMS, "                    IF hit.halt IS NOT NULL THEN\n", "                    IF false THEN\n", LIGHT),
-    Mutant("a halt of a provider is of no request", HALTS, "            keys := keys || ('provider:' || split_part(convert_from(line.clear, 'UTF8')::json ->> 'model', ':', 1));\n", "            NULL;\n", f"{STORY} -k provider"),
-    Mutant("a request isn't looked at once more before it leaves", THINK, "        if await halts.is_held_back(visit, key, self.cleared_at):\n", "        if False:\n", f"{STORY} -k provider"),
+    Mutant("a halt of a provider is of no request", HALTS, "            keys := keys || ('provider:' || split_part(convert_from(line.clear, 'UTF8')::json ->> 'model', ':', 1));\n", "            NULL;\n", f"{ROWS} -k no_request_goes"),
+    Mutant("a request isn't looked at once more before it leaves", THINK, "        if await halts.is_held_back(visit, key, self.cleared_at):\n", "        if False:\n", f"{ROWS} -k after_its_intent"),
     Mutant("a call isn't looked at once more before it leaves", SEND, "    await check_halts(call)\n", "", f"{STORY} -k between_intent_and_call"),
     Mutant("deadlines go on under a halt", STILL, "                IF runs_put_off(w.id, w.run_id, w.opened_at, w.deadline) IS NOT NULL THEN\n", "                IF false THEN\n", f"{CLOCKS} -k what_was_left"),
     Mutant("halts that overlap count twice", STILL, "unnest(range_agg(tstzrange(", "unnest(array_agg(tstzrange(", f"{CLOCKS} -k overlap"),
     Mutant("what was put off ahead stays so", STILL, "            UPDATE runs_wait SET deadline = deadline - ahead WHERE id = s.id AND resolved_at IS NULL;\n", "", f"{CLOCKS} -k put_off_ahead"),
     Mutant("a lift gives nothing back", LIFTING, "    while (dealt_with := _let_go()) and time.monotonic() < until:\n", "    while (dealt_with := 0) and time.monotonic() < until:\n", f"{STORY} -k claimed_when_it_is_lifted"),
-    Mutant("who has no key lifts a halt", HALTS, "NEW.opens IS NULL OR sha256(NEW.opens) <> b.lock\n", "false\n", f"{STORY} -k forged"),
-    Mutant("a worker says that it stands still while a run works", KNOWN, "CASE WHEN x.running = 0 THEN clock_timestamp() END, x.running,", "clock_timestamp(), 0,", f"{WORKERS} -k still_works"),
+    Mutant("who has no key lifts a halt", HALTS, "NEW.opens IS NULL OR sha256(NEW.opens) <> b.lock\n", "false\n", f"{ROWS} -k forged"),
+    Mutant("a worker says that it stands still while a run works", KNOWN, "CASE WHEN x.running = 0 THEN clock_timestamp() END, x.running,", "clock_timestamp(), 0,", f"{ROWS} -k still_works"),
 ]  # fmt: skip
