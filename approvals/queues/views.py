@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from approvals.queues import acts, deputies, listed
-from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
@@ -174,6 +174,17 @@ class QueueLifts(_QueueAct):
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         acts.lift(name, form.read(LiftBody), by=by)
+
+
+class QueueProofs(_QueueAct):
+    """Setting what a yes has to show, and from where on."""
+
+    words = "What a yes has to show is set."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        form.texts["above"] = form.texts.get("above") or "none"
+        boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), _is_on)
+        acts.prove(name, form.read(ProofBody, above=_most, **boxes), by=by)
 
 
 class Appointing(QueuesPage):

@@ -119,6 +119,7 @@ PATHS = {
     "queue_changes": "/queues/of/legal/changes", "queue_closings": "/queues/of/legal/closings",
     "queue_openings": "/queues/of/legal/openings", "queue_removals": "/queues/of/legal/removals",
     "queue_limits": "/queues/of/legal/limits", "queue_lifts": "/queues/of/legal/lifts",
+    "queue_proofs": "/queues/of/legal/proofs",
     "policies": "/policies", "new_policy": "/policies/new", "policy": "/policies/of/buying",
     "policy_versions": "/policies/of/buying/versions", "policy_retirements": "/policies/of/buying/retirements",
     "policy_restorations": "/policies/restorations", "policy_tries": "/policies/tries",

@@ -12,6 +12,8 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, NotAsked, Rejected
+from runs.engine.gate.amounts import amount_in
+from runs.engine.gate.proof import Proving, in_plan, wanted_of
 from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
 from runs.engine.gate.votes import FAIL, approving, lacking, next_stage
 from runs.engine.gate.votes import passed as stages_before
@@ -260,6 +262,7 @@ async def open_gate(
     is what the policies said of the call."""
     for queue in required_by(plan, plan["queue"]).queues:  # before anybody is asked, of each stage
         await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
+    plan = {name: value for name, value in plan.items() if name != "proof"} | _proof(visit, plan)
     deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
@@ -282,6 +285,16 @@ async def open_gate(
     )  # fmt: skip
     await put(visit, Batch([question, *judged], wait=wait, gate=gate))
     visit.park(wait)
+
+
+def _proof(visit: Visit, plan: dict[str, Any]) -> dict[str, Any]:
+    """What a yes to this plan has to show, as its queue has it now: nothing where it asks for no more than a yes."""
+    queues = visit.runtime.queues
+    threshold = queues.threshold(plan["queue"]) if isinstance(queues, Proving) else None
+    if threshold is None:
+        return {}
+    risk = next((tool.risk for tool in visit.agent.all_tools() if tool.name == plan["tool"]), "")
+    return in_plan(wanted_of(plan, threshold.asked_of(amount_in(plan), risk)))
 
 
 async def put(visit: Visit, batch: Batch) -> None:
@@ -346,10 +359,10 @@ async def decided(
         problem = "the decision is about another question, or about other bytes than are to be sent"
         payload = {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}
         visit.stop(Broken("approval_missing", payload))
-    if not is_staged(question.payload):
-        return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
     if problem := lacking(question, record.asked, record.decisions, record.votes):
         visit.stop(Broken("approval_missing", {"slot": slot, "tool": tool, "problem": problem}))
+    if not is_staged(question.payload):
+        return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
     if (plan := next_stage(question, record.votes)) is not None:
         await open_gate(
             visit, slot, plan, requested_hash=question.requested_hash, why=why, within=within, n=question.n + 1

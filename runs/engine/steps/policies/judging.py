@@ -14,7 +14,7 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied
 from runs.engine.gate.requirement import is_staged
-from runs.engine.gate.votes import is_whole, passed
+from runs.engine.gate.votes import is_whole, lacking, passed
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Broken, Stopped
 from runs.engine.policy.judgement import Asking, Judged
@@ -78,7 +78,9 @@ def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
     for question in record.asked.values():
         if yes.get(question.approval_id) != question.plan_hash:
             continue
-        is_enough = not is_staged(question.payload) or question.approval_id in of_whole_cases
+        is_enough = question.approval_id in of_whole_cases
+        if not is_staged(question.payload):
+            is_enough = not lacking(question, record.asked, record.decisions, record.votes)
         now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
         if is_enough and call.visit.runtime.hasher(now) == question.plan_hash:
             given[question.queue] = question
