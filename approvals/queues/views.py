@@ -91,7 +91,7 @@ class Adding(ForAdmins, QueuesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            acts.create(form.read(QueueBody, needs_amount=_is_on), by=by)
+            acts.create(form.read(QueueBody, needs_amount=is_on), by=by)
 
         return done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
 
@@ -124,7 +124,7 @@ class QueueChanges(_QueueAct):
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         form.texts.setdefault("needs_amount", "off")  # a box that isn't ticked sends nothing
-        acts.change(name, form.read(QueueChangeBody, needs_amount=_is_on), by=by)
+        acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), by=by)
 
 
 class QueueClosings(_QueueAct):
@@ -183,7 +183,7 @@ class QueueProofs(_QueueAct):
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         form.texts["above"] = form.texts.get("above") or "none"
-        boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), _is_on)
+        boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), is_on)
         acts.prove(name, form.read(ProofBody, above=_most, **boxes), by=by)
 
 
@@ -226,7 +226,7 @@ def done(
     return None
 
 
-def _is_on(text: str) -> Any:
+def is_on(text: str) -> Any:
     """A box as a form sends it."""
     return {"on": True, "off": False}.get(text, text)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -10,22 +12,26 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import Error, connection, transaction
+from django.db import Error, connection, connections, transaction
 
 from approvals.genuine import genuine
 from approvals.models import Approval, Decision
+from approvals.policies import acts as policies
+from approvals.policies import listed
+from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queue_models import Queue
 from approvals.queues import acts
 from approvals.queues.bodies import ProofBody, QueueChangeBody
-from approvals.services import decide
+from approvals.services import AlreadyDecided, decide
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
 from durableagents import Gate
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
+from ledger.models import Head
 from runs.journal import wait_hooks
-from tests.approvals.setup import WHY, asked, away, boss, somebody
+from tests.approvals.setup import WHY, asked, away, boss, buying, somebody, until_somebody_waits
 from tests.approvals.test_stages import nothing_changes
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, events, problems
@@ -213,6 +219,118 @@ def test_several_people_show_it_each(stage: Stage, tools: Toolbox, outside: Outs
     say(question, fresh(frank, "password"))
     assert [each.proof["by"] for each in Decision.objects.order_by("id")] == ["totp", "password"]
     assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(question.run) == []
+
+
+# --- at once ---
+
+
+def test_of_sixty_four_who_say_yes_at_once_those_who_showed_it_are_one(stage: Stage, tools: Toolbox) -> None:
+    """Half of them showed nothing; one of the others decides."""
+    rule(minutes=5)
+    question, people = asked(stage, tools), [somebody(f"f{n}", FINANCE) for n in range(64)]
+    refused: Counter[type] = Counter()
+
+    def one(n: int) -> None:
+        try:
+            say(question, fresh(people[n]) if n % 2 else people[n])
+        except DurableAgentsError as error:
+            refused[type(error)] += 1
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, range(64)))
+    assert Decision.objects.count() == 1 and sum(refused.values()) == 63
+    assert set(refused) <= {ProofNeeded, AlreadyDecided} and refused[AlreadyDecided] >= 31
+    winner = Decision.objects.get()
+    assert winner.person in {people[n].person for n in range(1, 64, 2)} and winner.proof["by"] == "totp"
+
+
+def test_a_rule_that_is_set_while_somebody_decides_counts_wholly_or_not_at_all(stage: Stage, tools: Toolbox) -> None:
+    question, fiona, admin = asked(stage, tools), somebody("fiona", FINANCE), boss()
+    told: list[BaseException] = []
+
+    def decides() -> None:
+        try:
+            say(question, fiona)
+        except DurableAgentsError as error:
+            told.append(error)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            acts.prove("finance_po", ProofBody(minutes=5, justification=WHY), by=admin)
+            waiting = pool.submit(decides)
+            until_somebody_waits()
+        waiting.result(60)
+    assert [type(error) for error in told] == [ProofNeeded] and not Decision.objects.exists()
+
+
+def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stage: Stage, tools: Toolbox) -> None:
+    """Its age is told under the locks."""
+    rule(minutes=1)
+    question, fiona = asked(stage, tools), fresh(somebody("fiona", FINANCE), ago=58.5)
+    told: list[BaseException] = []
+
+    def decides() -> None:
+        try:
+            say(question, fiona)
+        except DurableAgentsError as error:
+            told.append(error)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            Head.objects.select_for_update().get(run_id=question.run_id)
+            waiting = pool.submit(decides)
+            while fiona.proved_at is not None and database_now() - fiona.proved_at <= timedelta(seconds=60.1):
+                until_somebody_waits(0.1)
+        waiting.result(60)
+    assert [type(error) for error in told] == [ProofNeeded]
+
+
+# --- what a policy wants ---
+
+
+def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    by = boss()
+    body = NewPolicyBody(
+        name="dear", confirm="every call", effect="require", queue="finance_po", rule="so", justification=WHY,
+        proof_minutes=5, second_factor=True, type_target=True,
+    )  # fmt: skip
+    row = policies.create(body, by=by)
+    assert row.proof == {"within": 300, "factor": True, "target": True} and row.is_genuine
+    question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
+    assert plan(question)["proof"] == {"within": 300, "factor": True, "typed": {"target": "po"}}
+    nothing_changes(lambda: say(question, fiona, typed={"target": "po"}), ProofNeeded)
+    say(question, fresh(fiona), typed={"target": "po"})
+    assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(question.run) == []
+    change = PolicyBody(effect="require", queue="finance_po", rule="so", justification=WHY, confirm="every call")
+    assert policies.change("dear", change, by=by).proof is None
+    assert "A yes shows" in {each.what for each in listed.versions("dear")[0].changes}
+
+
+@pytest.mark.parametrize(
+    "said", [{"effect": "deny", "proof_minutes": 5}, {"effect": "allow", "type_amount": True}, {"second_factor": True}]
+)  # fmt: skip
+def test_a_policy_that_asks_nobody_wants_nothing_shown(stage: Stage, said: dict[str, Any]) -> None:
+    asks = {"effect": "require", "queue": "finance_po"} if "effect" not in said else {"tool": ""}
+    body = NewPolicyBody(**{"name": "odd", "rule": "so", "justification": WHY, "agent": "", **asks, **said})
+    by = boss()
+    nothing_changes(lambda: policies.create(body, by=by), InvalidInput)
+
+
+def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    body = NewPolicyBody(
+        name="dear", confirm="every call", effect="require", queue="finance_po", rule="so", justification=WHY,
+        proof_minutes=5,
+    )  # fmt: skip
+    policies.create(body, by=boss())
+    forged("UPDATE approvals_policy SET proof = NULL")
+    stage.start(buying(tools))
+    assert stage.drive() == "operator" and outside.requests == []
 
 
 # --- setting it ---

@@ -62,7 +62,8 @@ ACT = {
     "ramp_completions": {"operator"}, "forks": {"operator"}, "new_starts": {"operator"},
     # Administrators, which is no role; whose deputy it is decides.
     "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
-    "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "deputies": ALL, "deputy_revocations": ALL,
+    "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "queue_proofs": set(), "deputies": ALL,
+    "deputy_revocations": ALL,
     "new_policy": set(), "policy_versions": set(), "policy_retirements": set(), "policy_restorations": set(),
     "policy_tries": {"operator", "auditor"},
     "notice_settings": ALL, "notice_tests": ALL, "notice_browser": ALL, "notice_replays": {"operator"},

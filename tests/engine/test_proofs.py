@@ -149,14 +149,15 @@ async def test_a_yes_that_showed_too_little_is_none_that_a_policy_demands(tools:
     assert await story.settle() != "completed" and outside.requests == []
 
 
-@pytest.mark.parametrize("point", ["before intent", "after intent", "before result"])
+@pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
 async def test_a_death_asks_nobody_again(tools: Toolbox, outside: Outside, point: str) -> None:
     story = Story(paying(tools), queues=queues(finance_po=STRICT))
     await story.drive()
     yes(story, FRESH | TYPED)
     story.queues = queues()  # the queue asks it no more, and the record stays what it was
-    story.kill_at = [(point, "pay")]
+    story.kill_at = [(point, "pay"), (point, "")]
     assert await story.settle() == "completed" and len(outside.executed()) == 1
+    assert len(story.kill_at) == 1, "it did die there"
     assert len(story.events(e.ApprovalRequested)) == 1
 
 
@@ -174,6 +175,109 @@ async def test_from_a_risk_on(tools: Toolbox, risk: str, is_asked: bool) -> None
     story = Story(paying(tools, risk=risk), queues=queues(finance_po=Threshold(Proof(60), risk="medium")))
     await story.drive()
     assert ("proof" in question(story).payload) is is_asked
+
+
+# --- what a policy wants besides ---
+
+
+def wants(**more: Any) -> Any:
+    return rule(proof=Proof(60, factor=True), **more)
+
+
+async def test_a_policy_wants_more_than_the_gate_of_the_same_queue_and_asks_once(
+    tools: Toolbox, outside: Outside
+) -> None:
+    story = Story(paying(tools), queues=queues(finance_po=Threshold(Proof(600, amount=True))))
+    with_policies(story, [wants()])
+    await story.drive()
+    assert question(story).payload["proof"] == {"within": 60, "factor": True, "typed": {"amount": "5000 USD"}}
+    yes(story, FRESH | TYPED)
+    assert await story.settle() == "completed" and len(outside.executed()) == 1
+    assert len(story.events(e.ApprovalRequested)) == 1
+
+
+async def test_of_several_policies_of_one_queue_all_are_shown(tools: Toolbox) -> None:
+    story = Story(paying(tools), queues=queues())
+    more = rule(proof=Proof(30, target=True), name="another")
+    with_policies(story, [wants(), more])
+    await story.drive()
+    assert question(story).payload["proof"] == {"within": 30, "factor": True, "typed": {"target": "po"}}
+
+
+async def test_a_policy_that_comes_after_the_yes_asks_for_one_that_shows_it(tools: Toolbox, outside: Outside) -> None:
+    story = Story(paying(tools), queues=queues())
+    known = with_policies(story, [])
+    await story.drive()
+    yes(story, None)
+    known.put(wants())
+    assert await story.settle() == "parked" and outside.requests == []
+    assert question(story).payload["proof"] == {"within": 60, "factor": True}
+    yes(story, FRESH)
+    assert await story.settle() == "completed" and len(outside.executed()) == 1
+    assert len(story.events(e.ApprovalRequested)) == 2
+
+
+@pytest.mark.parametrize("gate", [
+    Gate("finance_po", "large sums", quorum=2), Gate("legal", "large sums", then=[Stage("finance_po", 2)]),
+])  # fmt: skip
+async def test_a_policy_that_comes_after_the_votes_asks_all_of_them_again(
+    tools: Toolbox, outside: Outside, gate: Gate
+) -> None:
+    story = Story(paying(tools, gate), queues=queues())
+    known = with_policies(story, [])
+    how, person, asked = await story.drive(), 0, []
+    while how == "parked" and len(asked) < 10:
+        now = question(story)
+        asked.append((now.queue, "proof" in now.payload))
+        shown = FRESH if "proof" in now.payload else None
+        quorum = 2 if now.queue == "finance_po" else 1
+        for n in range(quorum):
+            person += 1
+            if n == 1 and asked[-1] == ("finance_po", False):
+                known.put(wants())
+            yes(story, shown, person=person, closes=n == quorum - 1)
+        how = await story.settle()
+    assert how == "completed" and len(outside.executed()) == 1
+    once = [("legal", False)] if gate.queue == "legal" else []
+    assert asked == [*once, ("finance_po", False), *once, ("finance_po", True)]
+
+
+async def test_a_grant_that_showed_too_little_for_a_policy_asks_at_the_calls_own_place(
+    tools: Toolbox, outside: Outside
+) -> None:
+    pay = replace(tools.pay, gate=None)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        item = Item(name="po", amount=5000)
+        grant = await ctx.approve("finance_po", title="Pay?", body=item, tool=pay)
+        return End((await ctx.call(pay, item, grant=grant)).ref)
+
+    for shown, asked in ((None, 2), (FRESH, 1)):
+        story = Story(agent_of(node, tools=[pay]), queues=queues())
+        with_policies(story, [wants()])
+        await story.drive()
+        yes(story, shown)
+        if asked == 2:
+            assert await story.settle() == "parked"
+            yes(story, FRESH)
+        assert await story.settle() == "completed"
+        assert len(story.events(e.ApprovalRequested)) == asked
+    assert len(outside.executed()) == 2
+
+
+async def test_what_went_out_goes_out_again_only_under_a_yes_that_shows_what_is_wanted_by_now(
+    tools: Toolbox, outside: Outside
+) -> None:
+    story = Story(paying(tools), queues=queues(), kill_at=[("CP4", "pay")])
+    known = with_policies(story, [rule()])
+    await story.drive()
+    yes(story, None)
+    assert await story.drive() == "killed"
+    sent = len(outside.requests)
+    known.put(wants())
+    assert await story.settle() in ("operator", "parked") and len(outside.requests) == sent
+    (unknown,) = story.events(e.ToolOutcomeUnknown)
+    assert "wants the yes of finance_po first" in str(unknown.payload)
 
 
 # --- from where on ---

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from runs.engine.canonical import printable
@@ -45,10 +46,20 @@ class Proof:
         """Whether anything is asked."""
         return bool(self.within or self.amount or self.target)
 
+    def joined(self, other: Proof) -> Proof:
+        """What both ask: the shorter time, and all else."""
+        within = _shorter(self.within, other.within)
+        flags = self.factor or other.factor, self.amount or other.amount, self.target or other.target
+        return Proof(within, *flags)
+
     def as_json(self) -> dict[str, Any]:
         """Plain data: what is asked, and nothing else."""
         told = {"within": self.within, "factor": self.factor, AMOUNT: self.amount, TARGET: self.target}
         return {name: value for name, value in told.items() if value}
+
+
+NO_PROOF = Proof()
+NOTHING: Mapping[str, Proof] = MappingProxyType({})  # is asked besides, by any queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,16 @@ class Threshold:
         """Plain data, as a queue keeps it."""
         told = self.proof.as_json() | ({"risk": self.risk} if self.risk else {})
         return told if self.above is None else told | {"above": format(self.above, "f"), "currency": self.currency}
+
+
+def proof_in(told: Any) -> Proof:
+    """What a policy's row asks. Raises DefinitionError for what can't be read."""
+    threshold = threshold_in(told)
+    return Proof() if threshold is None else threshold.proof
+
+
+def _shorter(one: int, other: int) -> int:
+    return min((each for each in (one, other) if each), default=0)
 
 
 def threshold_in(told: Any) -> Threshold | None:
@@ -118,8 +139,7 @@ class Wanted:
 
     def joined(self, other: Wanted) -> Wanted:
         """What both want: the shorter time, and all else."""
-        within = min((each for each in (self.within, other.within) if each), default=0)
-        return Wanted(within, self.factor or other.factor, {**other.typed, **self.typed})
+        return Wanted(_shorter(self.within, other.within), self.factor or other.factor, {**other.typed, **self.typed})
 
     def not_fresh(self, age: Any, by: Any) -> str:
         """Why who says yes has not shown enough of who they are, `age` seconds ago and with what; empty if they

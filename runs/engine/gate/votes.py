@@ -12,7 +12,7 @@ from typing import Any
 
 from ledger import events as e
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.proof import short_of
+from runs.engine.gate.proof import Proof, in_plan, short_of, wanted_of
 from runs.engine.gate.requirement import is_staged, required_by, stage_of
 
 APPROVE, REJECT, FAIL, ABSTAIN = "approve", "reject", "fail", "abstain"
@@ -34,6 +34,22 @@ def passed(question: e.ApprovalRequested) -> list[str]:
     """The questions of the stages before this one's, first to last."""
     payload = question.payload if isinstance(question.payload, Mapping) else {}
     return [str(each["approval_id"]) for each in payload.get("passed", ())]
+
+
+def shows(
+    question: e.ApprovalRequested,
+    decisions: Iterable[e.ApprovalDecided],
+    votes: Iterable[e.ApprovalVoted],
+    proof: Proof,
+) -> bool:
+    """Whether each yes to this question showed this too, whatever its own plan asks."""
+    if not proof.is_any:
+        return True
+    words: Sequence[e.ApprovalVoted | e.ApprovalDecided] = approving(votes, question)
+    if not is_staged(question.payload):
+        words = [decision for decision in decisions if _is_yes(decision, question)]
+    plan = {**question.payload, **in_plan(wanted_of(question.payload, proof))}
+    return bool(words) and not any(short_of(plan, shown_with(word)) for word in words)
 
 
 def lacking(

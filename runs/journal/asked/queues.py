@@ -46,7 +46,7 @@ class Facts:
 
 def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
     """By queue. One that can't be read was changed past us: nobody decides there at all."""
-    found = {}
+    found: dict[str, Threshold] = {}
     for name, _, _, *more in rows:
         with suppress(DefinitionError):
             threshold = threshold_in(*more) if more else None
