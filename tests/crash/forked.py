@@ -63,8 +63,7 @@ def left_of(steps: Sequence[str], visit: int) -> Sequence[str]:
 def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
     """What a fork does to the outside; `rest` is what its job does from its point on."""
     if _how(facts) == WHAT_IF:
-        is_at_a_loss = facts.run.get("error") == "not_on_record"
-        end = "failed" if is_at_a_loss else rest.state
+        end = "failed" if facts.run.get("error") in {"not_on_record", *_failures_taken_over(facts)} else rest.state
         return replace(rest, effects={}, gates=0, children=0, denied={}, state=end)
     effects, gates, children, words = Counter(rest.effects), rest.gates, rest.children, _Words.of(facts)
     stood_for = [event["data"]["tool"] for event in facts.events if event["kind"] == "AnswerTakenOver"]
@@ -75,6 +74,12 @@ def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
             effects[TOOLS.get(tool, tool)] -= 1
             gates -= tool in GATED
     return replace(rest, effects=effects, gates=gates, children=children)
+
+
+def _failures_taken_over(facts: Facts) -> set[str]:
+    """What its origin's record says went wrong: a what-if comes to the same."""
+    taken = (event["data"] for event in facts.events if event["kind"] == "AnswerTakenOver")
+    return {data["code"] for data in taken if data.get("code")}
 
 
 def judge_forked(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:

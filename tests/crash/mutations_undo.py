@@ -46,6 +46,7 @@ UNDOING = [
     Mutant("a wait alone has a child reopened", REOPENING, "    if not any(_is_of(effect, run) for effect in _planned(parent)):", "    if False:", f"{FAMILIES} -k nobodys_plan"),
     Mutant("what a child used before is debited again", REOPENING, " - sum(getattr(x, name) for x in earlier)", "", f"{FAMILIES} -k debited"),
     Mutant("a child that can't be reopened is waited for for ever", REOPENING, "            _refuse(wait, above)", "            pass", f"{FAMILIES} -k can_not_be_reopened"),
+    Mutant("a child's end that was told just before the plan is waited for, for ever", "runs/engine/undoing/below.py", ".result or await _told_before(visit, effect)", ".result", f"{FAMILIES} -k between_the_reading"),
     Mutant("what people left in a child counts as undone", "runs/engine/undoing/below.py", "    if stands:", "    if False:", f"{FAMILIES} -k asks_there"),
     Mutant("a child without effects is not awaited", ENDING, "effects.reversible | effects.at_work", "effects.reversible", f"{FAMILIES} -k without_effects"),
     Mutant("a child that undoes stays held back by a parent that was cancelled", "runs/services/families/wishes.py", "CASE node WHEN '_undo' THEN state_above <> 'paused' ELSE above NOT IN ('paused', 'cancelled') END", "above NOT IN ('paused', 'cancelled')", f"{FAMILIES} -k held_back"),

@@ -260,6 +260,14 @@ def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_an
     assert (dict(expected_of_fork(made, rest).effects), expected_of_fork(made, rest).state) == ({}, "completed")
 
 
+def test_a_what_if_fails_as_what_it_takes_from_the_record_did_and_as_nothing_else() -> None:
+    took = ("AnswerTakenOver", ONE, {"tool": "child", "of_slot": ONE, "code": "child_failed"})
+    for error, end in (("child_failed", "failed"), ("no_luck", "completed")):
+        made = facts_of("fork", [begun(WHAT_IF), took], state="failed")
+        made.run["error"] = error
+        assert expected_of_fork(made, Expected({})).state == end
+
+
 def test_a_visit_begins_after_the_hops_before_it() -> None:
     steps = ("keyed", "hop", "pure", "hop", "later")
     assert [left_of(steps, visit) for visit in (0, 1, 2, 3)] == [steps, steps, steps[2:], steps[4:]]

@@ -3,6 +3,7 @@ in between."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,8 @@ from durableagents import (
 from ledger import events as e
 from ledger.errors import IllegalTransition
 from ledger.models import LedgerEntry
+from runs.engine.journal import Effects
+from runs.journal.lookups import Lookups
 from runs.models import Run, Wait
 from runs.services import callbacks, command, lifecycle, signals
 from runs.services.families import reopening, wishes
@@ -274,6 +277,40 @@ def test_a_child_that_undoes_stays_held_back_while_its_parent_that_undoes_too_is
     everything(stage)
     assert fresh(child).state == "cancelled" and fresh(run).state == "failed"
     all_sound()
+
+
+def test_a_child_whose_end_is_told_between_the_reading_and_the_plan_is_undone_too(
+    stage: Stage, tools: Reversible, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is read, the child's good end is told, the plan is written: it speaks of a child at work."""
+    run = stage.start(family(tools, "ok", fails=False))
+    while child_of(run).state != "completed" if Run.objects.filter(parent=run.pk).exists() else True:
+        assert stage.drive() != "idle"
+    assert not events(run, e.ChildEnded)
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
+    read, told = Lookups.effects, []
+
+    async def and_then_it_is_told(lookups: Lookups) -> Effects:
+        effects = await read(lookups)
+        if not told:
+            told.append(await asyncio.to_thread(tell_elsewhere))
+        return effects
+
+    monkeypatch.setattr(Lookups, "effects", and_then_it_is_told)
+    everything(stage)
+    assert told == [1] and kinds(run).index("ChildEnded") < kinds(run).index("UndoBegun")
+    assert (fresh(run).state, child_of(run).state) == ("cancelled", "cancelled")
+    assert names(outside) == ["post", "book", "unbook", "unpost"]
+    assert "OperatorNeeded" not in kinds(run)
+    all_sound()
+
+
+def tell_elsewhere() -> int:
+    """On a connection of its own, as another process does."""
+    try:
+        return timers.tell_parents()
+    finally:
+        connection.close()
 
 
 def forged_wait(run: Run, child: Run) -> None:

@@ -22,7 +22,7 @@ REFUSED = "refused"  # how a wait for a child's undo ends where it can't be reop
 async def ended(visit: Visit, effect: Effect) -> None:
     """Wait for the end of a child that is being cancelled and undoes its own. One that ended well after all is
     reopened, where it had an effect that can be undone."""
-    end = visit.tape.slot(effect.slot).at(effect.attempt).result
+    end = visit.tape.slot(effect.slot).at(effect.attempt).result or await _told_before(visit, effect)
     if end is None:
         visit.park(WaitSpec(visit.run_id, effect.slot, effect.attempt, "child", 0, visit.journal.now()))
     if not isinstance(end, e.ChildEnded) or end.state != "completed":
@@ -32,6 +32,14 @@ async def ended(visit: Visit, effect: Effect) -> None:
     is_begun = visit.tape.slot(slot).what is not None
     if is_begun or run in (await visit.look_up(visit.journal.effects())).reversible:
         await reopened(visit, replace(effect, run=run), slot)
+
+
+async def _told_before(visit: Visit, effect: Effect) -> e.ChildEnded | None:
+    """Its end, where that was told in the moment between the reading of the record and the plan: this visit's own tape
+    begins after both."""
+    told = (await visit.look_up(visit.journal.effects())).events
+    ends = (event for event in told if isinstance(event, e.ChildEnded))
+    return next((end for end in ends if (end.slot, end.attempt) == (effect.slot, effect.attempt)), None)
 
 
 async def reopened(visit: Visit, effect: Effect, slot: str = "") -> None:
