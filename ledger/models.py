@@ -372,7 +372,7 @@ class FourEyes(Coded):
 
 
 class RuleChange(Coded):
-    """A change of a rule that somebody has proposed: the act and what it was given, and what it would have done then."""
+    """A change of a rule that somebody has proposed: the act, what it was given, and what it would have done then."""
 
     TABLE = "rulechange"
 

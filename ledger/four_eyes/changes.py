@@ -15,7 +15,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
-from ledger.four_eyes.guard import SUPERUSER, Guarded, acts
+from ledger.four_eyes.known import SUPERUSER, Guarded, acts
 from ledger.models import RuleChange
 from ledger.web.roles import is_role, roles
 
@@ -74,7 +74,8 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     """Put it in force, as whoever proposed it: both are on record. What it does now must be what it was proposed to do.
     Raises ChangeOver, ChangedMeanwhile, Forbidden, NotFound, JustificationRequired, and what the act itself raises."""
     row, known, why = _as_second("rule_change_apply", change_id, by, justification)
-    author = Actor(*row.by.split(":", 1), role=row.role, auth=row.auth, address=row.address, person=row.person)
+    kind, _, name = row.by.partition(":")
+    author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
     _check_holds(author, known, "Whoever proposed it")
     told = known.done(known.given(row.given), author)[1]
     if told != row.told:
@@ -148,7 +149,7 @@ def _locked(change_id: UUID) -> RuleChange:
 
 def _check_holds(by: Actor, known: Guarded, who: str) -> None:
     """By the account as it is now, whatever a request or a row says. Raises Forbidden."""
-    if not holds(User.objects.filter(pk=by.person).first(), known.needs):
+    if by.person is None or not holds(User.objects.filter(pk=by.person).first(), known.needs):
         needed = "administrator" if known.needs == SUPERUSER or "." in known.needs else known.needs
         raise Forbidden(f"{who} may not change this: it takes an active account of an {needed}.")
 

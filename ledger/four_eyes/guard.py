@@ -1,115 +1,25 @@
-"""Which acts two people do. A service that changes rules is marked with its family (`second`); where the installation
-wants two for that, what would be done is tried, undone and put on record as a proposal, which is raised as `Proposed`.
-
-The trial runs the service itself, in a savepoint that is rolled back: what it refuses is refused to whoever proposes
-it, at once and in its own words, and what it would put on record is the difference that the second person reads.
-"""
+"""The mark of a service that changes rules: where the installation wants two people for that, what it would do is
+tried, undone and put on record as a proposal."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
-from django.db import transaction
-from pydantic import TypeAdapter
-
-from ledger.actors import Actor
-from ledger.append import hearing
-from ledger.models import FourEyes, RuleChange
+from ledger.errors import Proposed
+from ledger.four_eyes.changes import propose
+from ledger.four_eyes.known import Guarded, acts, is_beneath, is_guarded
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-GUARDS = "guards"
-SUPERUSER = "superuser"
-# What can be under four eyes, in the words of a page.
-FAMILIES: Mapping[str, str] = {
-    "policies": "policies: which calls may leave, and whose yes they need",
-    "queues": "queues, and up to how much whom may approve",
-    "roles": "roles, and what accounts and roles may do besides",
-    "limits": "limits of calls at runtime, and pools",
-    "prices": "prices of models",
-    "releases": "which version of an agent takes new starts",
-}
-
-
-class Proposed(Exception):
-    """It was not done: it waits for a second person."""
-
-    def __init__(self, change: RuleChange) -> None:
-        super().__init__(f"proposed as change {change.pk}")
-        self.change = change
-
-
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """A service that changes a rule. `needs` is what an account must hold for it: a role, a permission, or `superuser`;
-    `moving` are parts of what it puts on record that are another each time it runs."""
-
-    name: str
-    family: str
-    needs: str
-    act: Callable[..., Any]
-    moving: frozenset[str]
-
-    def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What it was given, without the actor, as JSON that `given` makes the same of again."""
-        bound = inspect.signature(self.act).bind(*args, **kwargs).arguments
-        kept = {
-            name: self._adapter(name).dump_python(value, mode="json") for name, value in bound.items() if name != "by"
-        }
-        assert self.given(kept) == {name: value for name, value in bound.items() if name != "by"}, "comes back the same"
-        return kept
-
-    def given(self, kept: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments, from what was kept."""
-        return {name: self._adapter(name).validate_json(json.dumps(value)) for name, value in kept.items()}
-
-    def done(self, given: Mapping[str, Any], by: Actor) -> tuple[Any, list[dict[str, Any]]]:
-        """Do it: its result, and what it put on record."""
-        with _beneath(), hearing() as told:
-            result = self.act(**given, by=by)
-        return result, [self._settled(each) for each in told]
-
-    def tried(self, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
-        """What it would put on record, and nothing of it stays. Raises as it does."""
-        told: list[dict[str, Any]] = []
-        try:
-            with transaction.atomic():
-                told = self.done(given, by)[1]
-                raise _Undone
-        except _Undone:
-            return told
-
-    def _settled(self, told: dict[str, Any]) -> dict[str, Any]:
-        after = {name: value for name, value in told["after"].items() if name not in self.moving}
-        settled: dict[str, Any] = json.loads(json.dumps({**told, "after": after}))
-        return settled
-
-    def _adapter(self, name: str) -> TypeAdapter[Any]:
-        return TypeAdapter(get_type_hints(self.act)[name])
-
-
-class _Undone(Exception):
-    """The trial is over."""
-
-
-# Every service that is marked, by its name.
-acts: dict[str, Guarded] = {}
-_is_beneath: ContextVar[bool] = ContextVar("under four eyes", default=False)
 
 
 def second(
     family: str, *, needs: str, moving: frozenset[str] = frozenset()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Marks a service `(…, *, by)`: one that changes rules of a family. Raises Proposed in its stead, besides all that it
-    raises itself, where two people change such rules and one person asks."""
+    """Marks a service `(…, *, by)`: one that changes rules of a family. Where two people change such rules and one
+    person asks, it is proposed and Proposed is raised, besides all that the service raises itself."""
 
     def marked(act: Callable[P, R]) -> Callable[P, R]:
         known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving)
@@ -118,41 +28,10 @@ def second(
         @functools.wraps(act)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
             by: Any = kwargs["by"]
-            if _is_beneath.get() or not by.is_person or not is_guarded(family):
+            if is_beneath.get() or not by.is_person or not is_guarded(family):
                 return act(*args, **kwargs)
-            from ledger.four_eyes.changes import propose
-
-            raise Proposed(propose(known, known.packed(args, kwargs), by=by))
+            raise Proposed(propose(known, known.packed(args, kwargs), by=by).pk)
 
         return guarded
 
     return marked
-
-
-@contextmanager
-def _beneath() -> Iterator[None]:
-    token = _is_beneath.set(True)
-    try:
-        yield
-    finally:
-        _is_beneath.reset(token)
-
-
-def standing() -> FourEyes | None:
-    """The row that counts."""
-    return FourEyes.objects.order_by("-n").first()
-
-
-def guarded_families() -> frozenset[str]:
-    """What two people change now. Where the row that says so is not one of ours, everything: whoever writes past us
-    must not loosen it."""
-    row = standing()
-    if row is None:
-        return frozenset()
-    return frozenset(row.families if row.is_genuine else FAMILIES)
-
-
-def is_guarded(family: str) -> bool:
-    """Whether two people change rules of a family. What says so is one itself as soon as there is any."""
-    families = guarded_families()
-    return bool(families) if family == GUARDS else family in families

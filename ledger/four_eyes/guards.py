@@ -11,14 +11,15 @@ from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
 from ledger.four_eyes.changes import holds
-from ledger.four_eyes.guard import FAMILIES, GUARDS, SUPERUSER, acts, second, standing
+from ledger.four_eyes.guard import second
+from ledger.four_eyes.known import FAMILIES, GUARDS, SUPERUSER, acts, standing
 from ledger.models import FourEyes
-from ledger.web.shapes import Body
+from ledger.web.bodies import Strict
 
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('four eyes', 72))"
 
 
-class GuardsBody(Body):
+class GuardsBody(Strict):
     """All that two people change from now on."""
 
     families: list[str] = Field(max_length=20)

@@ -1,0 +1,39 @@
+"""Accounts and roles under /admin/: what two people change is shown there, and changed on the account's own page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
+from django.http import HttpRequest
+
+from ledger.four_eyes.known import is_guarded
+
+ROLES = ("groups", "is_staff", "is_superuser", "user_permissions")
+
+
+class Accounts(UserAdmin):
+    """Names, addresses, whether somebody may sign in; and roles, where one person gives them."""
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """What two people change."""
+        return (*super().get_readonly_fields(request, obj), *(ROLES if is_guarded("roles") else ()))
+
+
+class Roles(GroupAdmin):
+    """What a role may do besides."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return not is_guarded("roles") and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return not is_guarded("roles") and super().has_delete_permission(request, obj)
+
+
+def register() -> None:
+    """In the place of Django's own."""
+    for model, pages in ((User, Accounts), (Group, Roles)):
+        admin.site.unregister(model)
+        admin.site.register(model, pages)
