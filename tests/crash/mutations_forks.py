@@ -80,6 +80,7 @@ FORKING = [
     Mutant("a fork hears nothing of what its line did since", KIN_OF, "            UNION ALL SELECT r.forked_from, false, false\n", "", f"{WORK} -k idle_fork_is_not_retried"),
     Mutant("what a fork did by a child was not done", KIN_OF, "            OR EXISTS (SELECT 1 FROM runs_run AS c WHERE c.parent = x.id", "            OR EXISTS (SELECT 1 FROM runs_run AS c WHERE false AND c.parent = x.id", f"{WORK} -k what_a_child_did"),
     Mutant("an heir is another work than what it goes on from", KIN_OF, "            SELECT r.came_from, kin.is_own, kin.is_below\n", "            SELECT NULL::uuid, false, false\n", f"{WORK} -k heir_does_not"),
+    Mutant("what undoes stands still beside a fork of its parent", KIN_OF, " or is_undoing else", " else", "tests/runs/test_undo_beside_forks.py"),
     Mutant("a child goes on beside its parent's fork", KIN_OF, "            UNION ALL SELECT r.parent, kin.is_own, kin.is_own\n", "", f"{WORK} -k fork_of_its_parent"),
     Mutant("what was done before a fork was made keeps it from going on", KIN_OF, "coalesce((SELECT created_at FROM fork), '-infinity'::timestamptz)", "'-infinity'::timestamptz", f"{WORK} -k told_of"),
     Mutant("a fork that asks about each call may not go on", KIN_OF, "    return told is not None and told.fences_all\n", "    return False\n", f"{WORK} -k asks_about_each"),

@@ -167,7 +167,9 @@ class Family(RuleBasedStateMachine):
 
     def _is_beside(self, run: Run) -> bool:
         """Whether another run that does its work is at work, or did what this one was never told of. All that was begun
-        again here is a fork of the first run; what a child does is its parent's work."""
+        again here is a fork of the first run; what a child does is its parent's work; what undoes does none."""
+        if run.is_undoing and run.state not in ENDED:
+            return False
         of = fresh(self.run) if run.parent == self.run.pk else Run.objects.filter(pk=run.parent).first() or run
         if of.fork_how == "what_if":
             return False

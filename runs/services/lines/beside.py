@@ -87,8 +87,10 @@ def others(run: Run) -> list[Other]:
 
 def in_the_way(run: Run) -> Other | None:
     """Beside whom a run is not set going by a person's act; None where it may be. A fork that asks about each of its
-    calls may go on beside all that were not made of itself."""
-    rows = [] if run.fork_how == WHAT_IF else _rows(run)
+    calls may go on beside all that were not made of itself, and one that undoes takes back its own effects, and does no
+    work that another could do too: nobody could end it otherwise, nor what waits for its end."""
+    is_undoing = run.is_undoing and run.ended_at is None
+    rows = [] if run.fork_how == WHAT_IF or is_undoing else _rows(run)
     if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):
         return None
     return Other(rows[0][0], rows[0][1])
