@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import Strict
+from runs.engine.gate.proof import AMOUNT, TARGET
 
 
 class DecisionBody(Strict):
@@ -22,4 +23,13 @@ class DecisionBody(Strict):
     ]
     plan_hash: Annotated[str, Field(max_length=200)]
     stage: Annotated[int | None, Field(ge=1, le=100, description="The stage that was read, from 1 on.")] = None
+    typed_amount: Annotated[
+        str, Field(max_length=200, description="The amount, typed anew by whoever says yes where that is asked.")
+    ] = ""
+    typed_target: Annotated[str, Field(max_length=400, description="Likewise whom or what it is about.")] = ""
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
+
+    @property
+    def typed(self) -> dict[str, str]:
+        """What was typed, by what it is."""
+        return {AMOUNT: self.typed_amount, TARGET: self.typed_target}

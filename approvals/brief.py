@@ -15,6 +15,7 @@ from django.db.models.expressions import RawSQL
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge
 from approvals.queues.standing import FACTS, facts_in
+from approvals.stepup.checking import minutes, wanted_for
 from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
@@ -25,6 +26,8 @@ from ledger.web.seeing.payloads import WHO_GIVES
 from ledger.web.text_safety import Change, compare, leaves
 from runs import seen
 from runs.engine.agents import registry
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import Wanted
 from runs.queries.payloads.reading import is_asked
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
@@ -148,6 +151,24 @@ class Brief:
     def amount(self) -> str:
         """What it is about, in the words that limits are judged by."""
         return str(self.facts.asked.amount) if isinstance(self.facts.asked.amount, Sum) else ""
+
+    @cached_property
+    def wanted(self) -> Wanted:
+        """What a yes has to show, for whoever may say it. For words: a decision is judged anew."""
+        if not self.is_read or not isinstance(self.to_approve, Standing) or self.facts.queue is None:
+            return Wanted()
+        try:
+            return wanted_for(self.approval, self.approval.run, self.facts.queue.threshold)
+        except DefinitionError:
+            return Wanted()
+
+    @property
+    def proof_words(self) -> str:
+        """That who says yes has to show who they are, and how lately; empty where that isn't asked."""
+        if not self.wanted.within:
+            return ""
+        what = "your second factor" if self.wanted.factor else "your password or second factor"
+        return f"A yes to this needs {what}, shown within the last {minutes(self.wanted.within)}: you may be asked."
 
     @property
     def is_open(self) -> bool:

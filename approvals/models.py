@@ -145,6 +145,7 @@ class Decision(models.Model):
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
     standing = models.JSONField(null=True)
+    proof = models.JSONField(null=True, help_text="What its person showed, where more was asked than a yes.")
     at = models.DateTimeField()
     code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
     closes = models.BooleanField(default=True, db_default=True)
@@ -164,7 +165,8 @@ class Decision(models.Model):
         """What the code covers: everything that the row says."""
         standing = {} if self.standing is None else {"standing": self.standing}
         vote = {} if self.closes else {"closes": False}
-        return standing | vote | {
+        proof = {} if self.proof is None else {"proof": self.proof}
+        return standing | vote | proof | {
             "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash,
             "justification": self.justification, "by": self.by, "person": self.person, "role": self.role,
             "auth": self.auth, "address": self.address, "seq": self.seq, "chain": bytes(self.chain or b"").hex(),

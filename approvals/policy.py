@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
+from runs.engine.gate.proof import Threshold
+
 NOT_GENUINE = (
     "The queue {queue} was changed past this installation: nobody {what} before an administrator has set it anew."
 )
@@ -58,6 +60,7 @@ class QueueFacts:
     needs_amount: bool = False
     cap: Cap | None = None
     is_genuine: bool = True
+    threshold: Threshold | None = None  # from where on a yes has to show more
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Queue(Coded):
     needs_amount = models.BooleanField(
         default=False, help_text="Whoever has a limit decides nothing that names no amount."
     )
+    proof = models.JSONField(null=True, help_text="What a yes has to show, and from where on; empty: no more.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     changed_at = models.DateTimeField()
@@ -46,7 +47,8 @@ class Queue(Coded):
         return self.name
 
     def coded(self) -> dict[str, Any]:
-        return {
+        proof = {} if self.proof is None else {"proof": self.proof}
+        return proof | {
             "name": self.name, "title": self.title, "role": self.role, "state": str(self.state),
             "currency": self.currency, "needs_amount": self.needs_amount, "set_by": self.set_by,
             "made_at": microseconds(self.made_at), "changed_at": microseconds(self.changed_at),

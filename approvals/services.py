@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -17,6 +17,7 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge
 from approvals.queues.along import FACTS
 from approvals.queues.standing import facts_of, role_held, told
+from approvals.stepup.checking import shown, wanted_for
 from approvals.votes.case import case_of
 from ledger import events as e
 from ledger.actors import Actor
@@ -26,6 +27,7 @@ from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
 from ledger.models import Event, Head
+from runs.engine.errors import DefinitionError
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.votes import APPROVE, FAIL
 from runs.journal import wait_hooks
@@ -98,14 +100,15 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
 
 @transaction.atomic
 def decide(
-    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None
-) -> Approval:
+    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None,
+    typed: Mapping[str, str] | None = None,
+) -> Approval:  # fmt: skip
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
     Where several people decide, a yes is one of theirs, and the last one grants the call; one no ends it. `stage` is
-    the stage that was read, for whoever wants that checked. Raises NotFound, Forbidden, InvalidInput,
-    JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, RecordDamaged, NotCounted; then nothing
-    has changed.
+    the stage that was read, for whoever wants that checked; `typed` what was typed where a yes has to show that. Raises
+    NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
+    ProofNeeded, KeyCannotProve, RecordDamaged, NotCounted; then nothing has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
@@ -132,11 +135,12 @@ def decide(
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
-    said = _Said(verdict, text, standing, told(standing, facts.asked), by, now)
+    proof = _proof(approval, run, facts, typed or {}, by, now) if verdict == APPROVE else None
+    said = _Said(verdict, text, standing, told(standing, facts.asked), by, now, proof)
     decision = Decision(
         approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,
         role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before,
-        standing=said.terms, at=now,
+        standing=said.terms, proof=proof, at=now,
     )  # fmt: skip
     decision.closes = _take(run, wait, approval, said, stage)
     decision.after = snapshot(run, head)
@@ -165,11 +169,24 @@ class _Said:
     terms: dict[str, Any] | None
     by: Actor
     now: datetime
+    proof: dict[str, Any] | None = None
 
     @property
     def payload(self) -> dict[str, Any]:
         terms = {} if self.terms is None else {"standing": self.terms}
+        terms |= {} if self.proof is None else {"proof": self.proof}
         return {"justification": self.text} | terms | ({"then": FAIL} if self.verdict == FAIL else {})
+
+
+def _proof(
+    approval: Approval, run: Run, facts: Facts, typed: Mapping[str, str], by: Actor, now: datetime
+) -> dict[str, Any] | None:
+    """What somebody showed with their yes. Raises StalePlan for what can't be read; and as `stepup.checking.shown`."""
+    try:
+        wanted = wanted_for(approval, run, None if facts.queue is None else facts.queue.threshold)
+    except DefinitionError as error:
+        raise StalePlan(approval) from error
+    return shown(wanted, typed, by=by, now=now)
 
 
 def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | None) -> bool:

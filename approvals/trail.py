@@ -38,7 +38,8 @@ ACTS = (
     "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
     "setup_link", "setup", "invite", "invitation_revoke", "invitation_accept", "session_end", "reset_link", "own_keys",
     "read_payloads",
-    "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift", "deputy",
+    "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift",
+    "queue_proof", "deputy",
     "deputy_revoke", "policy", "policy_change", "policy_retire", "policy_restore",
     "notice_settings", "channel", "channel_change", "channel_end", "notice_replay",
 )  # fmt: skip

@@ -63,8 +63,9 @@ class Gates:
         )
         plans: dict[str, Any] = {}
         for row in rows.iterator(chunk_size=20):
-            if row.case_id is not None:
-                plans[str(row.id)] = _plan(row)
+            plan = _plan(row)
+            if row.case_id is not None or "proof" in (plan or {}):
+                plans[str(row.id)] = plan
             request = missing.pop(str(row.id), None)
             if request is None:
                 yield f"approval {row.id} was asked for by no event"
@@ -157,6 +158,7 @@ class Gates:
             right: dict[str, Any] = {
                 "by": event.by, "role": event.role, "plan_hash": event.plan_hash,
                 "justification": payload.get("justification"), "standing": payload.get("standing"),
+                "proof": payload.get("proof"),
             }  # fmt: skip
             is_old = not is_coded and seq <= self.journal.coded_after
             if place == 0 and not (is_old and row.seq is None and row.chain is None):
@@ -186,7 +188,7 @@ class Gates:
                 yield f"decision {row.pk}: who has had their say by it is not what it says"
 
     def _stages(self, plans: dict[str, Any]) -> Iterator[str]:
-        """What was granted by several people was said by as many as its plan demands."""
+        """What was granted was said by as many people as its plan demands, each of whom showed what it asks."""
         asked = {id: replace(x, payload=plans[id]) for id, (_, x) in self.requested.items() if id in plans}
         decisions, votes = [x for _, x, _ in self.decided.values()], [x for _, x, _ in self.votes.values()]
         for id, question in asked.items():

@@ -16,6 +16,8 @@ from approvals.brief import Brief, brief
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
 from approvals.policy import ABSTAIN, VERDICTS
+from approvals.stepup.asking import answer, ask
+from approvals.stepup.checking import NothingToShow, ProofNeeded
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.cursors import opened
 from ledger.web.page_base import Page
@@ -95,9 +97,12 @@ class Decisions(InboxPage):
         return super().may_open(held) or bool(stand_ins(held))
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        held, somebody = roles(request.user), actor(request, "")
-        opened = brief(approval_id, held, somebody)
+        held = roles(request.user)
+        opened = brief(approval_id, held, actor(request, ""))
+        what = f"approve “{opened.title}”"
+        if page := answer(request, what):
+            return page
+        form, somebody = Sent(request), actor(request, "")
         try:
             by = services.deciding(opened.approval, somebody, held)
             if form.texts.get("verdict") not in (*VERDICTS, ABSTAIN):
@@ -112,8 +117,12 @@ class Decisions(InboxPage):
                 plan_hash=body.plan_hash,
                 justification=body.justification,
                 stage=body.stage,
+                typed=body.typed,
                 by=by,
             )
+        except ProofNeeded as needed:
+            page = ask(request, what, needed.wanted)
+            return page or self.tell(request, approval_id, Refused("decide", NothingToShow(needed.wanted), form.kept))
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", error, form.kept))
         messages.success(request, _done(body.verdict, decided, opened), extra_tags="ok")

@@ -76,6 +76,7 @@ FROZEN = {
         "effect",
         "queue",
         "within_seconds",
+        "proof",
         "rule",
         "set_by",
         "made_at",

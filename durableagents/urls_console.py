@@ -2,9 +2,13 @@
 
 from django.urls import include, path
 
+from approvals.stepup.asking import Asker, askers
 from durableagents import views
 from durableagents.account_pages import doors, own, people, setup
-from durableagents.signin import views_door, views_factor, views_sso
+from durableagents.signin import again, views_door, views_factor, views_sso
+
+# Only where pages are served: workers load nothing of signing in.
+askers[:] = [Asker(again.ask_to_decide, again.answer_to_decide)]
 
 accounts = [
     path("account", own.Account.as_view(), name="account"),

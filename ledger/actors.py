@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 
@@ -21,7 +22,9 @@ class Actor:
     `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated (`session`,
     which may go on `+sso`, `+totp`, `+recovery_code`; `api_key`, `token`, `system`, `shell`), `address` where the
     request came from, `person` the primary key of the account: names can be changed, and one account acts by session
-    and by key. `batch` is the act on many runs that this one is a part of.
+    and by key. `batch` is the act on many runs that this one is a part of. `proved_at` is when this session's person
+    last showed who they are, by the database's clock, and `proved_by` with what (`password`, `totp`, `recovery_code`,
+    `sso`); a key shows nothing.
     """
 
     kind: str
@@ -31,6 +34,8 @@ class Actor:
     address: str = ""
     person: int | None = None
     batch: str = ""
+    proved_at: datetime | None = None
+    proved_by: str = ""
 
     @property
     def is_person(self) -> bool:

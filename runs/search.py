@@ -19,25 +19,11 @@ from uuid import UUID
 from django.db import connection
 
 from ledger.web.seeing.viewers import viewer
+from runs.engine.gate.target import subject as subject
 from runs.models import Run, SearchTerm
 from runs.seen import is_of_seen
 
 ABOUT_LENGTH = 200  # characters that a list keeps of it
-_NAMES = (
-    "legal_name",
-    "vendor_name",
-    "company",
-    "customer",
-    "title",
-    "subject",
-    "name",
-    "vendor",
-    "topic",
-    "vendor_id",
-    "recipient",
-    "to",
-    "email",
-)
 MOST = 1000  # runs that one search looks at
 MOST_OF_OTHERS = 50_000  # entries that are looked at for whoever sees few of them
 TERMS = 32  # words of one run
@@ -47,17 +33,6 @@ _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
 _AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+(\.[0-9]+)?")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
-
-
-def subject(document: Any) -> str:
-    """The first field that reads like a party's or a matter's name, as it stands there; empty if none does."""
-    if not isinstance(document, dict):
-        return ""
-    for name in _NAMES:
-        value = document.get(name)
-        if isinstance(value, str) and value.strip():
-            return value
-    return ""
 
 
 def words_of(text: str) -> list[str]:

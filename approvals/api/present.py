@@ -41,11 +41,13 @@ def approval_row(
     beyond that it is.
     """
     besides = {} if is_read else {"evidence": [], "why": "", "effect": ""}
+    plan = _plan(approval) if is_read else None
     here = next((each.number for each in stages if each.state not in (DONE, NEXT)), 0)
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
-        arguments=_arguments(approval) if is_read else None,
+        arguments=None if plan is None else plan.get("arguments"),
+        wanted={} if plan is None else plan.get("proof", {}),
         hidden=not is_read,
         decision=decision and DecisionRow.of(decision),
         stage=here or max((each.number for each in stages if each.state == DONE), default=1),
@@ -64,10 +66,10 @@ def _stage(each: StageShown) -> StageRow:
     )
 
 
-def _arguments(approval: Approval) -> Any:
+def _plan(approval: Approval) -> dict[str, Any] | None:
     """None also where the bytes were damaged: they then aren't what `plan_hash` covers, and nobody decides on them."""
     try:
         plan = json.loads(bytes(approval.plan))
     except (ValueError, RecursionError):
         return None
-    return plan.get("arguments") if isinstance(plan, dict) else None
+    return plan if isinstance(plan, dict) else None

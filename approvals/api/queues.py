@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from approvals.queue_models import Deputy, Queue
 from approvals.queues import acts, deputies, listed
-from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import EVERY, HasRole, roles
@@ -58,6 +58,18 @@ class DeputyRow(Shape):
     is_genuine: bool = Field(description="false: not put on record by this installation; decides nothing.")
 
 
+class ProofRow(Shape):
+    """What a yes has to show at a queue, above an amount or from a risk on; with neither, for each call."""
+
+    minutes: int = Field(description="Within how many its person has shown who they are; 0: that isn't asked.")
+    second_factor: bool = Field(description="By a second factor; else by a password too.")
+    type_amount: bool
+    type_target: bool
+    above: str | None
+    currency: str
+    risk: str
+
+
 class QueueRow(Shape):
     """A queue: who decides there, up to how much, and what waits."""
 
@@ -71,6 +83,7 @@ class QueueRow(Shape):
     members: list[MemberRow]
     limits: list[LimitRow]
     deputies: list[DeputyRow] = Field(description="Now and to come.")
+    proof: ProofRow | None = Field(description="What a yes has to show here; null: no more than being said.")
     set_by: str
     made_at: datetime
     changed_at: datetime
@@ -191,6 +204,16 @@ class QueueLift(ApiView):
         return Response(row_of(acts.lift(queue, read_body(request, LiftBody), by=self.by)))
 
 
+class QueueProof(ApiView):
+    permission_classes = [SetsUp]
+    roles = {"POST": ()}
+
+    @described("Set what a yes has to show", QueueRow, body=ProofBody)
+    def post(self, request: Request, queue: str) -> Response:
+        acts.find(queue)
+        return Response(row_of(acts.prove(queue, read_body(request, ProofBody), by=self.by)))
+
+
 class Deputies(ApiView):
     """Naming a deputy: one's own, or as an administrator anybody's."""
 
@@ -221,7 +244,7 @@ def row_of(queue: Queue) -> QueueRow:
     limits = [shown.role_limit] if shown.role_limit is not None else []
     limits += [row for _, _, row in shown.own_limits]
     return QueueRow.of(
-        queue, open=shown.open, is_genuine=shown.is_genuine,
+        queue, open=shown.open, is_genuine=shown.is_genuine, proof=_proof_row(shown),
         members=[
             MemberRow.of(None, name=m.name, person=m.person, limit=m.most, limit_of=m.whose) for m in shown.members
         ],
@@ -235,6 +258,17 @@ def row_of(queue: Queue) -> QueueRow:
             DeputyRow.of(d.row, deputy=d.name, principal=d.principal, queue=d.queue, is_genuine=d.is_genuine)
             for d in shown.deputies
         ],
+    )  # fmt: skip
+
+
+def _proof_row(shown: listed.Shown) -> ProofRow | None:
+    asked = shown.threshold
+    if asked is None:
+        return None
+    return ProofRow.of(
+        None, minutes=asked.proof.within // 60, second_factor=asked.proof.factor, type_amount=asked.proof.amount,
+        type_target=asked.proof.target, above=None if asked.above is None else format(asked.above, "f"),
+        currency=asked.currency, risk=asked.risk,
     )  # fmt: skip
 
 

@@ -19,6 +19,10 @@ class DecisionRow(Shape):
     by: str
     role: str
     standing: Any = Field(description="As whose deputy and under which limits; null: by their own role, without one.")
+    proof: Any = Field(
+        description="What its person showed: `by` what and `at` when, `age` in seconds, and what was `typed`; null: no "
+        "more was asked than a yes."
+    )
     at: datetime
 
 
@@ -29,6 +33,7 @@ class VoteRow(Shape):
     by: str
     role: str
     standing: Any = Field(description="As in a decision.")
+    proof: Any = Field(description="As in a decision.")
     justification: str
     at: datetime
     is_genuine: bool | None = Field(description="false: not written by this installation; it counts for nothing.")
@@ -68,6 +73,11 @@ class ApprovalRow(Shape):
     plan_hash: str = Field(description="Name it in the decision.")
     evidence: list[Any]
     why: str = Field(description="The agent's own words. Untrusted.")
+    wanted: Any = Field(
+        description="What a yes has to show, as the plan binds it: who one is, shown `within` so many seconds, by a "
+        "second `factor`; and the words to be `typed` (`amount`, `target`). Empty: no more than a yes. The queue may "
+        "ask more by now."
+    )
     hidden: bool = Field(
         description="The caller is not asked and has no right to read it: arguments, evidence, effect and why."
     )

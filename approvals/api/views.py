@@ -76,6 +76,7 @@ class Decide(ApiView):
             plan_hash=body.plan_hash,
             justification=body.justification,
             stage=body.stage,
+            typed=body.typed,
             by=by,
         )
         return Response(approval_rows([decided])[0])

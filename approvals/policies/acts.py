@@ -165,6 +165,14 @@ def check(body: Rule) -> dict[str, str]:
             raise wrong("queue", "is no queue that there is", "the queue whose yes is wanted")
         if queue.state != Queue.State.OPEN or not queue.is_genuine:
             raise wrong("queue", "decides nothing now", "open it first, or name another one")
+        if body.second_factor and not body.proof_minutes:
+            raise wrong(
+                "proof_minutes", "is 0, so no second factor would be asked", "within how many minutes it was shown"
+            )
+    elif body.proof.is_any or body.second_factor:
+        raise wrong(
+            "proof_minutes", f"is for a yes, and a policy that says {body.effect} asks for none", "leave it empty"
+        )
     elif body.queue:
         raise wrong("queue", f"is asked nothing by a policy that says {body.effect}", "leave it empty")
     is_all = not (body.agent or body.tool or body.condition.strip()) and body.effect != "allow"
@@ -181,6 +189,7 @@ def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
         name=name, version=version, agent=body.agent, tool=body.tool, condition=body.condition.strip(),
         kinds=check(body), effect=body.effect, queue=body.queue if is_require else "",
         within_seconds=body.within_hours * 3600 if is_require else 0, rule=body.rule, set_by=by, made_at=at,
+        proof=body.proof.as_json() if body.proof.is_any else None,
     )  # fmt: skip
 
 

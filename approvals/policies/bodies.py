@@ -8,6 +8,7 @@ from pydantic import Field
 
 from approvals.queues.bodies import Name
 from ledger.web.bodies import Strict
+from runs.engine.gate.proof import Proof
 from runs.queries.attributes.grammar import LONGEST
 from runs.services.bodies import SteerBody
 
@@ -20,7 +21,9 @@ Text = Annotated[str, Field(max_length=LONGEST)]
 class Rule(Strict):
     """What a policy says. `agent` and `tool`: empty is any. `condition` is an expression over the call; empty is
     none. `effect` is what becomes of a call that matches: let pass, put to the `queue` for a yes (people have
-    `within_hours`), or refused. `rule` says why, to people and to the agent. `confirm` is `every call` for one that
+    `within_hours`), or refused. `rule` says why, to people and to the agent. A yes may have to show more than being
+    said: that its person showed who they are within `proof_minutes` (0: not asked), by a `second_factor`; and the
+    amount or the target, typed. `confirm` is `every call` for one that
     stops each call of all agents."""
 
     agent: Name = ""
@@ -30,7 +33,16 @@ class Rule(Strict):
     queue: Name = ""
     within_hours: Annotated[int, Field(strict=False, ge=1, le=LONGEST_WAIT)] = 168
     rule: Text
+    proof_minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60)] = 0
+    second_factor: bool = False
+    type_amount: bool = False
+    type_target: bool = False
     confirm: Name = ""
+
+    @property
+    def proof(self) -> Proof:
+        """What such a yes has to show."""
+        return Proof(self.proof_minutes * 60, self.second_factor, self.type_amount, self.type_target)
 
 
 class TryBody(Rule):

@@ -12,6 +12,8 @@ from django.db import connection, models
 from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored
 from approvals.rules.rows import Policy, digest, is_sealed
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import proof_in
 from runs.journal import wait_hooks
 from runs.models import PolicyRevision
 from runs.queries.attributes.grammar import Misread
@@ -49,6 +51,8 @@ def book_of(told: Any) -> Rulebook:
         return Rulebook(revision.revision, tuple(map(rule_of, rows)))
     except Misread as error:
         return Rulebook(revision.revision, problem=f"a policy's condition can't be read: it {error.problem}")
+    except DefinitionError as error:
+        return Rulebook(revision.revision, problem=f"a policy can't be read: {error}")
 
 
 def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
@@ -63,11 +67,11 @@ def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
 
 
 def rule_of(row: Policy) -> Rule:
-    """A version as it is judged by. Raises Misread."""
+    """A version as it is judged by. Raises Misread, DefinitionError."""
     return Rule(
         name=row.name, version=row.version, agent=row.agent, tool=row.tool,
         condition=restored(row.condition, row.kinds), effect=str(row.effect), queue=row.queue,  # type: ignore[arg-type]
-        within=timedelta(seconds=row.within_seconds), rule=row.rule,
+        within=timedelta(seconds=row.within_seconds), rule=row.rule, proof=proof_in(row.proof),
     )  # fmt: skip
 
 

@@ -4,18 +4,22 @@ policy's versions, each with what it changed."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from approvals.policies.inforce import now as in_force_now
+from approvals.queues.listed import asked_in_words
 from approvals.rules.rows import Policy
 from runs.engine.agents import registry
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import threshold_in
 
 MOST_VERSIONS = 100
 # What people read of a version, in its order.
 FIELDS = (
     ("agent", "Agent"), ("tool", "Tool"), ("condition", "When"), ("effect", "Effect"), ("queue", "Asks"),
-    ("within_seconds", "Within"), ("rule", "Rule"),
+    ("within_seconds", "Within"), ("proof", "A yes shows"), ("rule", "Rule"),
 )  # fmt: skip
 TONES = {"allow": "ok", "require": "hold", "deny": "bad"}
 
@@ -34,6 +38,11 @@ class Shown:
     rule: str
     policy: Policy | None = None
     versions: Sequence[str] = ()
+
+    @property
+    def proof(self) -> str:
+        """What such a yes has to show, besides what the queue asks."""
+        return "" if self.policy is None else proof_words(self.policy)
 
     @property
     def tone(self) -> str:
@@ -121,7 +130,14 @@ def changes(before: Policy | None, now: Policy) -> list[Change]:
 def _words(row: Policy, name: str) -> str:
     if name == "within_seconds":
         return f"{row.within_seconds // 3600} hours" if row.within_seconds else ""
-    return str(getattr(row, name))
+    return proof_words(row) if name == "proof" else str(getattr(row, name))
+
+
+def proof_words(row: Policy) -> str:
+    """What such a yes has to show; empty for no more than its queue asks, or where that can't be read."""
+    with suppress(DefinitionError):
+        return asked_in_words(threshold_in(row.proof)).partition(": ")[2]
+    return ""
 
 
 def names(of: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -12,7 +13,7 @@ from approvals.policies import acts, listed
 from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
 from approvals.policies.trying import MAY_TRY, tried
 from approvals.queues.listed import all_of_them
-from approvals.queues.views import ForAdmins, QueuePage, done
+from approvals.queues.views import ForAdmins, QueuePage, done, is_on
 from approvals.queues.who import is_admin
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
@@ -30,7 +31,7 @@ class PolicyPage(QueuePage):
         known = self.context(request, refused)
         agents, tools = listed.agents_and_tools()
         if of is not None and not known["typed"]:
-            known["typed"] = of.said() | {"within_hours": of.within_seconds // 3600 or ""}
+            known["typed"] = of.said() | {"within_hours": of.within_seconds // 3600 or ""} | _typed(of)
         queues = [queue.name for queue in all_of_them() if queue.state == "open"]
         return known | {"agents": agents, "tools": tools, "open_queues": queues, "every_call": EVERY_CALL}
 
@@ -72,7 +73,7 @@ class PolicyAdding(ForAdmins, PoliciesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            acts.create(form.read(NewPolicyBody, within_hours=_number), by=by)
+            acts.create(form.read(NewPolicyBody, **_READ), by=by)
 
         return done(request, "add", act, "The policy is in force.", self.tell) or redirect("policies")
 
@@ -100,7 +101,7 @@ class PolicyTrying(PolicyPage):
     def post(self, request: HttpRequest) -> HttpResponse:
         form, refused, found = Sent(request), None, None
         try:
-            body = form.read(TryBody, within_hours=_number, calls=_number)
+            body = form.read(TryBody, **_READ, calls=_number)
             found = tried(body)
         except DurableAgentsError as error:
             refused = Refused("try", error, form.kept)
@@ -118,7 +119,7 @@ class PolicyChanging(ForAdmins, OnePolicyPage):
         acts.find(policy)
 
         def act(form: Sent, by: Actor) -> None:
-            acts.change(policy, form.read(PolicyBody, within_hours=_number, seen=_number), by=by)
+            acts.change(policy, form.read(PolicyBody, **_READ, seen=_number), by=by)
 
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, policy, refused)
@@ -144,3 +145,17 @@ class PolicyRetiring(ForAdmins, OnePolicyPage):
 def _number(text: str) -> Any:
     """A number as it was typed; what is none is handed on as text, for the body's own rules to refuse."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "within_hours": _number, "proof_minutes": _number, "second_factor": is_on, "type_amount": is_on,
+    "type_target": is_on,
+}  # fmt: skip
+
+
+def _typed(of: Policy) -> dict[str, Any]:
+    """What a version's yes has to show, as its form has it."""
+    asked = of.proof or {}
+    boxes = {"second_factor": "factor", "type_amount": "amount", "type_target": "target"}
+    ticked = {name: "on" for name, of_row in boxes.items() if asked.get(of_row)}
+    return ticked | {"proof_minutes": asked.get("within", 0) // 60 or ""}

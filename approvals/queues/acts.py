@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 
 from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
-from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
 from approvals.queues.who import account, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -24,6 +24,7 @@ from ledger.web.roles import is_approver, is_role
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import CURRENCY
+from runs.engine.gate.proof import Proof, Threshold
 from runs.engine.gate.requirement import required_by
 from runs.models import ENDED, Wait
 
@@ -32,7 +33,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
 # What the application may change of a queue at all: its name and when it was made stay (durableagents/grants.py).
-CHANGES = ["title", "role", "state", "currency", "needs_amount", "set_by", "changed_at", "code"]
+CHANGES = ["title", "role", "state", "currency", "needs_amount", "proof", "set_by", "changed_at", "code"]
 
 
 class QueueInUse(DurableAgentsError):
@@ -98,6 +99,9 @@ def change(name: str, body: QueueChangeBody, *, by: Actor) -> Queue:
         _check_currency(given["currency"])
         if given["currency"] != queue.currency and queue.limits.filter(ended_at__isnull=True).exists():
             raise wrong("currency", f"would leave its limits in {queue.currency}", "lift its limits first")
+        if given["currency"] != queue.currency and (queue.proof or {}).get("above") is not None:
+            fix = "say anew from where on a yes has to show more"
+            raise wrong("currency", f"would leave what a yes has to show above an amount in {queue.currency}", fix)
     for key, value in given.items():
         setattr(queue, key, value)
     if snapshot(queue) == before and queue.is_genuine:
@@ -169,6 +173,25 @@ def lift(name: str, body: LiftBody, *, by: Actor) -> Queue:
     return queue
 
 
+@transaction.atomic
+def prove(name: str, body: ProofBody, *, by: Actor) -> Queue:
+    """Set what a yes has to show there, and from where on. Raises InvalidInput by the field that is wrong, NotFound,
+    Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("queue_proof", body.justification)
+    queue = locked(name)
+    proof = Proof(body.minutes * 60, body.second_factor, body.type_amount, body.type_target)
+    if body.second_factor and not body.minutes:
+        raise wrong("minutes", "is 0, so no second factor would be asked", "within how many minutes it was shown")
+    if not proof.is_any and (body.above is not None or body.risk):
+        raise wrong("minutes", "is 0, and nothing is to be typed", "say what a yes has to show from there on")
+    before = snapshot(queue)
+    threshold = Threshold(proof, body.above, queue.currency if body.above is not None else "", body.risk)
+    queue.proof = threshold.as_json() if proof.is_any else None
+    if snapshot(queue) == before and queue.is_genuine:
+        raise wrong("minutes", "and all else is as it was", "say what is to be asked another way")
+    return _done("queue_proof", queue, by=by, before=before, why=why)
+
+
 def _number_of(name: str) -> int:
     found = User.objects.filter(username=name).values_list("pk", flat=True).first()
     number = found if found is not None else int(name) if name.isascii() and name.isdigit() and len(name) < 19 else None
@@ -180,7 +203,7 @@ def _number_of(name: str) -> int:
 def snapshot(queue: Queue) -> dict[str, Any]:
     """What a queue is, as an act's record keeps it."""
     told = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
-    return told | {"state": str(queue.state)}
+    return told | {"state": str(queue.state)} | ({} if queue.proof is None else {"proof": queue.proof})
 
 
 def locked(name: str) -> Queue:

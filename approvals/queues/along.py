@@ -11,7 +11,8 @@ from ledger.clock import MOMENT
 from ledger.web.roles import StandsIn
 from runs.journal import wait_hooks
 
-_QUEUES = """(SELECT coalesce(json_agg(json_build_array(q.name, q.role, q.state = 'open') ORDER BY q.id), '[]')
+_QUEUES = """(SELECT coalesce(json_agg(json_build_array(q.name, q.role, q.state = 'open', q.proof)
+                              ORDER BY q.id), '[]')
               FROM approvals_queue q WHERE q.state <> 'removed')"""
 _ROLES = r"(SELECT coalesce(json_agg(g.name), '[]') FROM auth_group g WHERE g.name LIKE 'approver\_%%')"
 # A deputy of a deputy is none: the principal holds the queue's role themselves, and may still sign in.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -42,6 +42,20 @@ class LimitBody(SteerBody):
     person: Name = ""
     most: Most | None
     currency: Currency = ""
+
+
+class ProofBody(SteerBody):
+    """What a yes has to show, for calls above an amount (in the queue's currency) or from a risk on; with neither, for
+    each. `minutes`: within how many its person has shown who they are, by `second_factor` or by a password; 0: that
+    isn't asked. `type_amount`, `type_target`: they type what they let through. With none of these nothing is asked any
+    more."""
+
+    minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60)] = 0
+    second_factor: bool = False
+    type_amount: bool = False
+    type_target: bool = False
+    above: Most | None = None
+    risk: Literal["", "low", "medium", "high"] = ""
 
 
 class LiftBody(SteerBody):

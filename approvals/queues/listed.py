@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -17,6 +19,8 @@ from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Counted, Tally
 from runs import seen
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import Threshold, threshold_in
 
 COUNT_TO = 1000
 OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")  # as the inbox has it
@@ -45,7 +49,7 @@ class ShownDeputy:
     is_genuine: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shown:
     """A queue and all about it."""
 
@@ -66,6 +70,24 @@ class Shown:
     def is_genuine(self) -> bool:
         return self.on.is_genuine
 
+    @cached_property
+    def threshold(self) -> Threshold | None:
+        """What a yes has to show here; nothing is told of what can't be read, which is not genuine."""
+        with suppress(DefinitionError):
+            return threshold_in(self.on.proof)
+        return None
+
+    @property
+    def proof_minutes(self) -> str:
+        """As its form has it."""
+        within = 0 if self.threshold is None else self.threshold.proof.within
+        return str(within // 60) if within else ""
+
+    @property
+    def proof_words(self) -> str:
+        """The same as people read it; empty where no more is asked than a yes."""
+        return asked_in_words(self.threshold)
+
     @property
     def role_most(self) -> str:
         """The role's own limit in words."""
@@ -85,6 +107,25 @@ def in_words(limit: Limit | None) -> str:
     if not limit.is_genuine:
         return "not genuine: nothing is approved under it"
     return "without a limit" if limit.most is None else str(Sum(limit.most, limit.currency))
+
+
+def asked_in_words(threshold: Threshold | None) -> str:
+    """What a yes has to show, and from where on: `above $1,000: …`."""
+    if threshold is None:
+        return ""
+    proof, told = threshold.proof, []
+    if proof.within:
+        count = proof.within // 60
+        what = "second factor" if proof.factor else "password or second factor"
+        told.append(f"its person has shown their {what} within {count} minute{'' if count == 1 else 's'}")
+    if typed := [name for name, is_asked in (("the amount", proof.amount), ("the target", proof.target)) if is_asked]:
+        told.append(f"{' and '.join(typed)} {'is' if len(typed) == 1 else 'are'} typed")
+    where = []
+    if threshold.above is not None:
+        where.append(f"above {Sum(threshold.above, threshold.currency)}")
+    if threshold.risk:
+        where.append(f"from {threshold.risk} risk on")
+    return f"{' or '.join(where) or 'for each call'}: {', and '.join(told)}"
 
 
 def to_count(queues: Iterable[Queue]) -> dict[str, Counted | None]:

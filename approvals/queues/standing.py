@@ -21,6 +21,7 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.web.roles import is_role
 from runs.engine.gate.amounts import Amount, amount_in
+from runs.engine.gate.proof import threshold_in
 from runs.models import Run
 from runs.services.authority import own_act
 
@@ -31,7 +32,7 @@ _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY 
 _ACCOUNT = """json_build_object('name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
 # What makes somebody one who set up what a question rests on, once it is open.
-_CHANGES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit', 'queue_limit_lift'"
+_CHANGES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit', 'queue_limit_lift', 'queue_proof'"
 # As a value in SQL: {queue} is the queue's name, {case} the first stage's question; its one parameter the account of
 # who wants to decide. Of the deputyships that are not now the last ones come along, for words; all that are now, for
 # they count.
@@ -169,6 +170,7 @@ def _queue(row: Queue, cap: Cap | None) -> QueueFacts:
     return QueueFacts(
         row.name, row.role, is_open=row.state == Queue.State.OPEN, is_removed=row.state == Queue.State.REMOVED,
         needs_amount=row.needs_amount, cap=cap, is_genuine=row.is_genuine,
+        threshold=threshold_in(row.proof) if row.is_genuine else None,
     )  # fmt: skip
 
 

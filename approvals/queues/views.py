@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from approvals.queues import acts, deputies, listed
-from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
@@ -91,7 +91,7 @@ class Adding(ForAdmins, QueuesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            acts.create(form.read(QueueBody, needs_amount=_is_on), by=by)
+            acts.create(form.read(QueueBody, needs_amount=is_on), by=by)
 
         return done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
 
@@ -124,7 +124,7 @@ class QueueChanges(_QueueAct):
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         form.texts.setdefault("needs_amount", "off")  # a box that isn't ticked sends nothing
-        acts.change(name, form.read(QueueChangeBody, needs_amount=_is_on), by=by)
+        acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), by=by)
 
 
 class QueueClosings(_QueueAct):
@@ -176,6 +176,17 @@ class QueueLifts(_QueueAct):
         acts.lift(name, form.read(LiftBody), by=by)
 
 
+class QueueProofs(_QueueAct):
+    """Setting what a yes has to show, and from where on."""
+
+    words = "What a yes has to show is set."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        form.texts["above"] = form.texts.get("above") or "none"
+        boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), is_on)
+        acts.prove(name, form.read(ProofBody, above=_most, **boxes), by=by)
+
+
 class Appointing(QueuesPage):
     """Naming a deputy: one's own, or as an administrator anybody's."""
 
@@ -215,7 +226,7 @@ def done(
     return None
 
 
-def _is_on(text: str) -> Any:
+def is_on(text: str) -> Any:
     """A box as a form sends it."""
     return {"on": True, "off": False}.get(text, text)
 

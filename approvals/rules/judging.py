@@ -7,10 +7,11 @@ each queue is asked. What can't be told of a call counts as a match of what rest
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from approvals.rules.meaning import Condition
+from runs.engine.gate.proof import NO_PROOF, Proof
 from runs.engine.policy.judgement import STRICTEST, Asking, Demand, Effect, Judged
 
 
@@ -27,6 +28,7 @@ class Rule:
     queue: str
     within: timedelta
     rule: str
+    proof: Proof = NO_PROOF
 
     def may_match(self, asking: Asking) -> bool:
         """Whether it is about the agent and the tool at all."""
@@ -70,10 +72,11 @@ class Rulebook:
 
 
 def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
-    """Each queue once, by the first policy that names it."""
+    """Each queue once, by the first policy that names it, with all that those which name it want to be shown."""
     if effect != "require":
         return ()
     by_queue: dict[str, Demand] = {}
     for rule in found:
-        by_queue.setdefault(rule.queue, Demand(rule.queue, rule.rule, rule.within, rule.name, rule.version))
+        first = by_queue.get(rule.queue) or Demand(rule.queue, rule.rule, rule.within, rule.name, rule.version)
+        by_queue[rule.queue] = replace(first, proof=first.proof.joined(rule.proof))
     return tuple(by_queue.values())

@@ -49,6 +49,7 @@ class Policy(Coded):
     queue = models.TextField(blank=True, default="")
     within_seconds = models.IntegerField(default=0)
     rule = models.TextField(help_text="Why, in words for people and agents.")
+    proof = models.JSONField(null=True, help_text="What such a yes has to show; empty: no more than the queue asks.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
@@ -83,7 +84,7 @@ class Policy(Coded):
 
     def said(self) -> dict[str, Any]:
         """What it says, as a record keeps it."""
-        return {
+        return ({} if self.proof is None else {"proof": self.proof}) | {
             "name": self.name, "version": self.version, "agent": self.agent, "tool": self.tool,
             "condition": self.condition, "effect": str(self.effect), "queue": self.queue,
             "within_seconds": self.within_seconds, "rule": self.rule,

@@ -17,6 +17,7 @@ from approvals.policy import ABSTAIN, Standing, judge
 from approvals.queues.standing import facts_of
 from ledger.actors import Actor
 from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import short_of
 from runs.engine.gate.requirement import required_by, stage_of
 from runs.engine.gate.votes import APPROVE
 from runs.journal import wait_hooks
@@ -33,6 +34,7 @@ class Vote:
 
     row: Decision
     is_genuine: bool | None
+    lacks: str = ""  # of what a yes had to show
 
     @property
     def words(self) -> str:
@@ -40,8 +42,8 @@ class Vote:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a yes of somebody that our processes wrote."""
-        return self.row.verdict == APPROVE and self.is_genuine is not False
+        """Whether it is a yes of somebody that our processes wrote, and who showed what it takes."""
+        return self.row.verdict == APPROVE and self.is_genuine is not False and not self.lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,11 @@ def stages_of(approvals: Sequence[Approval], own: Iterable[Decision]) -> dict[UU
         of_cases = Decision.objects.filter(seats__case_id__in=cases).select_related("approval").distinct()
         rows |= {row.pk: row for row in of_cases}
     listed = sorted(rows.values(), key=lambda row: row.pk)
-    votes = [Vote(row, is_ours) for row, is_ours in zip(listed, genuine(listed), strict=True)]
+    plans = {one.id: _plan(one) for one in {row.approval for row in listed}}
+    votes = [
+        Vote(row, is_ours, short_of(plans[row.approval_id], row.proof) if row.verdict == APPROVE else "")
+        for row, is_ours in zip(listed, genuine(listed), strict=True)
+    ]
     by_approval: dict[UUID, list[Vote]] = {}
     for vote in votes:
         by_approval.setdefault(vote.row.approval_id, []).append(vote)

@@ -19,12 +19,15 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
+from ledger.clock import database_now
+from ledger.web.roles import PROVED as PROVED
+from ledger.web.roles import PROVED_BY
+
 IDLE = timedelta(minutes=30)
 LONGEST = timedelta(seconds=settings.SESSION_COOKIE_AGE)
 # A session is written at most this often, however much somebody clicks.
 NOTED_EVERY = timedelta(minutes=1)
 _SINCE, _SEEN = "signed_in_at", "seen_at"
-PROVED = "proved_at"  # when its person last showed who they are: then, or once more since (signin/again.py)
 
 
 class KeepSignedIn(MiddlewareMixin):
@@ -51,7 +54,9 @@ def is_by_itself(request: HttpRequest) -> bool:
 def began(sender: type[User], request: HttpRequest, user: User, **_: Any) -> None:
     """A sign-in begins the count, also in a session that was somebody's before."""
     now = timezone.now()
-    request.session[_SINCE] = request.session[PROVED] = now.isoformat()
+    request.session[_SINCE] = now.isoformat()
+    request.session[PROVED] = database_now().isoformat()  # then, or once more since (signin/again.py)
+    request.session.pop(PROVED_BY, None)  # whoever lets them in says with what
     _note(request.session, now)
 
 

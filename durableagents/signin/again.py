@@ -13,15 +13,16 @@ from typing import Any
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 
 from durableagents.identity import throttle
-from durableagents.identity.sessions import PROVED
 from durableagents.signin import factors
+from ledger.clock import database_now
 from ledger.errors import Busy, DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.problems import RETRY_AFTER_SECONDS
-from ledger.web.roles import actor
+from ledger.web.roles import PROVED, PROVED_BY, actor
+from runs.engine.gate.proof import PASSWORD as PASSWORD_SHOWN
+from runs.engine.gate.proof import Wanted
 
 WITHIN = timedelta(minutes=10)
 PASSWORD, CODE = "proof_password", "proof_code"
@@ -54,24 +55,25 @@ class Risky(Page):
         return asked or super().dispatch(request, *args, **kwargs)
 
 
-def proved(request: HttpRequest) -> None:
-    """They have shown just now who they are."""
-    request.session[PROVED] = timezone.now().isoformat()
+def proved(request: HttpRequest, by: str) -> None:
+    """They have shown just now who they are, and with what."""
+    request.session[PROVED], request.session[PROVED_BY] = database_now().isoformat(), by
 
 
 def reauthenticated(request: HttpRequest, within: timedelta = WITHIN) -> bool:
     """Whether this session's person has shown who they are so lately."""
     kept = request.session.get(PROVED)
-    since = timezone.now() - datetime.fromisoformat(kept) if isinstance(kept, str) else None
+    since = database_now() - datetime.fromisoformat(kept) if isinstance(kept, str) else None
     return since is not None and timedelta(0) <= since <= within
 
 
 def asked_again(
-    request: HttpRequest, what: str, *, within: timedelta = WITHIN, keeps: bool = True
+    request: HttpRequest, what: str, *, within: timedelta | None = WITHIN, keeps: bool = True
 ) -> HttpResponse | None:
     """None where the act may go on; otherwise the answer, which asks first. `what` ends the sentence "Show once more
-    who you are, to …"; `keeps` is False where what was sent is secret and must not stand in a page."""
-    if reauthenticated(request, within):
+    who you are, to …"; `keeps` is False where what was sent is secret and must not stand in a page;
+    without `within` they are asked whenever it was shown last."""
+    if within is not None and reauthenticated(request, within):
         _strip(request)
         return None
     user = request.user
@@ -80,11 +82,11 @@ def asked_again(
     told: DurableAgentsError | None = None
     if request.method == "POST" and request.POST.get(CODE if has_factor else PASSWORD):
         try:
-            _check(request, user, has_factor)
+            by = _check(request, user, has_factor)
         except DurableAgentsError as refusal:
             told = refusal
         else:
-            proved(request)
+            proved(request, by)
             _strip(request)
             return None
     kept = [] if not keeps or request.method != "POST" else _kept(request)
@@ -98,6 +100,21 @@ def asked_again(
     return response
 
 
+def ask_to_decide(request: HttpRequest, what: str, wanted: Wanted) -> HttpResponse | None:
+    """Ask whoever says yes to what needs more than that, whenever they showed it last."""
+    user = request.user
+    assert isinstance(user, User)
+    if not factors.has_factor(user) and (wanted.factor or not user.has_usable_password()):
+        return None
+    return asked_again(request, what, within=None)
+
+
+def answer_to_decide(request: HttpRequest, what: str) -> HttpResponse | None:
+    """Look at what was shown with a decision, if anything was."""
+    is_shown = PASSWORD in request.POST or CODE in request.POST
+    return asked_again(request, what, within=None) if is_shown and isinstance(request.user, User) else None
+
+
 class WrongPassword(DurableAgentsError):
     status, code, title = 422, "wrong-password", "Wrong password"
 
@@ -105,11 +122,10 @@ class WrongPassword(DurableAgentsError):
         super().__init__("This is not your password. Nothing was done.")
 
 
-def _check(request: HttpRequest, user: User, has_factor: bool) -> None:
-    """Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable."""
+def _check(request: HttpRequest, user: User, has_factor: bool) -> str:
+    """With what they have shown it. Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable."""
     if has_factor:
-        factors.check(user, request.POST[CODE], by=actor(request, ""))
-        return
+        return factors.check(user, request.POST[CODE], by=actor(request, ""))
     throttle.count(tries, str(user.pk))
     try:
         found = authenticate(request, username=user.get_username(), password=request.POST[PASSWORD])
@@ -119,6 +135,7 @@ def _check(request: HttpRequest, user: User, has_factor: bool) -> None:
     if found is None or found.pk != user.pk:
         raise WrongPassword
     throttle.forgive(tries, str(user.pk))
+    return PASSWORD_SHOWN
 
 
 def _kept(request: HttpRequest) -> list[tuple[str, str]]:

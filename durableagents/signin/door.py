@@ -20,7 +20,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from durableagents.signin import factors
 from ledger.actors import Actor
-from ledger.web.roles import HAS_FACTOR, STRENGTH, needs_factor
+from ledger.web.roles import HAS_FACTOR, PROVED_BY, STRENGTH, needs_factor
+from runs.engine.gate.proof import PASSWORD
 
 WAITS_SECONDS = 600
 _AT_THE_DOOR = "at_the_door"
@@ -80,6 +81,7 @@ def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool)
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     request.session[STRENGTH] = strength
     request.session[HAS_FACTOR] = has_factor
+    request.session[PROVED_BY] = strength.rpartition("+")[2] if "+" in strength else PASSWORD
 
 
 def grown(request: HttpRequest, kind: str) -> None:

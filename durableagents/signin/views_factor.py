@@ -78,7 +78,7 @@ class SecondFactor(OfEveryone):
         request.session.pop(_DRAFT, None)
         door.grown(request, factors.TOTP)
         signed_in.end_all(user.pk, but=request.session.session_key)  # whoever is in by the password alone
-        again.proved(request)
+        again.proved(request, factors.TOTP)
         return self.show(request, {**sections(request), "codes": codes})
 
 

@@ -37,6 +37,8 @@ _CACHE = "_durableagents_roles"
 # What a session keeps of how its person signed in: `session`, with `+sso` and `+totp` or `+recovery_code`, and whether
 # that was with a second factor.
 STRENGTH, HAS_FACTOR = "signed_in_with", "has_second_factor"
+# When its person last showed who they are (by the database's clock), and with what.
+PROVED, PROVED_BY = "proved_at", "proved_by"
 # In the setting beside the roles: whoever may open the administration.
 STAFF = "staff"
 _APPROVER = re.compile(r"approver_[a-z0-9_]+", re.ASCII)
@@ -155,6 +157,8 @@ def strength_of(request: HttpRequest | Request) -> str:
 def actor(request: HttpRequest | Request, role: str) -> Actor:
     """Whom a record names for this request. `role` is the role under which the act was allowed."""
     by_key = getattr(request, "auth", None) is not None
+    session = {} if by_key else getattr(request, "session", {})
+    proved_at = session.get(PROVED)
     return Actor(
         kind="key" if by_key else "user",
         name=request.user.get_username(),
@@ -162,6 +166,8 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
         auth=strength_of(request),
         address=request.META.get("REMOTE_ADDR", ""),
         person=request.user.pk,
+        proved_at=datetime.fromisoformat(proved_at) if isinstance(proved_at, str) else None,
+        proved_by=str(session.get(PROVED_BY, "")),
     )
 
 

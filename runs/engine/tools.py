@@ -20,13 +20,13 @@ from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
 from runs.engine.gate.evidence import Evidence as Evidence
 from runs.engine.gate.requirement import Requirement, Stage
+from runs.engine.gate.risks import RISKS as RISKS
 from runs.engine.limits.rules import RateLimit
 
 log = logging.getLogger("durableagents.engine")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FINAL = "final_result"  # the output tool by which a model ends its loop
-RISKS = ("", "low", "medium", "high")  # of a tool, if it says; the least first
 FOR_DISPATCH: Final = object()  # what the engine shows to get at a tool's function
 LONGEST = timedelta(days=365_000)  # of any time to wait: added to today it is a date that everything here can hold
 

@@ -133,6 +133,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-queue-open", "POST"): ADMINS,
     ("api-queue-remove", "POST"): ADMINS,
     ("api-queue-limit", "POST"): ADMINS,
+    ("api-queue-proof", "POST"): ADMINS,
     ("api-queue-lift", "POST"): ADMINS,
     ("api-policies", "GET"): EVERY | {SUPERUSER},
     ("api-policies", "POST"): ADMINS,

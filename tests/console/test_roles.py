@@ -62,7 +62,8 @@ ACT = {
     "ramp_completions": {"operator"}, "forks": {"operator"}, "new_starts": {"operator"},
     # Administrators, which is no role; whose deputy it is decides.
     "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
-    "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "deputies": ALL, "deputy_revocations": ALL,
+    "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "queue_proofs": set(), "deputies": ALL,
+    "deputy_revocations": ALL,
     "new_policy": set(), "policy_versions": set(), "policy_retirements": set(), "policy_restorations": set(),
     "policy_tries": {"operator", "auditor"},
     "notice_settings": ALL, "notice_tests": ALL, "notice_browser": ALL, "notice_replays": {"operator"},
@@ -119,6 +120,7 @@ PATHS = {
     "queue_changes": "/queues/of/legal/changes", "queue_closings": "/queues/of/legal/closings",
     "queue_openings": "/queues/of/legal/openings", "queue_removals": "/queues/of/legal/removals",
     "queue_limits": "/queues/of/legal/limits", "queue_lifts": "/queues/of/legal/lifts",
+    "queue_proofs": "/queues/of/legal/proofs",
     "policies": "/policies", "new_policy": "/policies/new", "policy": "/policies/of/buying",
     "policy_versions": "/policies/of/buying/versions", "policy_retirements": "/policies/of/buying/retirements",
     "policy_restorations": "/policies/restorations", "policy_tries": "/policies/tries",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,7 @@ class Story:
     reads: Reads = field(default_factory=NoReads)
     limits: Limits = field(default_factory=Limits)
     policies: Policies = field(default_factory=NoPolicies)
+    queues: Collection[str] | None = None
     generation: int = 0  # how often it was moved to another version
 
     def __post_init__(self) -> None:
@@ -78,6 +79,7 @@ class Story:
             reads=self.reads,
             limits=self.limits,
             policies=self.policies,
+            queues=self.queues,
             limit_patience=0.0,
         )
 

@@ -12,21 +12,44 @@ from typing import Any
 
 from ledger import events as e
 from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import Proof, in_plan, short_of, wanted_of
 from runs.engine.gate.requirement import is_staged, required_by, stage_of
 
 APPROVE, REJECT, FAIL, ABSTAIN = "approve", "reject", "fail", "abstain"
 
 
 def approving(votes: Iterable[e.ApprovalVoted], question: e.ApprovalRequested) -> list[e.ApprovalVoted]:
-    """The votes that are a yes to exactly this question."""
+    """The votes that are a yes to exactly this question, by people who showed what its plan asks them to."""
     about = (question.slot, question.approval_id, question.n, question.plan_hash)
-    return [x for x in votes if x.verdict == APPROVE and (x.slot, x.approval_id, x.n, x.plan_hash) == about]
+    yes = [x for x in votes if x.verdict == APPROVE and (x.slot, x.approval_id, x.n, x.plan_hash) == about]
+    return [x for x in yes if not short_of(question.payload, shown_with(x))]
+
+
+def shown_with(word: e.ApprovalVoted | e.ApprovalDecided) -> Any:
+    """What its person showed, as the record of a word has it."""
+    return word.payload.get("proof") if isinstance(word.payload, Mapping) else None
 
 
 def passed(question: e.ApprovalRequested) -> list[str]:
     """The questions of the stages before this one's, first to last."""
     payload = question.payload if isinstance(question.payload, Mapping) else {}
     return [str(each["approval_id"]) for each in payload.get("passed", ())]
+
+
+def shows(
+    question: e.ApprovalRequested,
+    decisions: Iterable[e.ApprovalDecided],
+    votes: Iterable[e.ApprovalVoted],
+    proof: Proof,
+) -> bool:
+    """Whether each yes to this question showed this too, whatever its own plan asks."""
+    if not proof.is_any:
+        return True
+    words: Sequence[e.ApprovalVoted | e.ApprovalDecided] = approving(votes, question)
+    if not is_staged(question.payload):
+        words = [decision for decision in decisions if _is_yes(decision, question)]
+    plan = {**question.payload, **in_plan(wanted_of(question.payload, proof))}
+    return bool(words) and not any(short_of(plan, shown_with(word)) for word in words)
 
 
 def lacking(
@@ -38,7 +61,8 @@ def lacking(
     """What keeps this question, which somebody decided, from being what its plan demands, in words; empty if nothing
     does. `asked`, `decisions` and `votes` are those of its call."""
     if not is_staged(question.payload):
-        return ""
+        yes_to_it = [decision for decision in decisions if _is_yes(decision, question)]
+        return next(filter(None, (short_of(question.payload, shown_with(yes)) for yes in yes_to_it)), "")
     try:
         stages, stage = required_by(question.payload, "").stages, stage_of(question.payload)
         ids = [*passed(question), question.approval_id]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
+from runs.engine.gate.proof import NO_PROOF, Proof
+
 Effect = Literal["allow", "require", "deny"]
 # The strictest first: of several policies that match, it is the one that counts.
 STRICTEST: tuple[Effect, ...] = ("deny", "require", "allow")
@@ -42,6 +44,7 @@ class Demand:
     within: timedelta
     policy: str
     version: int
+    proof: Proof = NO_PROOF  # what such a yes has to show, besides what the queue asks
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as it enters the plan."""

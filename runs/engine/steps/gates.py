@@ -3,7 +3,7 @@ these bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol, runtime_checkable
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -12,6 +12,8 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, NotAsked, Rejected
+from runs.engine.gate.amounts import amount_in
+from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
 from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
 from runs.engine.gate.votes import FAIL, approving, lacking, next_stage
 from runs.engine.gate.votes import passed as stages_before
@@ -19,7 +21,7 @@ from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, 
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.policy.judgement import Demand
 from runs.engine.steps.logical_call import LogicalCall
-from runs.engine.steps.policies.judging import answered, told
+from runs.engine.steps.policies.judging import answered, is_shown, told
 from runs.engine.tape import LAPSED, Slot, payload_of
 from runs.engine.tools import Evidence, Gate
 from runs.engine.visit import Visit
@@ -76,6 +78,9 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
     for each in _demands(call):
         if each.queue not in yes:
             await ask_anew(call, each)
+        if not is_shown(call, each, given, brought):
+            own = rule is not None and brought is None and each.queue in rule.requirement.queues
+            await ask_anew(call, None if own else each)
     if brought is not None:
         return brought.slot, brought.plan_hash
     grant = await _decided(call)
@@ -86,8 +91,13 @@ async def _decided(call: LogicalCall) -> Grant:
     gate = call.tool.gate
     return await decided(
         call.visit, call.slot, call.record, tool=call.tool.name, arguments=call.arguments, why=call.why,
-        within=ATTENTION if gate is None else gate.within,
+        within=ATTENTION if gate is None else gate.within, proofs=_proofs(call),
     )  # fmt: skip
+
+
+def _proofs(call: LogicalCall) -> dict[str, Proof]:
+    """What policies want a yes to show, by queue."""
+    return {each.queue: each.proof for each in _demands(call)}
 
 
 def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
@@ -179,7 +189,7 @@ async def ask_anew(
     await open_gate(
         visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
         within=within if demanded is None else demanded.within, n=0 if question is None else question.n + 1,
-        judged=told(call),
+        judged=told(call), proofs=_proofs(call),
     )  # fmt: skip
 
 
@@ -254,12 +264,13 @@ def _attempts(record: Slot) -> list[str]:
 
 async def open_gate(
     visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0,
-    judged: Sequence[e.Event] = (),
+    judged: Sequence[e.Event] = (), proofs: Mapping[str, Proof] = NOTHING,
 ) -> NoReturn:  # fmt: skip
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before; `judged`
-    is what the policies said of the call."""
+    is what the policies said of the call, `proofs` what they want a yes to show, by queue."""
     for queue in required_by(plan, plan["queue"]).queues:  # before anybody is asked, of each stage
         await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
+    plan = {name: value for name, value in plan.items() if name != "proof"} | _proof(visit, plan, proofs)
     deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
@@ -282,6 +293,18 @@ async def open_gate(
     )  # fmt: skip
     await put(visit, Batch([question, *judged], wait=wait, gate=gate))
     visit.park(wait)
+
+
+def _proof(visit: Visit, plan: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, Any]:
+    """What a yes to this plan has to show, as its queue has it now and policies want it: nothing where no more is asked
+    than a yes."""
+    queues: object = visit.runtime.queues
+    threshold = queues.threshold(plan["queue"]) if isinstance(queues, Proving) else None
+    proof = proofs.get(plan["queue"], NO_PROOF)
+    if threshold is not None:
+        risk = next((tool.risk for tool in visit.agent.all_tools() if tool.name == plan["tool"]), "")
+        proof = proof.joined(threshold.asked_of(amount_in(plan), risk))
+    return in_plan(wanted_of(plan, proof))
 
 
 async def put(visit: Visit, batch: Batch) -> None:
@@ -313,8 +336,9 @@ async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[st
 
 
 async def decided(
-    visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any, why: str = "", within: timedelta = ATTENTION
-) -> Grant:
+    visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any, why: str = "", within: timedelta = ATTENTION,
+    proofs: Mapping[str, Proof] = NOTHING,
+) -> Grant:  # fmt: skip
     """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied,
     unless whoever denied it let the run fail. Of several stages each is asked once the one before has said yes: `why`
     and `within` are the next one's.
@@ -331,7 +355,7 @@ async def decided(
     if decision.verdict == LAPSED and not is_used(visit, slot):
         await open_gate(
             visit, slot, question.payload, requested_hash=question.requested_hash, why="", within=ATTENTION,
-            n=question.n + 1,
+            n=question.n + 1, proofs=proofs,
         )  # fmt: skip
     if decision.verdict not in ("approved", LAPSED):
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
@@ -346,14 +370,15 @@ async def decided(
         problem = "the decision is about another question, or about other bytes than are to be sent"
         payload = {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}
         visit.stop(Broken("approval_missing", payload))
-    if not is_staged(question.payload):
-        return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
     if problem := lacking(question, record.asked, record.decisions, record.votes):
         visit.stop(Broken("approval_missing", {"slot": slot, "tool": tool, "problem": problem}))
+    if not is_staged(question.payload):
+        return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
     if (plan := next_stage(question, record.votes)) is not None:
         await open_gate(
-            visit, slot, plan, requested_hash=question.requested_hash, why=why, within=within, n=question.n + 1
-        )
+            visit, slot, plan, requested_hash=question.requested_hash, why=why, within=within, n=question.n + 1,
+            proofs=proofs,
+        )  # fmt: skip
     stages = required_by(question.payload, "").pairs
     return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, stages[0][0], stages)
 

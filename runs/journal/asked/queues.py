@@ -13,7 +13,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ from psycopg_pool import PoolTimeout
 from ledger.errors import first_line
 from ledger.web.roles import FIXED, learn_roles
 from runs.backoff import Patience
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import Threshold, threshold_in
 from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.queues")
@@ -37,7 +40,18 @@ class Facts:
 
     at: int = 0
     queues: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     roles: frozenset[str] = frozenset()
+
+
+def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
+    """By queue. One that can't be read was changed past us: nobody decides there at all."""
+    found: dict[str, Threshold] = {}
+    for name, _, _, *more in rows:
+        with suppress(DefinitionError):
+            threshold = threshold_in(*more) if more else None
+            found |= {} if threshold is None else {name: threshold}
+    return found
 
 
 class Queues(Mapping[str, str]):
@@ -55,8 +69,9 @@ class Queues(Mapping[str, str]):
         """What somebody has just read. What is older than what is known is left alone."""
         told = json.loads(told) if isinstance(told, str) else told
         facts = Facts(
-            int(told["at"]), {name: (role, is_open) for name, role, is_open in told["queues"]}, frozenset(told["roles"])
-        )
+            int(told["at"]), {name: (role, is_open) for name, role, is_open, *_ in told["queues"]},
+            _thresholds(told["queues"]), frozenset(told["roles"]),
+        )  # fmt: skip
         learn_roles(role for role, _ in facts.queues.values())
         with self._lock:
             if facts.at >= self._facts.at:
@@ -114,6 +129,10 @@ class Asked(Collection[str]):
         open_ = frozenset(name for name, (_, is_open) in facts.queues.items() if is_open)
         in_charge = {role for role, _ in facts.queues.values()}
         return open_ | facts.roles | FIXED | in_charge if self._has_roles else open_
+
+    def threshold(self, queue: str) -> Threshold | None:
+        """From where on a yes has to show more there, as it was read a moment ago. A decision judges it anew."""
+        return self._queues.last.thresholds.get(queue)
 
     async def learn(self, name: str) -> None:
         """Know the queues of a moment ago; and those of now, where this name isn't among them."""

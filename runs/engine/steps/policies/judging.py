@@ -14,10 +14,10 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied
 from runs.engine.gate.requirement import is_staged
-from runs.engine.gate.votes import is_whole, passed
-from runs.engine.journal import Batch
+from runs.engine.gate.votes import is_whole, lacking, passed, shows
+from runs.engine.journal import Batch, Grant
 from runs.engine.outcomes import Broken, Stopped
-from runs.engine.policy.judgement import Asking, Judged
+from runs.engine.policy.judgement import Asking, Demand, Judged
 from runs.engine.steps.doubt import ask_person
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import LAPSED
@@ -58,10 +58,29 @@ def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
 
 def missing(call: LogicalCall, judged: Judged) -> list[str]:
     """The queues whose yes to these very bytes is demanded, and not on record."""
-    given = set(answered(call))
+    given, brought = answered(call), None
     if call.grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == call.grant.slot:
-        given |= call.grant.queues
-    return [each.queue for each in judged.requirements if each.queue not in given]
+        brought = call.grant
+    yes = {*given} | (brought.queues if brought is not None else set())
+    return [
+        each.queue for each in judged.requirements
+        if each.queue not in yes or not is_shown(call, each, given, brought)
+    ]  # fmt: skip
+
+
+def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalRequested], brought: Grant | None) -> bool:
+    """Whether those who said yes for a policy's queue showed what it wants to be shown: at the call's own place, or
+    where the grant that was brought along was given."""
+    if not demand.proof.is_any:
+        return True
+    record, question = call.record, given.get(demand.queue)
+    if question is not None and shows(question, record.decisions, record.votes, demand.proof):
+        return True
+    if brought is None or demand.queue not in brought.queues:
+        return False
+    record = call.visit.tape.slot(brought.slot)
+    asked = [each for each in record.asked.values() if each.queue == demand.queue]
+    return any(shows(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])  # those of now
 
 
 def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
@@ -78,7 +97,9 @@ def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
     for question in record.asked.values():
         if yes.get(question.approval_id) != question.plan_hash:
             continue
-        is_enough = not is_staged(question.payload) or question.approval_id in of_whole_cases
+        is_enough = question.approval_id in of_whole_cases
+        if not is_staged(question.payload):
+            is_enough = not lacking(question, record.asked, record.decisions, record.votes)
         now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
         if is_enough and call.visit.runtime.hasher(now) == question.plan_hash:
             given[question.queue] = question

@@ -1,0 +1,114 @@
+"""Whether whoever says yes has shown what is asked of them: as the plan says it, and as the queue has it by now. The
+stricter counts, so a threshold that was set after the question was put holds for it too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from math import ceil
+from typing import Any
+
+from approvals.models import Approval
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, InvalidInput
+from runs.engine.agents import registry
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.amounts import amount_in
+from runs.engine.gate.proof import AMOUNT, TARGET, Threshold, Wanted, wanted_in, wanted_of
+from runs.models import Run
+
+
+class ProofNeeded(DurableAgentsError):
+    """Who says yes has not shown lately, or not by enough, who they are. Nothing is done; it may be sent again."""
+
+    status, code, title = 403, "proof-needed", "Show once more who you are"
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        what = "their second factor" if wanted.factor else "their password or second factor"
+        super().__init__(
+            f"This needs somebody who has shown {what} within the last {minutes(wanted.within)}. "
+            "Decide it on its page, which asks for it.",
+            within_seconds=wanted.within, second_factor=wanted.factor,
+        )  # fmt: skip
+
+
+class KeyCannotProve(DurableAgentsError):
+    status, code, title = 403, "key-cannot-prove", "An API key can't show who uses it"
+
+    def __init__(self, wanted: Wanted) -> None:
+        what = "a second factor" if wanted.factor else "a password or a second factor"
+        super().__init__(
+            f"A yes to this needs {what}, shown within the last {minutes(wanted.within)}, which no API key can show: "
+            "decide it in the console. A key may reject it.",
+            within_seconds=wanted.within, second_factor=wanted.factor,
+        )  # fmt: skip
+
+
+class NothingToShow(DurableAgentsError):
+    """They have no second factor, or neither that nor a password."""
+
+    status, code, title = 403, "nothing-to-show", "You have nothing to show who you are with"
+
+    def __init__(self, wanted: Wanted) -> None:
+        what = "a second factor" if wanted.factor else "a password or a second factor of this installation"
+        super().__init__(
+            f"A yes to this needs {what}, and you have none. Set up a second factor on the page of your account, and "
+            "decide it then. What you wrote is kept."
+        )
+
+
+def minutes(seconds: int) -> str:
+    """A time in words."""
+    count = max(1, seconds // 60)
+    return f"{count} minute{'' if count == 1 else 's'}"
+
+
+def wanted_for(approval: Approval, run: Run, threshold: Threshold | None) -> Wanted:
+    """What a yes to a question has to show now. Raises DefinitionError for a plan that can't be read."""
+    try:
+        plan = json.loads(bytes(approval.plan))
+    except (ValueError, RecursionError) as error:
+        raise DefinitionError("the plan can't be read") from error
+    asked = wanted_in(plan)
+    if threshold is None:
+        return asked
+    return asked.joined(wanted_of(plan, threshold.asked_of(amount_in(plan), _risk(run, approval.tool))))
+
+
+def _risk(run: Run, tool: str) -> str:
+    """As the tool's author has it; unknown where this process doesn't know the run's agent."""
+    try:
+        return next((each.risk for each in registry.find(run.graph_id).all_tools() if each.name == tool), "")
+    except DurableAgentsError:
+        return ""
+
+
+def shown(wanted: Wanted, typed: Mapping[str, str], *, by: Actor, now: datetime) -> dict[str, Any] | None:
+    """What somebody showed, for the record; None where no more than a yes is wanted. Raises InvalidInput for what was
+    not typed, ProofNeeded, KeyCannotProve."""
+    told: dict[str, Any] = {}
+    if wanted.typed:
+        if missing := wanted.not_typed(typed):
+            raise _not_typed(wanted, missing)
+        told["typed"] = {name: typed[name] for name in wanted.typed}
+    if wanted.within:
+        if by.kind != "user":
+            raise KeyCannotProve(wanted)
+        age = -1 if by.proved_at is None else ceil((now - by.proved_at).total_seconds())
+        if by.proved_at is None or wanted.not_fresh(age, by.proved_by):
+            raise ProofNeeded(wanted)
+        told |= {"by": by.proved_by, "at": by.proved_at.isoformat(), "age": age}
+    return told or None
+
+
+def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
+    what = {AMOUNT: "the amount", TARGET: "whom or what it is about"}
+    return InvalidInput(
+        f"Type {' and '.join(what[name] for name in missing)} as the question has it: nothing is decided before.",
+        errors=[
+            {"field": f"typed_{name}", "problem": "is not what is being decided", "fix": f"type: {wanted.typed[name]}"}
+            for name in missing
+        ],
+    )

@@ -1,0 +1,250 @@
+"""What somebody has to show before their yes counts: that they have lately shown who they are, and that they have typed
+what they let through. Pure.
+
+A plan tells of it only where its call is above a threshold: the plans of all other calls are, to the byte, what they
+were before there was any. What was shown stands with the word that was said, and is looked at by whoever gives a grant
+for it, and again by the engine that is about to use one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+from runs.engine.canonical import printable
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.amounts import CURRENCY, Amount, amount_in
+from runs.engine.gate.risks import RISKS
+from runs.engine.gate.target import subject
+
+PASSWORD = "password"
+FACTORS = frozenset({"totp", "recovery_code"})
+MOST_SECONDS = 24 * 3600
+AMOUNT, TARGET = "amount", "target"
+LONGEST_TARGET = 80  # characters: more is for no one to type
+_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
+_NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a yes has to show: that its person has shown who they are within so many seconds (0: that isn't asked), with
+    a second factor where `factor`; and that they have typed the amount, the target, or both."""
+
+    within: int = 0
+    factor: bool = False
+    amount: bool = False
+    target: bool = False
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything is asked."""
+        return bool(self.within or self.amount or self.target)
+
+    def joined(self, other: Proof) -> Proof:
+        """What both ask: the shorter time, and all else."""
+        within = _shorter(self.within, other.within)
+        flags = self.factor or other.factor, self.amount or other.amount, self.target or other.target
+        return Proof(within, *flags)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data: what is asked, and nothing else."""
+        told = {"within": self.within, "factor": self.factor, AMOUNT: self.amount, TARGET: self.target}
+        return {name: value for name, value in told.items() if value}
+
+
+NO_PROOF = Proof()
+NOTHING: Mapping[str, Proof] = MappingProxyType({})  # is asked besides, by any queue
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """From where on a proof is asked: above an amount, or from a risk on; without either, of each call. What can't be
+    told of a call (no amount, one in another currency, a risk that nobody declares) counts as above."""
+
+    proof: Proof
+    above: Decimal | None = None
+    currency: str = ""
+    risk: str = ""
+
+    def asked_of(self, amount: Amount | str | None, risk: str) -> Proof:
+        """What is asked for a call of this amount and risk: nothing where it is below."""
+        if self.above is None and not self.risk:
+            return self.proof
+        is_much = self.above is not None and not (
+            isinstance(amount, Amount) and amount.currency == self.currency and abs(amount.value) <= self.above
+        )
+        is_risky = bool(self.risk) and (risk not in RISKS[1:] or RISKS.index(risk) >= RISKS.index(self.risk))
+        return self.proof if is_much or is_risky else Proof()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, as a queue keeps it."""
+        told = self.proof.as_json() | ({"risk": self.risk} if self.risk else {})
+        return told if self.above is None else told | {"above": format(self.above, "f"), "currency": self.currency}
+
+
+def proof_in(told: Any) -> Proof:
+    """What a policy's row asks. Raises DefinitionError for what can't be read."""
+    threshold = threshold_in(told)
+    return Proof() if threshold is None else threshold.proof
+
+
+def _shorter(one: int, other: int) -> int:
+    return min((each for each in (one, other) if each), default=0)
+
+
+def threshold_in(told: Any) -> Threshold | None:
+    """What a queue's row asks; None where it asks nothing. Raises DefinitionError for what can't be read."""
+    if told is None:
+        return None
+    try:
+        within, factor = _asked(told)
+        flags = [told.get(name, False) for name in (AMOUNT, TARGET)]
+        risk, currency, above = told.get("risk", ""), told.get("currency", ""), told.get("above")
+        least = None if above is None else Decimal(above)
+        if risk not in RISKS or any(type(flag) is not bool for flag in flags):
+            raise ValueError(risk)
+        if least is not None and not (least.is_finite() and CURRENCY.fullmatch(currency)):
+            raise ValueError(above)
+    except (AttributeError, InvalidOperation, TypeError, ValueError) as error:
+        raise DefinitionError("what a yes has to show can't be read") from error
+    return Threshold(Proof(within, factor, *flags), least, currency, risk)
+
+
+def _asked(told: Mapping[str, Any]) -> tuple[int, bool]:
+    within, factor = told.get("within", 0), told.get("factor", False)
+    if type(within) is not int or not 0 <= within <= MOST_SECONDS or type(factor) is not bool:
+        raise ValueError(within)
+    return within, factor
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a yes to one call has to show. `typed` are the very words that are to be typed, by what they are: amount,
+    target."""
+
+    within: int = 0
+    factor: bool = False
+    typed: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, as it enters the plan: nothing where no more than a yes is asked."""
+        said = {"within": self.within, "factor": self.factor, "typed": dict(self.typed)}
+        return {name: value for name, value in said.items() if value}
+
+    def joined(self, other: Wanted) -> Wanted:
+        """What both want: the shorter time, and all else."""
+        return Wanted(_shorter(self.within, other.within), self.factor or other.factor, {**other.typed, **self.typed})
+
+    def not_fresh(self, age: Any, by: Any) -> str:
+        """Why who says yes has not shown enough of who they are, `age` seconds ago and with what; empty if they
+        have."""
+        if not self.within:
+            return ""
+        if type(age) is not int or not 0 <= age <= self.within:
+            return f"its person had not shown who they are within {self.within} seconds"
+        if not isinstance(by, str) or by not in (FACTORS if self.factor else FACTORS | {PASSWORD}):
+            return "its person had shown no second factor" if self.factor else "its person had shown nothing of theirs"
+        return ""
+
+    def not_typed(self, typed: Any) -> list[str]:
+        """What of it was not typed."""
+        given = typed if isinstance(typed, Mapping) else {}
+        return [name for name, text in self.typed.items() if not is_typed(name, text, given.get(name))]
+
+
+def wanted_of(plan: Mapping[str, Any], proof: Proof) -> Wanted:
+    """What a proof means for this plan. Where no amount can be told the target is typed in its place, and where there
+    is no target the tool's name."""
+    words: dict[str, str] = {}
+    amount = amount_in(plan)
+    if proof.amount and isinstance(amount, Amount):
+        words[AMOUNT] = f"{amount.value:f} {amount.currency}"
+    if proof.target or (proof.amount and AMOUNT not in words):
+        words[TARGET] = target_of(plan)
+    return Wanted(proof.within, proof.factor, words)
+
+
+def wanted_in(plan: Any) -> Wanted:
+    """What a plan says that a yes to it has to show. Raises DefinitionError for what can't be read."""
+    if not isinstance(plan, Mapping) or "proof" not in plan:
+        return Wanted()
+    try:
+        within, factor = _asked(plan["proof"])
+        typed = plan["proof"].get("typed", {})
+        if not typed.keys() <= {AMOUNT, TARGET} or not all(isinstance(text, str) for text in typed.values()):
+            raise ValueError(typed)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DefinitionError("what a yes has to show can't be read") from error
+    return Wanted(within, factor, typed)
+
+
+def in_plan(wanted: Wanted) -> dict[str, Any]:
+    """The part of a plan that tells of it."""
+    return {"proof": told} if (told := wanted.as_json()) else {}
+
+
+def target_of(plan: Mapping[str, Any]) -> str:
+    """Whom or what a plan is about, short enough to be typed."""
+    found = " ".join(_seen(str(printable(subject(plan.get("arguments"))))).split())[:LONGEST_TARGET].strip()
+    return found if _plain(found) else str(plan["tool"])
+
+
+def short_of(plan: Any, shown: Any) -> str:
+    """What a yes to this plan lacks of what it had to show, in words; empty if nothing. `shown` is what its record
+    says."""
+    try:
+        wanted = wanted_in(plan)
+    except DefinitionError as error:
+        return str(error)
+    told = shown if isinstance(shown, Mapping) else {}
+    if lacking := wanted.not_fresh(told.get("age"), told.get("by")):
+        return lacking
+    missing = wanted.not_typed(told.get("typed"))
+    return f"the {' and the '.join(missing)} was not typed" if missing else ""
+
+
+@runtime_checkable
+class Proving(Protocol):
+    """Queues that know what a yes has to show there."""
+
+    def threshold(self, queue: str) -> Threshold | None: ...
+
+
+# --- what somebody types ---
+
+
+def is_typed(name: str, wanted: str, typed: Any) -> bool:
+    """Whether somebody typed this, however they write it: an amount with or without its currency and commas, a name in
+    whatever case."""
+    if not isinstance(typed, str):
+        return False
+    if name == AMOUNT:
+        value, _, currency = wanted.rpartition(" ")
+        return _amount(typed, currency) == abs(Decimal(value))
+    return _plain(typed) == _plain(wanted) != ""
+
+
+def _amount(text: str, currency: str) -> Decimal | None:
+    """The number that somebody typed, without its sign; None for what is none, or is of another currency."""
+    rest = "".join(unicodedata.normalize("NFKC", text).split()).upper()
+    for sign in (currency, *(sign for sign, of in _SIGNS.items() if of == currency)):
+        if rest.startswith(sign) or rest.endswith(sign):
+            rest = rest.removeprefix(sign).removesuffix(sign)
+            break
+    found = _NUMBER.fullmatch(rest.removeprefix("-"))
+    return Decimal(found[0].replace(",", "")) if found is not None and len(rest) <= 60 else None
+
+
+def _seen(text: str) -> str:
+    """Without what nobody can see, nor type."""
+    return "".join(each for each in text if unicodedata.category(each) not in ("Cf", "Cc") or each.isspace())
+
+
+def _plain(text: str) -> str:
+    return " ".join(_seen(unicodedata.normalize("NFKC", text)).casefold().split())
