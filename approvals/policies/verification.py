@@ -3,17 +3,24 @@ force: no call left without the yes that was demanded, none that was forbidden, 
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from approvals.models import Approval
 from approvals.rules.rows import Policy, is_sealed
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, register
+from runs.engine.errors import DefinitionError
+from runs.engine.gate.proof import proof_in
+from runs.engine.gate.votes import shows
 from runs.engine.tape import payload_of
 from runs.models import PolicyRevision
 
 At = tuple[str | None, int]
+Question = e.ApprovalRequested
 _LEAVES = (e.ToolInvoked, e.ToolRedispatched)
 _READS = (e.ToolRead, e.ToolReadAnew, e.CachedReadTaken)
 
@@ -39,9 +46,12 @@ class Policed:
         self.journal = journal
         self.left: list[_Left] = []
         self.said: list[tuple[int, e.PolicyApplied]] = []
-        self.queues: dict[str, str] = {}  # of each question
-        self.yes: dict[str | None, set[str]] = {}  # by slot, the queues that approved
+        self.asked: dict[str, Question] = {}
+        self.decisions: list[e.ApprovalDecided] = []
+        self.votes: list[e.ApprovalVoted] = []
+        self.yes: dict[str | None, dict[str, Question]] = {}  # by slot, of each queue the newest that it approved
         self.grants: dict[At, str] = {}
+        self.used: list[tuple[str, e.PolicyApplied, dict[str, Question]]] = []  # what let a demanded call leave
         self.wrong: list[str] = []
         self._last: tuple[int, e.Event] | None = None
 
@@ -56,9 +66,13 @@ class Policed:
                 if grant is not None:
                     self.grants[event.slot, event.attempt] = grant
             case e.ApprovalRequested():
-                self.queues[event.approval_id] = event.queue
-            case e.ApprovalDecided(verdict="approved"):
-                self.yes.setdefault(event.slot, set()).add(self.queues.get(event.approval_id, ""))
+                self.asked[event.approval_id] = event
+            case e.ApprovalVoted():
+                self.votes.append(event)
+            case e.ApprovalDecided():
+                self.decisions.append(event)
+                if event.verdict == "approved" and (question := self.asked.get(event.approval_id)) is not None:
+                    self.yes.setdefault(event.slot, {})[question.queue] = question
             case _:
                 pass
         if isinstance(event, _LEAVES):
@@ -82,19 +96,24 @@ class Policed:
         if said.effect == "deny":
             self.wrong.append(f"{what}: {said.policy} forbade the call, and event {of.KIND} tells that it was made")
         if said.effect == "require":
-            given = self.yes.get(of.slot, set()) | self.yes.get(self.grants.get((of.slot, of.attempt)), set())
+            given = self.yes.get(self.grants.get((of.slot, of.attempt)), {}) | self.yes.get(of.slot, {})
+            self.used.append((what, said, given))
             if lacking := [queue for queue in said.queues if queue not in given]:
                 self.wrong.append(f"{what}: the call was made without the yes of {', '.join(lacking)}")
 
     def problems(self) -> Iterator[str]:
         yield from self.wrong
-        yield from self._against_rows()
+        rows = self._rows()
+        yield from self._against_rows(rows)
+        yield from self._shown(rows)
         yield from self._in_force()
 
-    def _against_rows(self) -> Iterator[str]:
+    def _rows(self) -> dict[tuple[str, int], Policy]:
+        named = {said.policy for _, said in self.said if said.policy}
+        return {(row.name, row.version): row for row in Policy.objects.filter(name__in=named)}
+
+    def _against_rows(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
         """A judgement names a version that there is, one of our processes wrote, and that says so."""
-        named = {(said.policy, said.version) for _, said in self.said if said.policy}
-        rows = {(row.name, row.version): row for row in Policy.objects.filter(name__in={name for name, _ in named})}
         for seq, said in self.said:
             row = rows.get((said.policy, said.version))
             if not said.policy:
@@ -106,6 +125,21 @@ class Policed:
                 yield f"event {seq}, PolicyApplied: {row} says {row.effect}, not {said.effect}"
             elif not row.is_genuine:
                 yield f"event {seq}, PolicyApplied: {row} was not put on record by this installation, or was changed"
+
+    def _shown(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
+        """Whoever said the yes that let a call leave showed what the policy that is named wants shown."""
+        for what, said, given in self.used:
+            row = rows.get((said.policy, said.version))
+            question = None if row is None or row.proof is None else given.get(row.queue)
+            if row is None or question is None:
+                continue
+            try:
+                is_shown = shows(_with_plan(question), self.decisions, self.votes, proof_in(row.proof))
+            except DefinitionError as unread:
+                yield f"{what}: {row}: {unread}"
+                continue
+            if not is_shown:
+                yield f"{what}: the call was made on a yes of {row.queue} that did not show what {row} wants"
 
     def _in_force(self) -> Iterator[str]:
         """A call left by the policies in force when its intent was written."""
@@ -125,6 +159,18 @@ class Policed:
                     f"event {left.seq}, {left.kind}: it was judged by the policies of revision "
                     f"{left.judged.revision}, in force were others"
                 )
+
+
+def _with_plan(question: Question) -> Question:
+    """As it was put to people: the event keeps no more than the plan's hash. Raises DefinitionError."""
+    row = Approval.objects.filter(pk=question.approval_id).first()
+    try:
+        plan: Any = None if row is None else json.loads(bytes(row.plan))
+    except (ValueError, RecursionError):
+        plan = None
+    if not isinstance(plan, dict) or "tool" not in plan:
+        raise DefinitionError("the plan of the question that was approved can't be read")
+    return replace(question, payload=plan)
 
 
 def plug_in() -> None:

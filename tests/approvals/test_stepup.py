@@ -392,3 +392,24 @@ def test_a_changed_proof_is_found_by_verification(stage: Stage, tools: Toolbox) 
     forged("ALTER TABLE approvals_decision ENABLE TRIGGER USER")
     found = " ".join(problems(question.run))
     assert "proof" in found and "was not written with this installation's key" in found
+
+
+def test_a_call_on_a_yes_that_showed_too_little_for_its_policy_is_found(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """As by a worker of a version that knows of no proof: all is on record, and every row is genuine."""
+    body = NewPolicyBody(
+        name="dear", confirm="every call", effect="require", queue="finance_po", rule="so", justification=WHY,
+        proof_minutes=5,
+    )  # fmt: skip
+    row = policies.create(body.model_copy(update={"proof_minutes": 0}), by=boss())
+    question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
+    say(question, fiona)
+    assert stage.drive() == "completed" and problems(question.run) == []
+    row.proof = body.proof.as_json()
+    row.seal()
+    forged("ALTER TABLE approvals_policy DISABLE TRIGGER USER")
+    row.save(update_fields=["proof", "code"])
+    forged("ALTER TABLE approvals_policy ENABLE TRIGGER USER")
+    found = [each for each in problems(question.run) if "did not show what" in each]
+    assert len(found) == 1 and "dear" in found[0] and row.is_genuine
