@@ -12,6 +12,7 @@ from tests.crash.mutations_halts import HALTING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
 from tests.crash.mutations_policies import POLICIES
+from tests.crash.mutations_proofs import PROVING
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
 from tests.crash.mutations_sight import SIGHT_AND_QUEUES
@@ -381,4 +382,5 @@ MUTANTS = [
     *TESTING,
     *VOTING,
     *HALTING,
+    *PROVING,
 ]  # fmt: skip

@@ -16,7 +16,7 @@ VOTING = [
     Mutant("the engine uses what too few have said", VOTES, "        if len(yes) < of.quorum:\n", "        if False:\n", f"{ENGINE} -k used_for_nothing"),
     Mutant("one person counts twice", VOTES, "            if vote.people & heard:\n", "            if False:\n", f"{ENGINE} -k used_for_nothing"),
     Mutant("a deputy and their principal are two", EVENT, "frozenset({self.person} if self.principal is None else {self.person, self.principal})", "frozenset({self.person})", f"{ENGINE} -k used_for_nothing"),
-    Mutant("an abstention is a yes", VOTES, "    return [x for x in votes if x.verdict == APPROVE and", "    return [x for x in votes if x.verdict != REJECT and", f"{ENGINE} -k counts_as_neither"),
+    Mutant("an abstention is a yes", VOTES, "    yes = [x for x in votes if x.verdict == APPROVE and", "    yes = [x for x in votes if x.verdict != REJECT and", f"{ENGINE} -k counts_as_neither"),
     Mutant("a vote on another plan counts", VOTES, "(x.slot, x.approval_id, x.n, x.plan_hash) == about]", "(x.slot, x.approval_id, x.n) == about[:3]]", f"{ENGINE} -k used_for_nothing"),
     Mutant("the next stage is left out", GATES, "    if (plan := next_stage(question, record.votes)) is not None:\n", "    if (plan := None) is not None:\n", f"{ENGINE} -k in_order_and_not_before"),
     Mutant("the votes are not counted when they are used", GATES, "    if problem := lacking(question, record.asked, record.decisions, record.votes):\n", "    if problem := \"\":\n", f"{ENGINE} -k used_for_nothing"),

@@ -3,25 +3,35 @@ from the outside, by when the rules changed and what the journal tells. Imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 QUEUE = "legal"  # which some gates of the crash-test agents ask too, by rules of their own
 RULE = "The schedule asks."
+# What a rule may want a yes to show, and how people say it: what each manner shows.
+PROOFS = ("", "fresh", "factor", "typed", "fresh typed", "factor typed")
+MANNERS = {
+    "whole": {"fresh", "factor", "typed"}, "password": {"fresh", "typed"}, "blank": {"fresh", "factor"},
+    "stale": {"typed"}, "key": {"typed"},
+}  # fmt: skip
 _LEAVES = ("ToolInvoked", "ToolRedispatched")
+NOBODY: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A change of the rule: not before `begun_at`, and for certain from `done_at` on, it `requires` a yes of calls of
-    `tool` (empty: of each), or doesn't."""
+    `tool` (empty: of each), which shows what `proof` says, or doesn't."""
 
     begun_at: datetime
     done_at: datetime
     requires: bool
     tool: str
+    proof: str = ""
 
 
 def asked_by_rule(events: Iterable[dict[str, Any]]) -> set[str]:
@@ -37,16 +47,18 @@ def _is_by_rule(data: dict[str, Any]) -> bool:
     return (data.get("queue"), data.get("rule")) == (QUEUE, RULE)
 
 
-def judge_policed(events: Sequence[dict[str, Any]], turns: Sequence[Turn]) -> Iterable[str]:
+def judge_policed(
+    events: Sequence[dict[str, Any]], turns: Sequence[Turn], said_how: Mapping[str, Sequence[str]] = NOBODY
+) -> Iterable[str]:
     """No call left without the yes that was demanded then, and each that left while a rule was in force says what that
-    said of it."""
+    said of it. `said_how`: in which manners, by question, people said a yes that was not refused."""
     tools = {(e["slot"], e["attempt"]): e["data"]["tool"] for e in events if e["kind"] == "ToolInvoked"}
     asked = {e["data"]["approval_id"]: e["data"]["queue"] for e in events if e["kind"] == "ApprovalRequested"}
-    yes: set[str] = set()
+    yes: dict[str, list[str]] = defaultdict(list)
     for n, event in enumerate(events):
         data = event["data"]
         if event["kind"] == "ApprovalDecided" and data["verdict"] == "approved" and asked[data["approval_id"]] == QUEUE:
-            yes.add(event["slot"])
+            yes[event["slot"]].append(data["approval_id"])
         if event["kind"] not in _LEAVES:
             continue
         what = f"event {event['seq']}, {event['kind']} of {event['slot']}"
@@ -61,8 +73,14 @@ def judge_policed(events: Sequence[dict[str, Any]], turns: Sequence[Turn]) -> It
             continue
         if event["slot"] not in yes:
             yield f"{what}: it left without the yes that was demanded since {then.done_at.isoformat()}"
+        elif not any(_shows(then.proof, manner) for id in yes[event["slot"]] for manner in said_how.get(id, ())):
+            yield f"{what}: nobody's yes showed what is wanted since {then.done_at.isoformat()}: {then.proof or 'yes'}"
         if said is None or said["effect"] != "require":
             yield f"{what}: what the rules said of it is not on record"
+
+
+def _shows(proof: str, manner: str) -> bool:
+    return {*proof.split()} <= MANNERS[manner]
 
 
 def _then(turns: Sequence[Turn], at: datetime) -> Turn | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.crash.policed import QUEUE, RULE, Turn, asked_by_rule, judge_policed
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TURN = Turn(START, START + timedelta(seconds=1), requires=True, tool="keyed")
+SAID = {"a": ["whole"]}
 
 
 def told(kind: str, seconds: float, **data: Any) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def story(
 
 
 def test_a_call_with_its_yes_is_sound() -> None:
-    assert list(judge_policed(story(), [TURN])) == [] and asked_by_rule(story()) == {"a"}
+    assert list(judge_policed(story(), [TURN], SAID)) == [] and asked_by_rule(story()) == {"a"}
 
 
 def test_a_question_of_the_agents_own_at_the_same_queue_is_not_the_rules() -> None:
@@ -51,7 +53,21 @@ def test_a_question_of_the_agents_own_at_the_same_queue_is_not_the_rules() -> No
     ],
 )
 def test_a_call_without_its_yes_or_its_judgement_is_found(events: list[dict[str, Any]]) -> None:
-    assert list(judge_policed(events, [TURN]))
+    assert list(judge_policed(events, [TURN], SAID))
+
+
+@pytest.mark.parametrize(
+    ("proof", "manner", "is_enough"),
+    [
+        ("", "key", True), ("fresh", "password", True), ("factor typed", "whole", True), ("typed", "stale", True),
+        ("fresh", "stale", False), ("fresh", "key", False), ("factor", "password", False), ("typed", "blank", False),
+        ("fresh typed", "blank", False),
+    ],
+)  # fmt: skip
+def test_a_call_on_a_yes_that_showed_too_little_is_found(proof: str, manner: str, is_enough: bool) -> None:
+    turn = replace(TURN, proof=proof)
+    assert (list(judge_policed(story(), [turn], {"a": [manner]})) == []) is is_enough
+    assert list(judge_policed(story(), [turn], {})), "a yes that nobody said"
 
 
 def test_what_left_before_or_is_about_another_tool_needed_none() -> None:

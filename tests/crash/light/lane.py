@@ -238,7 +238,8 @@ class Performance:
                 self.crew.ring()
                 is_news = True
             if is_news or time.monotonic() >= look_at:
-                patiently(lambda: self._halts.let_go(self.crew))
+                if self._schedule.halts:
+                    patiently(lambda: self._halts.let_go(self.crew))
                 is_over, seconds = patiently(lambda: self._people.attend(self.crew))
                 is_over = is_over and self._ramps.is_over and self._forks.is_over
                 if is_over and not any(m.is_stopped or m.is_leaving for m in self.crew.members):
@@ -358,7 +359,7 @@ class Performance:
         whole = {run_id: self._facts(run_id) for run_id in self._known()}
         for n, run_id in enumerate(self._ids):
             found += self._judge_run(whole[run_id], self._expected(n, whole[run_id]))
-            wrong_by_rule = judge_policed(whole[run_id].events, self._rules.turns)
+            wrong_by_rule = judge_policed(whole[run_id].events, self._rules.turns, self._people.shown.how)
             found += [Finding("broken", run_id, what) for what in wrong_by_rule]
             found += self._judge_halts(whole[run_id]) if self._schedule.halts else []
             found += self._verified(run_id) if self._schedule.policies or self._schedule.halts else []

@@ -14,7 +14,6 @@ from uuid import UUID
 from django.db import connection
 
 from approvals.models import Approval
-from approvals.services import decide
 from ledger.codec import read_clear
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
 from ledger.models import Event, LedgerEntry
@@ -32,6 +31,7 @@ from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
 from tests.crash.light.sharing import Sharing
+from tests.crash.light.shown import Shown
 from tests.crash.light.together import at_once
 from tests.crash.light.votes import Voters
 from tests.crash.policed import QUEUE
@@ -57,7 +57,8 @@ class People:
 
     def __init__(self, outside: Outside, schedule: Schedule, ids: list[str], sharing: Sharing) -> None:
         self._outside, self._schedule, self._ids, self._sharing = outside, schedule, ids, sharing
-        self._race, self._voters = list(schedule.race), Voters(schedule.words)
+        self.shown = Shown(schedule.manners)
+        self._race, self._voters = list(schedule.race), Voters(schedule.words, self.shown)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
         self._said: set[str] = set()
@@ -214,15 +215,15 @@ class People:
         if approval.case_id is not None:
             return self._voters.act(approval)
         if not self._race or approval.queue == QUEUE:
-            return self._try(self._verdict(approval, "approve", 0))
+            by = LENA if approval.queue == QUEUE else FIONA
+            return self._try(self.shown.yes(approval, by))
         acts = [self._act_of_race(run_id, approval, what, n) for n, what in enumerate(self._race)]
         self._race = []
         at_once(acts)
         return True
 
     def _verdict(self, approval: Approval, verdict: str, n: int) -> Callable[[], Any]:
-        by = LENA if approval.queue == QUEUE else (FIONA, FRANK)[n % 2]
-        return partial(decide, approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=WHY, by=by)
+        return self.shown.word(approval, verdict, (FIONA, FRANK)[n % 2], "whole")
 
     def _act_of_race(self, run_id: str, approval: Approval, what: str, n: int) -> Callable[[], Any]:
         match what:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from runs.failpoints import POINTS
 from tests.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN, WHAT_IF
+from tests.crash.policed import MANNERS, PROOFS
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, OF, POOLS, READS, SHARING, THOUGHTS, UNDONE
 
 CALLS = (
@@ -100,8 +101,9 @@ class Schedule:
     there is no more of it. `limits` is what counts for each of its tools, in this schedule alone. `ramp`: what is
     done at once, one after the other, with starts by name among it (light/ramps.py). `moves`: when a run is moved to
     the other version of its agent, as soon as that can be. `policies`: at which event of the first run a policy about
-    the tool `policed` (any, if empty) comes to require a yes, to allow, or is retired. `forks`: what is made of them;
-    acts and moves count these as runs after those of `jobs`. `words`: what people say at once where several decide
+    the tool `policed` (any, if empty) comes to require a yes, to allow, or is retired; `proofs`: what each wants a yes
+    to show, and `manners` how people say it first (light/shown.py). `forks`: what is made of them; acts and moves count
+    these as runs after those of `jobs`. `words`: what people say at once where several decide
     (light/votes.py). `halts`: what is halted meanwhile, and lifted (light/halting.py)."""
 
     seed: str
@@ -128,6 +130,8 @@ class Schedule:
     forks: tuple[Beginning, ...] = ()
     policed: str = ""
     policies: tuple[tuple[int, str], ...] = ()
+    proofs: tuple[str, ...] = ()
+    manners: tuple[str, ...] = ()
     words: tuple[tuple[str, ...], ...] = ()
     halts: tuple[Halting, ...] = ()
 
@@ -245,7 +249,12 @@ def _policies(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -
     events = sorted(dice.randint(0, 4 + 3 * len(jobs[0])) for _ in range(dice.choice((1, 2, 2, 3, 4))))
     acts = [dice.choice(("require", "require", "allow", "retire")) for _ in events]
     tools = sorted({step for job in jobs for step in job} & {*EFFECTS, "pure"} - {*THOUGHTS, "clerk"})
-    return {"policed": dice.choice(("", *tools)), "policies": tuple(zip(events, acts, strict=True))}
+    drawn = {"policed": dice.choice(("", *tools)), "policies": tuple(zip(events, acts, strict=True))}
+    dice = random.Random(f"proofs {seed}")
+    if dice.random() < 0.4:
+        return drawn
+    manners = tuple(dice.choice(tuple(MANNERS)) for _ in range(dice.randint(0, 4)))
+    return drawn | {"proofs": tuple(dice.choice(PROOFS) for _ in events), "manners": manners}
 
 
 def _halts(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -> tuple[Halting, ...]:

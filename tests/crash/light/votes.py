@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import Group, User
 
 from approvals.models import Approval
-from approvals.services import decide
 from ledger.actors import Actor
+from tests.crash.light.shown import Shown
 from tests.crash.light.together import at_once
 
 PEOPLE = 6  # of each queue: four have words of their own, the others say yes
 ROLES = {"legal": "approver_legal", "finance_po": "approver_finance"}
-WHY = "The schedule says so."
 
 
 def put_people() -> None:
@@ -30,8 +28,8 @@ def put_people() -> None:
 class Voters:
     """Says what a schedule's people say."""
 
-    def __init__(self, words: tuple[tuple[str, ...], ...]) -> None:
-        self._words = list(words)
+    def __init__(self, words: tuple[tuple[str, ...], ...], shown: Shown) -> None:
+        self._words, self._shown = list(words), shown
         self._turns: dict[Any, int] = {}
 
     def act(self, approval: Approval) -> bool:
@@ -49,4 +47,4 @@ class Voters:
         person = User.objects.values_list("pk", flat=True).get(username=f"{role}-{n}")
         name = f"{role}-{n}" if kind == "user" else f"laptop-{n}"
         by = Actor(kind, name, role=role, auth="session", address="192.0.2.9", person=person)
-        return partial(decide, approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=WHY, by=by)
+        return self._shown.word(approval, verdict, by, "whole" if kind == "user" else "key")
