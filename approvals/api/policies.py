@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from pydantic import Field
 from rest_framework.request import Request
@@ -27,6 +28,12 @@ class ChangeRow(Shape):
     now: str
 
 
+PROOF = (
+    "What a yes that it demands has to show: who one is, `within` so many seconds, by a second `factor`; the `amount`, "
+    "the `target`, typed. Null: no more than the queue asks."
+)
+
+
 class VersionRow(Shape):
     """A version of a policy."""
 
@@ -38,6 +45,7 @@ class VersionRow(Shape):
     queue: str
     within_hours: int
     rule: str
+    proof: Any = Field(description=PROOF)
     set_by: str
     made_at: datetime
     ended_at: datetime | None = Field(description="Null: in force.")
@@ -69,6 +77,7 @@ class RuleRow(Shape):
     queue: str
     within_hours: int
     rule: str
+    proof: Any = Field(description=PROOF)
     is_genuine: bool
 
 
@@ -203,7 +212,7 @@ def rule_row(each: listed.Shown) -> RuleRow:
     return RuleRow.of(
         each, source="code" if each.policy is None else "policy", within_hours=int(each.within.total_seconds() // 3600),
         version=None if each.policy is None else each.policy.version, agent_versions=list(each.versions),
-        is_genuine=each.is_genuine,
+        is_genuine=each.is_genuine, proof=None if each.policy is None else each.policy.proof,
     )  # fmt: skip
 
 

@@ -121,8 +121,11 @@
     const form = document.getElementById("decide"), approve = form?.querySelector("[data-verdict=approve]"), note = document.getElementById("seen");
     if (!form || !note || form.hasAttribute("data-over") || form.querySelector("[data-verdict=reject]").disabled) return;
     form.setAttribute("data-watched", "");
-    // However high the form has become: what is scrolled into view ends above it, not beneath.
-    const covered = getComputedStyle(form).position === "sticky" ? Math.ceil(form.getBoundingClientRect().height) : 0;
+    // However high the form has become: what is scrolled into view ends above it, not beneath; and where it would leave
+    // no room for that, it stands below what is to be read.
+    const height = Math.ceil(form.getBoundingClientRect().height);
+    form.toggleAttribute("data-tall", height > innerHeight * 0.65);
+    const covered = getComputedStyle(form).position === "sticky" ? height : 0;
     document.documentElement.style.scrollPaddingBottom = `${covered + slack}px`;
     const left = looked(form), all = document.querySelectorAll("#arguments [data-argument]").length;
     // Not `disabled`: that would take it out of the order, and who tabs to Approve and presses Enter would reject.

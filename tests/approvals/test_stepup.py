@@ -14,6 +14,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import Error, connection, connections, transaction
 
+from approvals.api.policies import row_of, rule_row
 from approvals.genuine import genuine
 from approvals.models import Approval, Decision
 from approvals.policies import acts as policies
@@ -308,6 +309,7 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
     say(question, fresh(fiona), typed={"target": "po"})
     assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(question.run) == []
     change = PolicyBody(effect="require", queue="finance_po", rule="so", justification=WHY, confirm="every call")
+    assert rule_row(listed.shown(row)).proof == row_of("dear").versions[0].proof == row.proof
     assert policies.change("dear", change, by=by).proof is None
     assert "A yes shows" in {each.what for each in listed.versions("dear")[0].changes}
 
