@@ -25,6 +25,13 @@ from ledger.web.tally import Tally
 EVERYONE = frozenset(EVERY)
 
 
+class OnlySent(DurableAgentsError):
+    status, code, title = 405, "method-not-allowed", "There is no page here"
+
+    def __init__(self) -> None:
+        super().__init__("Forms are sent to this address. Go back to the page that has the form; nothing was done.")
+
+
 class Page(View):
     """One page or one act. `allowed` are the roles that may; whoever isn't signed in is sent to do so first."""
 
@@ -58,6 +65,12 @@ class Page(View):
     def trouble(self, request: HttpRequest, error: DurableAgentsError) -> HttpResponse:
         """A domain error that the page had no form to show it in."""
         return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """405 in words: for an answer without any a browser has a page of its own, as if nobody were there."""
+        response = self.trouble(request, OnlySent())
+        response["Allow"] = ", ".join(name.upper() for name in self.http_method_names if hasattr(self, name))
+        return response
 
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
         """The signed-in user under the one role that allows this act: the first preferred that they hold, else any that

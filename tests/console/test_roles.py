@@ -283,7 +283,9 @@ def test_acts_need_the_forms_own_token(reader: Callable[..., Reader]) -> None:
 def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
     for name in sorted(set(ACT) - {"start", "password", "second_factor", "new_batch"}):
         who = finance if name == "decision" else operator
-        assert who.get(path_of(name)).status_code == 405, name
+        answer = who.get(path_of(name))
+        assert (answer.status_code, answer["Allow"]) == (405, "POST, OPTIONS"), name
+        assert "Forms are sent to this address" in answer.content.decode(), name
 
 
 def test_somebody_without_a_role_is_told_so(reader: Callable[..., Reader]) -> None:

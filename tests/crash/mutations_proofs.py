@@ -17,7 +17,7 @@ PROVING = [
     Mutant("a decision asks nobody to show anything", SERVICES, " if verdict == APPROVE else None\n    said = _Said(", " if False else None\n    said = _Said(", f"{STORY} -k fresh_second_factor"),
     Mutant("the engine uses a yes that showed too little", VOTES, "        return next(filter(None, (short_of(question.payload, shown_with(yes)) for yes in yes_to_it)), \"\")\n", "        return \"\"\n", ENGINE),
     Mutant("a vote that showed too little counts", VOTES, "    return [x for x in yes if not short_of(question.payload, shown_with(x))]\n", "    return yes\n", ENGINE),
-    Mutant("a call leaves on a yes that showed less than its policy wants", JUDGING, "        if each.queue not in yes or not is_shown(call, each, given, brought)\n", "        if each.queue not in yes\n", f"{ENGINE} -k none_that_a_policy"),
+    Mutant("a call leaves on a yes that showed less than its policy wants", JUDGING, "        if each.queue not in yes or not is_shown(call, each, given, brought)\n", "        if each.queue not in yes\n", f"{ENGINE} -k that_comes_after_the_yes"),
     Mutant("what policies want shown isn't in the plan", GATES, "    proof = proofs.get(plan[\"queue\"], NO_PROOF)\n", "    proof = NO_PROOF\n", f"{STORY} -k says_so_on_record"),
     Mutant("a threshold that was set meanwhile doesn't count", STEPUP, "    if threshold is None:\n        return asked\n", "    if threshold is None or asked is not None:\n        return asked\n", f"{STORY} -k set_after_the_question"),
     Mutant("a key shows who uses it", STEPUP, "        if by.kind != \"user\":\n", "        if False:\n", f"{STORY} -k test_a_key_is_told"),

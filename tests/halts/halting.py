@@ -11,7 +11,9 @@ from runs.models import Halt, Held, Run
 from runs.services import lifecycle
 from runs.services.halts import acts
 from runs.services.halts.bodies import ALL_OF_IT, HaltBody, LiftBody, StageBody
+from runs.services.halts.known import KnownHalts
 from runs.services.halts.lifting import let_go
+from tests.runs.stage import Stage
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 WHY = "the test says so"
@@ -58,3 +60,33 @@ def everybody_goes_on() -> int:
     while done := let_go():
         total += done
     return total
+
+
+class Asking:
+    """A worker that has heard of nothing and asks each time: as one that was stopped for long."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.known = KnownHalts(stage.worker.id).lend(stage.wait(stage.connected()))
+
+    def must_ask(self, key: str, cleared_at: float) -> bool:
+        return True
+
+    async def is_halted(self, run_id: str, key: str) -> bool:
+        return await self.known.is_halted(run_id, key)
+
+
+def once(act: Any, point: str, tool: str) -> Any:
+    """At this point, the first time that anybody comes there."""
+    done: list[int] = []
+
+    def at(here: str, what: str) -> None:
+        if (here, what) == (point, tool) and not done:
+            done.append(1)
+            act()
+
+    return at
+
+
+def now_halted() -> Halt:
+    (row,) = Halt.objects.order_by("-id")[:1]
+    return row

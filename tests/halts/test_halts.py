@@ -16,7 +16,19 @@ from runs.engine.journal import Batch
 from runs.models import Halt, HaltNow, Run
 from runs.services import lifecycle
 from runs.services.halts.acts import AlreadyHalted, HaltMoved
-from tests.halts.halting import WHY, calls, everybody_goes_on, halt, held, lift, stage_of, tagged
+from tests.halts.halting import (
+    WHY,
+    Asking,
+    calls,
+    everybody_goes_on,
+    halt,
+    held,
+    lift,
+    now_halted,
+    once,
+    stage_of,
+    tagged,
+)  # fmt: skip
 from tests.runs.stage import Stage, at_once, events, facts, fresh, in_thread, kinds, problems, waiting
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -73,12 +85,12 @@ def test_a_tag_s_halt_is_of_its_runs_children_too(stage: Stage, tools: Toolbox) 
 @pytest.mark.parametrize("scope", ["all", "tag", "agent", "version", "tool"])
 def test_after_a_halt_s_commit_no_intent_is_made(stage: Stage, tools: Toolbox, outside: Outside, scope: str) -> None:
     run = tagged(calls(tools, "order", "order", "mail"), "acme")
-    stage.at = _once(lambda: in_thread(lambda: halt(scope, of(scope, run))), "CP1", "order")
+    stage.at = once(lambda: in_thread(lambda: halt(scope, of(scope, run))), "CP1", "order")
     assert stage.drive() == "halted"
     assert outside.seen() == [] and facts(run) == [] and str(fresh(run).state) == "running"
     assert fresh(run).owner is None and held() == {run.id}
     assert stage.drive() == "idle", "it isn't looked at again before the halt says something else"
-    lift(_now())
+    lift(now_halted())
     everybody_goes_on()
     assert stage.drive() == "completed" and len(outside.seen()) == 3 and problems(run) == []
 
@@ -88,19 +100,19 @@ def test_what_was_halted_between_intent_and_call_is_not_sent(
     stage: Stage, tools: Toolbox, outside: Outside, name: str
 ) -> None:
     """A worker that was stopped there asks before it sends, however fresh it thinks its intent is."""
-    stage.halts = _Asking(stage)
+    stage.halts = Asking(stage)
     run = stage.start(calls(tools, name))
-    stage.at = _once(lambda: in_thread(lambda: halt("tool", name)), "CP2", name)
+    stage.at = once(lambda: in_thread(lambda: halt("tool", name)), "CP2", name)
     assert stage.drive() == "halted"
     assert outside.seen() == [] and [x.tool for x in events(run, e.ToolNotDispatched)] == [name]
-    lift(_now())
+    lift(now_halted())
     everybody_goes_on()
     assert stage.drive() == "completed" and len(outside.seen()) == 1
     assert facts(run) == ["pending", "committed"] and problems(run) == []
 
 
 def test_a_tool_s_halt_is_of_its_reads_too(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    stage.halts = _Asking(stage)
+    stage.halts = Asking(stage)
     run = stage.start(calls(tools, "look"))
     it = halt("tool", "look")
     assert stage.drive() == "halted" and outside.seen() == []
@@ -112,10 +124,10 @@ def test_a_tool_s_halt_is_of_its_reads_too(stage: Stage, tools: Toolbox, outside
 
 def test_what_is_in_flight_comes_back_and_is_recorded(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(calls(tools, "order", "order"))
-    stage.at = _once(lambda: in_thread(lambda: halt("tool", "order")), "CP4", "order")
+    stage.at = once(lambda: in_thread(lambda: halt("tool", "order")), "CP4", "order")
     assert stage.drive() == "halted"
     assert facts(run) == ["pending", "committed"] and len(outside.seen()) == 1
-    lift(_now())
+    lift(now_halted())
     everybody_goes_on()
     assert stage.drive() == "completed" and len(outside.seen()) == 2 and problems(run) == []
 
@@ -139,11 +151,11 @@ def test_a_worker_dies_at_each_point_while_its_tool_is_halted(
 
         outside.trouble(name, Killed("CP3"), when="after")
         halted_first = lambda: in_thread(lambda: halt("tool", name))  # noqa: E731
-        stage.at = _once(halted_first, "CP2", name)
+        stage.at = once(halted_first, "CP2", name)
     stage.settle(run)
     sent = len(outside.seen(name))
     assert sent <= 1 and fresh(run).owner is None and HaltNow.objects.count() == 1
-    lift(_now())
+    lift(now_halted())
     everybody_goes_on()
     stage.settle(run)
     if waiting(run) and name == "mail":  # nobody knows what became of it, as without a halt
@@ -336,7 +348,7 @@ def test_a_cancel_while_the_halt_s_stop_is_on_its_way_wins(stage: Stage, tools: 
         in_thread(lambda: halt("all"))
         in_thread(lambda: lifecycle.cancel(run.id, by=OLGA, justification=WHY))
 
-    stage.at = _once(both, "CP1", "order")
+    stage.at = once(both, "CP1", "order")
     assert stage.drive() == "cancelled" and facts(run) == [] and problems(run) == []
 
 
@@ -371,35 +383,3 @@ def test_in_a_batch_only_the_step_under_the_halt_is_refused(
     first, second = stage.wait(both())
     assert first.is_done and type(second).__name__ == "RunHalted" and second.key == "tool:mail"
     assert "ToolInvoked" in kinds(free) and "ToolInvoked" not in kinds(stopped)
-
-
-class _Asking:
-    """A worker that has heard of nothing and asks each time: as one that was stopped for long."""
-
-    def __init__(self, stage: Stage) -> None:
-        from runs.services.halts.known import KnownHalts
-
-        self.known = KnownHalts(stage.worker.id).lend(stage.wait(stage.connected()))
-
-    def must_ask(self, key: str, cleared_at: float) -> bool:
-        return True
-
-    async def is_halted(self, run_id: str, key: str) -> bool:
-        return await self.known.is_halted(run_id, key)
-
-
-def _once(act: Any, point: str, tool: str) -> Any:
-    """At this point, the first time that anybody comes there."""
-    done: list[int] = []
-
-    def at(here: str, what: str) -> None:
-        if (here, what) == (point, tool) and not done:
-            done.append(1)
-            act()
-
-    return at
-
-
-def _now() -> Halt:
-    (row,) = Halt.objects.order_by("-id")[:1]
-    return row

@@ -20,8 +20,7 @@ from runs.models import HaltNow
 from runs.queries.halts.standing import Holding, standing
 from runs.services.halts.acts import secret_of
 from runs.services.halts.known import KnownHalts
-from tests.halts.halting import everybody_goes_on, halt, held, lift
-from tests.halts.test_halts import _Asking, _now, _once
+from tests.halts.halting import Asking, everybody_goes_on, halt, held, lift, now_halted, once
 from tests.runs.stage import Stage, events, fresh, in_thread, kinds, problems
 from tests.world import Done, Item, Notes, Toolbox, agent_of
 
@@ -65,12 +64,12 @@ def test_a_request_that_was_halted_after_its_intent_does_not_leave(
     stage: Stage, tools: Toolbox, asked: list[str]
 ) -> None:
     """What was set aside for it is given back, and the next request has an intent of its own."""
-    stage.halts = _Asking(stage)
+    stage.halts = Asking(stage)
     run = stage.start(thinker(tools, asked))
-    stage.at = _once(lambda: in_thread(lambda: halt("provider", "scripted")), "CP2", "model")
+    stage.at = once(lambda: in_thread(lambda: halt("provider", "scripted")), "CP2", "model")
     assert stage.drive() == "halted" and asked == []
     assert len(events(run, e.ModelRouted)) == 1
-    lift(_now())
+    lift(now_halted())
     everybody_goes_on()
     assert stage.drive() == "completed" and asked == ["mind"]
     assert len(events(run, e.ModelRouted)) == 2 and problems(run) == []
