@@ -28,6 +28,7 @@ log = logging.getLogger("durableagents.engine")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FINAL = "final_result"  # the output tool by which a model ends its loop
 FOR_DISPATCH: Final = object()  # what the engine shows to get at a tool's function
+BY_RECEIPT: Final = object()  # what a result is validated with that a person's receipt gives
 LONGEST = timedelta(days=365_000)  # of any time to wait: added to today it is a date that everything here can hold
 
 
@@ -269,7 +270,7 @@ class Tool:
         """The result of a call that a person says happened. Raises ValueError when the receipt isn't enough for it."""
         if self.on_receipt is not None:
             return self.output.model_validate(self.on_receipt(args, receipt))
-        return self.output.model_validate({} if receipt is None else receipt)
+        return self.output.model_validate({} if receipt is None else receipt, context=BY_RECEIPT)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: a direct call would have an effect without an intent, and past the tool's gate."""

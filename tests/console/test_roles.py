@@ -284,7 +284,7 @@ def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
     for name in sorted(set(ACT) - {"start", "password", "second_factor", "new_batch"}):
         who = finance if name == "decision" else operator
         answer = who.get(path_of(name))
-        assert (answer.status_code, answer["Allow"]) == (405, "POST, OPTIONS"), name
+        assert answer.status_code == 405 and "POST" in answer["Allow"], name
         assert "Forms are sent to this address" in answer.content.decode(), name
 
 

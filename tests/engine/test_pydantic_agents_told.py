@@ -161,7 +161,11 @@ async def test_a_time_limit_of_an_unsafe_tool_is_an_unknown_outcome_and_no_refus
     assert story.output == "success: paid" and begun == [0]
 
 
-@pytest.mark.parametrize(("receipt", "told"), [(None, "null"), ("paid", "paid"), ({"id": 7}, '{"id":7}')])
+@pytest.mark.parametrize(
+    ("receipt", "told"),
+    # of nothing at all a model would make the call again
+    [(None, "This call happened"), ({}, "Don't make it again"), ("paid", "paid"), ({"id": 7}, '{"id":7}')],
+)
 async def test_what_a_person_knows_of_a_call_that_happened_is_its_answer(receipt: Any, told: str) -> None:
     agent = Agent(calling([("pay", {})], "{}"))
 
@@ -172,9 +176,7 @@ async def test_what_a_person_knows_of_a_call_that_happened_is_its_answer(receipt
     story = await settled(agent, tools={"pay": UNSAFE})
     story.reconcile("happened", receipt=receipt)
     await story.settle()
-    assert story.output in (f"success: {told}", "success: None", "success: ") and (
-        told in story.output or receipt is None
-    )
+    assert story.output.startswith("success: ") and told in story.output
 
 
 async def test_nor_is_one_that_only_its_toolset_knows() -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, RootModel, model_validator
+from pydantic import BaseModel, RootModel, ValidationInfo, model_validator
 
 from runs.engine.errors import BusinessFailure, DefinitionError, MisusedContext, TransportError
-from runs.engine.tools import Gate, Pending, ReplayClass, Tool, ToolCall
+from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 # What its own exceptions are called on record: the model is told of them again on a replay.
@@ -25,6 +25,9 @@ HOW = "durable"
 FOREVER = 1e9  # a time limit of its own would make an unknown outcome look like a refusal: the engine's counts
 USUAL_TIMEOUT = 300.0
 ANY: dict[str, Any] = {"type": "object"}
+# What a model is told of a call that a person says happened, and knows no receipt of: of nothing at all it would make
+# another.
+UNKNOWN = "This call happened, as a person found out. What it returned is not known. Don't make it again."
 
 
 class Arguments(RootModel[dict[str, Any]]):
@@ -43,9 +46,10 @@ class Returned(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _bare(cls, given: Any) -> Any:
-        is_none = given == {}  # what a person who knows no receipt gives
-        return given if is_none or (isinstance(given, dict) and "returned" in given) else {"returned": given}
+    def _bare(cls, given: Any, info: ValidationInfo) -> Any:
+        if given == {}:
+            return {"returned": UNKNOWN} if info.context is BY_RECEIPT else {}
+        return given if isinstance(given, dict) and "returned" in given else {"returned": given}
 
 
 @dataclass(frozen=True)
