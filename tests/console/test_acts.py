@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 
 from ledger.models import OverrideRecord
+from ledger.web.roles import PROVED_BY
 from runs.models import Run, Wait
 from tests.console.conftest import Reader, start, text_of
 from tests.console.stage import settled, working
@@ -217,6 +218,7 @@ class TestDemo:
         client = Client()
         assert client.post("/login/demo", {"username": "operator"})["Location"] == "/"
         assert client.get("/fleet").status_code == 200
+        assert PROVED_BY not in client.session, "a click shows nothing of anybody"
 
     def test_outside_the_demo_it_does_nothing(self, operator: Reader) -> None:
         assert b"no password needed" not in Client().get("/login").content
