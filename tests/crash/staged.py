@@ -4,7 +4,7 @@ Imports nothing of the app."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.crash.steps import STAGES
@@ -32,15 +32,57 @@ def staged_slots(facts: Facts) -> set[str]:
 
 
 def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tuple[Kind, str]]:
-    queues = [question["data"]["queue"] for question in questions]
+    """One call. It is put to all of its stages; and to all of them anew only where a policy wants a yes to show more
+    than the whole case did by then."""
+    whole: list[int] = []  # where each case that has all its yeses got the last one
+    cases = _cases(questions)
+    for number, case in enumerate(cases):
+        yield from _queues(slot, case)
+        complete = yield from _yeses(slot, case, told)
+        if complete == len(STAGES):
+            whole.append(max(x["seq"] for x in told if x["kind"] == "ApprovalDecided" and _is_of(x, case[-1])))
+        if number and (len(whole) < number or not _is_demanded(case[0], told)):
+            yield "broken", f"{slot} was put to all of them anew, which no policy demanded of a whole case"
+    for sent in (x for x in told if x["kind"] == "ToolInvoked"):
+        asked = sum(case[0]["seq"] < sent["seq"] for case in cases)
+        if sum(at < sent["seq"] for at in whole) < asked:
+            yield "broken", f"{slot} was sent before all {len(STAGES)} stages had said yes"
+
+
+def _cases(questions: list[Event]) -> list[list[Event]]:
+    cases: list[list[Event]] = []
+    for question in questions:
+        if not cases or (question["data"]["queue"] == STAGES[0][0] and len(cases[-1]) >= len(STAGES)):
+            cases.append([])
+        cases[-1].append(question)
+    return cases
+
+
+def _queues(slot: str, case: list[Event]) -> Iterable[tuple[Kind, str]]:
+    queues = [question["data"]["queue"] for question in case]
     if queues != [queue for queue, _ in STAGES][: len(queues)]:
         yield "broken", f"{slot} was put to {', '.join(queues)}"
+
+
+def _is_demanded(question: Event, told: list[Event]) -> bool:
+    """Whether what the policies say of the call, on record with the question, wants the yes of one of its stages."""
+    said = next((x for x in told if x["kind"] == "PolicyApplied" and x["seq"] > question["seq"]), None)
+    between = [x for x in told if question["seq"] < x["seq"] < (said or question)["seq"]]
+    return said is not None and not between and question["data"]["queue"] in said["data"]["queues"]
+
+
+def _is_of(event: Event, question: Event) -> bool:
+    return bool(event["data"]["n"] == question["data"]["n"])
+
+
+def _yeses(slot: str, case: list[Event], told: list[Event]) -> Generator[tuple[Kind, str], None, int]:
+    """What was said in one case. How many of its stages said yes."""
     heard: set[int] = set()
     complete = 0
-    for question, (_, quorum) in zip(questions, STAGES, strict=False):
+    for question, (_, quorum) in zip(case, STAGES, strict=False):
         number = question["data"]["n"]
-        votes = [x for x in told if x["kind"] == "ApprovalVoted" and x["data"]["n"] == number]
-        decided = [x for x in told if x["kind"] == "ApprovalDecided" and x["data"]["n"] == number]
+        votes = [x for x in told if x["kind"] == "ApprovalVoted" and _is_of(x, question)]
+        decided = [x for x in told if x["kind"] == "ApprovalDecided" and _is_of(x, question)]
         if len(decided) > 1:
             yield "duplicate", f"question {number} of {slot} was decided {len(decided)} times"
         yes = []
@@ -60,6 +102,4 @@ def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tupl
         if len(yes) > quorum:
             yield "duplicate", f"{len(yes)} yeses on question {number} of {slot}, which takes {quorum}"
         complete += verdicts == ["approved"]
-    sent = [x for x in told if x["kind"] == "ToolInvoked"]
-    if sent and complete < len(STAGES):
-        yield "broken", f"{slot} was sent after {complete} of {len(STAGES)} stages"
+    return complete
