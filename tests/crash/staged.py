@@ -37,14 +37,14 @@ def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tupl
     whole: list[int] = []  # where each case that has all its yeses got the last one
     cases = _cases(questions)
     for number, case in enumerate(cases):
+        if number and (len(whole) < number or not _is_demanded(case[0], told)):
+            yield "broken", f"{slot} was put to all of them anew, which no policy demanded of a whole case"
         yield from _queues(slot, case)
         complete = yield from _yeses(slot, case, told)
         if complete == len(STAGES):
             whole.append(max(x["seq"] for x in told if x["kind"] == "ApprovalDecided" and _is_of(x, case[-1])))
-        if number and (len(whole) < number or not _is_demanded(case[0], told)):
-            yield "broken", f"{slot} was put to all of them anew, which no policy demanded of a whole case"
     for sent in (x for x in told if x["kind"] == "ToolInvoked"):
-        asked = sum(case[0]["seq"] < sent["seq"] for case in cases)
+        asked = max(1, sum(case[0]["seq"] < sent["seq"] for case in cases))
         if sum(at < sent["seq"] for at in whole) < asked:
             yield "broken", f"{slot} was sent before all {len(STAGES)} stages had said yes"
 
@@ -66,9 +66,8 @@ def _queues(slot: str, case: list[Event]) -> Iterable[tuple[Kind, str]]:
 
 def _is_demanded(question: Event, told: list[Event]) -> bool:
     """Whether what the policies say of the call, on record with the question, wants the yes of one of its stages."""
-    said = next((x for x in told if x["kind"] == "PolicyApplied" and x["seq"] > question["seq"]), None)
-    between = [x for x in told if question["seq"] < x["seq"] < (said or question)["seq"]]
-    return said is not None and not between and question["data"]["queue"] in said["data"]["queues"]
+    after = next((x for x in told if x["seq"] > question["seq"]), question)
+    return after["kind"] == "PolicyApplied" and question["data"]["queue"] in after["data"]["queues"]
 
 
 def _is_of(event: Event, question: Event) -> bool:

@@ -61,7 +61,10 @@ def test_a_policy_may_want_the_whole_case_shown_anew_and_the_same_people_answer(
         [*FIRST, question(2, 0, demanded=True), SENT],
         [*FIRST, question(2, 0, demanded=True), question(3, 0), SENT],
         [question(0, 0), question(1, 1, verdict="rejected"), question(2, 0, demanded=True), question(3, 1), SENT],
+        [question(0, 0), question(1, 1, verdict="rejected"), question(2, 0, demanded=True), question(3, 1)],
         [*FIRST, question(2, 0, demanded=True), question(3, 1, 20, 6), SENT],
+        [SENT, *FIRST],
+        [SENT, question(0, 0)],
     ],
 )
 def test_what_is_sent_without_them_or_asked_for_no_reason_is_found(parts: list[list[Event]]) -> None:
