@@ -158,7 +158,7 @@ class Brief:
         if not self.is_read or not isinstance(self.to_approve, Standing) or self.facts.queue is None:
             return Wanted()
         try:
-            return wanted_for(self.approval, self.approval.run, self.facts.queue.threshold)
+            return wanted_for(self.approval, self.approval.run.graph_id, self.facts.queue.threshold)
         except DefinitionError:
             return Wanted()
 

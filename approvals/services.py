@@ -183,7 +183,7 @@ def _proof(
 ) -> dict[str, Any] | None:
     """What somebody showed with their yes. Raises StalePlan for what can't be read; and as `stepup.checking.shown`."""
     try:
-        wanted = wanted_for(approval, run, None if facts.queue is None else facts.queue.threshold)
+        wanted = wanted_for(approval, run.graph_id, None if facts.queue is None else facts.queue.threshold)
     except DefinitionError as error:
         raise StalePlan(approval) from error
     return shown(wanted, typed, by=by, now=now)

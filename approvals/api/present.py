@@ -8,9 +8,12 @@ from typing import Any
 from uuid import UUID
 
 from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow, StageRow, VoteRow
-from approvals.models import Approval, Decision
+from approvals.models import Approval, ApprovalState, Decision
+from approvals.stepup.checking import wanted_for
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
 from runs import seen
+from runs.engine.errors import DefinitionError
+from runs.journal import wait_hooks
 from runs.queries.payloads.reading import is_asked
 
 
@@ -47,7 +50,7 @@ def approval_row(
         approval,
         state=str(approval.state),
         arguments=None if plan is None else plan.get("arguments"),
-        wanted={} if plan is None else plan.get("proof", {}),
+        wanted={} if plan is None else _wanted(approval, plan),
         hidden=not is_read,
         decision=decision and DecisionRow.of(decision),
         stage=here or max((each.number for each in stages if each.state == DONE), default=1),
@@ -64,6 +67,16 @@ def _stage(each: StageShown) -> StageRow:
     return StageRow.of(
         None, number=each.number, queue=each.queue, quorum=each.quorum, state=each.state, yes=each.yes, votes=votes
     )
+
+
+def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
+    """While it is open, what a yes would have to show now: a worker that asked may have known the queue as it was some
+    seconds before, and a queue may ask more since. Then, what the plan says."""
+    now = wait_hooks.queues.now().thresholds.get(approval.queue) if approval.state == ApprovalState.OPEN else None
+    try:
+        return wanted_for(approval, str(plan.get("agent")), now).as_json()
+    except DefinitionError:
+        return {}
 
 
 def _plan(approval: Approval) -> dict[str, Any] | None:

@@ -74,9 +74,9 @@ class ApprovalRow(Shape):
     evidence: list[Any]
     why: str = Field(description="The agent's own words. Untrusted.")
     wanted: Any = Field(
-        description="What a yes has to show, as the plan binds it: who one is, shown `within` so many seconds, by a "
-        "second `factor`; and the words to be `typed` (`amount`, `target`). Empty: no more than a yes. The queue may "
-        "ask more by now."
+        description="What a yes has to show: who one is, shown `within` so many seconds, by a second `factor`; and the "
+        "words to be `typed` (`amount`, `target`). Empty: no more than a yes. While it is open, as its plan and its "
+        "queue ask it by now; after that, as the plan bound it."
     )
     hidden: bool = Field(
         description="The caller is not asked and has no right to read it: arguments, evidence, effect and why."

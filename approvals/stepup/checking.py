@@ -16,7 +16,6 @@ from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import AMOUNT, TARGET, Threshold, Wanted, wanted_in, wanted_of
-from runs.models import Run
 
 
 class ProofNeeded(DurableAgentsError):
@@ -65,8 +64,9 @@ def minutes(seconds: int) -> str:
     return f"{count} minute{'' if count == 1 else 's'}"
 
 
-def wanted_for(approval: Approval, run: Run, threshold: Threshold | None) -> Wanted:
-    """What a yes to a question has to show now. Raises DefinitionError for a plan that can't be read."""
+def wanted_for(approval: Approval, agent: str, threshold: Threshold | None) -> Wanted:
+    """What a yes to a question of this agent's has to show now, where its queue has this threshold by now. Raises
+    DefinitionError for a plan that can't be read."""
     try:
         plan = json.loads(bytes(approval.plan))
     except (ValueError, RecursionError) as error:
@@ -74,13 +74,13 @@ def wanted_for(approval: Approval, run: Run, threshold: Threshold | None) -> Wan
     asked = wanted_in(plan)
     if threshold is None:
         return asked
-    return asked.joined(wanted_of(plan, threshold.asked_of(amount_in(plan), _risk(run, approval.tool))))
+    return asked.joined(wanted_of(plan, threshold.asked_of(amount_in(plan), _risk(agent, approval.tool))))
 
 
-def _risk(run: Run, tool: str) -> str:
-    """As the tool's author has it; unknown where this process doesn't know the run's agent."""
+def _risk(agent: str, tool: str) -> str:
+    """As the tool's author has it; unknown where this process doesn't know the agent."""
     try:
-        return next((each.risk for each in registry.find(run.graph_id).all_tools() if each.name == tool), "")
+        return next((each.risk for each in registry.find(agent).all_tools() if each.name == tool), "")
     except DurableAgentsError:
         return ""
 

@@ -15,6 +15,7 @@ from django.contrib.auth.models import Group, User
 from django.db import Error, connection, connections, transaction
 
 from approvals.api.policies import row_of, rule_row
+from approvals.api.present import approval_row
 from approvals.genuine import genuine
 from approvals.models import Approval, Decision
 from approvals.policies import acts as policies
@@ -25,6 +26,7 @@ from approvals.queues import acts
 from approvals.queues.bodies import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
+from approvals.votes.shown import stages_of
 from durableagents import Gate
 from ledger import events as e
 from ledger.actors import Actor
@@ -64,6 +66,10 @@ def say(of: Approval, by: Actor, verdict: str = "approve", **more: Any) -> Appro
 def plan(of: Approval) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(bytes(of.plan))
     return found
+
+
+def shown_outside(of: Approval) -> dict[str, Any]:
+    return approval_row(of, stages_of([of], [])[of.id], None).shown()
 
 
 # --- freshly who one is ---
@@ -189,8 +195,11 @@ def test_a_threshold_that_was_set_after_the_question_holds_for_it_too(stage: Sta
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     rule(minutes=5, second_factor=True, type_amount=True)
     assert "proof" not in plan(question)
+    wanted = {"within": 300, "factor": True, "typed": {"amount": "5000 USD"}}
+    assert shown_outside(question)["wanted"] == wanted, "who decides over the API is told before they are refused"
     nothing_changes(lambda: say(question, fresh(fiona, "password"), typed={"amount": "5000"}), ProofNeeded)
-    say(question, fresh(fiona), typed={"amount": "5000"})
+    decided = say(question, fresh(fiona), typed={"amount": "5000"})
+    assert shown_outside(decided)["wanted"] == {}, "as its plan bound it, whatever its queue asks later"
     assert stage.drive() == "completed" and problems(question.run) == []
 
 
@@ -199,6 +208,7 @@ def test_what_the_plan_asks_stays_when_the_queue_asks_it_no_more(stage: Stage, t
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     rule()
     assert Queue.objects.get(name="finance_po").proof is None
+    assert shown_outside(question)["wanted"] == plan(question)["proof"] == {"within": 300, "factor": True}
     nothing_changes(lambda: say(question, fiona), ProofNeeded)
     say(question, fresh(fiona))
 
