@@ -18,15 +18,17 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
+from durableagents.account_pages import admin_users
 from durableagents.identity import own_tags
 from durableagents.identity.auth import digest, issue_key
 from durableagents.models import ApiKey, OwnTag
 from durableagents.signin import admin_pages
 from ledger.append import acted, justified
-from ledger.errors import InvalidInput, JustificationRequired
+from ledger.errors import InvalidInput, JustificationRequired, Proposed
 from ledger.web.misfit import problems
 from ledger.web.roles import actor
 from runs.engine.agents import Agent, registry
@@ -34,6 +36,7 @@ from runs.engine.budget.limits import Budget, usd_of
 from runs.engine.budget.prices import A_MILLION
 from runs.models import BudgetDefault, Price
 from runs.services.budgets import prices
+from runs.services.budgets.pricing import set_price
 
 KEY_LIVES = timedelta(days=365)
 ADMIN = "admin"
@@ -255,13 +258,26 @@ class PriceAdmin(admin.ModelAdmin):
         given = form.cleaned_data
         by = actor(request, ADMIN)
         micro = {way: int(given[way] * A_MILLION) for way in ("usd_in", "usd_out")}
-        row = prices.put(
-            obj.model, usd_micro_in=micro["usd_in"], usd_micro_out=micro["usd_out"], valid_from=given["valid_from"],
-            by=by.ref,
-        )  # fmt: skip
-        obj.pk = row.pk
-        after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
-        acted("price", by=by, subject=row.model, after={**after, "valid_from": row.valid_from.isoformat()})
+        try:
+            row = set_price(
+                obj.model, usd_micro_in=micro["usd_in"], usd_micro_out=micro["usd_out"], valid_from=given["valid_from"],
+                by=by,
+            )  # fmt: skip
+        except Proposed as waits:  # what is proposed is kept: nothing may undo this form's transaction
+            obj.proposed = waits.change  # type: ignore[attr-defined]
+        else:
+            obj.pk = row.pk
+
+    def log_addition(self, request: HttpRequest, obj: Price, message: Any) -> Any:
+        """Nothing was added where it waits for a second person."""
+        return super().log_addition(request, obj, message) if obj.pk else None
+
+    def response_add(self, request: HttpRequest, obj: Price, post_url_continue: str | None = None) -> HttpResponse:
+        """As Django's; or to the change that waits."""
+        if not obj.pk:
+            messages.success(request, "Nothing has changed yet: a second person has to agree.", extra_tags="ok")
+            return redirect("rule_change", change_id=obj.proposed)  # type: ignore[attr-defined]
+        return super().response_add(request, obj, post_url_continue)
 
 
 class DefaultForm(forms.ModelForm):
@@ -339,3 +355,4 @@ def without_queue() -> None:
 
 without_queue()
 admin_pages.register()
+admin_users.register()

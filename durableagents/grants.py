@@ -27,6 +27,7 @@ APPEND_ONLY = frozenset(
         "ledger_ledgerentry",
         "ledger_overriderecord",
         "ledger_actrecord",
+        "ledger_foureyes",
         "approvals_decision",
         "runs_agentcode",
         "runs_checkpoint",
@@ -47,6 +48,20 @@ APPEND_ONLY = frozenset(
 # even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
+    "ledger_rulechange": {
+        "id",
+        "family",
+        "act",
+        "given",
+        "told",
+        "why",
+        "by",
+        "person",
+        "role",
+        "auth",
+        "address",
+        "made_at",
+    },
     "runs_run": {"id", "agent", "version", "graph_id", "created_by", "creator", "created_at", "trace_id", "about"},
     "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "detail", "token_hash"},
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},

@@ -14,6 +14,13 @@ SECTIONS = (
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("queues", "Queues", "queues"),
     Section("policies", "Policies", "policies"),
+    Section(
+        "changes",
+        "Rule changes",
+        "rule_changes",
+        roles=frozenset({OPERATOR, AUDITOR}),
+        number=Number("changes", "waiting for a second person"),
+    ),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
     Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR})),

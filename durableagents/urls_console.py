@@ -32,6 +32,7 @@ accounts = [
     path("people/<int:user_id>/session-ends", people.EndTheirSessions.as_view(), name="person_session_ends"),
     path("people/<int:user_id>/reset-links", people.MakeResetLink.as_view(), name="person_reset_links"),
     path("people/<int:user_id>/own-keys", people.AllowOwnKeys.as_view(), name="person_own_keys"),
+    path("people/<int:user_id>/roles", people.SetRoles.as_view(), name="person_roles"),
     path("people/<int:user_id>/payloads", people.LetReadPayloads.as_view(), name="person_payloads"),
     path("people/payloads", people.LetRoleReadPayloads.as_view(), name="role_payloads"),
     path("setup", setup.Setup.as_view(), name="setup"),

@@ -7,7 +7,9 @@ orders all.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -26,6 +28,7 @@ from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
 from ledger.models import Event as Row
 
+_hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
 MAX_JUSTIFICATION = 4000
 MIN_JUSTIFICATION = 2
 # Letters by their category that are drawn as nothing: the fillers of Hangul.
@@ -151,6 +154,17 @@ def override(
     return record
 
 
+@contextmanager
+def hearing() -> Iterator[list[dict[str, Any]]]:
+    """What is put on record inside by `acted`, in its order: action, subject, queue, before, after."""
+    told: list[dict[str, Any]] = []
+    token = _hearing.set(told)
+    try:
+        yield told
+    finally:
+        _hearing.reset(token)
+
+
 def acted(
     action: str, *, by: Actor, head: Head | None = None, subject: str = "", queue: str = "", justification: str = "",
     before: dict[str, Any] | None = None, after: dict[str, Any] | None = None, at: datetime | None = None,
@@ -171,6 +185,8 @@ def acted(
         record.n, record.prev_hash = _next_place("acts")
     record.code = row_code(code_key(), "act", record.coded())
     record.save(force_insert=True)
+    if (told := _hearing.get()) is not None:
+        told.append({name: getattr(record, name) for name in ("action", "subject", "queue", "before", "after")})
 
 
 def _of_batch(by: Actor) -> dict[str, Any]:

@@ -10,8 +10,12 @@ class LedgerConfig(AppConfig):
         """The ledger's own part of verifying a run; the apps above add theirs in the same way. And how times are
         read."""
         from ledger.clock import read_every_time
+        from ledger.four_eyes.verification import every_change
+        from ledger.verification import registers
         from ledger.verification.checks import Acts, HeadCheck, Overrides
         from ledger.verification.runs import register
 
         register(Overrides, Acts, HeadCheck)
+        if every_change not in registers.more:
+            registers.more.append(every_change)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

@@ -7,6 +7,7 @@ machine-readable name (the last part of the problem type URI).
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 
 class DurableAgentsError(Exception):
@@ -94,3 +95,11 @@ class Busy(DurableAgentsError):
 def first_line(error: BaseException) -> str:
     """What an error says, on one line; its class where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class Proposed(Exception):
+    """No error: what was asked for waits for a second person (ledger/four_eyes). Every face says so in its own way."""
+
+    def __init__(self, change: UUID) -> None:
+        super().__init__(f"proposed as change {change}")
+        self.change = change

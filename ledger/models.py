@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import pgtrigger
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from ledger.chain import microseconds
@@ -348,3 +349,76 @@ class Uncoded(models.Model):
 
 
 NO_RUN = UUID(int=0)
+
+
+class FourEyes(Coded):
+    """Which rules two people change, from here on. The newest row counts; there is none as long as nobody asks for
+    it."""
+
+    TABLE = "foureyes"
+
+    n = models.BigIntegerField(primary_key=True)
+    families = ArrayField(models.TextField())
+    set_by = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "n": self.n, "families": list(self.families), "set_by": self.set_by, "at": microseconds(self.at),
+        }  # fmt: skip
+
+
+class RuleChange(Coded):
+    """A change of a rule that somebody has proposed: the act, what it was given, and what it would have done then."""
+
+    TABLE = "rulechange"
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        APPLIED = "applied"
+        REFUSED = "refused"
+        WITHDRAWN = "withdrawn"
+
+    id = models.UUIDField(primary_key=True)
+    family = models.TextField()
+    act = models.TextField(help_text="The service, by the name of its function.")
+    given = models.JSONField(help_text="What it is given.")
+    told = models.JSONField(help_text="What its records would have said: action, subject, queue, before, after.")
+    why = models.TextField()
+    by = models.TextField()
+    person = models.BigIntegerField()
+    role = models.TextField(blank=True)
+    auth = models.TextField(blank=True)
+    address = models.TextField(blank=True)
+    made_at = models.DateTimeField()
+    state = models.TextField(choices=State.choices, default=State.OPEN)
+    ended_by = models.TextField(blank=True, default="")
+    ended_at = models.DateTimeField(null=True)
+    ended_why = models.TextField(blank=True, default="")
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["-made_at"], name="ledger_rulechange_newest"),
+            models.Index(fields=["-made_at"], condition=models.Q(state="open"), name="ledger_rulechange_open"),
+        ]
+        triggers = [
+            pgtrigger.Protect(name="kept", operation=pgtrigger.Delete),
+            pgtrigger.Protect(
+                name="ends_once", operation=pgtrigger.Update, condition=pgtrigger.Condition("OLD.state <> 'open'")
+            ),
+        ]
+
+    def coded(self) -> dict[str, Any]:
+        names = (
+            "family", "act", "given", "told", "why", "by", "person", "role", "auth", "address", "ended_by", "ended_why",
+        )  # fmt: skip
+        moments = {"made_at": microseconds(self.made_at), "ended_at": self.ended_at and microseconds(self.ended_at)}
+        return {
+            "id": str(self.pk),
+            "state": str(self.state),
+            **{name: getattr(self, name) for name in names},
+            **moments,
+        }

@@ -26,6 +26,7 @@ class Whom(StrEnum):
     OPERATORS = "operators"
     WAITED_FOR = "waited for"  # whoever the wait that is overdue is for
     STARTER = "starter"  # operators, and who started the run
+    SECONDS = "seconds"  # who may put a proposed change of a rule in force
     NAMED = "named"  # the person or channel that the notice names, and nobody else
 
 
@@ -60,6 +61,7 @@ _ALL = (
     Kind("operator_stop", "A run stopped for an operator", "Needs an operator", Whom.OPERATORS),
     Kind("failed", "A run failed", "Failed", Whom.STARTER),
     Kind("version_missing", "No worker has a version that runs need", "No worker", Whom.OPERATORS),
+    Kind("rule_change", "A change of a rule waits for a second person", "Rule change", Whom.SECONDS),
 )
 # Whether mail or a chat gets there at all: by whoever asks, to themselves, or by an administrator to a channel.
 TEST = Kind("test", "A test", "Test", Whom.NAMED)
@@ -69,4 +71,4 @@ CHOSEN = _ALL
 # What an approval's queue may have told in a chat or a shared mailbox of its own.
 OF_QUEUES = ("opened", "due_soon", "reminder", "escalated", "question")
 # And what the operators may.
-OF_OPERATORS = ("unknown_outcome", "operator_stop", "overdue", "budget", "failed", "version_missing")
+OF_OPERATORS = ("unknown_outcome", "operator_stop", "overdue", "budget", "failed", "version_missing", "rule_change")

@@ -20,6 +20,8 @@ from approvals.policy import Standing, judge
 from approvals.queue_models import Deputy
 from approvals.queues.standing import facts_of
 from ledger.actors import Actor
+from ledger.four_eyes.changes import can_be_agreed, may_second
+from ledger.models import RuleChange
 from ledger.web.roles import OPERATOR, is_role
 from ledger.web.seeing.viewers import viewer_of
 from runs import seen
@@ -40,6 +42,7 @@ class Case:
     run: Run | None
     approval: Approval | None
     wait: Wait | None
+    change: RuleChange | None = None
 
     @property
     def whom(self) -> Whom:
@@ -78,6 +81,8 @@ class Case:
             return "the run was begun again"
         if self.notice.kind == "version_missing" and self.notice.about not in agent_versions.unserved():
             return "a worker has it"
+        if self.change is not None and not can_be_agreed(self.change):
+            return "nobody can put it in force any more"
         if self._is_gone:
             return "it is gone"
         return ""
@@ -85,21 +90,28 @@ class Case:
     @property
     def _is_gone(self) -> bool:
         named = (
-            (self.notice.run_id, self.run), (self.notice.approval_id, self.approval), (self.notice.wait_id, self.wait)
+            (self.notice.run_id, self.run), (self.notice.approval_id, self.approval), (self.notice.wait_id, self.wait),
+            (_change_id(self.notice), self.change),
         )  # fmt: skip
         return any(of is not None and row is None for of, row in named)
 
 
 def case_of(notice: Notice) -> Case:
     """Read what a notice is about."""
-    run = approval = wait = None
+    run = approval = wait = change = None
     if notice.run_id is not None:
         run = Run.objects.filter(pk=notice.run_id).first()
     if notice.approval_id is not None:
         approval = Approval.objects.select_related("wait").filter(pk=notice.approval_id).first()
     if notice.wait_id is not None:
         wait = Wait.objects.filter(pk=notice.wait_id).first()
-    return Case(notice, run, approval, wait)
+    if (change_id := _change_id(notice)) is not None:
+        change = RuleChange.objects.filter(pk=change_id).first()
+    return Case(notice, run, approval, wait, change)
+
+
+def _change_id(notice: Notice) -> str | None:
+    return notice.about if KINDS[notice.kind].whom == Whom.SECONDS else None
 
 
 def recipients(case: Case) -> list[User]:
@@ -115,6 +127,8 @@ def recipients(case: Case) -> list[User]:
             wanted |= Q(pk__in=_deputies(case.queue))
         if case.whom == Whom.STARTER and case.run is not None and case.run.creator is not None:
             wanted |= Q(pk=case.run.creator)
+        if case.whom == Whom.SECONDS:
+            wanted |= Q(is_superuser=True) | Q(is_staff=True)
     people = User.objects.filter(wanted, is_active=True).distinct().order_by("pk")[:MOST]
     return [user for user in people if may_be_told(case, user)]
 
@@ -126,6 +140,8 @@ def may_be_told(case: Case, user: User | None) -> bool:
     held = _held(user)
     if case.whom == Whom.NAMED:
         return case.notice.person == user.pk
+    if case.whom == Whom.SECONDS:
+        return case.change is not None and may_second(user, case.change)
     if case.approval is not None:
         by = Actor("user", user.get_username(), person=user.pk)
         return isinstance(judge(facts_of(case.approval, case.run, by, held), approves=False), Standing)

@@ -12,6 +12,8 @@ from uuid import UUID
 from django.db import connection
 
 from approvals.notices.kinds import KINDS
+from ledger.four_eyes import changes
+from ledger.models import RuleChange
 from runs.fleet import agent_versions
 
 # A version that is missing for a moment, while workers are renewed, is no news; one that is missing for a day is again.
@@ -43,7 +45,14 @@ def versions_missing(graph_ids: Sequence[str]) -> None:
         cursor.execute(_MISSING, [list(graph_ids)])
 
 
+def change_proposed(row: RuleChange) -> None:
+    """A change of a rule waits for a second person."""
+    tell("rule_change", str(row.pk), about=str(row.pk))
+
+
 def plug_in() -> None:
-    """Hear of versions that no worker has."""
+    """Hear of versions that no worker has, and of changes that wait for a second person."""
     if versions_missing not in agent_versions.on_unserved:
         agent_versions.on_unserved.append(versions_missing)
+    if change_proposed not in changes.on_proposed:
+        changes.on_proposed.append(change_proposed)

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
+from approvals.changes.listed import title_of as title_of_change
 from approvals.notices.kinds import KINDS
 from approvals.notices.recipients import Case
 from approvals.policy import Sum
@@ -63,6 +64,9 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     if case.notice.kind == "version_missing":
         words = f"runs of {case.notice.about} are ready, and no running worker has that version"
         return case.notice.about, [("What", words)]
+    if case.change is not None:
+        title = inert(title_of_change(case.change))
+        return title, [("What", title), ("Why", inert(case.change.why)), ("Proposed by", inert(case.change.by))]
     if case.notice.kind == "test":
         return "a notification arrives", [("What", "somebody asked for this to see that it gets here")]
     what = case.run.graph_id if case.run is not None else case.notice.about
@@ -103,6 +107,8 @@ def page_of(case: Case) -> str:
         return reverse("approval", args=[case.approval.pk])
     if case.run is not None:
         return reverse("run", args=[case.run.pk])
+    if case.change is not None:
+        return reverse("rule_change", args=[case.change.pk])
     return reverse("notifications" if case.notice.kind == "test" else "agents")
 
 

@@ -11,13 +11,14 @@ from django.db import connection, transaction
 from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, Rule
 from approvals.policies.inforce import now as in_force_now
 from approvals.queue_models import Queue
-from approvals.queues.who import as_admin, check_text, wrong
+from approvals.queues.who import PERMISSION, as_admin, check_text, wrong
 from approvals.rules.meaning import Schema, typed
 from approvals.rules.rows import Policy, digest, seal
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.four_eyes.guard import second
 from runs.engine.agents import registry
 from runs.engine.fingerprint.described import json_schema
 from runs.engine.tools import Tool
@@ -51,6 +52,7 @@ def find(name: str) -> Policy:
     return found
 
 
+@second("policies", needs=PERMISSION)
 @transaction.atomic
 def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     """Put a policy in force. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired."""
@@ -67,6 +69,7 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     return _put("policy", row, None, by=by, why=why)
 
 
+@second("policies", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     """Put a new version in force in the place of the one that is. Raises PolicyChanged where that is not the one that
@@ -82,6 +85,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     return _put("policy_change", row, last, by=by, why=why)
 
 
+@second("policies", needs=PERMISSION)
 @transaction.atomic
 def retire(name: str, *, by: Actor, justification: str) -> Policy:
     """End it: no call is judged by it any more. Raises PolicyChanged where it has ended, NotFound, Forbidden,
@@ -92,6 +96,7 @@ def retire(name: str, *, by: Actor, justification: str) -> Policy:
     return _put("policy_retire", None, last, by=by, why=why)
 
 
+@second("policies", needs=PERMISSION)
 @transaction.atomic
 def restore(*, by: Actor, justification: str) -> None:
     """Say anew what is in force, where somebody has changed that past us, for which calls stop. What was added that way

@@ -15,11 +15,12 @@ from django.db import IntegrityError, transaction
 from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues.bodies import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
-from approvals.queues.who import account, as_admin, check_text, wrong
+from approvals.queues.who import PERMISSION, account, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.four_eyes.guard import second
 from ledger.web.roles import is_approver, is_role
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
@@ -56,6 +57,7 @@ def find(name: str) -> Queue:
     return found
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
     """Add a queue; one that was removed comes back under its name. Raises InvalidInput by the field that is wrong,
@@ -84,6 +86,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
         raise wrong("name", "is that of another queue by now", "look at the queues again") from None
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: QueueChangeBody, *, by: Actor) -> Queue:
     """Set its title, role, currency, or whether it needs amounts. Raises as `create` does, and NotFound."""
@@ -109,6 +112,7 @@ def change(name: str, body: QueueChangeBody, *, by: Actor) -> Queue:
     return _done("queue_change", queue, by=by, before=before, why=why)
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def close(name: str, *, by: Actor, justification: str) -> Queue:
     """Nothing more is asked or decided there until it is opened again; what is open stays open till its deadline.
@@ -116,12 +120,14 @@ def close(name: str, *, by: Actor, justification: str) -> Queue:
     return _move("queue_close", name, Queue.State.OPEN, Queue.State.CLOSED, by, justification)
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def open_again(name: str, *, by: Actor, justification: str) -> Queue:
     """As it was before it was closed. Raises as `close` does."""
     return _move("queue_open", name, Queue.State.CLOSED, Queue.State.OPEN, by, justification)
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def remove(name: str, *, by: Actor, justification: str) -> Queue:
     """Take it away. Its name stays known, so that nothing which seeds queues brings it back. Raises QueueInUse where
@@ -136,6 +142,7 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
     return _done("queue_remove", queue, by=by, before=before, why=why)
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def limit(name: str, body: LimitBody, *, by: Actor) -> Queue:
     """Set the most that a person, or the role, may approve alone. Raises InvalidInput by the field that is wrong,
@@ -156,6 +163,7 @@ def limit(name: str, body: LimitBody, *, by: Actor) -> Queue:
     return queue
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def lift(name: str, body: LiftBody, *, by: Actor) -> Queue:
     """End a limit: a person's own gives way to the role's, the role's to none. Raises InvalidInput where there is none,
@@ -173,6 +181,7 @@ def lift(name: str, body: LiftBody, *, by: Actor) -> Queue:
     return queue
 
 
+@second("queues", needs=PERMISSION)
 @transaction.atomic
 def prove(name: str, body: ProofBody, *, by: Actor) -> Queue:
     """Set what a yes has to show there, and from where on. Raises InvalidInput by the field that is wrong, NotFound,

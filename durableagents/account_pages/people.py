@@ -26,6 +26,7 @@ from durableagents.identity.rights import (
     let_read_payloads,
     let_role_read_payloads,
     roles_that_read,
+    set_roles,
 )
 from durableagents.models import Invitation
 from durableagents.signin import again
@@ -190,6 +191,7 @@ class Person(AdminPage):
             "person": user,
             "roles": _roles(user),
             "sessions": signed_in.places(user, request.session.session_key),
+            "choices": [(role, name_of(role), role in user.held) for role in known_roles()],
             "may_issue": user.has_perm(ISSUE_OWN),
             "reads": reads_payloads(user),
             "reads_by_role": [name_of(role) for role in ordered(roles_that_read() & set(user.held))],
@@ -232,6 +234,18 @@ class AllowOwnKeys(AdminPage):
         let_issue_keys(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
         words = "They make keys of their own from now on." if may else "They make no keys of their own any more."
         messages.success(request, words, extra_tags="ok")
+        return redirect("person", user_id)
+
+
+class SetRoles(AdminPage):
+    """Which roles somebody holds."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
+        held, is_admin = request.POST.getlist("roles"), request.POST.get("is_admin") == "yes"
+        set_roles(user_id, held, is_admin, by=self.by, justification=request.POST.get("justification", ""))
+        messages.success(request, "They hold these roles from now on. It is on the record.", extra_tags="ok")
         return redirect("person", user_id)
 
 

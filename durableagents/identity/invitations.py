@@ -24,6 +24,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
+from ledger.four_eyes.known import is_guarded
 from ledger.web.roles import ordered
 
 DAYS, MOST_DAYS = 7, 30
@@ -92,7 +93,12 @@ def _checked(name: str, email: str, roles: Collection[str], is_admin: bool, days
     known = known_roles()
     if unknown := set(roles) - set(known):
         raise _wrong("roles", f"There is no role {sorted(unknown)[0][:80]!r}. Known: {', '.join(known)}.")
-    if not roles and not is_admin:
+    if is_guarded("roles"):
+        if roles or is_admin:
+            raise _wrong(
+                "roles", "Two people give roles here: invite without one, and propose it on the account's page."
+            )
+    elif not roles and not is_admin:
         raise _wrong("roles", "Choose a role: without one the account opens nothing.")
     if not 1 <= days <= MOST_DAYS:
         raise _wrong("days", f"Between 1 and {MOST_DAYS} days.")

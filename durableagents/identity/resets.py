@@ -19,6 +19,7 @@ from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 from durableagents.identity import links, mail, signed_in, throttle
 from durableagents.identity.accounts import acting
 from durableagents.identity.password_check import hashed
+from durableagents.identity.rights import check_door
 from durableagents.models import ApiKey
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -65,7 +66,7 @@ def _write_to(given: str) -> None:
 
 
 def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str]:
-    """A link to hand over to somebody, on record with the reason. Raises NotFound, ClosedAccount,
+    """A link to hand over to somebody, on record with the reason. Raises NotFound, ClosedAccount, Forbidden,
     JustificationRequired."""
     reason = justified("A link for a new password", justification)
     user = User.objects.filter(pk=user_id).first()
@@ -73,6 +74,7 @@ def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str
         raise NotFound("account", user_id)
     if not user.is_active:
         raise ClosedAccount(user.username)
+    check_door(user, by.person)
     with transaction.atomic():
         acted("reset_link", by=by, subject=f"user:{user.username}", justification=reason)
     return user, _link(user)

@@ -11,8 +11,10 @@ from durableagents.identity.accounts import acting
 from durableagents.identity.auth import ISSUE_OWN
 from ledger.actors import Actor
 from ledger.append import acted, justified
-from ledger.errors import NotFound
-from ledger.web.roles import is_role, ordered
+from ledger.errors import Forbidden, InvalidInput, NotFound
+from ledger.four_eyes.guard import second
+from ledger.four_eyes.known import SUPERUSER, is_guarded
+from ledger.web.roles import OPERATOR, is_role, ordered
 from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 
 READS = f"{APP}.{READ_PAYLOADS}"
@@ -20,18 +22,21 @@ READS = f"{APP}.{READ_PAYLOADS}"
 _CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads", "reads_payloads")}
 
 
+@second("roles", needs=SUPERUSER)
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
     """Whether the account makes API keys of its own. What its roles allow stays. Raises NotFound,
     JustificationRequired."""
     _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
 
 
+@second("roles", needs=SUPERUSER)
 def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
     """Whether the account reads what runs hold that are not its own. What its roles allow stays. Raises NotFound,
     JustificationRequired."""
     _let(READS, user_id, may, by=by, justification=justification)
 
 
+@second("roles", needs=SUPERUSER)
 def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: str) -> None:
     """Whether all who hold a role read what runs hold. Raises NotFound, JustificationRequired."""
     reason = justified("A change of what a role may do", justification)
@@ -40,6 +45,29 @@ def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: st
         if group is None:
             raise NotFound("role", role)
         _change(READS, group.permissions, f"role:{role}", may, by=by, reason=reason)
+
+
+@second("roles", needs=SUPERUSER)
+def set_roles(user_id: int, roles: list[str], is_admin: bool, *, by: Actor, justification: str) -> None:
+    """Which roles an account holds, all of them, and whether it is an administrator's. Raises InvalidInput, NotFound,
+    JustificationRequired."""
+    reason = justified("A change of somebody's roles", justification)
+    known = known_roles()
+    if unknown := sorted(set(roles) - set(known)):
+        problem = f"There is no role {unknown[0][:80]!r}. Known: {', '.join(known)}."
+        raise InvalidInput(problem, errors=[{"field": "roles", "problem": problem, "fix": "one of those"}])
+    with transaction.atomic(), acting(by):
+        user = User.objects.select_for_update().filter(pk=user_id).first()
+        if user is None:
+            raise NotFound("account", user_id)
+        held = {group.name: group for group in user.groups.all() if group.name in known}
+        before = {"roles": ordered(held), "is_admin": user.is_superuser}
+        user.groups.remove(*(group for name, group in held.items() if name not in roles))
+        user.groups.add(*Group.objects.filter(name__in=set(roles) - set(held)))
+        user.is_staff = user.is_superuser = is_admin
+        user.save(update_fields=["is_staff", "is_superuser"])
+        after = {"roles": ordered(set(roles)), "is_admin": is_admin}
+        acted("roles", by=by, subject=f"user:{user.username}", justification=reason, before=before, after=after)
 
 
 def _let(right: str, user_id: int, may: bool, *, by: Actor, justification: str) -> None:
@@ -71,3 +99,21 @@ def roles_that_read() -> frozenset[str]:
     """The roles that were given the right to read payloads."""
     right = {"permissions__codename": READ_PAYLOADS, "permissions__content_type__app_label": APP}
     return frozenset(Group.objects.filter(**right).values_list("name", flat=True))
+
+
+def is_protected(user: Any, person: int | None) -> bool:
+    """Whether somebody else's account is one that proposes and agrees, where two people give roles: an administrator's
+    or an operator's, also while it is closed. With a door into it one person would be both."""
+    if user is None or user.pk is None or user.pk == person or not is_guarded("roles"):
+        return False
+    return bool(user.is_superuser or user.is_staff or user.groups.filter(name=OPERATOR).exists())
+
+
+def check_door(user: Any, person: int | None) -> None:
+    """Raises Forbidden where `person` may not open a way into an account."""
+    if is_protected(user, person):
+        raise Forbidden(
+            f"Two people change rules here, and {user.get_username()!r} may be one of them: nobody else sets their "
+            "password or links their account. They ask for a link to their own address on the sign-in page, or it is "
+            "done on the server (manage.py changepassword)."
+        )

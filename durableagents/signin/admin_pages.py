@@ -15,12 +15,14 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.exceptions import NotRegistered
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from durableagents.identity import signed_in
+from durableagents.identity.rights import is_protected
 from ledger.append import justified
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
@@ -125,6 +127,14 @@ class LinkAdmin(admin.ModelAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return obj is None and bool(super().has_change_permission(request))
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Not into the account of whoever may be a second person."""
+        field = super().formfield_for_foreignkey(db_field, request, **kwargs)
+        if field is not None and db_field.name == "user":
+            shut = [user.pk for user in User.objects.all() if is_protected(user, request.user.pk)]
+            field.queryset = User.objects.exclude(pk__in=shut)
+        return field
 
 
 def register() -> None:

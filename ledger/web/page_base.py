@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views import View
 
 from ledger.actors import Actor
 from ledger.clock import moment_of
-from ledger.errors import DurableAgentsError
+from ledger.errors import DurableAgentsError, Proposed
 from ledger.web.roles import EVERY, actor, name_of, role_in, roles
 from ledger.web.seeing.viewers import looking_as, must_see, viewer
 from ledger.web.shared_rendering import renderings
@@ -50,6 +51,9 @@ class Page(View):
             if "run_id" in kwargs:
                 must_see(kwargs["run_id"])
             return super().dispatch(request, *args, **kwargs)
+        except Proposed as waits:
+            messages.success(request, "Nothing has changed yet: a second person has to agree.", extra_tags="ok")
+            return redirect("rule_change", change_id=waits.change)
         except DurableAgentsError as error:
             return self.trouble(request, error)
 

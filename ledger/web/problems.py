@@ -25,13 +25,14 @@ from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 from django.template import TemplateDoesNotExist, loader
+from django.urls import reverse
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from ledger.errors import Busy, DurableAgentsError, first_line
+from ledger.errors import Busy, DurableAgentsError, Proposed, first_line
 from ledger.web.pressure import busy_notice, is_busy
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,10 @@ _STANDARD = {"type", "title", "status", "detail", "code"}
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's hook. What it doesn't know is a bug of ours: Django logs it and `handler500` answers."""
+    if isinstance(error, Proposed):
+        where = reverse("api-change", args=[error.change])
+        told = {"change": str(error.change), "state": "open", "detail": "A second person has to agree."}
+        return Response(told, status=202, headers={"Location": where})
     known = _known(error)
     if known is None:
         return None

@@ -142,6 +142,14 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-policy", "GET"): EVERY | {SUPERUSER},
     ("api-policy", "POST"): ADMINS,
     ("api-policy-retire", "POST"): ADMINS,
+    ("api-changes", "GET"): OPERATE | {"auditor", SUPERUSER},
+    ("api-change", "GET"): OPERATE | {"auditor", SUPERUSER},
+    # Past the door; then it is what the change needs that counts: see tests/approvals/test_rule_changes.py.
+    ("api-change-apply", "POST"): OPERATE | {"auditor", SUPERUSER},
+    ("api-change-refuse", "POST"): OPERATE | {"auditor", SUPERUSER},
+    ("api-change-withdraw", "POST"): OPERATE | {"auditor", SUPERUSER},
+    ("api-four-eyes", "GET"): OPERATE | {"auditor", SUPERUSER},
+    ("api-four-eyes", "POST"): ADMINS,
     # Whose deputy it is decides.
     ("api-deputies", "POST"): EVERY | {SUPERUSER},
     ("api-deputy-revoke", "POST"): EVERY | {SUPERUSER},
@@ -188,6 +196,7 @@ def address(path: str) -> str:
         "<uuid:schedule_id>",
         "<uuid:batch_id>",
         "<uuid:halt>",
+        "<uuid:change_id>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
@@ -257,6 +266,7 @@ OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
     "<str:queue>": "legal", "<str:policy>": "none", "<int:deputy_id>": "404", "<int:delivery_id>": "404",
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
+    "<uuid:change_id>": "00000000-0000-0000-0000-000000000002",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}

@@ -40,6 +40,7 @@ READ = {
     "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "batches": ALL, "new_batch": STOP, "batch": ALL,
     "policies": ALL, "policy": ALL, "notifications": ALL, "halts": ALL,
     "notice_log": {"operator", "auditor"}, "channels": {"operator", "auditor"},
+    "rule_changes": {"operator", "auditor"}, "rule_change": {"operator", "auditor"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -67,6 +68,8 @@ ACT = {
     "new_policy": set(), "policy_versions": set(), "policy_retirements": set(), "policy_restorations": set(),
     "policy_tries": {"operator", "auditor"},
     "notice_settings": ALL, "notice_tests": ALL, "notice_browser": ALL, "notice_replays": {"operator"},
+    "rule_change_agreements": {"operator", "auditor"}, "rule_change_refusals": {"operator", "auditor"},
+    "rule_change_withdrawals": {"operator", "auditor"}, "four_eyes": set(),
     "new_channel": set(), "channel_changes": set(), "channel_ends": set(), "channel_tests": set(),
 }  # fmt: skip
 # What holds nothing but payloads, and which roles read those of every run.
@@ -81,7 +84,7 @@ ADMIN_ACT = {
     "invitations": "/people/invitations", "invitation_revocations": "/people/invitations/404/revocations",
     "person_session_ends": "/people/{user}/session-ends", "person_reset_links": "/people/{user}/reset-links",
     "person_own_keys": "/people/{user}/own-keys", "person_payloads": "/people/{user}/payloads",
-    "role_payloads": "/people/payloads",
+    "role_payloads": "/people/payloads", "person_roles": "/people/{user}/roles",
 }  # fmt: skip
 # Whoever an administrator lets.
 ALLOWED = {"account_keys": "/account/keys"}
@@ -124,6 +127,9 @@ PATHS = {
     "policies": "/policies", "new_policy": "/policies/new", "policy": "/policies/of/buying",
     "policy_versions": "/policies/of/buying/versions", "policy_retirements": "/policies/of/buying/retirements",
     "policy_restorations": "/policies/restorations", "policy_tries": "/policies/tries",
+    "rule_changes": "/changes", "rule_change": "/changes/{id}",
+    "rule_change_agreements": "/changes/{id}/agreements", "rule_change_refusals": "/changes/{id}/refusals",
+    "rule_change_withdrawals": "/changes/{id}/withdrawals", "four_eyes": "/changes/guards",
     "notifications": "/notifications", "notice_settings": "/notifications/settings",
     "notice_tests": "/notifications/tests", "notice_browser": "/notifications/browser",
     "notice_log": "/notifications/log", "notice_replays": "/notifications/log/404/replays",
@@ -239,7 +245,7 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
     others = set() if is_own or role in ("operator", "auditor") else {"batch"}
-    hidden = {"approval"} | others | (OF_A_RUN if role == "integrator" and not is_own else set())
+    hidden = {"approval", "rule_change"} | others | (OF_A_RUN if role == "integrator" and not is_own else set())
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     if not is_own and role not in READERS:  # see test_payloads.py
         may = {name: 403 if name in ALL_PAYLOAD and status == 200 else status for name, status in may.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_forks import FORKING
+from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_halts import HALTING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
@@ -383,4 +384,5 @@ MUTANTS = [
     *VOTING,
     *HALTING,
     *PROVING,
+    *LOOKING,
 ]  # fmt: skip

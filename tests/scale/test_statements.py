@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -22,6 +23,7 @@ from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
+from ledger.models import RuleChange
 from ledger.web.roles import ROLES
 from runs.models import Firing, Ramp, Run, Schedule, Wait
 from runs.services.bulk import acts as bulk
@@ -127,21 +129,34 @@ def samples(name: str) -> list[Any]:
             body = HaltBody(kind="starts", scope="agent", key="nobody", justification="None of these.")
             return [halts.begin(body, by=Actor("user", "olga", role="operator", person=1)).halt]
         case "policy":
-            if not Policy.objects.exists():
-                said = {
-                    "name": "dear",
-                    "effect": "deny",
-                    "rule": "too dear",
-                    "agent": "buyer",
-                    "justification": "agreed",
-                }
-                policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
+            policy()
             return ["dear"]
+        case "change_id":
+            return [rule_change().pk]
         case "channel_id":
             room = ChannelBody(name="room", form="mailbox", address="a@b.example", kinds=["failed"], justification="ok")
             return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
+
+
+def policy() -> None:
+    """One in force, called dear."""
+    if not Policy.objects.exists():
+        said = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": "buyer", "justification": "agreed"}
+        policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
+
+
+def rule_change() -> RuleChange:
+    """One that waits for a second person."""
+    told = {"action": "policy", "subject": "policy dear", "queue": "", "before": {}, "after": {"rule": "no"}}
+    change = RuleChange(
+        id=uuid4(), family="policies", act="approvals.policies.acts.create", given={}, told=[told], why="so",
+        by="user:olga", person=1, made_at=timezone.now(),
+    )  # fmt: skip
+    change.seal()
+    change.save(force_insert=True)
+    return change
 
 
 def ramp() -> Ramp:

@@ -14,6 +14,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
+from ledger.four_eyes.guard import second
 from ledger.web.roles import OPERATOR
 from runs.engine.limits.rules import BadRule, Rule, check
 from runs.models import ENDED, Limit, Run
@@ -31,6 +32,7 @@ class NotInThisState(DurableAgentsError):
     status, code, title = 409, "illegal-state", "The state does not allow this"
 
 
+@second("limits", needs=OPERATOR)
 def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
     """Say what counts for a key from now on, all of it: what isn't said isn't limited, whatever the installation or the
     tool say. Raises InvalidInput, JustificationRequired."""
@@ -49,6 +51,7 @@ def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
     return limit
 
 
+@second("limits", needs=OPERATOR)
 def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
     """Take back what was said at runtime: what the installation and the tool say counts again. Raises NotInThisState,
     JustificationRequired, NotFound."""

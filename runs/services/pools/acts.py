@@ -17,6 +17,8 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.four_eyes.guard import second
+from ledger.four_eyes.known import NUMBER
 from ledger.web.roles import OPERATOR
 from ledger.web.text_safety import is_hidden
 from runs.engine.agents import registry
@@ -52,6 +54,7 @@ def find(pool_id: int) -> Pool:
     return found
 
 
+@second("limits", needs=OPERATOR, moving=frozenset({NUMBER, "made_at"}))
 @transaction.atomic
 def create(body: PoolBody, *, by: Actor) -> Pool:
     """Make a pool. It counts what is begun from now on. Raises InvalidInput by the field that is wrong, Forbidden,
@@ -81,6 +84,7 @@ def create(body: PoolBody, *, by: Actor) -> Pool:
     return _done("pool", pool, by=by, before={}, why=why)
 
 
+@second("limits", needs=OPERATOR)
 @transaction.atomic
 def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
     """Rename it, or set its limit anew; it may be less than what is used, then nothing is begun before the next period.
@@ -115,6 +119,7 @@ def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
     return _done("pool_change", pool, by=by, before=before, why=why)
 
 
+@second("limits", needs=OPERATOR, moving=frozenset({"off_at"}))
 @transaction.atomic
 def switch_off(pool_id: int, *, by: Actor, justification: str) -> Pool:
     """It holds nobody up any more and counts nothing that is begun from now on, for good; what is under way is still

@@ -18,6 +18,8 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.four_eyes.guard import second
+from ledger.four_eyes.known import NUMBER
 from ledger.web.roles import OPERATOR
 from ledger.web.text_safety import is_hidden
 from runs.engine.agents import registry
@@ -82,6 +84,7 @@ def close(agent: str, version: str, *, by: Actor, justification: str) -> Version
     return _set_gate(gate, True, by=by, why=why)
 
 
+@second("releases", needs=OPERATOR)
 @transaction.atomic
 def reopen(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
     """Starts may get it again. Raises as `close` does."""
@@ -113,6 +116,7 @@ def _set_gate(gate: VersionGate, is_closed: bool, *, by: Actor, why: str) -> Ver
 # --- ramps ------------------------------------------------------------------------------------------------------------
 
 
+@second("releases", needs=OPERATOR, moving=frozenset({NUMBER, "counted_after"}))
 @transaction.atomic
 def begin(body: RampBody, *, by: Actor) -> Ramp:
     """Set a ramp; the version that it goes to is opened with it. Raises InvalidInput by the field that is wrong,
@@ -136,6 +140,7 @@ def begin(body: RampBody, *, by: Actor) -> Ramp:
     return done("ramp", ramp, by=by, before={}, why=why)
 
 
+@second("releases", needs=OPERATOR)
 @transaction.atomic
 def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
     """Send more of the starts to the newer version: whoever is there stays there. Raises InvalidInput for a share that
@@ -151,6 +156,7 @@ def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
     return _changed("ramp_raise", ramp, by=by, before=before, why=why)
 
 
+@second("releases", needs=OPERATOR, moving=frozenset({"counted_after"}))
 @transaction.atomic
 def go_on(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     """Let a ramp that halted itself assign again. What it counted is behind it. Raises as `raise_to` does."""
@@ -176,6 +182,7 @@ def roll_back(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     return _changed("ramp_rollback", ramp, by=by, before=before, why=why)
 
 
+@second("releases", needs=OPERATOR)
 @transaction.atomic
 def finish(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     """Its version for all: starts by name get it, as the newest that is open; where the ramp leads back, the one that

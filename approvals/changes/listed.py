@@ -1,0 +1,128 @@
+"""Proposed changes of rules as pages and the API show them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q
+
+from ledger.clock import database_now
+from ledger.four_eyes.changes import MOST_OPEN, is_late, may_second
+from ledger.four_eyes.known import FAMILIES, guarded_families, standing
+from ledger.models import RuleChange
+from ledger.web.tally import BADGE_TO, Counted, badge
+
+PAGE = 50
+CHIPS = {
+    RuleChange.State.OPEN: ("wait", "open"),
+    RuleChange.State.APPLIED: ("ok", "in force"),
+    RuleChange.State.REFUSED: ("", "refused"),
+    RuleChange.State.WITHDRAWN: ("", "withdrawn"),
+}
+_TRIED = ("approvals.policies.acts.create", "approvals.policies.acts.change")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that it would set another way."""
+
+    what: str
+    was: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A change. `parts` are what it changes, by the subject of each record; `tries` what a policy would be tried
+    with."""
+
+    row: RuleChange
+    title: str
+    parts: list[tuple[str, list[Part]]]
+    is_late: bool
+    is_genuine: bool
+    may_agree: bool
+    is_own: bool
+    tries: dict[str, Any]
+
+    @property
+    def chip(self) -> tuple[str, str]:
+        """How its state looks, and what it is called."""
+        if not self.is_genuine:
+            return "bad", "not genuine"
+        return ("bad", "too old") if self.is_late else CHIPS[RuleChange.State(self.row.state)]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody can do something with it."""
+        return self.row.state == RuleChange.State.OPEN
+
+
+def newest(user: Any, *, state: str = "") -> list[Shown]:
+    """All that are open, and after them the newest of the others; or those of one state."""
+    newest_first, is_open = RuleChange.objects.order_by("-made_at"), Q(state=RuleChange.State.OPEN)
+    if state:
+        found = list(newest_first.filter(state=state)[:MOST_OPEN])
+    else:
+        found = [*newest_first.filter(is_open)[:MOST_OPEN], *newest_first.exclude(is_open)[:PAGE]]
+    return [one(row, user) for row in found]
+
+
+@badge("changes")
+def waiting(held: frozenset[str]) -> Counted:
+    """How many wait for a second person."""
+    return Counted.of(RuleChange.objects.filter(state=RuleChange.State.OPEN), to=BADGE_TO)
+
+
+def one(row: RuleChange, user: Any) -> Shown:
+    """A change as somebody sees it."""
+    return Shown(
+        row, title=title_of(row), parts=[(each["subject"], parts_of(each)) for each in row.told],
+        is_late=is_late(row, database_now()), is_genuine=row.is_genuine, may_agree=may_second(user, row),
+        is_own=user.pk == row.person, tries=_tries(row),
+    )  # fmt: skip
+
+
+def title_of(row: RuleChange) -> str:
+    """In a few words: what is done to what."""
+    last: dict[str, Any] = row.told[-1] if row.told else {"action": row.act, "subject": ""}
+    action, subject = str(last["action"]).replace("_", " "), str(last["subject"])
+    return subject if subject.startswith(f"{action} ") else f"{action}: {subject}"
+
+
+def parts_of(told: dict[str, Any]) -> list[Part]:
+    """What is another way after than before."""
+    before, after = told["before"], told["after"]
+    parts = [
+        Part(name.replace("_", " "), _said(before.get(name)), _said(after.get(name)))
+        for name in dict.fromkeys([*before, *after])
+    ]
+    return [part for part in parts if part.was != part.now]
+
+
+def guards() -> list[tuple[str, str, bool]]:
+    """Each family of rules, in words, and whether two people change it."""
+    families = guarded_families()
+    return [(name, words, name in families) for name, words in FAMILIES.items()]
+
+
+def is_damaged() -> bool:
+    """Whether what says which rules two people change was written past us: then two change all."""
+    row = standing()
+    return row is not None and not row.is_genuine
+
+
+def _said(value: Any) -> str:
+    if value is None or value == "" or value == []:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _tries(row: RuleChange) -> dict[str, Any]:
+    if row.act not in _TRIED:
+        return {}
+    body = dict(row.given.get("body") or {})
+    body.pop("seen", None)
+    return {"name": row.given.get("name", ""), **body}

@@ -1,0 +1,139 @@
+"""Proposed changes of rules: reading, agreeing, refusing, withdrawing; and saying which rules two people change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from approvals.changes import listed
+from approvals.queues.who import ADMIN, is_admin
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.four_eyes import changes, guards
+from ledger.four_eyes.guards import GuardsBody
+from ledger.four_eyes.known import acts
+from ledger.models import RuleChange
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import AUDITOR, OPERATOR, actor, is_role
+from runs.services.bodies import SteerBody
+
+
+def may_read(user: Any, held: frozenset[str]) -> bool:
+    """Who reads what is proposed: whoever runs the installation or audits it."""
+    return bool(held & {OPERATOR, AUDITOR}) or bool(user.is_active and (user.is_superuser or is_admin(user)))
+
+
+class RulesPage(Page):
+    """For whoever runs the installation or audits it."""
+
+    section = "changes"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whoever reads them; the services judge who may do something."""
+        return may_read(self.request.user, held)
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """403 in words."""
+        needed = ["Operator", "Auditor", "Administrator"]
+        return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
+
+
+class ChangesPage(RulesPage):
+    """What is proposed, and what became of it."""
+
+    template = "changes/changes.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        shown = {
+            "changes": listed.newest(request.user), "guards": listed.guards(), "is_damaged": listed.is_damaged(),
+            "may_set": bool(request.user.is_superuser), "refused": refused,
+        }  # fmt: skip
+        return self.show(request, shown, status=refused.error.status if refused else 200)
+
+
+class ChangePage(RulesPage):
+    """One, whole."""
+
+    template = "changes/change.html"
+
+    def get(self, request: HttpRequest, change_id: UUID) -> HttpResponse:
+        return self.tell(request, change_id)
+
+    def tell(self, request: HttpRequest, change_id: UUID, refused: Refused | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        shown = {"c": listed.one(changes.find(change_id), request.user), "refused": refused}
+        return self.show(request, shown, status=refused.error.status if refused else 200)
+
+
+class _Act(ChangePage):
+    http_method_names = ["post"]
+    act: Callable[..., RuleChange]
+    words = ""
+
+    def post(self, request: HttpRequest, change_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        row = changes.find(change_id)
+        try:
+            type(self).act(change_id, by=_acting(request, row), justification=form.read(SteerBody).justification)
+        except DurableAgentsError as error:
+            return self.tell(request, change_id, Refused(type(self).__name__, error, form.kept))
+        messages.success(request, f"{self.words} It is on the record.", extra_tags="ok")
+        return redirect("rule_change", change_id=change_id)
+
+
+class Agreements(_Act):
+    """Putting it in force."""
+
+    act = staticmethod(changes.apply)
+    words = "It is in force."
+
+
+class Refusals(_Act):
+    """Saying no."""
+
+    act = staticmethod(changes.refuse)
+    words = "It is refused: nothing has changed."
+
+
+class Withdrawals(_Act):
+    """Taking it back."""
+
+    act = staticmethod(changes.withdraw)
+    words = "It is withdrawn."
+
+
+class Guards(ChangesPage):
+    """Saying which rules two people change."""
+
+    http_method_names = ["post"]
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Administrators. An act is no page, which is said to whoever asks for one."""
+        return self.request.method != "POST" or bool(self.request.user.is_superuser)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        families = request.POST.getlist("families")
+        try:
+            body = GuardsBody(families=families[:20], justification=form.texts.get("justification", ""))
+            guards.require(body, by=actor(request, ADMIN))
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("guards", error, form.kept))
+        messages.success(request, "Two people change these from now on. It is on the record.", extra_tags="ok")
+        return redirect("rule_changes")
+
+
+def _acting(request: HttpRequest, row: RuleChange) -> Actor:
+    """Under what the act needs."""
+    known = acts.get(row.act)
+    return actor(request, known.needs if known is not None and is_role(known.needs) else ADMIN)

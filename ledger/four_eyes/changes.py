@@ -1,0 +1,202 @@
+"""What becomes of a proposed change of a rule: a second person puts it in force or refuses it, whoever proposed it may
+withdraw it. Each is one verb in one transaction, and an act on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import uuid_utils
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.four_eyes.known import SUPERUSER, Guarded, acts
+from ledger.models import RuleChange
+from ledger.web.roles import is_role, roles
+
+LIVES = timedelta(days=14)
+MOST_OPEN = 200
+# Who is told of a change that waits for a second person: in the transaction that puts it on record.
+on_proposed: list[Callable[[RuleChange], None]] = []
+
+
+class ChangeOver(DurableAgentsError):
+    """Nothing can be done with it any more."""
+
+    status, code, title = 409, "change-over", "The change is not open any more"
+
+
+class ChangedMeanwhile(DurableAgentsError):
+    """It would do something else by now than what it was proposed to do."""
+
+    status, code, title = 409, "changed-meanwhile", "It would do something else by now"
+
+
+class TooManyOpen(DurableAgentsError):
+    """So many that nobody reads them."""
+
+    status, code, title = 409, "too-many-changes", "Too many changes are open"
+
+
+def find(change_id: UUID) -> RuleChange:
+    """A change, also one that is over. Raises NotFound."""
+    found = RuleChange.objects.filter(pk=change_id).first()
+    if found is None:
+        raise NotFound("change", change_id)
+    return found
+
+
+def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
+    """Keep what an act would do, for a second person. Raises what the act itself raises, Forbidden, TooManyOpen."""
+    person = _check_signed_in(by)
+    with transaction.atomic():
+        _check_holds(by, known, "You")
+        told = known.tried(known.given(given), by)
+        if RuleChange.objects.filter(state=RuleChange.State.OPEN).count() >= MOST_OPEN:
+            raise TooManyOpen(f"{MOST_OPEN} changes are open: put some in force, refuse or withdraw them first.")
+        row = RuleChange(
+            id=UUID(str(uuid_utils.uuid7())), family=known.family, act=known.name, given=given, told=told,
+            why=_why(given), by=by.ref, person=person, role=by.role, auth=by.auth, address=by.address,
+            made_at=database_now(),
+        )  # fmt: skip
+        row.seal()
+        row.save(force_insert=True)
+        _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": told})
+        for told_of in on_proposed:
+            told_of(row)
+    return row
+
+
+@transaction.atomic
+def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
+    """Put it in force, as whoever proposed it: both are on record. What it does now must be what it was proposed to do.
+    Raises ChangeOver, ChangedMeanwhile, Forbidden, NotFound, JustificationRequired, and what the act itself raises."""
+    row, known, why = _as_second("Putting a change in force", change_id, by, justification)
+    kind, _, name = row.by.partition(":")
+    author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
+    _check_holds(author, known, "Whoever proposed it")
+    told = known.done(known.given(row.given), author)[1]
+    if told != row.told:
+        raise ChangedMeanwhile(
+            "Something has changed since it was proposed, and it would do something else by now. Nothing was done: "
+            "refuse it, and let it be proposed anew."
+        )
+    return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
+
+
+@transaction.atomic
+def refuse(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
+    """Say no to it: nothing is changed. Raises as `apply` does."""
+    row, _, why = _as_second("Refusing a change", change_id, by, justification)
+    return _end("rule_change_refuse", row, RuleChange.State.REFUSED, by=by, why=why)
+
+
+@transaction.atomic
+def withdraw(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
+    """Take back what one has proposed oneself. Raises ChangeOver, Forbidden, NotFound, JustificationRequired."""
+    why = justified("Withdrawing a change", justification)
+    _check_signed_in(by)
+    row = _locked(change_id)
+    if by.person != row.person:
+        raise Forbidden("Only whoever proposed a change may withdraw it; others refuse it.")
+    return _end("rule_change_withdraw", row, RuleChange.State.WITHDRAWN, by=by, why=why)
+
+
+def is_late(row: RuleChange, now: Any) -> bool:
+    """Whether its time to be put in force is over."""
+    return bool(row.state == RuleChange.State.OPEN and now >= row.made_at + LIVES)
+
+
+def can_be_agreed(row: RuleChange) -> bool:
+    """Whether somebody could put it in force now."""
+    return row.state == RuleChange.State.OPEN and row.is_genuine and not is_late(row, database_now())
+
+
+def may_second(user: Any, row: RuleChange) -> bool:
+    """Whether somebody may be the second person of a change, as far as their account says."""
+    known = acts.get(row.act)
+    return known is not None and user.pk != row.person and holds(user, known.needs)
+
+
+def account_of(by: Actor) -> User | None:
+    """Who acts, as their account is now."""
+    return None if by.person is None else User.objects.filter(pk=by.person).first()
+
+
+def holds(user: Any, needs: str) -> bool:
+    """Whether an account holds what an act needs, as it is now."""
+    if user is None or not user.is_active:
+        return False
+    if needs == SUPERUSER:
+        return bool(user.is_superuser)
+    return needs in roles(user) if is_role(needs) else bool(user.is_staff and user.has_perm(needs))
+
+
+def _as_second(what: str, change_id: UUID, by: Actor, justification: str) -> tuple[RuleChange, Guarded, str]:
+    why = justified(what, justification)
+    _check_signed_in(by)
+    row = _locked(change_id)
+    known = acts.get(row.act)
+    if known is None:
+        raise ChangeOver("This version of the installation knows no such act: refuse it where it was proposed.")
+    if by.person == row.person:
+        raise Forbidden("You proposed it: somebody else has to agree, or say no. You may withdraw it.")
+    _check_holds(by, known, "You")
+    return row, known, why
+
+
+def _locked(change_id: UUID) -> RuleChange:
+    """The change, locked, which is open and genuine. Raises ChangeOver, NotFound."""
+    row = RuleChange.objects.select_for_update().filter(pk=change_id).first()
+    if row is None:
+        raise NotFound("change", change_id)
+    if row.state != RuleChange.State.OPEN:
+        raise ChangeOver(f"It was {row.state} by {row.ended_by} already: {row.ended_why}")
+    if not row.is_genuine:
+        raise ChangeOver("It was not put on record by this installation, or changed past it: nothing is done by it.")
+    return row
+
+
+def _check_signed_in(by: Actor) -> int:
+    """Which person. A key says whose it is, and not who made it: an administrator makes keys for others. Raises
+    Forbidden."""
+    if by.kind != "user" or by.person is None:
+        raise Forbidden("Two people change this here, and each has to be signed in: an API key counts for nobody.")
+    return by.person
+
+
+def _check_holds(by: Actor, known: Guarded, who: str) -> None:
+    """By the account as it is now, whatever a request or a row says. Raises Forbidden."""
+    if not holds(account_of(by), known.needs):
+        needed = "administrator" if known.needs == SUPERUSER or "." in known.needs else known.needs
+        raise Forbidden(f"{who} may not change this: it takes an active account of an {needed}.")
+
+
+def _why(given: dict[str, Any]) -> str:
+    """The reason, as the act was given it."""
+    body = given.get("body") or {}
+    return str(given.get("justification") or (body.get("justification") if isinstance(body, dict) else "") or "")
+
+
+def _end(action: str, row: RuleChange, state: RuleChange.State, *, by: Actor, why: str) -> RuleChange:
+    now = database_now()
+    if state == RuleChange.State.APPLIED and is_late(row, now):
+        raise ChangeOver(f"It was proposed more than {LIVES.days} days ago: refuse it, and let it be proposed anew.")
+    row.state, row.ended_by, row.ended_at, row.ended_why = state, by.ref, now, why
+    row.seal()
+    row.save(update_fields=["state", "ended_by", "ended_at", "ended_why", "code"])
+    _record(action, row, by=by, why=why, before={"state": "open", "proposed_by": row.by}, after={"state": str(state)})
+    return row
+
+
+def _record(
+    action: str, row: RuleChange, *, by: Actor, why: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    queue = next((each["queue"] for each in row.told if each["queue"]), "")
+    acted(action, by=by, subject=f"change {row.pk}", queue=queue, justification=why, before=before, after=after)

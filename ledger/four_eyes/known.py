@@ -1,0 +1,125 @@
+"""Which acts change rules, what such an act would do, and which of them two people do.
+
+A trial runs the service itself, in a savepoint that is rolled back: what it refuses is refused to whoever proposes it,
+at once and in its own words, and what it would put on record is the difference that the second person reads.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from django.db import transaction
+from pydantic import TypeAdapter
+
+from ledger.actors import Actor
+from ledger.append import hearing
+from ledger.models import FourEyes
+
+GUARDS = "guards"
+NUMBER = "its number"
+SUPERUSER = "superuser"
+# What can be under four eyes, in the words of a page.
+FAMILIES: Mapping[str, str] = {
+    "policies": "policies: which calls may leave, and whose yes they need",
+    "queues": "queues, and up to how much whom may approve",
+    "roles": "roles, and what accounts and roles may do besides",
+    "limits": "limits of calls at runtime, and pools",
+    "prices": "prices of models",
+    "releases": "which version of an agent takes new starts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A service that changes a rule. `needs` is what an account must hold for it: a role, a permission, or `superuser`;
+    `moving` are parts of what it puts on record that are another each time it runs: names of what is so after it, and
+    NUMBER where its subject ends in a number that is drawn for it."""
+
+    name: str
+    family: str
+    needs: str
+    act: Callable[..., Any]
+    moving: frozenset[str]
+
+    def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What it was given, without the actor, as JSON that `given` makes the same of again."""
+        bound = inspect.signature(self.act).bind(*args, **kwargs).arguments
+        kept = {
+            name: self._adapter(name).dump_python(value, mode="json") for name, value in bound.items() if name != "by"
+        }
+        assert self.given(kept) == {name: value for name, value in bound.items() if name != "by"}, "comes back the same"
+        return kept
+
+    def given(self, kept: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, from what was kept."""
+        return {name: self._adapter(name).validate_json(json.dumps(value)) for name, value in kept.items()}
+
+    def done(self, given: Mapping[str, Any], by: Actor) -> tuple[Any, list[dict[str, Any]]]:
+        """Do it: its result, and what it put on record."""
+        with beneath(), hearing() as told:
+            result = self.act(**given, by=by)
+        return result, [self._settled(each) for each in told]
+
+    def tried(self, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
+        """What it would put on record, and nothing of it stays. Raises as it does."""
+        told: list[dict[str, Any]] = []
+        try:
+            with transaction.atomic():
+                told = self.done(given, by)[1]
+                raise _Undone
+        except _Undone:
+            return told
+
+    def _settled(self, told: dict[str, Any]) -> dict[str, Any]:
+        after = {name: value for name, value in told["after"].items() if name not in self.moving}
+        subject = told["subject"].rpartition(" ")[0] + " (new)" if NUMBER in self.moving else told["subject"]
+        settled: dict[str, Any] = json.loads(json.dumps({**told, "subject": subject, "after": after}))
+        return settled
+
+    def _adapter(self, name: str) -> TypeAdapter[Any]:
+        return TypeAdapter(get_type_hints(self.act)[name])
+
+
+class _Undone(Exception):
+    """The trial is over."""
+
+
+# Every service that is marked, by its name.
+acts: dict[str, Guarded] = {}
+is_beneath: ContextVar[bool] = ContextVar("under four eyes", default=False)
+
+
+@contextmanager
+def beneath() -> Iterator[None]:
+    """Inside, a service does what it says, whoever has to agree to that has."""
+    token = is_beneath.set(True)
+    try:
+        yield
+    finally:
+        is_beneath.reset(token)
+
+
+def standing() -> FourEyes | None:
+    """The row that counts."""
+    return FourEyes.objects.order_by("-n").first()
+
+
+def guarded_families() -> frozenset[str]:
+    """What two people change now. Where the row that says so is not one of ours, everything: whoever writes past us
+    must not loosen it."""
+    row = standing()
+    if row is None:
+        return frozenset()
+    return frozenset(row.families if row.is_genuine else FAMILIES)
+
+
+def is_guarded(family: str) -> bool:
+    """Whether two people change rules of a family. What says so is one itself as soon as there is any."""
+    families = guarded_families()
+    return bool(families) if family == GUARDS else family in families

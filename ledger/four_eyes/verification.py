@@ -1,0 +1,71 @@
+"""What two people change, and what was proposed: each row was written by this installation and has its acts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat, zip_longest
+from typing import Any
+
+from ledger.models import ActRecord, FourEyes, RuleChange
+from ledger.verification.registers import Listed
+
+_ENDED = {"rule_change_apply": "applied", "rule_change_refuse": "refused", "rule_change_withdraw": "withdrawn"}
+
+
+def every_change() -> Listed | None:
+    """All rows of both. None where there are none."""
+    rows, changes = list(FourEyes.objects.order_by("n")), RuleChange.objects.order_by("made_at", "id")
+    found = [*_guards(rows), *_changes(list(changes))]
+    count = len(rows) + len(changes)
+    return Listed("changes of rules", count, "", found) if count or found else None
+
+
+def _guards(rows: list[FourEyes]) -> Iterator[str]:
+    acts = list(ActRecord.objects.filter(action="four_eyes").order_by("n"))
+    for n, (row, act) in enumerate(zip_longest(rows, acts), start=1):
+        if row is None:
+            yield f"what two people change was said {len(acts)} times, and row {n} of that is missing"
+            return
+        what = f"row {row.n} of what two people change"
+        if not row.is_genuine:
+            yield f"{what} was not written by this installation"
+        if act is None or (act.after.get("families"), act.by) != (list(row.families), row.set_by):
+            yield f"{what} has no act that says so"
+
+
+def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator[str]:
+    """Two people, and just before the second one agreed what the first one's act leaves on record."""
+    if agreement is None or agreement.n is None:
+        return  # which is said of its acts
+    if agreement.person in (None, row.person):
+        yield f"{what} was put in force by whoever proposed it"
+    done = list(ActRecord.objects.filter(n__gte=agreement.n - len(row.told), n__lt=agreement.n).order_by("n"))
+    if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):
+        yield f"{what} is in force, and what it did is not on record as it was proposed"
+
+
+def _is_told(act: ActRecord, told: dict[str, Any], person: int) -> bool:
+    """Whether an act is what somebody proposed: all of it but what is drawn anew each time."""
+    is_same = (act.action, act.queue, act.before, act.person) == (told["action"], told["queue"], told["before"], person)
+    return is_same and told["after"].items() <= act.after.items()
+
+
+def _changes(rows: list[RuleChange]) -> Iterator[str]:
+    acts = ActRecord.objects.filter(action__in=["rule_change", *_ENDED])
+    said = {(act.subject, act.action): act for act in acts}
+    for row in rows:
+        what = f"change {row.pk}"
+        if not row.is_genuine:
+            yield f"{what} was not written by this installation"
+        proposed = said.pop((what, "rule_change"), None)
+        if proposed is None or (proposed.by, proposed.after.get("told")) != (row.by, row.told):
+            yield f"{what} has no act that proposed it"
+        if row.state == RuleChange.State.APPLIED:
+            yield from _by_two(what, row, said.get((what, "rule_change_apply")))
+        for action, state in _ENDED.items():
+            ended = said.pop((what, action), None)
+            if (ended is None) != (row.state != state) or (ended is not None and ended.by != row.ended_by):
+                yield f"{what} is {row.state}, and its acts say otherwise"
+                break
+    for subject, _ in said:
+        yield f"{subject} was proposed, and is gone"

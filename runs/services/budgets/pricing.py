@@ -1,0 +1,26 @@
+"""Setting what a model's tokens cost."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.four_eyes.guard import second
+from runs.engine.budget.limits import usd_of
+from runs.models import Price
+from runs.services.budgets import prices
+
+
+@second("prices", needs="runs.add_price", moving=frozenset({"valid_from"}))
+@transaction.atomic
+def set_price(
+    model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: Actor
+) -> Price:
+    """A model's price from a time on (now), in millionths of a dollar for a million tokens, on the record."""
+    row = prices.put(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from, by=by.ref)
+    after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
+    acted("price", by=by, subject=row.model, after={**after, "valid_from": row.valid_from.isoformat()})
+    return row

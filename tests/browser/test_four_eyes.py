@@ -1,0 +1,107 @@
+"""Four eyes on the rules, by hand in a browser: one administrator proposes, nothing changes, and a second one reads
+what it would do and puts it in force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Site
+from tests.browser.test_looks import check
+from tests.browser.test_set_up import bare, choose_password, setup_link, somebody
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+__all__ = ["bare", "somebody"]  # fixtures
+WHY = "The auditors ask for it."
+
+
+def second_administrator(root: Page, page: Page) -> Page:
+    root.goto("/people")
+    root.fill("[name=username]", "bert")
+    root.fill("[name=email]", "bert@example.org")
+    root.check("#invite-title >> xpath=ancestor::section >> [name=is_admin]")
+    root.get_by_label("Operator", exact=True).check()
+    root.fill("#invite-title >> xpath=ancestor::section >> [name=justification]", "They join us.")
+    root.click("button:has-text('Invite')")
+    page.goto(root.inner_text("#secret"))
+    choose_password(page)
+    page.wait_for_url("**/")
+    return page
+
+
+def ask_for_two(page: Page) -> None:
+    page.goto("/changes")
+    for family in ("policies", "roles"):
+        page.check(f"#g-{family}")
+    page.fill("#g-why", WHY)
+    page.click("button:has-text('Say so')")
+
+
+def propose(page: Page) -> None:
+    page.goto("/policies")
+    page.fill("#p-name", "no_orders")
+    page.select_option("#p-agent", "zz-clerk")
+    page.select_option("#p-effect", "deny")
+    page.fill("#p-rule", "Nothing is ordered in December.")
+    page.fill("#p-why", "Agreed with the board.")
+    page.click("#policy-form >> text=Put it in force")
+
+
+def holds_up(page: Page) -> None:
+    """Wide and narrow, light and dark."""
+    for scheme in ("light", "dark"):
+        for width in (1280, 390):
+            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            page.set_viewport_size({"width": width, "height": 900})
+            assert check(page, f"{page.url} {scheme} {width}") == []
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
+    root, link = somebody(), setup_link(bare)
+    root.goto(link)
+    root.fill("[name=username]", "root")
+    root.fill("[name=email]", "root@example.org")
+    choose_password(root)
+    root.wait_for_url("**/setup")
+    # with one administrator there are no two, and it is said
+    ask_for_two(root)
+    expect(root.locator("[data-alert]")).to_contain_text("fewer than two people")
+    bert = second_administrator(root, somebody())
+    ask_for_two(root)
+    expect(root.locator(".messages")).to_contain_text("Two people change these")
+    # what one asks for waits, and is theirs to withdraw alone
+    propose(root)
+    expect(root.locator(".messages")).to_contain_text("a second person has to agree")
+    expect(root.locator("main")).to_contain_text("Nothing is ordered in December.")
+    assert root.locator("button:has-text('Put it in force')").count() == 0
+    expect(root.locator("button:has-text('Withdraw it')")).to_be_visible()
+    address = root.url
+    root.goto("/policies")
+    expect(root.locator("main")).not_to_contain_text("Nothing is ordered in December.")
+    # the second one finds it in the navigation, reads what it would do, and needs a reason
+    bert.goto("/")
+    entry = bert.get_by_role("link", name="Rule changes 1 waiting for a second person")
+    entry.click()
+    holds_up(bert)
+    bert.click("main a:has-text('no_orders')")
+    assert bert.url == address
+    holds_up(bert)
+    expect(bert.locator("ins", has_text="Nothing is ordered in December.")).to_be_visible()
+    bert.click("button:has-text('Put it in force')")
+    expect(bert.locator("[data-alert]")).to_contain_text("needs a justification")
+    bert.fill("#c-why", "I read it.")
+    bert.click("button:has-text('Put it in force')")
+    expect(bert.locator(".messages")).to_contain_text("It is in force.")
+    expect(bert.locator(".title .chip")).to_have_text("in force")
+    root.goto("/policies")
+    expect(root.locator("#row-no_orders")).to_contain_text("Nothing is ordered in December.")
+    # nobody makes a way into the other's account, and two people give roles
+    root.goto("/people")
+    root.click("a:has-text('bert')")
+    holds_up(root)
+    bert.goto("/audit?action=rule_change_apply")
+    expect(bert.locator("main")).to_contain_text("bert")

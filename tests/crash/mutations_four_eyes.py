@@ -1,0 +1,33 @@
+"""Seeded bugs in four eyes on the rules. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+CHANGES, GUARD, GUARDS, KNOWN, VERIFIED, RIGHTS, RESETS, ADMIN = (
+    "ledger/four_eyes/changes.py", "ledger/four_eyes/guard.py", "ledger/four_eyes/guards.py", "ledger/four_eyes/known.py",
+    "ledger/four_eyes/verification.py", "durableagents/identity/rights.py", "durableagents/identity/resets.py",
+    "durableagents/account_pages/admin_users.py",
+)  # fmt: skip
+STORY = "tests/approvals/test_rule_changes.py"
+
+LOOKING = [
+    Mutant("a trial is not undone", KNOWN, "                raise _Undone\n", "                return told\n", f"{STORY} -k one_proposes_changes_nothing"),
+    Mutant("whoever proposed it is the second person too", CHANGES, "    if by.person == row.person:\n", "    if False:\n", f"{STORY} -k not_the_second_person"),
+    Mutant("a key is a person", CHANGES, "    if by.kind != \"user\" or by.person is None:\n", "    if by.person is None:\n", f"{STORY} -k key_counts_for_nobody"),
+    Mutant("whoever agrees needs no right", CHANGES, "    _check_holds(by, known, \"You\")\n    return row, known, why\n", "    return row, known, why\n", f"{STORY} -k without_the_right"),
+    Mutant("whoever proposed it may have lost the right", CHANGES, "    _check_holds(author, known, \"Whoever proposed it\")\n", "", f"{STORY} -k rights_count_as_they_are"),
+    Mutant("something else is done than was read", CHANGES, "    if told != row.told:\n", "    if False:\n", f"{STORY} -k another_state"),
+    Mutant("a change that was altered past us is done", CHANGES, "    if not row.is_genuine:\n", "    if False:\n", f"{STORY} -k forged_or_altered"),
+    Mutant("two seconds put it in force", CHANGES, "RuleChange.objects.select_for_update().filter(pk=change_id)", "RuleChange.objects.filter(pk=change_id)", f"{STORY} -k only_one_of_many"),
+    Mutant("a change lives for ever", CHANGES, "    if state == RuleChange.State.APPLIED and is_late(row, now):\n", "    if False:\n", f"{STORY} -k wait_for_ever"),
+    Mutant("a row that was written past us loosens the rules", KNOWN, "    return frozenset(row.families if row.is_genuine else FAMILIES)\n", "    return frozenset(row.families)\n", f"{STORY} -k loosens_nothing"),
+    Mutant("one person says that one person is enough", KNOWN, "    return bool(families) if family == GUARDS else family in families\n", "    return family in families\n", f"{STORY} -k is_changed_by_two_people"),
+    Mutant("rules are guarded where roles are not", GUARDS, "    if wanted and \"roles\" not in wanted:\n", "    if False:\n", f"{STORY} -k roles_are_too"),
+    Mutant("two are asked for where there is one", GUARDS, "            if _able(needs) < 2:\n", "            if _able(needs) < 1:\n", f"{STORY} -k no_two"),
+    Mutant("an operator says which rules two people change", GUARDS, "    if by.auth != \"shell\" and not holds(", "    if False and not holds(", f"{STORY} -k says_which"),
+    Mutant("an administrator gets a link into the second person's account", RESETS, "    check_door(user, by.person)\n", "", f"{STORY} -k opens_a_door"),
+    Mutant("an administrator sets the second person's password", ADMIN, "        if is_protected(self.get_object(request, unquote(id)), request.user.pk):\n", "        if False:\n", f"{STORY} -k opens_a_door"),
+    Mutant("nobody looks whether two people changed a rule", VERIFIED, "    if agreement.person in (None, row.person):\n", "    if False:\n", f"{STORY} -k verification_finds"),
+    Mutant("nobody looks whether what was done is what was proposed", VERIFIED, "    if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):\n", "    if False:\n", f"{STORY} -k verification_finds"),
+]  # fmt: skip
