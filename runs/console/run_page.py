@@ -162,6 +162,9 @@ class Dossier:
     children: list[Card] = field(default_factory=list)
     parent_head: Head | None = None
     is_read: bool = True
+    as_of: int = 0
+    """The event up to which all that is shown is whole. What came while it was read is shown in part: a page that said
+    that it had it would not read again when it is told of it."""
 
     @property
     def url(self) -> str:
@@ -407,7 +410,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         question_seqs: dict[tuple[str | None, Any], int] = {
             place: seq for wait in waits if (seq := fold.questions.get(place := (wait.slot, wait.n)))
         }
-    # The head is read after the events: what is shown as current is never newer than what it is said to be.
+    # The head is read after the events, and the run's row before them: see `as_of`.
     heads = families.heads([*kin.ids, *([kin.parent.pk] if kin.parent else [])])
     head = heads.get(run_id)
     is_headless, head = head is None, head or Head.standing_in(run_id)
@@ -430,6 +433,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         run, head, story.open(opened, lane), opened, drawn, lane, sight, waits, question_seqs, agent, now, is_headless,
         cut, kin.parent if run.parent else None, run_list.carded(kin.children, heads, open_waits),
         heads.get(kin.parent.pk) if kin.parent and run.parent else None, is_read,
+        min(head.seq, getattr(run, "row_seq", None) or head.seq),
     )  # fmt: skip
 
 

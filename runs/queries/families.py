@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, DateTimeField, F, JSONField
+from django.db.models import BigIntegerField, BooleanField, DateTimeField, F, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
@@ -80,10 +80,11 @@ class Around:
 
 
 def around(run_id: UUID, *, most: int) -> Around | None:
-    """A run, its parent and some of its children, in one query; None where there is no such run."""
+    """A run, its parent and some of its children, in one query; None where there is no such run. Each with `row_seq`,
+    the event as of which its row is (None without a head)."""
     found = {
         run.id: run
-        for run in Run.objects.annotate(begun_again_as=beside.begun_again_as()).filter(
+        for run in Run.objects.annotate(begun_again_as=beside.begun_again_as(), row_seq=_row_seq()).filter(
             id__in=RawSQL(_AROUND, [*[run_id] * 3, most, run_id, most, most])
         )
     }
@@ -93,6 +94,12 @@ def around(run_id: UUID, *, most: int) -> Around | None:
     parent = found.pop(run.parent, None) if run.parent is not None else None
     children = sorted(found.values(), key=lambda child: (child.created_at, child.id), reverse=True)
     return Around(run, parent, sorted(children, key=lambda child: _RANK.get(child.state, 2)))
+
+
+def _row_seq() -> RawSQL:
+    return RawSQL(
+        "(SELECT h.seq FROM ledger_head h WHERE h.run_id = runs_run.id)", (), output_field=BigIntegerField(null=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
