@@ -9,7 +9,7 @@ from uuid import UUID
 
 from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow, StageRow, VoteRow
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.stepup.checking import wanted_for
+from approvals.stepup.checking import wanted_by
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
 from runs import seen
 from runs.engine.errors import DefinitionError
@@ -74,7 +74,7 @@ def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
     seconds before, and a queue may ask more since. Then, what the plan says."""
     now = wait_hooks.queues.now().thresholds.get(approval.queue) if approval.state == ApprovalState.OPEN else None
     try:
-        return wanted_for(approval, str(plan.get("agent")), now).as_json()
+        return wanted_by(plan, str(plan.get("agent")), approval.tool, now).as_json()
     except DefinitionError:
         return {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Q
@@ -67,7 +68,8 @@ def newest(user: Any, *, state: str = "") -> list[Shown]:
         found = list(newest_first.filter(state=state)[:MOST_OPEN])
     else:
         found = [*newest_first.filter(is_open)[:MOST_OPEN], *newest_first.exclude(is_open)[:PAGE]]
-    return [one(row, user) for row in found]
+    now = database_now()  # once for all of them
+    return [_shown(row, user, now) for row in found]
 
 
 @badge("changes")
@@ -78,9 +80,13 @@ def waiting(held: frozenset[str]) -> Counted:
 
 def one(row: RuleChange, user: Any) -> Shown:
     """A change as somebody sees it."""
+    return _shown(row, user, database_now())
+
+
+def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
     return Shown(
         row, title=title_of(row), parts=[(each["subject"], parts_of(each)) for each in row.told],
-        is_late=is_late(row, database_now()), is_genuine=row.is_genuine, may_agree=may_second(user, row),
+        is_late=is_late(row, now), is_genuine=row.is_genuine, may_agree=may_second(user, row),
         is_own=user.pk == row.person, tries=_tries(row),
     )  # fmt: skip
 

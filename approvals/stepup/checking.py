@@ -71,10 +71,15 @@ def wanted_for(approval: Approval, agent: str, threshold: Threshold | None) -> W
         plan = json.loads(bytes(approval.plan))
     except (ValueError, RecursionError) as error:
         raise DefinitionError("the plan can't be read") from error
+    return wanted_by(plan, agent, approval.tool, threshold)
+
+
+def wanted_by(plan: Any, agent: str, tool: str, threshold: Threshold | None) -> Wanted:
+    """The same of a plan that was read already."""
     asked = wanted_in(plan)
     if threshold is None:
         return asked
-    return asked.joined(wanted_of(plan, threshold.asked_of(amount_in(plan), _risk(agent, approval.tool))))
+    return asked.joined(wanted_of(plan, threshold.asked_of(amount_in(plan), _risk(agent, tool))))
 
 
 def _risk(agent: str, tool: str) -> str:

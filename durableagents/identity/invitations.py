@@ -18,7 +18,7 @@ from durableagents.identity import links
 from durableagents.identity.accounts import acting
 from durableagents.identity.auth import digest
 from durableagents.identity.password_check import hashed
-from durableagents.identity.rights import known_roles
+from durableagents.identity.rights import known_roles, unknown_role
 from durableagents.models import Invitation
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -90,9 +90,8 @@ def _checked(name: str, email: str, roles: Collection[str], is_admin: bool, days
         raise _wrong("email", "Give one e-mail address, such as ada@example.org.") from error
     if len(email) > 254:
         raise _wrong("email", "It is longer than 254 characters.")
-    known = known_roles()
-    if unknown := set(roles) - set(known):
-        raise _wrong("roles", f"There is no role {sorted(unknown)[0][:80]!r}. Known: {', '.join(known)}.")
+    if problem := unknown_role(roles, known_roles()):
+        raise _wrong("roles", problem)
     if is_guarded("roles"):
         if roles or is_admin:
             raise _wrong(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from durableagents.identity.accounts import acting
 from durableagents.identity.auth import ISSUE_OWN
@@ -53,8 +55,7 @@ def set_roles(user_id: int, roles: list[str], is_admin: bool, *, by: Actor, just
     JustificationRequired."""
     reason = justified("A change of somebody's roles", justification)
     known = known_roles()
-    if unknown := sorted(set(roles) - set(known)):
-        problem = f"There is no role {unknown[0][:80]!r}. Known: {', '.join(known)}."
+    if problem := unknown_role(roles, known):
         raise InvalidInput(problem, errors=[{"field": "roles", "problem": problem, "fix": "one of those"}])
     with transaction.atomic(), acting(by):
         user = User.objects.select_for_update().filter(pk=user_id).first()
@@ -95,18 +96,31 @@ def known_roles() -> list[str]:
     return ordered(Group.objects.values_list("name", flat=True))
 
 
+def unknown_role(roles: Collection[str], known: Collection[str]) -> str:
+    """That one of these is no role, in words; empty where all are."""
+    unknown = sorted(set(roles) - set(known))
+    return f"There is no role {unknown[0][:80]!r}. Known: {', '.join(known)}." if unknown else ""
+
+
 def roles_that_read() -> frozenset[str]:
     """The roles that were given the right to read payloads."""
     right = {"permissions__codename": READ_PAYLOADS, "permissions__content_type__app_label": APP}
     return frozenset(Group.objects.filter(**right).values_list("name", flat=True))
 
 
+def protected(person: int | None) -> QuerySet[User]:
+    """The accounts of others that propose and agree, where two people give roles: administrators' and operators', also
+    while they are closed. With a door into one of them one person would be both."""
+    if not is_guarded("roles"):
+        return User.objects.none()
+    seconds = Q(is_superuser=True) | Q(is_staff=True) | Q(groups__name=OPERATOR)
+    found = User.objects.filter(seconds).distinct()
+    return found if person is None else found.exclude(pk=person)
+
+
 def is_protected(user: Any, person: int | None) -> bool:
-    """Whether somebody else's account is one that proposes and agrees, where two people give roles: an administrator's
-    or an operator's, also while it is closed. With a door into it one person would be both."""
-    if user is None or user.pk is None or user.pk == person or not is_guarded("roles"):
-        return False
-    return bool(user.is_superuser or user.is_staff or user.groups.filter(name=OPERATOR).exists())
+    """Whether an account is one of those."""
+    return user is not None and user.pk is not None and protected(person).filter(pk=user.pk).exists()
 
 
 def check_door(user: Any, person: int | None) -> None:

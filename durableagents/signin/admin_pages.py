@@ -22,7 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from durableagents.identity import signed_in
-from durableagents.identity.rights import is_protected
+from durableagents.identity.rights import protected
 from ledger.append import justified
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
@@ -132,8 +132,7 @@ class LinkAdmin(admin.ModelAdmin):
         """Not into the account of whoever may be a second person."""
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)
         if field is not None and db_field.name == "user":
-            shut = [user.pk for user in User.objects.all() if is_protected(user, request.user.pk)]
-            field.queryset = User.objects.exclude(pk__in=shut)
+            field.queryset = User.objects.exclude(pk__in=protected(request.user.pk).values("pk"))
         return field
 
 

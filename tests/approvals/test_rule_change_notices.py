@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from approvals.changes import listed
 from approvals.outbox.models import Notice
@@ -24,31 +24,17 @@ from runs.services.limits import acts as limits
 from tests.approvals.post import Postbox
 from tests.approvals.setup import WHY, somebody
 from tests.approvals.test_notices import deliver
-from tests.approvals.test_rule_changes import proposed, rule
-from tests.runs.stage import Stage
+from tests.approvals.test_rule_changes import anna, bert, proposed, rule
+from tests.scale.test_reads import MOST_STATEMENTS
 
 pytestmark = pytest.mark.django_db
-
-
-def person(name: str, *roles: str, is_admin: bool = False) -> Actor:
-    by = somebody(name, *roles, is_staff=is_admin, is_superuser=is_admin, email=f"{name}@example.org")
-    return replace(by, role="operator")
-
-
-@pytest.fixture
-def anna(stage: Stage) -> Actor:
-    return person("anna", "operator", is_admin=True)
-
-
-@pytest.fixture
-def bert(stage: Stage, anna: Actor) -> Actor:
-    return person("bert", "operator", is_admin=True)
+__all__ = ["anna", "bert"]  # fixtures
 
 
 @pytest.fixture
 def guarded(anna: Actor, bert: Actor) -> None:
     for name, role in (("olga", "operator"), ("ada", "auditor"), ("fiona", "approver_finance")):
-        person(name, role)
+        somebody(name, role, email=f"{name}@example.org")
     guards.require(GuardsBody(families=list(FAMILIES), justification=WHY), by=anna)
 
 
@@ -122,5 +108,7 @@ def test_the_navigation_counts_what_waits_and_the_list_has_it_however_old_it_is(
         later = proposed(partial(policies.create, rule(name=f"later_{n}"), by=anna))
         changes.refuse(later.pk, by=bert, justification="no")
     assert Tally(frozenset({"operator"})).badge("changes") == 1
-    shown = listed.newest(User.objects.get(username="bert"))
+    with CaptureQueriesContext(connection) as asked:
+        shown = listed.newest(User.objects.get(username="bert"))
+    assert len(asked) <= MOST_STATEMENTS, "however many there are"
     assert shown[0].row.pk == first.pk and len(shown) == 1 + listed.PAGE

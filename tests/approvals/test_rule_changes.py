@@ -46,14 +46,20 @@ from tests.world import Toolbox, agent_of
 pytestmark = pytest.mark.django_db
 
 
+def administrator(name: str) -> Actor:
+    """One of two, who is an operator too."""
+    by = somebody(name, "operator", is_staff=True, is_superuser=True, email=f"{name}@example.org")
+    return replace(by, role="operator")
+
+
 @pytest.fixture
 def anna(stage: Stage) -> Actor:
-    return replace(somebody("anna", "operator", is_staff=True, is_superuser=True), role="operator")
+    return administrator("anna")
 
 
 @pytest.fixture
 def bert(stage: Stage, anna: Actor) -> Actor:
-    return replace(somebody("bert", "operator", is_staff=True, is_superuser=True), role="operator")
+    return administrator("bert")
 
 
 @pytest.fixture

@@ -10,25 +10,11 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site
 from tests.browser.test_looks import check
-from tests.browser.test_set_up import bare, choose_password, setup_link, somebody
+from tests.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 __all__ = ["bare", "somebody"]  # fixtures
 WHY = "The auditors ask for it."
-
-
-def second_administrator(root: Page, page: Page) -> Page:
-    root.goto("/people")
-    root.fill("[name=username]", "bert")
-    root.fill("[name=email]", "bert@example.org")
-    root.check("#invite-title >> xpath=ancestor::section >> [name=is_admin]")
-    root.get_by_label("Operator", exact=True).check()
-    root.fill("#invite-title >> xpath=ancestor::section >> [name=justification]", "They join us.")
-    root.click("button:has-text('Invite')")
-    page.goto(root.inner_text("#secret"))
-    choose_password(page)
-    page.wait_for_url("**/")
-    return page
 
 
 def ask_for_two(page: Page) -> None:
@@ -62,15 +48,11 @@ def holds_up(page: Page) -> None:
 
 def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
     root, link = somebody(), setup_link(bare)
-    root.goto(link)
-    root.fill("[name=username]", "root")
-    root.fill("[name=email]", "root@example.org")
-    choose_password(root)
-    root.wait_for_url("**/setup")
+    first_administrator(root, link)
     # with one administrator there are no two, and it is said
     ask_for_two(root)
     expect(root.locator("[data-alert]")).to_contain_text("fewer than two people")
-    bert = second_administrator(root, somebody())
+    bert = invited(root, somebody(), "bert", "Operator", is_admin=True)
     ask_for_two(root)
     expect(root.locator(".messages")).to_contain_text("Two people change these")
     # what one asks for waits, and is theirs to withdraw alone

@@ -65,11 +65,21 @@ def choose_password(page: Page, button: str = "Make the account") -> None:
     page.click(f"button:has-text('{button}')")
 
 
-def invited(root: Page, page: Page, name: str, role: str) -> Page:
+def first_administrator(page: Page, link: str) -> None:
+    """Who opens the link, from then on."""
+    page.goto(link)
+    page.fill("[name=username]", "root")
+    page.fill("[name=email]", "root@example.org")
+    choose_password(page)
+    page.wait_for_url("**/setup")
+
+
+def invited(root: Page, page: Page, name: str, role: str, *, is_admin: bool = False) -> Page:
     """Invited by the administrator, and signed in by the link."""
     root.goto("/people")
     root.fill("[name=username]", name)
     root.fill("[name=email]", f"{name}@example.org")
+    root.locator("#invite-title >> xpath=ancestor::section >> [name=is_admin]").set_checked(is_admin)
     root.get_by_label(role, exact=True).check()
     root.fill("#invite-title >> xpath=ancestor::section >> [name=justification]", "They join us.")
     root.click("button:has-text('Invite')")
@@ -90,11 +100,7 @@ def test_from_nobody_to_a_decision(bare: Site, somebody: Callable[[], Page]) -> 
     assert stranger.locator("input[type=password]").count() == 0
     # whoever has the machine does
     root, link = somebody(), setup_link(bare)
-    root.goto(link)
-    root.fill("[name=username]", "root")
-    root.fill("[name=email]", "root@example.org")
-    choose_password(root)
-    root.wait_for_url("**/setup")
+    first_administrator(root, link)
     expect(root.locator("main")).to_contain_text("Nobody decides")
     stranger.goto(link)
     expect(stranger.locator("main")).to_contain_text("has been used")
