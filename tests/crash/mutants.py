@@ -154,7 +154,12 @@ def _copy(folder: Path) -> Iterator[Copy]:
             "DURABLEAGENTS_TEST_DATABASE_URL": server.url("admin"), "DURABLEAGENTS_TEST_OWNER_URL": server.url("owner"),
             "DURABLEAGENTS_TEST_RUNTIME_URL": server.url("runtime"),
         }  # fmt: skip
-        yield Copy(root, {**os.environ, **urls, "PYTHONDONTWRITEBYTECODE": "1"})
+        # One folder for the data of all of them, and so one key: what one left in the database is genuine for the next,
+        # which would else fail over rows that nobody here wrote, whatever its bug.
+        kept = {"DURABLEAGENTS_TEST_DATA": str(folder / "tests"), "PYTHONDONTWRITEBYTECODE": "1"}
+        (folder / "tests").mkdir()
+        ours = ("DURABLEAGENTS_", "DATABASE_", "SANDBOX_", "PORT")
+        yield Copy(root, {name: text for name, text in os.environ.items() if not name.startswith(ours)} | urls | kept)
     finally:
         server.stop(patience_seconds=2)
         server.close()
