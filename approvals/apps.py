@@ -7,6 +7,7 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
+        from approvals.deadlines.plugged import plug_in as plug_in_deadlines
         from approvals.notices import duty
         from approvals.offered.decisions import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
@@ -15,6 +16,7 @@ class ApprovalsConfig(AppConfig):
         from approvals.verification import plug_in
 
         register()
+        plug_in_deadlines()
         plug_in()
         plug_in_policies()
         verify_policies()

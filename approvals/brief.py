@@ -4,7 +4,7 @@ covers."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -13,8 +13,8 @@ from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import Facts, No, Standing, Sum, judge
-from approvals.queues.standing import FACTS, facts_in
+from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
+from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
 from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
@@ -38,7 +38,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
     ApprovalState.OPEN: ("waiting for {queue}", "wait"),
     ApprovalState.APPROVED: ("approved", "ok"),
     ApprovalState.REJECTED: ("rejected", "bad"),
-    ApprovalState.EXPIRED: ("expired: denied", "bad"),
+    ApprovalState.EXPIRED: ("nobody answered", "bad"),
     ApprovalState.WITHDRAWN: ("withdrawn", ""),
 }
 
@@ -48,7 +48,7 @@ def chip_of(approval: Approval) -> tuple[str, str]:
     if approval.state not in ApprovalState.values:
         return str(approval.state), ""
     words, tone = CHIPS[ApprovalState(approval.state)]
-    return words.format(queue=approval.queue), tone
+    return words.format(queue=" or ".join(asked_at(approval))), tone
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,11 @@ class Brief:
     @property
     def is_asked(self) -> bool:
         """Whether it is put to the reader, who may still be kept from deciding it."""
-        return self.role in self.facts.who.roles or any(d.is_now(self.facts.now) for d in self.facts.deputyships)
+        return any(
+            (each.queue is not None and each.queue.role in each.who.roles)
+            or any(d.is_now(each.now) for d in each.deputyships)
+            for each in (self.facts, *self.facts.also)
+        )  # fmt: skip
 
     @property
     def why_not(self) -> str:
@@ -155,10 +159,11 @@ class Brief:
     @cached_property
     def wanted(self) -> Wanted:
         """What a yes has to show, for whoever may say it. For words: a decision is judged anew."""
-        if not self.is_read or not isinstance(self.to_approve, Standing) or self.facts.queue is None:
+        if not self.is_read or not isinstance(self.to_approve, Standing):
             return Wanted()
         try:
-            return wanted_for(self.approval, self.approval.run.graph_id, self.facts.queue.threshold)
+            asked = thresholds(self.facts, self.to_approve)
+            return wanted_for(self.approval, self.approval.run.graph_id, asked)
         except DefinitionError:
             return Wanted()
 
@@ -271,13 +276,18 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
 
 def _is_shown(approval: Approval, held: frozenset[str]) -> bool:
     """Whoever stands in at its queue is shown the question, whatever runs they see."""
-    return any(one.queue == approval.queue for one in stand_ins(held)) or bool(seen.among([approval.run_id]))
+    return any(one.queue in asked_at(approval) for one in stand_ins(held)) or bool(seen.among([approval.run_id]))
+
+
+def asked_at(approval: Approval) -> list[str]:
+    """The queues whose people may decide it: the one that was asked, and those that it went to."""
+    return [approval.queue, *(approval.escalated_to or [])]
 
 
 def reads(approval: Approval) -> bool:
     """Whether whoever looks reads what is asked, and not only that it is: who is asked, or stands in for them, and who
     reads the run's payloads."""
-    return is_asked(approval.queue) or bool(seen.readable({approval.run_id: approval.run.creator}))
+    return any(map(is_asked, asked_at(approval))) or bool(seen.readable({approval.run_id: approval.run.creator}))
 
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
@@ -302,7 +312,10 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         decision=decision,
         seq=getattr(approval, "head_seq", None),
         tool=tool,
-        facts=facts_in(getattr(approval, "facts", ""), approval, approval.run, reader, held),
+        facts=replace(
+            facts_in(getattr(approval, "facts", ""), approval, approval.run, reader, held),
+            also=also(approval, approval.run, reader, held),
+        ),
         is_read=is_read,
         stages=stages,
     )

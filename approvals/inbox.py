@@ -11,14 +11,15 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.models import Approval, ApprovalState
+from approvals.timing.words import is_endless
 from approvals.votes.shown import NOW, StageShown, stages_of
-from ledger.web.cursors import Order, closed, opened
+from ledger.web.cursors import Condition, Order, closed, opened
 from ledger.web.roles import StandsIn, stand_ins
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
@@ -54,7 +55,17 @@ class Item:
 
     @property
     def is_overdue(self) -> bool:
-        return self.approval.deadline < datetime.now(UTC)
+        return self.approval.deadline < datetime.now(UTC) and not self.is_endless
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it waits until somebody decides."""
+        return is_endless(self.approval)
+
+    @property
+    def went_to(self) -> str:
+        """The queue that it was put to last, because nobody answered; empty for none."""
+        return self.approval.escalated_to[-1] if self.approval.escalated_to else ""
 
 
 @cache
@@ -140,7 +151,16 @@ def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Count
 
 
 def _arms(held: frozenset[str]) -> list[dict[str, Any]]:
-    return [{"queue": queue} for queue in queues_of(held)] or [seen.arm(viewer())]
+    mine = queues_of(held)
+    return [*({"queue": queue} for queue in mine), *_went_to(mine)] or [seen.arm(viewer())]
+
+
+def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
+    """What was put to these queues because nobody answered elsewhere, and isn't listed by its own."""
+    if not mine:
+        return []
+    went = Condition("escalated_to IS NOT NULL AND escalated_to && %s::text[] AND NOT (queue = ANY(%s))")
+    return [{went: [mine, mine]}]
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
@@ -159,7 +179,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     """What fits a search: a thousand runs at most, so it is sorted and counted here."""
     rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=search.matching(wanted.q))
     if mine := queues_of(held):
-        rows = rows.filter(queue__in=mine)  # what the search found is seen
+        rows = rows.filter(Q(queue__in=mine) | Q(escalated_to__overlap=mine))  # what the search found is seen
     if wanted.is_decided:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
@@ -225,5 +245,5 @@ def waiting_for(held: frozenset[str]) -> Counted | None:
     queues = queues_of(held)
     if not queues:
         return None
-    gates = OPEN.counted([{"queue": queue} for queue in queues], to=BADGE_TO)
+    gates = OPEN.counted([*({"queue": queue} for queue in queues), *_went_to(queues)], to=BADGE_TO)
     return Counted(BADGE_TO, [*gates.arms, *Counted.of(open_for(held), to=BADGE_TO).arms])

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pgtrigger
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django_fsm import FSMField, transition
 
+from approvals.calendars.models import Absence as Absence
+from approvals.calendars.models import Calendar as Calendar
+from approvals.calendars.models import Escalation as Escalation
+from approvals.calendars.models import Timing as Timing
 from approvals.outbox.models import Channel as Channel
 from approvals.outbox.models import Delivery as Delivery
 from approvals.outbox.models import Notice as Notice
@@ -66,10 +71,30 @@ class Approval(models.Model):
     case_id = models.UUIDField(
         null=True, help_text="The first stage's question, where several people decide; empty: one yes of one person."
     )
+    # Of its time, where more is to be said than the deadline; the journal's events tell the same. See timing/.
+    timing = models.JSONField(null=True, help_text="The terms: by which calendar, what then, when people are reminded.")
+    look_at = models.DateTimeField(null=True, help_text="When the sweeper looks at it before its deadline.")
+    escalated_to = ArrayField(models.TextField(), null=True, help_text="Queues that it was put to besides.")
+    reminded = models.SmallIntegerField(db_default=0, default=0)
+    reminded_at = models.DateTimeField(null=True)
 
     class Meta:
         indexes = [
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),
+            # Whom time concerns: what is to be looked at, and what went further, for whoever it went to.
+            models.Index(
+                fields=["look_at"], condition=models.Q(state="open", look_at__isnull=False), name="approvals_to_look_at"
+            ),
+            models.Index(
+                fields=["deadline", "id"],
+                condition=models.Q(state="open", escalated_to__isnull=False),
+                name="approvals_open_escalated",
+            ),
+            models.Index(
+                fields=["-decided_at", "-id"],
+                condition=~models.Q(state="open") & models.Q(escalated_to__isnull=False),
+                name="approvals_decided_escalated",
+            ),
             # The inbox, by queue and over all queues; what was decided; and the API's lists: each in its own order.
             models.Index(
                 fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"
@@ -92,6 +117,7 @@ class Approval(models.Model):
         triggers = [
             pgtrigger.ReadOnly(name="question_is_frozen", fields=FROZEN),
             pgtrigger.ReadOnly(name="case_is_frozen", fields=["case_id"]),
+            pgtrigger.ReadOnly(name="terms_are_frozen", fields=["timing"]),
         ]
 
     @transition(state, source=A.OPEN, target=A.APPROVED)

@@ -112,6 +112,8 @@ class Standing:
     deputyship: Deputyship | None = None
     cap: Cap | None = None
     deputy_cap: Cap | None = None
+    # Where, if that is a queue that the question went to because nobody answered.
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +125,14 @@ class No:
     is_of_limit: bool = False
     # Whether it is for a word that was had before.
     has_voted: bool = False
+    # Whether they have no part in it at all.
+    is_stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a judgement is made of."""
+    """All that a judgement is made of. `also` are the same of the queues that the question went to besides, because
+    nobody answered."""
 
     queue: QueueFacts | None
     name: str
@@ -135,10 +140,30 @@ class Facts:
     now: datetime
     deputyships: Sequence[Deputyship] = field(default_factory=tuple)
     asked: Asked = Asked()
+    also: Sequence[Facts] = ()
 
 
 def judge(facts: Facts, *, approves: bool) -> Standing | No:
-    """The standing under which somebody may decide, or why not. Their own comes before anybody else's place."""
+    """The standing under which somebody may decide, or why not. Whoever was asked first comes before those who were
+    asked because nobody answered."""
+    nos = []
+    for each in (facts, *facts.also):
+        found = _judge(each, approves=approves)
+        if isinstance(found, Standing):
+            return found if each is facts else replace(found, queue=each.name)
+        nos.append(found)
+    return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # of what is alike the first
+
+
+def thresholds(facts: Facts, standing: Standing) -> list[Threshold]:
+    """From where on a yes has to show more: at the queue that was asked first, and at the one where somebody decides
+    under this standing."""
+    queues = [facts.queue, *(each.queue for each in facts.also if each.name == standing.queue)]
+    return [queue.threshold for queue in queues if queue is not None and queue.threshold is not None]
+
+
+def _judge(facts: Facts, *, approves: bool) -> Standing | No:
+    """The same at one queue. Their own standing comes before anybody else's place."""
     if facts.queue is None or facts.queue.is_removed:
         return No(f"Nobody decides in {facts.name}: the queue was removed; an administrator has to add it again.")
     queue = facts.queue
@@ -156,7 +181,7 @@ def judge(facts: Facts, *, approves: bool) -> Standing | No:
             )
         nos.append(answer)
     told = [no for no in nos if no.is_of_limit] or [no for no in nos if no.has_voted] or nos
-    return told[0] if told else No(_only(queue))
+    return told[0] if told else No(_only(queue), is_stranger=True)
 
 
 def _only(queue: QueueFacts) -> str:

@@ -55,7 +55,7 @@ class Queue(Coded):
         }  # fmt: skip
 
 
-def _ends_once(column: str) -> pgtrigger.Protect:
+def ends_once(column: str) -> pgtrigger.Protect:
     """What has ended stays ended, whoever has which rights."""
     ended = pgtrigger.Q(**{f"old__{column}__isnull": False})
     return pgtrigger.Protect(name="stays_ended", operation=pgtrigger.Update, condition=ended)
@@ -88,7 +88,7 @@ class Limit(Coded):
                 fields=["queue", "person", "set_at"], nulls_distinct=False, name="approvals_limit_once"
             ),
         ]  # fmt: skip
-        triggers = [_ends_once("ended_at")]
+        triggers = [ends_once("ended_at")]
 
     def __str__(self) -> str:
         return f"{self.most} {self.currency}"
@@ -133,7 +133,7 @@ class Deputy(Coded):
                 name="approvals_deputy_for",
             ),
         ]
-        triggers = [_ends_once("revoked_at")]
+        triggers = [ends_once("revoked_at")]
 
     def __str__(self) -> str:
         return f"{self.deputy} for {self.principal}"

@@ -13,11 +13,13 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from approvals.calendars import asof
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge
+from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.along import FACTS
 from approvals.queues.standing import facts_of, role_held, told
 from approvals.stepup.checking import shown, wanted_for
+from approvals.timing.course import is_over
 from approvals.votes.case import case_of
 from ledger import events as e
 from ledger.actors import Actor
@@ -26,7 +28,7 @@ from ledger.clock import database_now
 from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
-from ledger.models import Event, Head
+from ledger.models import Head
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.votes import APPROVE, FAIL
@@ -34,7 +36,6 @@ from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
-from runs.services.halts.standing import stood_still
 
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
 SECOND_FACTORS = ("+totp", "+recovery_code")  # by which an actor's `auth` ends
@@ -130,12 +131,11 @@ def decide(
     standing = _standing(approval, facts, approves=verdict == "approve")
     _must_be_as(standing.role, facts, by)
     _must_be_strong(standing, by)
-    limit = _deadline(approval, wait)
-    if limit <= now and limit + stood_still(run.id, wait.opened_at, now) <= now:
+    if is_over(approval, wait, now):
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
-    proof = _proof(approval, run, facts, typed or {}, by, now) if verdict == APPROVE else None
+    proof = _proof(approval, run, facts, standing, typed or {}, by, now) if verdict == APPROVE else None
     said = _Said(verdict, text, standing, told(standing, facts.asked), by, now, proof)
     decision = Decision(
         approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,
@@ -179,11 +179,11 @@ class _Said:
 
 
 def _proof(
-    approval: Approval, run: Run, facts: Facts, typed: Mapping[str, str], by: Actor, now: datetime
+    approval: Approval, run: Run, facts: Facts, standing: Standing, typed: Mapping[str, str], by: Actor, now: datetime
 ) -> dict[str, Any] | None:
     """What somebody showed with their yes. Raises StalePlan for what can't be read; and as `stepup.checking.shown`."""
     try:
-        wanted = wanted_for(approval, run.graph_id, None if facts.queue is None else facts.queue.threshold)
+        wanted = wanted_for(approval, run.graph_id, thresholds(facts, standing))
     except DefinitionError as error:
         raise StalePlan(approval) from error
     return shown(wanted, typed, by=by, now=now)
@@ -214,14 +214,6 @@ def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | No
         case.check(vote, decided)
     journal(run.id, vote, decided, by=said.by)
     return True
-
-
-def _deadline(approval: Approval, wait: Wait) -> datetime:
-    """Until when it may be decided: the journal says so too, where nobody moves it."""
-    events = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
-    requests = [e.decode(bytes(clear)) for clear in events.values_list("clear", flat=True)]
-    of_this = [x.deadline for x in requests if isinstance(x, e.ApprovalRequested) and x.approval_id == str(approval.id)]
-    return min([approval.deadline, *map(datetime.fromisoformat, of_this)])
 
 
 def _is_what_was_hashed(approval: Approval) -> bool:
@@ -279,7 +271,7 @@ def _close(
 
 
 def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """The deadline passed undecided, which denies. Called by the sweeper with everything locked."""
+    """The deadline passed undecided, and nothing else is said of that: it denies. Called with everything locked."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     payload = {"justification": "No decision was made before the deadline."}
     journal(run.id, _close(run, wait, approval, "expired", by=by, payload=payload, now=now), by=by)
@@ -302,4 +294,4 @@ def register() -> None:
         wait_hooks.queue_holder.append(role_held)
     wait_hooks.on_due["approval"] = expire
     wait_hooks.on_moved["approval"] = put_off
-    wait_hooks.queues.statement = FACTS
+    wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings

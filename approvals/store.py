@@ -12,9 +12,11 @@ from runs.engine.journal import GateOpening, WaitSpec
 # follows a stage whose case was rejected later on.
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
-                                plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id)
+                                plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id,
+                                timing, look_at)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-       (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s, %s
+       (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s, %s,
+       %s::jsonb, %s::timestamptz
 FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
     SELECT a.id, a.revision FROM approvals_approval a
     WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s
@@ -43,6 +45,7 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     return _OPEN, [
         gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan,
         gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, gate.case,
+        None if gate.timing is None else Jsonb(gate.timing), gate.look_at,
         gate.queue,
         wait.run_id, gate.tool, gate.queue,
     ]  # fmt: skip

@@ -40,7 +40,8 @@ ACTS = (
     "read_payloads",
     "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift",
     "queue_proof", "deputy",
-    "deputy_revoke", "policy", "policy_change", "policy_retire", "policy_restore",
+    "deputy_revoke", "calendar", "calendar_remove", "queue_timing", "absence", "absence_end",
+    "policy", "policy_change", "policy_retire", "policy_restore",
     "rule_change", "rule_change_apply", "rule_change_refuse", "rule_change_withdraw", "four_eyes", "roles",
     "notice_settings", "channel", "channel_change", "channel_end", "notice_replay",
 )  # fmt: skip

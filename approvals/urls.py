@@ -4,6 +4,7 @@ from django.urls import path
 
 from approvals import views, views_audit
 from approvals.changes import views as changes
+from approvals.deadlines import views as timing
 from approvals.notices.console import views as notices
 from approvals.policies import views as policies
 from approvals.queues import views as queues
@@ -48,5 +49,13 @@ urlpatterns = [
     path("notifications/channels/<int:channel_id>/changes", notices.ChannelChanges.as_view(), name="channel_changes"),
     path("notifications/channels/<int:channel_id>/ends", notices.ChannelEnds.as_view(), name="channel_ends"),
     path("notifications/channels/<int:channel_id>/tests", notices.ChannelTests.as_view(), name="channel_tests"),
+    path("queues/of/<str:queue>/timings", timing.QueueTimings.as_view(), name="queue_timings"),
+    path("queues/calendars", timing.CalendarsPage.as_view(), name="calendars"),
+    path("queues/calendars/new", timing.AddingCalendar.as_view(), name="new_calendar"),
+    path("queues/calendars/of/<str:calendar>", timing.OneCalendarPage.as_view(), name="calendar"),
+    path("queues/calendars/of/<str:calendar>/changes", timing.CalendarChanges.as_view(), name="calendar_changes"),
+    path("queues/calendars/of/<str:calendar>/removals", timing.CalendarRemovals.as_view(), name="calendar_removals"),
+    path("queues/absences", timing.Leaving.as_view(), name="absences"),
+    path("queues/absences/<int:absence_id>/endings", timing.ComingBack.as_view(), name="absence_endings"),
     path("audit", views_audit.AuditPage.as_view(), name="audit"),
 ]

@@ -12,6 +12,7 @@ from uuid import UUID
 from approvals.models import Approval, Decision, Seat
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
+from approvals.timing.verification import Times
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
@@ -37,9 +38,11 @@ class Gates:
         self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
+        self.times = Times(journal)
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
+        self.times.see(line)
         match line.event:
             case e.RunCreated(by=by):
                 self.created_by = by
@@ -74,6 +77,7 @@ class Gates:
         for id in missing:
             yield f"approval {id} has no row"
         yield from self._decisions()
+        yield from self.times.escalations()
         yield from self._seats()
         yield from self._stages(plans)
 
@@ -81,7 +85,7 @@ class Gates:
         what, plan = f"approval {row.id}", _plan(row)
         yield from compared(what, row, {
             "plan_hash": request.plan_hash, "queue": request.queue, "tool": request.tool, "rule": request.rule,
-            "requested_by": self.created_by, "deadline": _deadline(row, request),
+            "requested_by": self.created_by, "deadline": _deadline(row, self.times.deadline(request)),
             "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
             "requester": self._requesters(seq), "case_id": _case(row, plan),
         })  # fmt: skip
@@ -101,6 +105,7 @@ class Gates:
         if not self.journal.is_about(seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
         yield from self._grant(what, row)
+        yield from self.times.about(what, row)
 
     def _requesters(self, seq: int) -> set[int | None]:
         """The account that started the run; none, too, where the question is from before accounts were noted."""
@@ -164,6 +169,7 @@ class Gates:
             if place == 0 and not (is_old and row.seq is None and row.chain is None):
                 right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
             yield from compared(what, row, right)
+            yield from self.times.where(what, str(row.approval_id), row.standing)
             said = row.verdict if isinstance(event, e.ApprovalVoted) else VERDICTS.get(row.verdict)
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
@@ -210,9 +216,8 @@ def _case(row: Approval, plan: Any) -> Any:
         return row.id
 
 
-def _deadline(row: Approval, request: e.ApprovalRequested) -> datetime:
-    """What its event says; or what the row does, where the run can have stood still for so long."""
-    told = datetime.fromisoformat(request.deadline)
+def _deadline(row: Approval, told: datetime) -> datetime:
+    """What its events say; or what the row does, where the run can have stood still for so long."""
     is_put_off = row.deadline > told and row.deadline - told <= could_be_put_off(row.wait)
     return row.deadline if is_put_off else told
 
@@ -240,7 +245,7 @@ def _plan(row: Approval) -> Any:
 
 def plug_in() -> None:
     """Add to the verification of runs."""
-    register(Gates, approvals_approval="run_id")
+    register(Gates, approvals_approval="run_id", approvals_escalation="run_id")
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:

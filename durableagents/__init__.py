@@ -26,6 +26,7 @@ from runs.engine.errors import (
 )
 from runs.engine.gate.amounts import Amount
 from runs.engine.gate.requirement import Stage
+from runs.engine.gate.timing import WorkingHours
 from runs.engine.journal import Grant
 from runs.engine.limits.rules import RateLimit
 from runs.engine.migration.declared import Migration
@@ -41,5 +42,6 @@ __all__ = [
     "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number",
     "Outside", "Pending", "Piece", "PolicyDenied", "RateLimit", "Redact", "Refused", "Rejected", "Renew",
     "ReplayClass", "Said", "Sample", "Screen", "Stage", "Taken", "TimedOut", "ToolCall", "ToolFailure",
-    "TransportError", "Undo", "Withhold", "durable", "prompt_injection_markers", "screen", "this_call", "tool",
+    "TransportError", "Undo", "Withhold", "WorkingHours", "durable", "prompt_injection_markers", "screen", "this_call",
+    "tool",
 ]  # fmt: skip

@@ -43,7 +43,7 @@ class VersionRow(Shape):
     condition: str = Field(description="Empty: always.")
     effect: Policy.Effect
     queue: str
-    within_hours: int
+    within_hours: int = Field(description="Of a gate in code that counts working hours, those.")
     rule: str
     proof: Any = Field(description=PROOF)
     set_by: str
@@ -75,7 +75,7 @@ class RuleRow(Shape):
     condition: str
     effect: Policy.Effect
     queue: str
-    within_hours: int
+    within_hours: int = Field(description="Of a gate in code that counts working hours, those.")
     rule: str
     proof: Any = Field(description=PROOF)
     is_genuine: bool

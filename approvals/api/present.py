@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow, StageRow, VoteRow
+from approvals.brief import asked_at
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.stepup.checking import wanted_by
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
@@ -49,6 +50,7 @@ def approval_row(
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
+        escalated_to=approval.escalated_to or [],
         arguments=None if plan is None else plan.get("arguments"),
         wanted={} if plan is None else _wanted(approval, plan),
         hidden=not is_read,
@@ -72,9 +74,10 @@ def _stage(each: StageShown) -> StageRow:
 def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
     """While it is open, what a yes would have to show now: a worker that asked may have known the queue as it was some
     seconds before, and a queue may ask more since. Then, what the plan says."""
-    now = wait_hooks.queues.now().thresholds.get(approval.queue) if approval.state == ApprovalState.OPEN else None
+    known = wait_hooks.queues.now().thresholds if approval.state == ApprovalState.OPEN else {}
+    asked = [known[queue] for queue in asked_at(approval) if queue in known]
     try:
-        return wanted_by(plan, str(plan.get("agent")), approval.tool, now).as_json()
+        return wanted_by(plan, str(plan.get("agent")), approval.tool, asked).as_json()
     except DefinitionError:
         return {}
 

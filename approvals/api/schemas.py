@@ -83,8 +83,15 @@ class ApprovalRow(Shape):
     )
     requested_by: str
     opened_at: datetime
-    deadline: datetime
-    decided_at: datetime | None
+    deadline: datetime = Field(description="When time runs out; of what waits for ever, the next reminder.")
+    timing: Any = Field(
+        description="By which calendar it was counted, what comes when nobody answers (on_timeout: reject, escalate, "
+        "remind), and when people are reminded. Null: a plain deadline, and a no after it."
+    )
+    escalated_to: list[str] = Field(description="Queues that may decide it too, because nobody answered in time.")
+    reminded: int
+    reminded_at: datetime | None
+    decided_at: datetime | None = Field(description="Of one that nobody answered (state expired): when time ran out.")
     decision: DecisionRow | None = Field(description="What closed it; null while it is open.")
     stage: int = Field(description="Which stage this question is of. Each stage has a question of its own.")
     stages: list[StageRow] = Field(description="All that is asked, in order. One yes of one person is one stage.")

@@ -85,7 +85,8 @@ class Decide(ApiView):
 def _one(approval_id: UUID, user: Any) -> Approval:
     """Whoever stands in at its queue is shown the question, whatever runs they see. Raises NotFound."""
     who, places = viewer(), [one.queue for one in stand_ins(roles(user))]
-    is_shown = Q() if who.sees_all else Q(queue__in=places) | seen.fits(who)  # what is nothing drops out of an OR
+    at = Q(queue__in=places) | Q(escalated_to__overlap=places)
+    is_shown = Q() if who.sees_all else at | seen.fits(who)  # what is nothing drops out of an OR
     approval = Approval.objects.filter(is_shown, id=approval_id).first()
     if approval is None:
         raise NotFound("approval", approval_id)

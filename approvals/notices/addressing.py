@@ -20,6 +20,7 @@ from approvals.notices.recipients import Case, case_of, recipients
 from approvals.notices.tell import tell
 from approvals.notices.timing import FLOOD, Rhythm, near_from, next_quarter, told_at
 from approvals.outbox.models import Channel, Delivery, Notice, Preference
+from approvals.timing.words import is_endless
 from ledger.clock import database_now
 from ledger.errors import first_line
 from runs.journal.database_errors import is_transient
@@ -98,7 +99,7 @@ def _address(notice: Notice, now: datetime) -> None:
     deliveries = [*_to_people(case, now), *_to_channels(case, now)]
     Delivery.objects.bulk_create(deliveries, ignore_conflicts=True)
     _close(notice, Notice.State.ADDRESSED, "" if deliveries else "nobody is told of it")
-    if notice.kind == "opened":
+    if notice.kind in ("opened", "escalated"):
         _look_ahead(case)
 
 
@@ -109,8 +110,7 @@ def _close(notice: Notice, state: str, note: str) -> None:
 
 def _look_ahead(case: Case) -> None:
     """That its deadline is near will be told in its time: here, and not in the worker's step."""
-    approval = case.approval
-    near = None if approval is None else near_from(approval.opened_at, approval.deadline)
+    approval, near = case.approval, _near(case)
     if approval is not None and near is not None:
         tell(
             "due_soon", case.notice.fact, run_id=approval.run_id, approval_id=approval.pk, wait_id=approval.wait_id,
@@ -118,10 +118,18 @@ def _look_ahead(case: Case) -> None:
         )  # fmt: skip
 
 
+def _near(case: Case) -> datetime | None:
+    """From when on its deadline is near; None for what has none, or one that is near all along."""
+    approval = case.approval
+    if approval is None or is_endless(approval):
+        return None
+    went = approval.escalations.order_by("-n").first()
+    return near_from(approval.opened_at if went is None else went.at, approval.deadline)
+
+
 def _not_near_yet(case: Case, now: datetime) -> datetime | None:
     """When a deadline that was moved is near; None for now."""
-    approval = case.approval
-    near = None if approval is None else near_from(approval.opened_at, approval.deadline)
+    near = _near(case)
     return near if near is not None and near > now else None
 
 
@@ -194,4 +202,4 @@ def is_for(channel: Channel, case: Case) -> bool:
         return False
     if channel.queue is None:
         return kind in OF_OPERATORS
-    return kind in OF_QUEUES and channel.queue.name == case.queue
+    return kind in OF_QUEUES and channel.queue.name in case.queues

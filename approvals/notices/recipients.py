@@ -49,19 +49,18 @@ class Case:
         return KINDS[self.notice.kind].whom
 
     @property
-    def queue(self) -> str:
-        """The queue that is asked, if one is."""
+    def queues(self) -> list[str]:
+        """The queues that are asked: one, and those that it went to because nobody answered there."""
         if self.approval is not None:
-            return str(self.approval.queue)
+            return [self.approval.queue, *(self.approval.escalated_to or [])]
         of = "" if self.wait is None else str(self.wait.detail.get("of", ""))
-        return of if of in wait_hooks.queues else ""
+        return [of] if of in wait_hooks.queues else []
 
     @cached_property
     def roles(self) -> frozenset[str]:
         """Who it is for, where that is a matter of roles."""
         if self.whom == Whom.DECIDERS:
-            role = wait_hooks.queues.get(self.queue)
-            return frozenset() if role is None else frozenset([role])
+            return frozenset(role for queue in self.queues if (role := wait_hooks.queues.get(queue)) is not None)
         if self.wait is not None and self.wait.kind == Wait.Kind.INPUT:
             # Operators may answer anything; they are told of what is put to nobody else.
             asked = [role for role in roles_for(self.wait) if role != OPERATOR]
@@ -124,7 +123,7 @@ def recipients(case: Case) -> list[User]:
     else:
         wanted = Q(groups__name__in=case.roles)
         if case.whom == Whom.DECIDERS:
-            wanted |= Q(pk__in=_deputies(case.queue))
+            wanted |= Q(pk__in=_deputies(case.queues))
         if case.whom == Whom.STARTER and case.run is not None and case.run.creator is not None:
             wanted |= Q(pk=case.run.creator)
         if case.whom == Whom.SECONDS:
@@ -159,9 +158,9 @@ def _held(user: User) -> frozenset[str]:
     return frozenset(name for name in user.groups.values_list("name", flat=True) if is_role(name))
 
 
-def _deputies(queue: str) -> Any:
+def _deputies(queues: list[str]) -> Any:
     """Whoever stands in for somebody there now; whether that lets them decide, they are judged by themselves."""
-    there = Q(queue__name=queue) | Q(queue__isnull=True)
+    there = Q(queue__name__in=queues) | Q(queue__isnull=True)
     return Deputy.objects.filter(there, revoked_at__isnull=True, starts_at__lte=Now(), ends_at__gt=Now()).values(
         "deputy"
     )

@@ -22,6 +22,7 @@ from approvals.notices.kinds import KINDS
 from approvals.notices.recipients import Case
 from approvals.policy import Sum
 from approvals.queues.standing import asked_in
+from approvals.timing.words import is_endless
 from ledger.web.text_safety import line
 from runs.models import Wait
 
@@ -84,7 +85,8 @@ def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     lines += [("In its own words", inert(text)) for text in (headline, asks) if text]
     lines += [("Amount", inert(amount))] if isinstance(amount, Sum) else []
     lines += [
-        ("Queue", approval.queue), ("Until", _moment(approval.deadline, zone)),
+        ("Queue", ", ".join(case.queues)),
+        ("Until", "it waits for ever" if is_endless(approval) else _moment(approval.deadline, zone)),
         ("Asked by", inert(approval.requested_by)),
     ]  # fmt: skip
     lines += [("Revision", str(approval.revision))] if approval.revision > 1 else []

@@ -98,7 +98,8 @@ def in_code() -> list[Shown]:
         for tool in agent.all_tools():
             if tool.gate is not None:
                 gate = tool.gate
-                found.setdefault((agent.name, tool.name, gate.queue, gate.rule, gate.within), []).append(agent.version)
+                key = (agent.name, tool.name, gate.queue, gate.rule, gate.time.span)
+                found.setdefault(key, []).append(agent.version)
     return [
         Shown("", agent, tool, "", "require", queue, within, rule, versions=tuple(versions))
         for (agent, tool, queue, rule, within), versions in sorted(found.items())

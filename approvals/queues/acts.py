@@ -12,6 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 
+from approvals.calendars.asof import escalating_to
 from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues.bodies import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
@@ -287,6 +288,8 @@ def _needed_by(queue: Queue) -> str:
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
         return "a question is open there"
+    if others := escalating_to(queue.name):
+        return f"what nobody answers in {', '.join(others)} goes there"
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
     if policy := Policy.objects.filter(queue=queue.name, ended_at__isnull=True).first():

@@ -26,10 +26,18 @@ _STANDS = """(
       AND d.starts_at <= statement_timestamp()
       AND EXISTS (SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
                   WHERE m.user_id = p.id AND g.name = q.role))"""
+# As a value in SQL: the newest timing of each queue that has any, and the newest version of the calendar that it names.
+_TIMINGS = """(SELECT coalesce(json_agg(json_build_object('queue', q.name, 'timing', to_json(t), 'calendar', (
+        SELECT to_json(c) FROM approvals_calendar c WHERE c.name = t.calendar ORDER BY c.version DESC LIMIT 1))), '[]')
+    FROM approvals_queue q CROSS JOIN LATERAL (
+        SELECT * FROM approvals_timing t WHERE t.queue_id = q.id ORDER BY t.version DESC LIMIT 1) t
+    WHERE q.state <> 'removed')"""
+# By the worker's side alone, which puts questions: no page asks for more by it.
+_TIMED = f"SELECT json_build_object({{facts}}, 'timing', {_TIMINGS})::text"
 _FACTS = f"'at', {MOMENT}, 'queues', {_QUEUES}, 'roles', {_ROLES}"
 
 # The queues alone; and with them, of SQL about an account named by `user`, for whom it stands in.
-FACTS = f"SELECT json_build_object({_FACTS})::text".replace("%%", "%")
+FACTS = _TIMED.format(facts=_FACTS).replace("%%", "%")
 ALONG = f"json_build_object({_FACTS}, 'stands', {_STANDS})::text"
 
 

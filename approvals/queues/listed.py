@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +25,21 @@ from runs.engine.gate.proof import Threshold, threshold_in
 COUNT_TO = 1000
 OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")  # as the inbox has it
 MOST_SHOWN = 200  # members of a role, deputies
+
+
+# What other rooms show on a queue's page, and on the page of all for somebody: plugged in when the apps are ready.
+on_page: list[Callable[[Queue], dict[str, Any]]] = []
+on_pages: list[Callable[[int | None], dict[str, Any]]] = []
+
+
+def beside(queue: Queue) -> dict[str, Any]:
+    """What a queue's page shows besides."""
+    return {name: shown for each in on_page for name, shown in each(queue).items()}
+
+
+def beside_all(person: int | None) -> dict[str, Any]:
+    """What the page of all queues shows somebody besides."""
+    return {name: shown for each in on_pages for name, shown in each(person).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ lowered, a deputy who is revoked counts from the moment on which it is committed
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db import connection, models
+from django.db import connection
 
+from approvals.calendars.models import Escalation
+from approvals.calendars.rows import row_of
 from approvals.models import Approval
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
@@ -61,7 +64,6 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
     FROM (SELECT %s::bigint AS id) AS me)"""
 _BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of")}
                FROM (SELECT %s::text AS name, %s::uuid AS of) AS asked"""
-Row = TypeVar("Row", bound=models.Model)
 
 
 def asked_in(approval: Approval) -> Asked:
@@ -76,23 +78,44 @@ def asked_in(approval: Approval) -> Asked:
 def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False) -> Facts:
     """Everything about who wants to decide and where. `held` are the roles of an actor without an account. Without the
     run nobody's hand in it is looked for."""
+    first = _facts_at(approval.queue, approval, run, by, held, locked=locked)
+    return replace(first, also=also(approval, run, by, held, locked=locked))
+
+
+def also(
+    approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False
+) -> tuple[Facts, ...]:
+    """The same at each queue that it went to because nobody answered. What is not genuine went nowhere."""
+    if not approval.escalated_to:
+        return ()
+    rows = Escalation.objects.filter(approval=approval.pk).order_by("n")
+    return tuple(
+        _facts_at(row.queue, approval, run, by, held, locked=locked)
+        for row in rows if row.is_genuine and row.queue != approval.queue
+    )  # fmt: skip
+
+
+def _facts_at(
+    queue: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool
+) -> Facts:
     if locked:
-        _hold(approval.queue, by.person)
+        _hold(queue, by.person)
     with connection.cursor() as cursor:
-        cursor.execute(_BY_NAME, [by.person, approval.queue, approval.case_id or approval.id])
-        return facts_in(cursor.fetchone()[0], approval, run, by, held)
+        cursor.execute(_BY_NAME, [by.person, queue, approval.case_id or approval.id])
+        return facts_in(cursor.fetchone()[0], approval, run, by, held, at=queue)
 
 
-def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str]) -> Facts:
-    """The same of what FACTS gave to somebody who asked for more along with it."""
+def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, at: str = "") -> Facts:
+    """The same of what FACTS gave to somebody who asked for more along with it. `at` is the queue, if not the one that
+    was asked first."""
     read = json.loads(told, parse_float=Decimal, parse_int=int)
     now = datetime.fromisoformat(read["now"])
-    queue = None if read["queue"] is None else _row(Queue, read["queue"])
+    queue = None if read["queue"] is None else row_of(Queue, read["queue"])
     # One that somebody ended who hasn't the key still binds: nothing is approved under what isn't genuine.
-    limits = [_row(Limit, row) for row in read["limits"]]
+    limits = [row_of(Limit, row) for row in read["limits"]]
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_genuine}
     role = "" if queue is None else queue.role
-    pairs = [(_row(Deputy, each["row"]), each["whom"]) for each in read["deputies"]]
+    pairs = [(row_of(Deputy, each["row"]), each["whom"]) for each in read["deputies"]]
     said = {seat[0]: _word(*seat) for seat in read["seats"]}
     deputyships = [_deputyship(row, _member(whom, row.principal, caps, said), run, role, now) for row, whom in pairs]
     who = Member(by.name, None, held) if by.person is None else _member(read["who"], by.person, caps, said)
@@ -100,7 +123,7 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
         changed = read["changed"] and f"changed who decides here at {_moment(read['changed'])}, after it was asked"
         who = who.having(changed or own_act(run, by.person, by.name))
     return Facts(
-        queue=None if queue is None else _queue(queue, caps.get(None)), name=approval.queue, who=who, now=now,
+        queue=None if queue is None else _queue(queue, caps.get(None)), name=at or approval.queue, who=who, now=now,
         deputyships=deputyships, asked=asked_in(approval),
     )  # fmt: skip
 
@@ -125,21 +148,6 @@ def _hold(queue: str, person: int | None) -> None:
         people = sorted({person, *(principal for (principal,) in cursor.fetchall())})
         cursor.execute(_HOLD_ACCOUNTS, [people])
         cursor.execute(_HOLD_ROLES, [people])
-
-
-def _row(model: type[Row], columns: dict[str, Any]) -> Row:
-    """A row as JSON has it."""
-    values = {}
-    for each in model._meta.concrete_fields:
-        value = columns[each.attname]
-        if isinstance(each, models.DateTimeField) and value is not None:
-            value = datetime.fromisoformat(value)
-        elif isinstance(each, models.BinaryField) and value is not None:
-            value = bytes.fromhex(value.removeprefix("\\x"))
-        elif isinstance(each, models.DecimalField) and value is not None:
-            value = Decimal(value)
-        values[each.attname] = value
-    return model(**values)
 
 
 def _deputyship(row: Deputy, whom: Member, run: Run | None, role: str, now: datetime) -> Deputyship:
@@ -182,7 +190,7 @@ def _cap(row: Limit) -> Cap:
 def told(standing: Standing, asked: Asked) -> dict[str, Any] | None:
     """What a decision's record says of the standing: None for somebody's own role without a limit."""
     deputy = standing.deputyship
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = {"queue": standing.queue} if standing.queue else {}
     if deputy is not None:
         said["deputy_of"] = {"name": deputy.principal.name, "person": deputy.principal.person, "deputy": deputy.id}
     caps = [cap for cap in (standing.cap, standing.deputy_cap) if cap is not None]

@@ -53,7 +53,8 @@ class QueuesPage(QueuePage):
         """The page, with what was refused."""
         known = self.context(request, refused)
         queues = listed.overview(known["tally"])
-        shown = {"queues": queues, "deputies": listed.deputies_of(request.user.pk), **known}
+        me = request.user.pk
+        shown = {"queues": queues, "deputies": listed.deputies_of(me), **listed.beside_all(me), **known}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
@@ -68,7 +69,8 @@ class OneQueuePage(QueuePage):
     def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
         """The page, with what was refused."""
         known = self.context(request, refused)
-        shown = {"q": listed.one(acts.find(name), known["tally"]), **known}
+        queue = acts.find(name)
+        shown = {"q": listed.one(queue, known["tally"]), **listed.beside(queue), **known}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
@@ -194,7 +196,7 @@ class Appointing(QueuesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            deputies.appoint(form.read(DeputyBody, starts_at=_moment, ends_at=_moment), by=by)
+            deputies.appoint(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
 
         return done(request, "deputy", act, "The deputy is named.", self.tell) or redirect("queues")
 
@@ -241,7 +243,7 @@ def _most(text: str) -> Any:
         return text
 
 
-def _moment(text: str) -> Any:
+def moment(text: str) -> Any:
     """A time as a form sends it, which is UTC's; what is none is handed on as text."""
     try:
         at = datetime.fromisoformat(text)

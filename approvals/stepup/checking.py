@@ -4,7 +4,7 @@ stricter counts, so a threshold that was set after the question was put holds fo
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import ceil
 from typing import Any
@@ -64,22 +64,22 @@ def minutes(seconds: int) -> str:
     return f"{count} minute{'' if count == 1 else 's'}"
 
 
-def wanted_for(approval: Approval, agent: str, threshold: Threshold | None) -> Wanted:
-    """What a yes to a question of this agent's has to show now, where its queue has this threshold by now. Raises
+def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) -> Wanted:
+    """What a yes to a question of this agent's has to show now, where its queues have these thresholds by now. Raises
     DefinitionError for a plan that can't be read."""
     try:
         plan = json.loads(bytes(approval.plan))
     except (ValueError, RecursionError) as error:
         raise DefinitionError("the plan can't be read") from error
-    return wanted_by(plan, agent, approval.tool, threshold)
+    return wanted_by(plan, agent, approval.tool, thresholds)
 
 
-def wanted_by(plan: Any, agent: str, tool: str, threshold: Threshold | None) -> Wanted:
+def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:
     """The same of a plan that was read already."""
     asked = wanted_in(plan)
-    if threshold is None:
-        return asked
-    return asked.joined(wanted_of(plan, threshold.asked_of(amount_in(plan), _risk(agent, tool))))
+    for each in thresholds:
+        asked = asked.joined(wanted_of(plan, each.asked_of(amount_in(plan), _risk(agent, tool))))
+    return asked
 
 
 def _risk(agent: str, tool: str) -> str:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from approvals.account_words import Change, changes
 from approvals.brief import chip_of
+from approvals.deadlines.listed import ShownTiming
 from approvals.models import Approval
+from approvals.timing.words import TimeWords
+from approvals.timing.words import time_of as words_of_time
 from ledger.models import AccountRecord
+from ledger.web.page_forms import Refused
 
 register = template.Library()
 
@@ -18,6 +24,18 @@ register = template.Library()
 def account_changes(record: AccountRecord) -> list[Change]:
     """What changed about an account, a role or a key, in words."""
     return changes(record)
+
+
+@register.simple_tag
+def time_of(approval: Approval) -> TimeWords:
+    """What is said of its time: how it was counted, what comes when nobody answers, what has come."""
+    return words_of_time(approval)
+
+
+@register.simple_tag
+def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
+    """What the form for a queue's deadlines has, also after it was refused."""
+    return shown.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)
 
 
 @register.simple_tag

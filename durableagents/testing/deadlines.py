@@ -19,6 +19,12 @@ def acts_on() -> tuple[str, ...]:
     return (*_RESOLUTIONS, "approval")
 
 
+def ends(wait: MemoryWait) -> bool:
+    """Whether its time ends it: a question may wait for ever. One that would go to further people ends like any other,
+    for a story has no queues of an installation."""
+    return wait.spec.detail.get("on_timeout") != "remind"
+
+
 def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
     """Its time is over."""
     spec = wait.spec

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from durableagents.testing.assertions import Assertions
 from durableagents.testing.clock import BEGINNING, Clock
-from durableagents.testing.deadlines import acts_on, fire
+from durableagents.testing.deadlines import acts_on, ends, fire
 from durableagents.testing.family import POINTS, Death, Family, Member
 from durableagents.testing.hands import Hands
 from durableagents.testing.loops import to_its_end
@@ -98,14 +98,18 @@ class Harness(Assertions):
 
     def let_pass(self, slot: str = "") -> None:
         """Move the clock to the next deadline, or to that of what is waited for at this `slot`."""
-        found = [wait for _, _, wait in self._family.open_waits(*acts_on()) if slot in ("", wait.spec.slot)]
+        found = [wait for *_, wait in self._due() if slot in ("", wait.spec.slot)]
         if not found:
             raise StoryProblem(f"nothing waits for a time{_of(slot=slot)}: {self.now}")
         self._pass(min(wait.spec.deadline for wait in found))
 
+    def _due(self) -> list[tuple[Member, UUID, MemoryWait]]:
+        """What time will end."""
+        return [found for found in self._family.open_waits(*acts_on()) if ends(found[2])]
+
     def _pass(self, until: datetime) -> None:
         while True:
-            due = [found for found in self._family.open_waits(*acts_on()) if found[2].spec.deadline <= until]
+            due = [found for found in self._due() if found[2].spec.deadline <= until]
             if not due:
                 break
             member, wait_id, wait = min(due, key=lambda found: found[2].spec.deadline)

@@ -2,6 +2,7 @@
 
 from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
+from ledger.kinds.deadlines import ApprovalEscalated, ApprovalReminded, ApprovalTimed
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
@@ -18,6 +19,9 @@ from ledger.kinds.votes import ApprovalVoted
 
 __all__ = [
     "AnswerTakenOver",
+    "ApprovalEscalated",
+    "ApprovalReminded",
+    "ApprovalTimed",
     "ApprovalVoted",
     "AttributesSet",
     "BudgetDebited",

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from runs.engine.errors import DefinitionError
-from runs.engine.tools import LONGEST, Tool, must_be_stable
+from runs.engine.gate.timing import LONGEST
+from runs.engine.tools import Tool, must_be_stable
 
 SCRIPTED = "scripted:"
 UNAVAILABLE = "model_unavailable"

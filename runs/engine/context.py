@@ -23,6 +23,7 @@ from runs.engine.canonical import on_one_line, plain
 from runs.engine.errors import MisusedContext
 from runs.engine.gate.amounts import Amount, told
 from runs.engine.gate.requirement import Stage
+from runs.engine.gate.timing import OnTimeout, Time, WorkingHours, wrong_word
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
@@ -194,19 +195,23 @@ class Context:
     async def approve(
         self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None,
         effect: str = "", rule: str = "", headline: str = "", evidence: Sequence[Evidence] = (), why: str = "",
-        within: timedelta = timedelta(days=7), amount: Amount | None = None, quorum: int | None = None,
-        then: Sequence[Stage] | None = None,
+        within: timedelta | WorkingHours = timedelta(days=7), amount: Amount | None = None, quorum: int | None = None,
+        then: Sequence[Stage] | None = None, on_timeout: OnTimeout | None = None, escalate_to: str = "",
     ) -> Grant:  # fmt: skip
-        """Ask the people of `queue` and wait for their yes. Raises Rejected, also when `within` (7 days) passes.
+        """Ask the people of `queue` and wait for their yes. Raises Rejected; Expired, which is one, when `within` (7
+        days, or working hours of the queue's calendar) passes and nothing else is said of that (see `Gate`).
 
         With `tool`, `body` is that tool's input and the grant lets exactly that call through; without, the yes is
         information. `title` heads the question, `effect` says what will happen, `rule` why they are asked, `headline`
         what decides; `evidence` and `why` are shown with it. `amount` is how much it is about, for people who have a
         limit; left out, it is what the tool's own gate says of this body. `quorum` is how many different people of
         `queue` have to say yes, `then` are stages that are asked after that; left out, they are those of the tool's own
-        gate where that asks the same queue, and else one yes is enough.
+        gate where that asks the same queue, and else one yes is enough. `on_timeout` and `escalate_to` say what comes
+        when nobody answers, as in `Gate`.
         """
         visit = self._visit
+        if problem := wrong_word(time := Time(within, on_timeout, escalate_to)):
+            raise ValueError(f"approve({queue!r}): {problem}")
         slot = visit.next_slot()
         if tool is not None and body is not None:
             body = body if isinstance(body, tool.input) else tool.input.model_validate(body)
@@ -222,8 +227,10 @@ class Context:
                 visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
                 title=title, effect=effect, headline=headline, evidence=evidence,
             ) | self._amount_of(tool, body, amount) | required.in_plan()  # fmt: skip
-            await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
-        return await decided(visit, slot, record, tool=name, arguments=arguments, why=why, within=within)
+            await open_gate(
+                visit, slot, plan, requested_hash=requested_hash, why=why, time=time,
+            )  # fmt: skip
+        return await decided(visit, slot, record, tool=name, arguments=arguments, why=why, time=time)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
         """What a plan says of its amount: nothing where nobody declares one."""

@@ -194,6 +194,9 @@ class GateOpening:
     why: str
     requested_by: str
     case: UUID | None = None  # the first stage's question, where there are several or where votes are counted
+    # What holds of its time beside the deadline (see gate/timing.py), and when somebody looks at it before that.
+    timing: dict[str, Any] | None = None
+    look_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

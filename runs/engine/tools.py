@@ -21,6 +21,7 @@ from runs.engine.gate import amounts
 from runs.engine.gate.evidence import Evidence as Evidence
 from runs.engine.gate.requirement import Requirement, Stage
 from runs.engine.gate.risks import RISKS as RISKS
+from runs.engine.gate.timing import LONGEST, OnTimeout, Time, WorkingHours, problem_of
 from runs.engine.limits.rules import RateLimit
 
 log = logging.getLogger("durableagents.engine")
@@ -29,7 +30,6 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FINAL = "final_result"  # the output tool by which a model ends its loop
 FOR_DISPATCH: Final = object()  # what the engine shows to get at a tool's function
 BY_RECEIPT: Final = object()  # what a result is validated with that a person's receipt gives
-LONGEST = timedelta(days=365_000)  # of any time to wait: added to today it is a date that everything here can hold
 
 
 class ReplayClass(StrEnum):
@@ -87,6 +87,9 @@ class Gate:
     approve: a function of the input that returns an `Amount`, or a field and a currency, such as "total USD". `quorum`
     (1) is how many different people of `queue` have to say yes; `then` are further stages, each asked when the one
     before has said yes: `then=[Stage("board", quorum=2)]`. Nobody has a part in two. One no is enough to end it.
+    `within` may be `WorkingHours(8)`, which counts in the queue's calendar. `on_timeout` is what becomes of a question
+    that nobody answered: reject (a no), escalate (it is put to a further queue besides, `escalate_to` where the queue
+    has none of its own), remind (it waits for ever). Where the queue says something else, the stricter word wins.
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -95,10 +98,12 @@ class Gate:
     rule: str
     when: Callable[[Any], bool] = lambda args: True
     headline: Callable[[Any], str] | None = None
-    within: timedelta = timedelta(days=7)
+    within: timedelta | WorkingHours = timedelta(days=7)
     amount: amounts.Declared | None = None
     quorum: int = 1
     then: Sequence[Stage] = ()
+    on_timeout: OnTimeout | None = None
+    escalate_to: str = ""
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
@@ -110,14 +115,16 @@ class Gate:
                 raise DefinitionError(
                     f"Gate({name}={given!r}) of queue {self.queue!r}: give a plain function of the tool's input"
                 )
-        if not isinstance(self.within, timedelta) or not timedelta(0) < self.within <= LONGEST:
-            raise DefinitionError(
-                f"Gate(within={self.within!r}) of queue {self.queue!r}: "
-                f"give a positive timedelta of at most {LONGEST.days} days"
-            )
+        if problem := problem_of(self.time):
+            raise DefinitionError(f"Gate(within={self.within!r}) of queue {self.queue!r}: {problem}")
         if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
             raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
         object.__setattr__(self, "then", self.requirement.stages[1:])
+
+    @property
+    def time(self) -> Time:
+        """What it says of time."""
+        return Time(self.within, self.on_timeout, self.escalate_to)
 
     @property
     def requirement(self) -> Requirement:

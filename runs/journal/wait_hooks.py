@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -42,6 +43,10 @@ policies = Policies()
 on_due: dict[str, OnDue] = {}
 # What follows where a wait's deadline was put off, in the same transaction: its run stood still under a halt.
 on_moved: dict[str, Callable[[Wait], None]] = {}
+# What else time brings, beside deadlines: called at each sweep with what is to be passed over and until when there is
+# time (monotonic). Gives what could not be done: of what, of which run, and why.
+Sweep = Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]
+on_sweep: list[Sweep] = []
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits. They look for themselves
 # whether the run has ended: a worker sends them along with its end, which may not be done.
 on_withdraw: list[str] = ["SELECT runs_end_messages(%s)", "SELECT runs_settle_rest(%s)"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pgtrigger
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F
 from django.db.models.fields.json import KT
@@ -365,6 +366,7 @@ class Wait(models.Model):
     consumed_by = models.TextField(null=True, help_text="The slot of the call that used the grant.")
     consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")
     is_overdue = models.BooleanField(default=False)
+    also = ArrayField(models.TextField(), null=True, help_text="Queues that nobody's answer in time put it to besides.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "slot", "attempt", "kind", "n"], name="runs_wait_once")]

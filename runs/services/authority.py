@@ -8,9 +8,10 @@ a run may use is set by operators, and by whoever is in charge of the budgets' q
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -87,6 +88,14 @@ _IN_WORDS = {
 }  # fmt: skip
 
 
+def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
+    """Whom a wait says that people are asked: a queue or a role by its name first, and the queues that it went to
+    because nobody answered. Of a damaged detail nobody."""
+    said = detail if isinstance(detail, dict) else {}
+    first = next((each for name in ("queue", "of") if isinstance(each := said.get(name), str) and each), "")
+    return [each for each in (first, *(also or ())) if each]
+
+
 def in_charge() -> frozenset[str]:
     """The roles that are in charge of a queue."""
     return frozenset(wait_hooks.queues.values())
@@ -102,9 +111,8 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
     runs = list(runs)
     asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
     rows = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
-    for run_id, queue, of in rows.values_list("run_id", "detail__queue", "detail__of").distinct():
-        named = next((each for each in (queue, of) if isinstance(each, str) and each), "")
-        asked[run_id].add(named)
+    for run_id, queue, of, also in rows.values_list("run_id", "detail__queue", "detail__of", "also").distinct():
+        asked[run_id] |= {*asked_of({"queue": queue, "of": of}, also)}
     in_charge_of = {name: wait_hooks.queues.get(name, name) for names in asked.values() for name in names}
     return {
         run.pk: Standing(frozenset(map(in_charge_of.__getitem__, asked[run.pk])), run.creator, frozenset(asked[run.pk]))

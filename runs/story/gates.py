@@ -27,6 +27,8 @@ class Gate:
     justification: str = ""
     decided_at: datetime | None = None
     decided_seq: int = 0
+    # Queues that it was put to besides, because nobody answered.
+    also: list[str] = field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
@@ -64,4 +66,18 @@ def _decided(gates: Gates, line: Fact) -> None:
         gate.decided_at, gate.decided_seq = line.at, line.seq
 
 
-STEPS: dict[str, Callable[[Gates, Fact], None]] = {"ApprovalRequested": _requested, "ApprovalDecided": _decided}
+def _reminded(gates: Gates, line: Fact) -> None:
+    if gate := gates.by_id.get(line.clear["approval_id"]):
+        gate.deadline = line.clear["deadline"]
+
+
+def _escalated(gates: Gates, line: Fact) -> None:
+    if gate := gates.by_id.get(line.clear["approval_id"]):
+        gate.deadline = line.clear["deadline"]
+        gate.also.append(line.clear["to"])
+
+
+STEPS: dict[str, Callable[[Gates, Fact], None]] = {
+    "ApprovalRequested": _requested, "ApprovalDecided": _decided, "ApprovalReminded": _reminded,
+    "ApprovalEscalated": _escalated,
+}  # fmt: skip

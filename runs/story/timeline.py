@@ -248,6 +248,12 @@ def _decided(timeline: Timeline, line: Fact) -> None:
         row.tone, row.note, row.noted = ("ok" if is_yes else "bad"), "", line.seq
 
 
+def _escalated(timeline: Timeline, line: Fact) -> None:
+    row = timeline._gates.get(line.clear["approval_id"])
+    if row is not None:
+        row.note, row.noted = f"nobody answered, so {line.clear['to']} may decide it too", line.seq
+
+
 def _wait_opened(timeline: Timeline, line: Fact) -> None:
     """Gates, calls that answer later and children have rows of their own."""
     if line.clear["wait"] in ("approval", "webhook", "child"):
@@ -397,6 +403,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "BranchesOpened": _branches,
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decided,
+    "ApprovalEscalated": _escalated,
     "WaitOpened": _wait_opened,
     "WaitResolved": _wait_resolved,
     "ChildStarted": _child_started,

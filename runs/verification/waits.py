@@ -38,6 +38,7 @@ class _Known:
     seq: int
     deadline: datetime
     detail: dict[str, Any] = field(default_factory=dict)
+    also: list[str] = field(default_factory=list)  # queues that it was put to besides
     ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
     consumed: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)  # ends of the run behind it, and the retries after them
@@ -55,6 +56,7 @@ class Waits:
         self.tokens: dict[tuple[str | None, int], bytes] = {}
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
+        self.questions: dict[str, Key] = {}  # by the approval that waits for the answer
         self.has_ended, self.last_end = False, 0
         self.actors = {"system:engine"}  # whoever had a hand in the run
 
@@ -70,7 +72,12 @@ class Waits:
                     else {}
                 )
                 self._open(line, Key(event.slot, event.attempt, event.wait, event.n), event.deadline, detail)
+            case e.ApprovalReminded():
+                self._move(event.approval_id, event.deadline)
+            case e.ApprovalEscalated():
+                self._move(event.approval_id, event.deadline, event.to)
             case e.ApprovalRequested():
+                self.questions[event.approval_id] = Key(event.slot, 0, "approval", event.n)
                 self._open(
                     line,
                     Key(event.slot, 0, "approval", event.n),
@@ -95,6 +102,13 @@ class Waits:
 
     def _open(self, line: Line, key: Key, deadline: str, detail: dict[str, Any]) -> None:
         self.known[key] = _Known(line.seq, datetime.fromisoformat(deadline), detail)
+
+    def _move(self, approval_id: str, deadline: str, *to: str) -> None:
+        """Nobody answered a question in time, and it waits on."""
+        known = self.known.get(self.questions.get(approval_id, Key(None, 0, "", 0)))
+        if known is not None and not known.ends:
+            known.deadline = datetime.fromisoformat(deadline)
+            known.also += to
 
     def _intent(self, line: Line, event: e.ToolInvoked) -> None:
         token = payload_of(event).get("callback_token")
@@ -177,6 +191,7 @@ class Waits:
             "id": _id(self.journal.run_id, key),
             "deadline": known.deadline,
             "token_hash": self._token(key),
+            "also": known.also or None,
         }
         if self._is_put_off(row, known):
             del right["deadline"]

@@ -78,6 +78,11 @@ def sweep() -> float:
     seconds = 0.0 if fired == BATCH else _seconds_to_next()
     if seconds <= 0 and fired < BATCH and _act_on_due(until):
         seconds = _seconds_to_next()
+    for brings in wait_hooks.on_sweep:
+        for what, run_id, error in brings(_passed_over(), until):
+            if is_transient(error) and not is_refusal(error):
+                raise error
+            _pass_over(what, run_id, f"{what} of it is due and can't be acted on: {first_line(error)}")
     return seconds
 
 

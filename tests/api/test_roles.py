@@ -165,6 +165,15 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-channel", "POST"): ADMINS,
     ("api-channel-end", "POST"): ADMINS,
     ("api-channel-test", "POST"): ADMINS,
+    ("api-queue-timing", "GET"): EVERY | {SUPERUSER},
+    ("api-queue-timing", "POST"): ADMINS,
+    ("api-calendars", "GET"): EVERY | {SUPERUSER},
+    ("api-calendars", "POST"): ADMINS,
+    ("api-calendar", "GET"): EVERY | {SUPERUSER},
+    ("api-calendar-remove", "POST"): ADMINS,
+    # Who is away decides.
+    ("api-absences", "POST"): EVERY | {SUPERUSER},
+    ("api-absence-end", "POST"): EVERY | {SUPERUSER},
     ("api-audit", "GET"): EVERY - {"integrator"},
     ("api-callback", "POST"): PUBLIC,
 }
@@ -192,6 +201,7 @@ def address(path: str) -> str:
         "<str:name>",
         "<str:queue>",
         "<str:policy>",
+        "<str:calendar>",
         "<str:reference>",
         "<uuid:schedule_id>",
         "<uuid:batch_id>",
@@ -200,7 +210,7 @@ def address(path: str) -> str:
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
-    for number in ("<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>"):
+    for number in ("<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>", "<int:absence_id>"):
         path = path.replace(number, "404")
     return f"/{path}"
 
@@ -266,7 +276,7 @@ OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
     "<str:queue>": "legal", "<str:policy>": "none", "<int:deputy_id>": "404", "<int:delivery_id>": "404",
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
-    "<uuid:change_id>": "00000000-0000-0000-0000-000000000002",
+    "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}

@@ -38,7 +38,7 @@ READ = {
     "second_factor": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
     "fork": ALL, "start_again": ALL, "queues": ALL, "queue": ALL, "batches": ALL, "new_batch": STOP, "batch": ALL,
-    "policies": ALL, "policy": ALL, "notifications": ALL, "halts": ALL,
+    "policies": ALL, "policy": ALL, "notifications": ALL, "halts": ALL, "calendars": ALL, "calendar": ALL,
     "notice_log": {"operator", "auditor"}, "channels": {"operator", "auditor"},
     "rule_changes": {"operator", "auditor"}, "rule_change": {"operator", "auditor"},
 }  # fmt: skip
@@ -65,6 +65,8 @@ ACT = {
     "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
     "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "queue_proofs": set(), "deputies": ALL,
     "deputy_revocations": ALL,
+    "queue_timings": set(), "new_calendar": set(), "calendar_changes": set(), "calendar_removals": set(),
+    "absences": ALL, "absence_endings": ALL,
     "new_policy": set(), "policy_versions": set(), "policy_retirements": set(), "policy_restorations": set(),
     "policy_tries": {"operator", "auditor"},
     "notice_settings": ALL, "notice_tests": ALL, "notice_browser": ALL, "notice_replays": {"operator"},
@@ -136,6 +138,11 @@ PATHS = {
     "channels": "/notifications/channels", "new_channel": "/notifications/channels/new",
     "channel_changes": "/notifications/channels/404/changes", "channel_ends": "/notifications/channels/404/ends",
     "channel_tests": "/notifications/channels/404/tests",
+    "queue_timings": "/queues/of/legal/timings", "calendars": "/queues/calendars",
+    "new_calendar": "/queues/calendars/new",
+    "calendar": "/queues/calendars/of/DE", "calendar_changes": "/queues/calendars/of/DE/changes",
+    "calendar_removals": "/queues/calendars/of/DE/removals", "absences": "/queues/absences",
+    "absence_endings": "/queues/absences/404/endings",
     "verify_all": "/audit/verification", "password": "/account/password",
     "account": "/account", "account_session_ends": "/account/session-ends",
     "account_key_revocations": "/account/keys/404/revocations",
@@ -245,7 +252,8 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
     others = set() if is_own or role in ("operator", "auditor") else {"batch"}
-    hidden = {"approval", "rule_change"} | others | (OF_A_RUN if role == "integrator" and not is_own else set())
+    hidden = {"approval", "rule_change", "calendar"} | others
+    hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     if not is_own and role not in READERS:  # see test_payloads.py
         may = {name: 403 if name in ALL_PAYLOAD and status == 200 else status for name, status in may.items()}

@@ -27,6 +27,7 @@ from durableagents import (
 )
 from durableagents.demo import smtp, upstream
 from runs.engine.tools import FOR_DISPATCH, Tool
+from tests.crash.late import FURTHER_TO
 from tests.crash.steps import STAGES
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
@@ -95,6 +96,10 @@ class _Stored(BaseModel):
 
 GATE = Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args.n}")
 STAGED_GATE = Gate(STAGES[0][0], "Always", quorum=STAGES[0][1], then=[Stage(*each) for each in STAGES[1:]])
+FURTHER_GATE = Gate(
+    "finance_po", "Always", within=timedelta(seconds=0.4), on_timeout="escalate", escalate_to=FURTHER_TO
+)
+PATIENT_GATE = Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_timeout="remind")
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 
@@ -183,6 +188,18 @@ async def staged(args: Arguments, call: ToolCall) -> Answer:
     return await _create(args, call)
 
 
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=FURTHER_GATE, effect="Adds a vendor.")
+async def further(args: Arguments, call: ToolCall) -> Answer:
+    """The same, after the yes of finance, or of legal once finance did not answer."""
+    return await _create(args, call)
+
+
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=PATIENT_GATE, effect="Adds a vendor.")
+async def patient(args: Arguments, call: ToolCall) -> Answer:
+    """The same, whenever the yes comes."""
+    return await _create(args, call)
+
+
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=BRIEF_GATE, effect="Adds a vendor.")
 async def brief(args: Arguments, call: ToolCall) -> Answer:
     """The same, if the yes comes soon: the gate closes by itself."""
@@ -232,6 +249,8 @@ CALLS: dict[str, Tool] = {
         hooked,
         gated,
         staged,
+        further,
+        patient,
         brief,
         later,
         unsafe,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from tests.crash.late import judge_late
 from tests.crash.links import Kind as Kind
 from tests.crash.links import Link as Link
 from tests.crash.links import broken_at
@@ -102,6 +103,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _journal(facts)
     found += judge_messages(facts)
     found += judge_stages(facts)
+    found += judge_late(facts)
     found += _budget(facts)
     found += [*judge_attributes(facts), *broken_at(facts.run_id, facts.links)]
     return [Finding(kind, facts.run_id, what) for kind, what in found]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
+from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_halts import HALTING
@@ -374,6 +375,7 @@ MUTANTS = [
     *MORE,
     *RELEASES,
     *CERTIFIED,
+    *DEADLINES,
     *VERSIONS,
     *UNDOING, *SIGHT_AND_QUEUES,
     *POLICIES,

@@ -18,7 +18,7 @@ PROVING = [
     Mutant("a call goes out again on a yes that showed less than its policy wants", JUDGING, "        if each.queue not in yes or not is_shown(call, each, given, brought)\n", "        if each.queue not in yes\n", f"{ENGINE} -k what_went_out"),
     Mutant("a call leaves on a yes that showed less than its policy wants", GATES, "        if not is_shown(call, each, given, brought):\n", "        if False:\n", f"{ENGINE} -k that_comes_after_the_yes"),
     Mutant("what policies want shown isn't in the plan", GATES, "    proof = proofs.get(plan[\"queue\"], NO_PROOF)\n", "    proof = NO_PROOF\n", f"{STORY} -k says_so_on_record"),
-    Mutant("a threshold that was set meanwhile doesn't count", STEPUP, "    if threshold is None:\n        return asked\n", "    if threshold is None or asked is not None:\n        return asked\n", f"{STORY} -k set_after_the_question"),
+    Mutant("a threshold that was set meanwhile doesn't count", STEPUP, "    for each in thresholds:\n", "    for each in ():\n", f"{STORY} -k set_after_the_question"),
     Mutant("a key shows who uses it", STEPUP, "        if by.kind != \"user\":\n", "        if False:\n", f"{STORY} -k test_a_key_is_told"),
     Mutant("a proof of tomorrow is fresh", PROOF, "if type(age) is not int or not 0 <= age <= self.within:", "if type(age) is not int or not age <= self.within:", ENGINE),
     Mutant("a password is a second factor", PROOF, "(FACTORS if self.factor else FACTORS | {PASSWORD})", "(FACTORS | {PASSWORD})", f"{STORY} -k fresh_second_factor"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from durableagents import Context, End, Gate, Pending, ReplayClass, ToolCall, tool
+from durableagents import Context, End, Gate, Pending, ReplayClass, ToolCall, WorkingHours, tool
 from ledger import events as e
 from runs.engine.errors import DefinitionError
 from runs.engine.journal import WaitSpec
@@ -80,3 +80,34 @@ async def test_a_tool_that_answers_after_the_end_of_time_has_a_bug_and_its_run_s
 def test_a_gates_time_is_checked_when_it_is_declared(within: Any) -> None:
     with pytest.raises(DefinitionError, match="within"):
         Gate("finance_po", "any", within=within)
+
+
+async def test_a_gate_says_what_comes_when_nobody_answers_and_the_plan_stays_what_it_was() -> None:
+    async def asks(ctx: Context, **more: Any) -> End:
+        return End((await ctx.approve("finance_po", title="May I?", **more)).by)
+
+    plans = []
+    for more in ({}, {"within": WorkingHours(8), "on_timeout": "remind"}):
+
+        async def node(state: Notes, ctx: Context, more: Any = more) -> End:
+            return await asks(ctx, **more)
+
+        story = Story(agent_of(node, name="asker"))
+        assert await story.drive() == "parked"
+        ((_, wait),) = story.waiting("approval")
+        timed = story.events(e.ApprovalTimed)
+        assert [x.on_timeout for x in timed] == (["remind"] if more else [])
+        assert wait.spec.detail.get("on_timeout") == ("remind" if more else None)
+        plan = story.events(e.ApprovalRequested)[0].payload
+        plans.append({name: value for name, value in plan.items() if name != "run_id"})
+        story.decide()
+        assert await story.settle() == "completed" and story.events(e.ApprovalTimed) == timed, "nothing is settled anew"
+    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize(
+    "more", [{"on_timeout": "approve"}, {"escalate_to": "board"}, {"on_timeout": "remind", "escalate_to": "board"}]
+)
+def test_a_gate_that_says_something_else_is_refused(more: Any) -> None:
+    with pytest.raises(DefinitionError, match="on_timeout"):
+        Gate(queue="finance_po", rule="any", **more)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection, transaction
 
+from approvals.models import Escalation, Queue, Timing
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
 from ledger.actors import Actor
 from runs.engine.agents import Agent
+from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
-from runs.workers import failover
-from tests.runs.stage import Stage
+from runs.workers import failover, timers
+from tests.runs.stage import Stage, now
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 
@@ -124,3 +128,25 @@ def as_superuser(statement: str, *parameters: Any) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, parameters)
+
+
+def escalated(stage: Stage, tools: Toolbox) -> Run:
+    """A run whose question nobody answered: it went to a further queue, and people were reminded there."""
+    timing = Timing(
+        queue=Queue.objects.get(name="finance_po"), version=1, on_timeout="escalate", steps=[["legal", 60]],
+        remind=[50], set_by="user:boss", set_at=now(),
+    )  # fmt: skip
+    timing.seal()
+    timing.save()
+    wait_hooks.queues.forget()
+    assert tools.pay.gate is not None
+    soon = replace(tools.pay, gate=replace(tools.pay.gate, within=timedelta(milliseconds=1)))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(soon, Item(name="po", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=[soon]))
+    assert stage.drive() == "parked"
+    timers.sweep()
+    assert [row.queue for row in Escalation.objects.filter(run_id=run.id)] == ["legal"]
+    return run

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from approvals.models import Approval, Policy
+from approvals.models import Approval, Calendar, Policy
 from approvals.notices import channels
 from approvals.notices.bodies import ChannelBody
 from approvals.policies import acts as policies
@@ -30,6 +30,7 @@ from runs.services.bulk import acts as bulk
 from runs.services.bulk.bodies import BatchBody
 from runs.services.halts import acts as halts
 from runs.services.halts.bodies import HaltBody
+from tests.approvals.timing import calendar, timing
 from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.runs.sharing import pool
 from tests.scale.fill import fill
@@ -120,6 +121,7 @@ def samples(name: str) -> list[Any]:
         case "user_id":
             return [User.objects.create(username="somebody").pk]
         case "queue":
+            timed()
             return ["legal"]
         case "ramp_id":
             return [ramp().pk]
@@ -128,6 +130,9 @@ def samples(name: str) -> list[Any]:
         case "halt":
             body = HaltBody(kind="starts", scope="agent", key="nobody", justification="None of these.")
             return [halts.begin(body, by=Actor("user", "olga", role="operator", person=1)).halt]
+        case "calendar":
+            timed()
+            return ["DE"]
         case "policy":
             policy()
             return ["dear"]
@@ -138,6 +143,14 @@ def samples(name: str) -> list[Any]:
             return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
+
+
+def timed() -> None:
+    """A calendar, by which a queue works."""
+    if not Calendar.objects.exists():
+        root = Actor("os", "root", auth="shell")
+        calendar(root)
+        timing(root, "legal", calendar="DE", on_timeout="remind", every_hours=1)
 
 
 def policy() -> None:

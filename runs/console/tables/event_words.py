@@ -282,6 +282,17 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "MessageHandled": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}: {_words(f['outcome'])}",
     "InputAnswered": lambda f, _: f"answered by {visible(f['by'])}, as {_words(f['role'])}",
     "ApprovalRequested": lambda f, _: f"{_plain(f['queue'])} · {_plan(f)}",
+    "ApprovalTimed": lambda f, _: (
+        f"{'calendar ' + visible(f['calendar']) + ', ' if f['calendar'] else ''}"
+        f"when nobody answers: {_words(f['on_timeout'])}"
+    ),
+    "ApprovalReminded": lambda f, _: (
+        f"people are reminded {'again ' if f['cause'] == 'no_deadline' else ''}before {_plain(str(f['deadline'])[:19])}"
+    ),
+    "ApprovalEscalated": lambda f, _: (
+        f"put to <b>{visible(f['to'])}</b> too: "
+        f"{'everybody is away' if f['cause'] == 'away' else 'nobody answered'}; until {_plain(str(f['deadline'])[:19])}"
+    ),
     "ApprovalVoted": lambda f, _: f"{_words(f['verdict'])}, a vote of {visible(f['by'])} · {_plan(f)}",
     "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",
 }

@@ -42,8 +42,16 @@ def _approval(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
         f"Waits for <b>{visible(detail_text(wait, 'queue') or 'an approver')}</b> to decide\n"
         f"{f'<b>{amount(headline)}</b>, ' if headline else ''}{to_approval(detail_text(wait, 'approval_id'), name)},\n"
         f"since {began(wait.opened_at)};\n"
-        f"denied by itself if nobody has by {clock(wait.deadline)} ({until(wait.deadline)})."
+        f"{_IN_TIME.get(detail_text(wait, 'on_timeout'), _DENIED)} {clock(wait.deadline)} ({until(wait.deadline)})."
     )
+
+
+_DENIED = "denied by itself if nobody has by"
+# Of queues and gates that say something else of what nobody answers.
+_IN_TIME = {
+    "escalate": "put to further people, or denied after the last of them, if nobody has by",
+    "remind": "without a deadline: people are reminded next at",
+}  # fmt: skip
 
 
 def _input(wait: Wait, tools: Mapping[str, ToolCard]) -> str:

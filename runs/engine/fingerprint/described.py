@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from runs.engine.gate.timing import WorkingHours
 from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
 # A model keeps its schema, and is asked for it by each tool and agent that takes or gives it.
@@ -139,15 +140,18 @@ def _gate(gate: Gate, code: Code) -> dict[str, Any]:
     )
     # Likewise one that a single yes lets through.
     stages = {} if gate.requirement.is_plain else {"stages": [x.as_json() for x in gate.requirement.stages]}
+    # So is one that says nothing of what becomes of it when nobody answers.
+    on_timeout = {} if gate.on_timeout is None else {"on_timeout": [gate.on_timeout, gate.escalate_to]}
     return (
         amount
         | stages
+        | on_timeout
         | {
             "queue": gate.queue,
             "rule": gate.rule,
             "when": code(gate.when),
             "headline": code(gate.headline),
-            "within": gate.within.total_seconds(),
+            "within": str(gate.within) if isinstance(gate.within, WorkingHours) else gate.within.total_seconds(),
         }
     )
 

@@ -148,12 +148,14 @@ def _gate(was: Parts | None, ist: Parts | None, code: Code) -> Iterator[str]:
     yield from code.said(was.get("headline"), ist.get("headline"), "gate headline")
     if was.get("stages") != ist.get("stages"):
         yield f"gate stages {_step(_stages(was), _stages(ist))}"
+    if was.get("on_timeout") != ist.get("on_timeout"):
+        yield f"gate on time-out {_step(*(str((each.get('on_timeout') or ['reject'])[0]) for each in (was, ist)))}"
     for field in sorted((was.keys() | ist.keys()) - _GATE):
         if was.get(field) != ist.get(field):
             yield f"gate {field} changed"
 
 
-_GATE = {"queue", "rule", "within", "when", "headline", "stages"}
+_GATE = {"queue", "rule", "within", "when", "headline", "stages", "on_timeout"}
 
 
 def _stages(gate: Parts) -> str:
@@ -279,7 +281,9 @@ def _listed(names: Any) -> str:
 
 
 def _time(seconds: Any) -> str | None:
-    """A length of time in its largest whole unit."""
+    """A length of time in its largest whole unit; working hours as they are called."""
+    if isinstance(seconds, str):
+        return seconds
     if not isinstance(seconds, (int, float)):
         return None
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):

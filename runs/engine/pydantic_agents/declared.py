@@ -15,8 +15,9 @@ from pydantic import BaseModel, RootModel
 from runs.engine.assistants import SCRIPTED, Assistant, Request
 from runs.engine.canonical import plain
 from runs.engine.errors import DefinitionError
+from runs.engine.gate.timing import LONGEST
 from runs.engine.pydantic_agents.tools import ANY, HOW, NAME, tool_of
-from runs.engine.tools import LONGEST, Gate, ReplayClass, Tool
+from runs.engine.tools import Gate, ReplayClass, Tool
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent as PydanticAgent

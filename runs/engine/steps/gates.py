@@ -4,7 +4,6 @@ these bytes."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, NoReturn, Protocol, runtime_checkable
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -15,9 +14,10 @@ from runs.engine.errors import Expired, NotAsked, Rejected
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
 from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
+from runs.engine.gate.timing import Terms, Time, Timed, settle
 from runs.engine.gate.votes import FAIL, approving, lacking, next_stage
 from runs.engine.gate.votes import passed as stages_before
-from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in
+from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.policy.judgement import Demand
 from runs.engine.steps.logical_call import LogicalCall
@@ -88,11 +88,15 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
 
 
 async def _decided(call: LogicalCall) -> Grant:
-    gate = call.tool.gate
     return await decided(
         call.visit, call.slot, call.record, tool=call.tool.name, arguments=call.arguments, why=call.why,
-        within=ATTENTION if gate is None else gate.within, proofs=_proofs(call),
+        time=_time(call), proofs=_proofs(call),
     )  # fmt: skip
+
+
+def _time(call: LogicalCall) -> Time:
+    """What the tool's own gate says of time."""
+    return Time(ATTENTION) if call.tool.gate is None else call.tool.gate.time
 
 
 def _proofs(call: LogicalCall) -> dict[str, Proof]:
@@ -185,10 +189,9 @@ async def ask_anew(
     plan |= amount | stages  # a gate that declares none has the plan that it had before there were any
     if demanded is not None:
         plan |= {"policy": demanded.as_json()}
-    within = ATTENTION if gate is None else gate.within
     await open_gate(
         visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
-        within=within if demanded is None else demanded.within, n=0 if question is None else question.n + 1,
+        time=_time(call) if demanded is None else Time(demanded.within), n=0 if question is None else question.n + 1,
         judged=told(call), proofs=_proofs(call),
     )  # fmt: skip
 
@@ -263,15 +266,17 @@ def _attempts(record: Slot) -> list[str]:
 
 
 async def open_gate(
-    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0,
+    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, time: Time, n: int = 0,
     judged: Sequence[e.Event] = (), proofs: Mapping[str, Proof] = NOTHING,
 ) -> NoReturn:  # fmt: skip
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before; `judged`
     is what the policies said of the call, `proofs` what they want a yes to show, by queue."""
-    for queue in required_by(plan, plan["queue"]).queues:  # before anybody is asked, of each stage
+    further = {time.escalate_to} - {""}
+    for queue in [*required_by(plan, plan["queue"]).queues, *further]:  # before anybody is asked, of each stage
         await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
     plan = {name: value for name, value in plan.items() if name != "proof"} | _proof(visit, plan, proofs)
-    deadline = deadline_in(visit.journal.now(), within)
+    terms = _terms(visit, plan["queue"], time)
+    deadline = terms.deadline
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
     question = e.ApprovalRequested(
@@ -285,14 +290,39 @@ async def open_gate(
         "tool": plan["tool"],
         "approval_id": str(approval_id),
     }
+    if terms.said is not None and terms.said["on_timeout"] != "reject":
+        detail["on_timeout"] = terms.said["on_timeout"]
     wait = WaitSpec(visit.run_id, slot, 0, "approval", n, deadline, detail)
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
         UUID([*stages_before(question), question.approval_id][0]) if is_staged(plan) else None,
+        terms.said, terms.remind_at,
     )  # fmt: skip
-    await put(visit, Batch([question, *judged], wait=wait, gate=gate))
+    timed = [] if terms.said is None else [_timed(question, terms.said)]
+    await put(visit, Batch([question, *timed, *judged], wait=wait, gate=gate))
     visit.park(wait)
+
+
+def _terms(visit: Visit, queue: str, time: Time) -> Terms:
+    """Until when it waits and what then, from the code's words and what the queue's administrators have set. Raises
+    ValueError for a deadline that no calendar here holds."""
+    queues: object = visit.runtime.queues
+    said = queues.timing_of(queue) if isinstance(queues, Timed) else None
+    try:
+        terms = settle(visit.journal.now(), time, queue=said)
+        in_range(terms.deadline)
+    except OverflowError:
+        raise ValueError(f"{time.within} from now is beyond the year 9999: wait for less") from None
+    return terms
+
+
+def _timed(question: e.ApprovalRequested, said: dict[str, Any]) -> e.ApprovalTimed:
+    calendar = said["calendar"] or {"name": "", "version": 0}
+    return e.ApprovalTimed(
+        slot=question.slot, approval_id=question.approval_id, on_timeout=said["on_timeout"],
+        calendar=calendar["name"], calendar_version=calendar["version"], n=question.n, payload=said,
+    )  # fmt: skip
 
 
 def _proof(visit: Visit, plan: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, Any]:
@@ -336,12 +366,12 @@ async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[st
 
 
 async def decided(
-    visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any, why: str = "", within: timedelta = ATTENTION,
+    visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any, why: str, time: Time,
     proofs: Mapping[str, Proof] = NOTHING,
 ) -> Grant:  # fmt: skip
     """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied,
     unless whoever denied it let the run fail. Of several stages each is asked once the one before has said yes: `why`
-    and `within` are the next one's.
+    and `time` are the next one's.
 
     The plan is hashed again with the arguments in hand: if they are not what was approved, the grant won't fit its wait
     and the database refuses the intent. What the wait says is not believed, since whoever may write to the database can
@@ -354,7 +384,7 @@ async def decided(
         visit.park(WaitSpec(visit.run_id, slot, 0, "approval", question.n, visit.journal.now()))
     if decision.verdict == LAPSED and not is_used(visit, slot):
         await open_gate(
-            visit, slot, question.payload, requested_hash=question.requested_hash, why="", within=ATTENTION,
+            visit, slot, question.payload, requested_hash=question.requested_hash, why="", time=Time(ATTENTION),
             n=question.n + 1, proofs=proofs,
         )  # fmt: skip
     if decision.verdict not in ("approved", LAPSED):
@@ -376,8 +406,8 @@ async def decided(
         return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
     if (plan := next_stage(question, record.votes)) is not None:
         await open_gate(
-            visit, slot, plan, requested_hash=question.requested_hash, why=why, within=within, n=question.n + 1,
-            proofs=proofs,
+            visit, slot, plan, requested_hash=question.requested_hash, why=why, time=time.of_a_further_stage,
+            n=question.n + 1, proofs=proofs,
         )  # fmt: skip
     stages = required_by(question.payload, "").pairs
     return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, stages[0][0], stages)

@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,7 @@ from ledger.web.roles import FIXED, learn_roles
 from runs.backoff import Patience
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.proof import Threshold, threshold_in
+from runs.engine.gate.timing import QueueTiming
 from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.queues")
@@ -54,15 +55,22 @@ def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
     return found
 
 
+def _none(told: Any) -> Mapping[str, QueueTiming]:
+    return {}
+
+
 class Queues(Mapping[str, str]):
     """Which role is in charge of a queue, by the queue's name; also of one that is closed. `statement` gives the facts
-    as one JSON document: approvals, which keeps the queues, says how."""
+    as one JSON document, and `timings_in` reads what it says of time: approvals, which keeps the queues, says how."""
 
     statement: str = ""
+    timings_in: Callable[[Any], Mapping[str, QueueTiming]] = staticmethod(_none)
 
     def __init__(self) -> None:
         self._facts = Facts()
         self._known_at = float("-inf")
+        self._timings: Mapping[str, QueueTiming] = {}
+        self._timed_at = float("-inf")
         self._lock = threading.Lock()
 
     def learn(self, told: Any) -> None:
@@ -73,18 +81,30 @@ class Queues(Mapping[str, str]):
             _thresholds(told["queues"]), frozenset(told["roles"]),
         )  # fmt: skip
         learn_roles(role for role, _ in facts.queues.values())
+        timings = self.timings_in(told["timing"]) if "timing" in told else None
         with self._lock:
             if facts.at >= self._facts.at:
                 self._facts, self._known_at = facts, time.monotonic()
+                if timings is not None:
+                    self._timings, self._timed_at = timings, self._known_at
 
     def forget(self) -> None:
         """Read anew whatever is asked next."""
         with self._lock:
             self._facts, self._known_at = Facts(), float("-inf")
+            self._timings, self._timed_at = {}, float("-inf")
 
     def is_fresh(self) -> bool:
         """Whether it was read a moment ago."""
         return time.monotonic() - self._known_at < FRESH_SECONDS
+
+    def is_timed(self) -> bool:
+        """Whether what they say of time was read a moment ago: pages don't read that along."""
+        return time.monotonic() - self._timed_at < FRESH_SECONDS
+
+    def timing_of(self, name: str) -> QueueTiming | None:
+        """What a queue said of time when it was read last."""
+        return self._timings.get(name)
 
     def now(self) -> Facts:
         """At most a few seconds old."""
@@ -136,8 +156,12 @@ class Asked(Collection[str]):
 
     async def learn(self, name: str) -> None:
         """Know the queues of a moment ago; and those of now, where this name isn't among them."""
-        if not (self._queues.is_fresh() and name in self):
+        if not (self._queues.is_fresh() and self._queues.is_timed() and name in self):
             await self._read()
+
+    def timing_of(self, name: str) -> QueueTiming | None:
+        """What it says of time: of a moment ago, for whoever has just learnt it."""
+        return self._queues.timing_of(name)
 
     async def _read(self) -> None:
         pool, patience = self._pool, Patience()

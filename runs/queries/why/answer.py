@@ -71,7 +71,9 @@ def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
         return run.created_at, run.ready_at
     if cause in ("queued", "no_worker", "no_version", "draining"):
         return run.ready_at, None
-    return (run.updated_at, None) if wait is None else (wait.opened_at, wait.deadline)
+    if wait is None:
+        return run.updated_at, None
+    return wait.opened_at, None if detail_text(wait, "on_timeout") == "remind" else wait.deadline
 
 
 def judged(seen: Seen) -> hooks.Found | None:
@@ -153,9 +155,9 @@ def who_must(cause: str, seen: Seen) -> Who:
     """Who must act before the run moves."""
     wait = seen.wait
     if cause == "approval" and wait is not None:
-        queue = detail_text(wait, "queue")
-        role = wait_hooks.queues.get(queue)
-        return Who("people", (role,) if role else (), queue, name_of(wait))
+        queues = authority.asked_of(wait.detail, wait.also)
+        named = dict.fromkeys(role for queue in queues if (role := wait_hooks.queues.get(queue)) is not None)
+        return Who("people", (*named,), ", ".join(queues), name_of(wait))
     if cause == "question" and wait is not None:
         roles = questions.roles_for(wait) if isinstance(wait.detail, dict) else (OPERATOR,)
         return Who("people", roles, name=name_of(wait))

@@ -10,12 +10,15 @@ from runs.queries.display import detail_text, name_of
 from runs.queries.families import child_of
 from runs.queries.spending import exceeded
 from runs.queries.why.seen import Seen
+from runs.services.authority import asked_of
 
 Words = Callable[[Seen], str]
 _HELD = {
     "rate": "it is called as often as it may be", "at_once": "it has as many calls under way as it may have",
     "asked": "the other side asked to be left alone for a while",
 }  # fmt: skip
+# Of queues and gates that say something else of what nobody answers.
+_NOBODY = {"escalate": "put to further people if nobody does", "remind": "it waits until somebody does"}
 
 
 def at(moment: datetime | None) -> str:
@@ -59,6 +62,16 @@ def _budget(s: Seen) -> str:
     )
 
 
+def _until(wait: Wait) -> str:
+    match detail_text(wait, "on_timeout"):
+        case "remind":
+            return ""
+        case "escalate":
+            return f", due {at(wait.deadline)}"
+        case _:
+            return f", until {at(wait.deadline)} at most"
+
+
 def _wait(said: Callable[[Seen, Wait], str]) -> Words:
     """What is said of the wait that counts most, and since when and until when."""
 
@@ -66,7 +79,7 @@ def _wait(said: Callable[[Seen, Wait], str]) -> Words:
         if s.wait is None:
             return "Waits for something that its record does not name."
         more = f" And {len(s.waits) - 1} more." if len(s.waits) > 1 else ""
-        return f"{said(s, s.wait)}, since {at(s.wait.opened_at)}, until {at(s.wait.deadline)} at most.{more}"
+        return f"{said(s, s.wait)}, since {at(s.wait.opened_at)}{_until(s.wait)}.{more}"
 
     return words
 
@@ -128,8 +141,8 @@ SENTENCES: dict[str, Words] = {
     "unknown_outcome": _wait(lambda s, w: f"Nobody can tell whether “{name_of(w)}” happened, so a person settles it"),
     "stopped": _wait(lambda s, w: f"Stopped for an operator: {detail_text(w, 'reason') or 'see the run'}"),
     "approval": _wait(
-        lambda s, w: f"Waits for {detail_text(w, 'queue') or 'an approver'} to decide “{name_of(w)}”; denied by itself"
-        " if nobody does"
+        lambda s, w: f"Waits for {' or '.join(asked_of(w.detail, w.also)) or 'an approver'} to decide “{name_of(w)}”;"
+        f" {_NOBODY.get(detail_text(w, 'on_timeout'), 'denied by itself if nobody does')}"
     ),
     "question": _wait(lambda s, w: f"Asks {detail_text(w, 'of') or 'somebody'}: “{name_of(w)}”"),
     "callback": _wait(lambda s, w: f"Waits for the answer to “{name_of(w)}”"),

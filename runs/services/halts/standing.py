@@ -15,6 +15,9 @@ from runs.models import Run, Wait
 BATCH = 200
 # What a deadline may be put off by way of precaution.
 MOST_AHEAD = timedelta(minutes=5)
+_COUNT_FROM = """
+    INSERT INTO runs_stood (id, run_id, at, until) SELECT %s, %s, %s, %s WHERE EXISTS (SELECT 1 FROM runs_halt)
+    ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until"""
 
 
 def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
@@ -44,6 +47,19 @@ def put_off(wait: Wait) -> bool:
     if later is not None:
         _moved(wait.id)
     return later is not None
+
+
+def count_from(wait: Wait, now: datetime) -> None:
+    """Its deadline was set anew, and runs from now on: what its run stood still before that is counted already."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNT_FROM, [wait.id, wait.run_id, now, now])
+
+
+def is_halted(run_id: UUID) -> bool:
+    """Whether a run stands still now."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_halted_by(%s, NULL) IS NOT NULL", [run_id])
+        return bool(cursor.fetchone()[0])
 
 
 def put_off_time(run: Run) -> bool:

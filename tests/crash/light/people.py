@@ -27,6 +27,7 @@ from runs.services.lines import beside
 from runs.services.messages import sending
 from runs.workers import timers
 from tests.crash.forked import AGAIN, WHAT_IF
+from tests.crash.light.asked import Asked, is_asked
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
@@ -59,6 +60,7 @@ class People:
         self._outside, self._schedule, self._ids, self._sharing = outside, schedule, ids, sharing
         self.shown = Shown(schedule.manners)
         self._race, self._voters = list(schedule.race), Voters(schedule.words, self.shown)
+        self._in_time = Asked(schedule.answers, self.shown)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
         self._said: set[str] = set()
@@ -212,6 +214,8 @@ class People:
         approval = Approval.objects.filter(wait_id=wait_id, state="open").first()
         if approval is None:
             return False
+        if is_asked(approval):
+            return self._in_time.act(approval)
         if approval.case_id is not None:
             return self._voters.act(approval)
         if not self._race or approval.queue == QUEUE:

@@ -13,23 +13,9 @@ from tests.crash.policed import MANNERS, PROOFS
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, OF, POOLS, READS, SHARING, THOUGHTS, UNDONE
 
 CALLS = (
-    "pure",
-    "keyed",
-    "hooked",
-    "gated",
-    "brief",
-    "later",
-    "unsafe",
-    "unsafe_gated",
-    "unsafe_hooked",
-    "clerk",
-    *THOUGHTS,
-    *GATHERED,
-    *FAMILIES,
-    "signal",
-    "question",
-    "message",
-)
+    "pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "clerk",
+    *THOUGHTS, *GATHERED, *FAMILIES, "signal", "question", "message",
+)  # fmt: skip
 FREE = ("hop", "values", "sleep")
 _AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 
@@ -104,7 +90,8 @@ class Schedule:
     the tool `policed` (any, if empty) comes to require a yes, to allow, or is retired; `proofs`: what each wants a yes
     to show, and `manners` how people say it first (light/shown.py). `forks`: what is made of them; acts and moves count
     these as runs after those of `jobs`. `words`: what people say at once where several decide
-    (light/votes.py). `halts`: what is halted meanwhile, and lifted (light/halting.py)."""
+    (light/votes.py). `answers`: when people answer where little time is
+    given (light/asked.py). `halts`: what is halted meanwhile, and lifted (light/halting.py)."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -133,6 +120,7 @@ class Schedule:
     proofs: tuple[str, ...] = ()
     manners: tuple[str, ...] = ()
     words: tuple[tuple[str, ...], ...] = ()
+    answers: tuple[str, ...] = ()
     halts: tuple[Halting, ...] = ()
 
     @property
@@ -161,11 +149,12 @@ def draw(seed: str) -> Schedule:
     jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
     jobs, struck = _regretted(seed, jobs)
     jobs, at_votes, words = _staged(seed, jobs)
+    jobs, at_answers, answers = _late(seed, jobs)
     ramp, more = _ramp(seed)
     moves = _moves(seed, jobs)
     forks, later, moved = _forks(seed, jobs := _with_visits(seed, jobs))
     return Schedule(
-        seed, jobs, (*points, *more, *struck, *at_votes), (*acts, *later), _losses(dice),
+        seed, jobs, (*points, *more, *struck, *at_votes, *at_answers), (*acts, *later), _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
         tells_early=dice.random() < 0.3,
@@ -184,6 +173,7 @@ def draw(seed: str) -> Schedule:
         forks=forks,
         **_policies(seed, jobs, is_plain=not (forks or moves or moved)),  # a yes by a rule is none to the other version
         words=words,
+        answers=answers,
         halts=_halts(seed, jobs, is_plain=not (forks or moves or moved)),
     )  # fmt: skip
 
@@ -365,6 +355,28 @@ def _staged(
         ]
         bursts.append((*said, *said[:1]) if dice.random() < 0.4 else tuple(said))
     return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), tuple(bursts)
+
+
+def _late(
+    seed: str, jobs: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], tuple[str, ...]]:
+    """Drawn apart, too: in some people have little time for a call, which goes further then or waits on; they answer
+    early, just then or late, and its worker dies in between."""
+    dice = random.Random(f"light answers {seed}")
+    if dice.random() < 0.75:
+        return jobs, (), ()
+    n = dice.randrange(len(jobs))
+    at = dice.randint(0, len(jobs[n]))
+    steps = tuple(dice.choice(("further", "further", "patient")) for _ in range(dice.choice((1, 1, 2))))
+    job = (*jobs[n][:at], *steps, *jobs[n][at:])
+    points = [
+        f"{dice.choice(('CP8', 'CP9', 'CP10', 'CP5', 'CP7'))}:kill:{dice.randint(1, 6)}"
+        if dice.random() < 0.5
+        else f"{dice.choice(_AT_A_TOOL)}@{dice.choice(steps)}:kill:{dice.choice((1, 1, 2))}"
+        for _ in range(dice.choice((0, 1, 1, 2)))
+    ]
+    answers = tuple(dice.choice(("early", "race", "race", "after", "after")) for _ in range(3))
+    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), answers
 
 
 def _shared(seed: str) -> dict[str, Any]:

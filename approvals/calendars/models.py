@@ -1,0 +1,149 @@
+"""Calendars, what a queue's administrators say of time, where questions went because nobody answered, and who is away.
+
+Calendars and timings are never changed: what is set anew is a further version, and a question goes by the one under
+which it was put. Each row carries a code (ledger/codes.py), so what somebody with the application's rights in the
+database writes past us moves no deadline and lets nobody decide.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from approvals.queue_models import Coded, Queue, ends_once
+from ledger.chain import microseconds
+from ledger.models import append_only
+
+
+class Calendar(Coded):
+    """One version of a business calendar. `week` has the shifts of each day, Monday first, in minutes after midnight
+    there; `holidays` pairs of day and name. A removed calendar's last version says so."""
+
+    TABLE = "calendar"
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField()
+    version = models.IntegerField()
+    zone = models.TextField(help_text="By its IANA name.")
+    week = models.JSONField()
+    holidays = models.JSONField(default=list)
+    is_removed = models.BooleanField(default=False)
+    set_by = models.TextField()
+    set_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["name", "version"], name="approvals_calendar_once")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "version": self.version, "zone": self.zone, "week": self.week,
+            "holidays": self.holidays, "is_removed": self.is_removed, "set_by": self.set_by,
+            "set_at": microseconds(self.set_at),
+        }  # fmt: skip
+
+
+class Timing(Coded):
+    """What a queue says of time, one version of it: by which calendar it works, what becomes of questions that nobody
+    answered, and when people are reminded. `steps` are pairs of a queue and minutes; `remind` shares of the time in
+    percent; `every` minutes, 0 for the time that the gate gives."""
+
+    TABLE = "timing"
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="timings")
+    version = models.IntegerField()
+    calendar = models.TextField(blank=True, help_text="Empty: around the clock.")
+    on_timeout = models.TextField(blank=True, help_text="Empty: as the gate says, and a no where it says nothing.")
+    steps = models.JSONField(default=list)
+    remind = models.JSONField(default=list)
+    every = models.IntegerField(default=0)
+    at_once_if_away = models.BooleanField(default=False)
+    set_by = models.TextField()
+    set_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["queue", "version"], name="approvals_timing_once")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.queue_id} {self.version}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue_id, "version": self.version, "calendar": self.calendar, "on_timeout": self.on_timeout,
+            "steps": self.steps, "remind": self.remind, "every": self.every, "at_once_if_away": self.at_once_if_away,
+            "set_by": self.set_by, "set_at": microseconds(self.set_at),
+        }  # fmt: skip
+
+
+class Escalation(Coded):
+    """That a question was put to a further queue besides, because nobody answered: whoever decides there may decide
+    it. `n` counts from 1. Append-only."""
+
+    TABLE = "escalation"
+
+    id = models.BigAutoField(primary_key=True)
+    approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="escalations")
+    n = models.SmallIntegerField()
+    run_id = models.UUIDField()
+    queue = models.TextField()
+    cause = models.TextField(help_text="timeout, or away: everybody who decides there was.")
+    deadline = models.DateTimeField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["approval", "n"], name="approvals_escalated_once")]
+        indexes = [models.Index(fields=["run_id"], name="approvals_escalated_of_run")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.approval_id} to {self.queue}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "approval": str(self.approval_id), "n": self.n, "run_id": str(self.run_id), "queue": self.queue,
+            "cause": self.cause, "deadline": microseconds(self.deadline), "at": microseconds(self.at),
+        }  # fmt: skip
+
+
+class Absence(Coded):
+    """That somebody is out of office, from and until when. Who stands in for them, if anybody does, is a deputy."""
+
+    TABLE = "absence"
+
+    id = models.BigAutoField(primary_key=True)
+    person = models.BigIntegerField(help_text="The account.")
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    reason = models.TextField()
+    set_by = models.TextField()
+    made_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            # Nobody puts one that has ended back in as it was before, code and all.
+            models.UniqueConstraint(fields=["person", "made_at"], name="approvals_absence_once")
+        ]
+        indexes = [
+            models.Index(
+                fields=["person", "ends_at"], condition=models.Q(ended_at__isnull=True), name="approvals_absence_of"
+            )
+        ]
+        triggers = [ends_once("ended_at")]
+
+    def __str__(self) -> str:
+        return f"{self.person} until {self.ends_at}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "person": self.person, "starts_at": microseconds(self.starts_at), "ends_at": microseconds(self.ends_at),
+            "reason": self.reason, "set_by": self.set_by, "made_at": microseconds(self.made_at),
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,
+        }  # fmt: skip

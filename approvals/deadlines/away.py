@@ -1,0 +1,174 @@
+"""Who is out of office: a person says from and until when; who stands in for them is a deputy, and nobody is nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from approvals.calendars.rows import row_of
+from approvals.deadlines.bodies import AbsenceBody
+from approvals.models import Absence, Deputy
+from approvals.queues import deputies
+from approvals.queues.bodies import DeputyBody
+from approvals.queues.who import account, as_admin, roles_of, wrong
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.web.roles import is_approver
+
+LONGEST = timedelta(days=366)
+MOST = 20  # of one person, now or to come
+
+
+class AbsenceOver(DurableAgentsError):
+    """There is nothing to end."""
+
+    status, code, title = 409, "illegal-state", "Back already"
+
+
+def find(absence_id: int) -> Absence:
+    """Raises NotFound."""
+    found = Absence.objects.filter(pk=absence_id).first()
+    if found is None:
+        raise NotFound("absence", absence_id)
+    return found
+
+
+@transaction.atomic
+def leave(body: AbsenceBody, *, by: Actor) -> Absence:
+    """Say that somebody is away; with a deputy named, that one stands in for them in that time. Raises InvalidInput by
+    the field that is wrong, Forbidden, JustificationRequired."""
+    own = None if by.person is None else User.objects.filter(pk=by.person, is_active=True).first()
+    is_own = own is not None and body.person in ("", own.get_username())
+    by = by if is_own else as_admin(by)
+    why = justified("absence", body.justification)
+    person = own if is_own and own is not None else account("person", body.person)
+    role = next((role for role in sorted(roles_of(person)) if is_approver(role)), None)
+    if role is None:
+        raise wrong("person", f"{person.get_username()} decides nothing", "somebody who decides at a queue")
+    User.objects.select_for_update().get(pk=person.pk)  # so that two at once are counted
+    now = database_now()
+    starts_at = max(body.starts_at or now, now)
+    _check_time(starts_at, body.ends_at, now)
+    if Absence.objects.filter(person=person.pk, ended_at__isnull=True, ends_at__gt=now).count() >= MOST:
+        raise wrong("person", f"would be away once more than {MOST} times", "end one first")
+    row = Absence(
+        person=person.pk, starts_at=starts_at, ends_at=body.ends_at, reason=why, set_by=by.ref, made_at=now
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
+    by = replace(by, role=role) if is_own else by
+    _record("absence", row, person.get_username(), by=by, why=why, before={}, after=snapshot(row))
+    if body.deputy:
+        named = DeputyBody(
+            deputy=body.deputy, principal="" if is_own else person.get_username(), starts_at=body.starts_at,
+            ends_at=body.ends_at, justification=why,
+        )  # fmt: skip
+        deputies.appoint(named, by=by)
+    return row
+
+
+@transaction.atomic
+def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
+    """End it now: the person, or an administrator, may. A deputy's time is ended by itself. Raises NotFound,
+    AbsenceOver, Forbidden, JustificationRequired."""
+    row = Absence.objects.select_for_update().filter(pk=absence_id).first()
+    if row is None:
+        raise NotFound("absence", absence_id)
+    if by.person != row.person or not User.objects.filter(pk=row.person, is_active=True).exists():
+        by = as_admin(by)
+    why, now = justified("absence_end", justification), database_now()
+    if row.ended_at is not None or row.ends_at <= now:
+        raise AbsenceOver("It was ended before." if row.ended_at else "Its time was over already.")
+    before = snapshot(row)
+    row.ended_at, row.ended_by = now, by.ref
+    row.seal()
+    row.save(update_fields=["ended_at", "ended_by", "code"])
+    user = User.objects.filter(pk=row.person).first()
+    name = user.get_username() if user is not None else f"account {row.person}"
+    _record("absence_end", row, name, by=by, why=why, before=before, after=snapshot(row))
+    return row
+
+
+def snapshot(row: Absence) -> dict[str, object]:
+    """What it is, as an act's record keeps it."""
+    return {
+        "person": row.person, "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(),
+        "ended_at": None if row.ended_at is None else row.ended_at.isoformat(),
+    }  # fmt: skip
+
+
+# Who decides at a queue, who of them is away, now or to come, and who stands in: a value in SQL about a queue q.
+AT_QUEUE = """json_build_object('now', clock_timestamp(),
+    'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
+                JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),
+    'absences', (SELECT coalesce(json_agg(json_build_object('row', to_json(a), 'name', u.username)
+                                          ORDER BY a.starts_at, a.id), '[]')
+                 FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id JOIN auth_user u ON u.id = m.user_id
+                 JOIN approvals_absence a ON a.person = u.id AND a.ended_at IS NULL AND a.ends_at > clock_timestamp()
+                 WHERE g.name = q.role),
+    'deputies', (SELECT coalesce(json_agg(to_json(d)), '[]')
+                 FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id
+                 JOIN approvals_deputy d ON d.principal = m.user_id AND d.revoked_at IS NULL
+                     AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()
+                     AND (d.queue_id IS NULL OR d.queue_id = q.id)
+                 WHERE g.name = q.role))"""
+_DESERTED = f"SELECT {AT_QUEUE}::text FROM approvals_queue q WHERE q.name = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """Who decides at a queue, and who of them is away: absences come with the person's name."""
+
+    now: datetime
+    members: frozenset[int]
+    absences: Sequence[tuple[Absence, str]]
+    deputies: Sequence[Deputy]
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether everybody is away now, and nobody stands in. Of rows that none of our processes wrote, an absence
+        doesn't count, and a deputy neither."""
+        away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_genuine}
+        gone = self.members & away
+        stands = [each for each in self.deputies if each.principal in gone and each.deputy not in gone]
+        return gone == self.members and not any(each.is_genuine for each in stands)
+
+
+def there_in(told: Mapping[str, Any]) -> There:
+    """What AT_QUEUE gave."""
+    return There(
+        datetime.fromisoformat(told["now"]), frozenset(told["members"]),
+        [(row_of(Absence, each["row"]), each["name"]) for each in told["absences"]],
+        [row_of(Deputy, each) for each in told["deputies"]],
+    )  # fmt: skip
+
+
+def is_deserted(queue: str) -> bool:
+    """Whether nobody is there; of a queue that there isn't, too."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DESERTED, [queue])
+        found = cursor.fetchone()
+    return found is None or there_in(json.loads(found[0])).is_deserted
+
+
+def _record(
+    action: str, row: Absence, name: str, *, by: Actor, why: str, before: dict[str, object], after: dict[str, object]
+) -> None:
+    acted(action, by=by, subject=f"absence of {name}", justification=why, before=before, after=after)
+
+
+def _check_time(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
+    if ends_at <= now:
+        raise wrong("ends_at", "has passed", "a time to come")
+    if ends_at <= starts_at:
+        raise wrong("ends_at", "is not after the beginning", "a later time")
+    if ends_at - starts_at > LONGEST or starts_at - now > LONGEST:
+        raise wrong("ends_at", "is more than a year away", "at most a year, and then anew")

@@ -1,0 +1,194 @@
+"""What time brings to a question: people are reminded, it goes to a further queue, it waits on, or it expires. Never a
+yes.
+
+Everything is done by the sweeper, each question in a transaction of its own under its run's locks, and goes by what the
+journal says: so whoever decides at the same moment either comes first, or finds what time has brought; two sweepers do
+it once, and one that dies half-way has done nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from approvals.calendars import asof
+from approvals.deadlines import away
+from approvals.models import Approval, ApprovalState, Escalation
+from approvals.notices.tell import tell
+from approvals.queue_models import Queue
+from approvals.services import expire
+from approvals.timing.course import Read, look_at, read
+from ledger import events as e
+from ledger.actors import SWEEPER, Actor
+from ledger.clock import database_now
+from ledger.models import Head
+from runs.engine.gate.calendars import Calendar
+from runs.engine.gate.timing import Step, plus, reminders
+from runs.models import ENDED, Run, State, Wait
+from runs.services.command import journal, locked
+from runs.services.halts import standing
+
+log = logging.getLogger("approvals.timing")
+BATCH = 100
+# As the sweeper's own: what is due is found by its index, and looked at again under its locks. Of a run that is paused,
+# or stands still under a halt, people are reminded once it goes on.
+_TO_LOOK_AT = """
+    SELECT a.id, a.run_id FROM approvals_approval a JOIN runs_run r ON r.id = a.run_id
+    WHERE a.state = 'open' AND a.look_at IS NOT NULL AND a.look_at <= statement_timestamp()
+      AND r.state <> 'paused' AND runs_halted_by(a.run_id, NULL) IS NULL AND NOT (a.id = ANY(%s::uuid[]))
+    ORDER BY a.look_at LIMIT %s"""
+
+
+def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """A question's deadline has passed. Called by the sweeper with head, run and wait locked."""
+    approval = Approval.objects.select_for_update().get(wait=wait)
+    known = None if approval.timing is None else read(approval, wait)
+    if known is None or known.course.terms is None:
+        expire(head, run, wait, now, by)
+    elif known.course.is_endless:
+        _wait_on(approval, wait, known, now, by)
+    elif (step := _further(approval, known)) is not None:
+        _escalate(approval, wait, known, step, "timeout", now, by)
+    else:
+        expire(head, run, wait, now, by)
+
+
+def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+    """Remind people of what comes near its deadline, and put further what nobody is there for. Costs what is due.
+    Returns what could not be done, with its run and why; what is given as `besides` is passed over."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TO_LOOK_AT, [besides, BATCH])
+        rows = cursor.fetchall()
+    troubles = []
+    for approval_id, run_id in rows:
+        if time.monotonic() >= until:
+            break
+        try:
+            _look_at(approval_id, run_id)
+        except Exception as error:  # one question's trouble must not keep the others waiting: the sweeper tells it
+            log.exception("run %s: nobody can be reminded of approval %s", run_id, approval_id)
+            troubles.append((approval_id, run_id, error))
+    return troubles
+
+
+@transaction.atomic
+def _look_at(approval_id: UUID, run_id: UUID) -> None:
+    with connection.cursor() as cursor:  # somebody who has the run just now is not waited for
+        cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
+        if cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists():
+            return
+    _, run = locked(run_id, under=SWEEPER)
+    wait = Wait.objects.select_for_update().get(approval=approval_id)
+    approval = Approval.objects.select_for_update().get(pk=approval_id)
+    now = database_now()
+    is_over = approval.state != ApprovalState.OPEN or wait.resolved_at is not None or run.state in ENDED
+    if is_over or run.state == State.PAUSED or approval.look_at is None or approval.look_at > now:
+        return
+    if wait.deadline <= now or standing.is_halted(run.pk):  # what its deadline brings is another matter
+        return
+    known = read(approval, wait)
+    step = _further(approval, known)
+    if step is not None and known.course.terms and known.course.terms["at_once_if_away"] and _is_deserted(approval):
+        _escalate(approval, wait, known, step, "away", now, SWEEPER)
+        return
+    passed = [at for at in known.due if asof.moment(at) <= now]
+    if passed:
+        _remind(approval, wait, known, len(passed), now)
+    _look_again(approval, look_at(known.due[len(passed) :]))
+
+
+def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:
+    """Once for as many reminders as became due while nobody swept."""
+    event = e.ApprovalReminded(
+        slot=wait.slot, approval_id=str(approval.id), cause="before",
+        deadline=known.course.deadline.isoformat(), n=known.reminders, payload={"of": of},
+    )  # fmt: skip
+    _count(approval, now)
+    journal(approval.run_id, event, by=SWEEPER)
+    _tell("reminder", approval, wait, known.reminders)
+
+
+def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Actor) -> None:
+    """It has no deadline: people are reminded, and again later."""
+    terms = known.course.terms or {}
+    deadline = known.course.next_reminder(now, asof.recorded(terms) if terms.get("calendar") else None)
+    event = e.ApprovalReminded(
+        slot=wait.slot, approval_id=str(approval.id), cause="no_deadline", deadline=deadline.isoformat(),
+        n=known.reminders,
+    )  # fmt: skip
+    _count(approval, now)
+    _put_off(approval, wait, deadline)
+    journal(approval.run_id, event, by=by)
+    _tell("reminder", approval, wait, known.reminders)
+
+
+def _further(approval: Approval, known: Read) -> Step | None:
+    """To whom it goes next: who can't be asked any more is passed over."""
+    steps = (known.course.terms or {}).get("steps", [])
+    asked = {approval.queue, *(approval.escalated_to or ())}
+    for each in steps[known.course.escalated :]:
+        queue = Queue.objects.filter(name=each["to"], state=Queue.State.OPEN).first()
+        if queue is not None and queue.is_genuine and queue.name not in asked:
+            return Step(**each)
+    return None
+
+
+def _escalate(
+    approval: Approval, wait: Wait, known: Read, step: Step, cause: str, now: datetime, by: Actor
+) -> None:  # fmt: skip
+    """Put it to a further queue besides, with a time of its own."""
+    terms = known.course.terms or {}
+    calendar: Calendar | None = asof.recorded(terms)
+    span = timedelta(minutes=step.minutes)
+    deadline = (plus if calendar is None else calendar.after)(now, span)
+    due = reminders(terms, calendar, now, span)
+    place = [each["to"] for each in terms["steps"]].index(step.to)
+    event = e.ApprovalEscalated(
+        slot=wait.slot, approval_id=str(approval.id), to=step.to, cause=cause, deadline=deadline.isoformat(),
+        n=known.escalations, payload={"step": place, "remind_at": due, "at": now.isoformat()},
+    )  # fmt: skip
+    approval.escalated_to = [*(approval.escalated_to or []), step.to]
+    row = Escalation(
+        approval=approval, n=len(approval.escalated_to), run_id=approval.run_id, queue=step.to, cause=cause,
+        deadline=deadline, at=now,
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
+    approval.save(update_fields=["escalated_to"])
+    wait.also = approval.escalated_to
+    wait.save(update_fields=["also"])
+    _put_off(approval, wait, deadline)
+    standing.count_from(wait, now)
+    _look_again(approval, now if terms["at_once_if_away"] else look_at(due))
+    journal(approval.run_id, event, by=by)
+    _tell("escalated", approval, wait, known.escalations)
+
+
+def _is_deserted(approval: Approval) -> bool:
+    """Whether nobody is there of those who were asked last."""
+    last = approval.escalated_to[-1] if approval.escalated_to else approval.queue
+    return away.is_deserted(last)
+
+
+def _put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
+    approval.deadline = wait.deadline = deadline
+    approval.save(update_fields=["deadline"])
+    wait.save(update_fields=["deadline"])
+
+
+def _look_again(approval: Approval, at: datetime | None) -> None:
+    approval.look_at = at
+    approval.save(update_fields=["look_at"])
+
+
+def _tell(kind: str, approval: Approval, wait: Wait, n: int) -> None:
+    tell(kind, f"{approval.pk}:{n}", run_id=approval.run_id, approval_id=approval.pk, wait_id=wait.pk)
+
+
+def _count(approval: Approval, now: datetime) -> None:
+    approval.reminded, approval.reminded_at = approval.reminded + 1, now
+    approval.save(update_fields=["reminded", "reminded_at"])

@@ -1,0 +1,226 @@
+"""Calendars, deadlines and absences as pages and the API show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models.functions import Now
+
+from approvals.calendars.asof import calendar_of
+from approvals.calendars.rows import row_of
+from approvals.deadlines import acts, away
+from approvals.models import Absence, Calendar, Queue, Timing
+from approvals.timing.words import hours_of
+from runs.engine.gate import calendars
+from runs.engine.gate.calendars import DAYS
+
+MOST_SHOWN = 200
+HOURS = 8.0  # of the preview, where nobody says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question put at a moment, and when it would be due: both by the calendar's own clock."""
+
+    asked: datetime
+    due: datetime
+    what: str
+
+    @property
+    def asked_there(self) -> str:
+        """By the clock there: a template would show the server's."""
+        return f"{self.asked:%a %-d %b %Y %H:%M}"
+
+    @property
+    def due_there(self) -> str:
+        return f"{self.due:%a %-d %b %Y %H:%M}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCalendar:
+    """A calendar and all about it. `days` are pairs of a day and its shifts, as they are typed."""
+
+    row: Calendar
+    used_by: Sequence[str] = ()
+    examples: Sequence[Example] = ()
+    hours: float = HOURS
+
+    @property
+    def is_genuine(self) -> bool:
+        return self.row.is_genuine
+
+    @property
+    def days(self) -> list[tuple[str, str]]:
+        return [(day, shifts_in_words(shifts)) for day, shifts in zip(DAYS, self.row.week, strict=True)]
+
+    @property
+    def typed_holidays(self) -> str:
+        """As the form has them: a day and its name in each line."""
+        return "\n".join(f"{day} {name}" for day, name in self.row.holidays)
+
+    @property
+    def weekly(self) -> str:
+        """How many hours a week has."""
+        return hours_of(sum(closes - opens for shifts in self.row.week for opens, closes in shifts))
+
+
+def shifts_in_words(shifts: Sequence[Sequence[int]]) -> str:
+    """As they are typed: 09:00-12:00, 13:00-18:00."""
+    return ", ".join(f"{_clock(opens)}-{_clock(closes)}" for opens, closes in shifts)
+
+
+def _clock(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def overview() -> list[ShownCalendar]:
+    """All of them."""
+    rows = Timing.objects.order_by("queue__name", "-version").distinct("queue__name").select_related("queue")
+    using: dict[str, list[str]] = {}
+    for row in rows:
+        if row.queue.state != Queue.State.REMOVED and row.calendar:
+            using.setdefault(row.calendar, []).append(row.queue.name)
+    return [ShownCalendar(row, using.get(row.name, ())) for row in acts.all_of_them()]
+
+
+def one(row: Calendar, hours: float = HOURS, *, now: datetime | None = None) -> ShownCalendar:
+    """A calendar whole, with examples of so many working hours."""
+    return ShownCalendar(
+        row, acts.used_by(row.name), examples(calendar_of(row), hours, now or datetime.now(UTC)), hours
+    )
+
+
+def examples(calendar: calendars.Calendar, hours: float, now: datetime) -> list[Example]:
+    """When questions would be due that are put now, on a Friday afternoon, at a weekend, and before a holiday."""
+    zone, span = calendars.zone_of(calendar.zone), timedelta(minutes=round(hours * 60))
+    today = now.astimezone(zone).date()
+    friday = today + timedelta(days=(4 - today.weekday()) % 7 or 7)
+    moments = [
+        (now.replace(microsecond=0), "now"), (_at(friday, 16, zone), "on a Friday afternoon"),
+        (_at(friday + timedelta(days=1), 12, zone), "at a weekend"),
+    ]  # fmt: skip
+    if (holiday := min((day for day in calendar.holidays if day > today), default=None)) is not None:
+        moments.append((_at(holiday - timedelta(days=1), 16, zone), "before a holiday"))
+    found = []
+    for asked, what in moments:
+        try:
+            found.append(Example(asked.astimezone(zone), calendar.after(asked, span).astimezone(zone), what))
+        except calendars.NoSuchTime:
+            continue
+    return found
+
+
+def _at(day: date, hour: int, zone: Any) -> datetime:
+    return datetime.combine(day, time(hour), tzinfo=zone)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAbsence:
+    """Somebody's absence now or to come."""
+
+    row: Absence
+    name: str
+    is_now: bool
+    is_genuine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTiming:
+    """What a queue says of time. `row` is None where nobody has said anything."""
+
+    queue: Queue
+    row: Timing | None = None
+    calendar: Calendar | None = None
+    calendars: Sequence[str] = ()
+    absences: Sequence[ShownAbsence] = ()
+    is_deserted: bool = False
+    others: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether it counts."""
+        return self.row is None or (self.row.is_genuine and (self.calendar is None or self.calendar.is_genuine))
+
+    @property
+    def on_timeout(self) -> str:
+        return self.row.on_timeout if self.row is not None else ""
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """To whom, and for how long, in words."""
+        working = " in working time" if self.calendar is not None else ""
+        return [(to, f"{hours_of(minutes)}{working}") for to, minutes in (self.row.steps if self.row else [])]
+
+    def form(self, typed: Mapping[str, str] | None) -> dict[str, Any]:
+        """What its form has: what somebody typed and was refused, or else what is set. Three places for steps."""
+        if typed is not None:
+            steps = [(n, typed.get(f"to{n}", ""), typed.get(f"hours{n}", "")) for n in range(1, 4)]
+            return {**typed, "steps": steps, "at_once": typed.get("at_once_if_away", "off") != "off"}
+        given = [(to, f"{minutes / 60:g}") for to, minutes in (self.row.steps if self.row else [])]
+        return {
+            "calendar": "" if self.calendar is None else self.calendar.name, "on_timeout": self.on_timeout,
+            "steps": [(n, *pair) for n, pair in enumerate([*given, ("", ""), ("", ""), ("", "")][:3], 1)],
+            "remind": self.remind, "every_hours": self.every,
+            "at_once": bool(self.row is not None and self.row.at_once_if_away),
+        }  # fmt: skip
+
+    @property
+    def remind(self) -> str:
+        """Shares of the time, as they are typed."""
+        return ", ".join(map(str, self.row.remind)) if self.row is not None else ""
+
+    @property
+    def every(self) -> str:
+        return f"{self.row.every / 60:g}" if self.row is not None and self.row.every else ""
+
+
+_TIMING = f"""
+    WITH newest AS (SELECT * FROM approvals_timing WHERE queue_id = %s ORDER BY version DESC LIMIT 1)
+    SELECT json_build_object(
+        'there', {away.AT_QUEUE}, 'timing', (SELECT to_json(t) FROM newest t),
+        'calendar', (SELECT to_json(c) FROM newest t JOIN approvals_calendar c ON c.name = t.calendar
+                     ORDER BY c.version DESC LIMIT 1),
+        'calendars', (SELECT coalesce(json_agg(c.name ORDER BY c.name), '[]') FROM (
+                          SELECT DISTINCT ON (name) name, is_removed FROM approvals_calendar
+                          ORDER BY name, version DESC) c WHERE NOT c.is_removed),
+        'others', (SELECT coalesce(json_agg(o.name ORDER BY o.name), '[]') FROM approvals_queue o
+                   WHERE o.state = 'open' AND o.id <> q.id))::text
+    FROM approvals_queue q WHERE q.id = %s"""
+
+
+def timing_of(queue: Queue) -> ShownTiming:
+    """What a queue says of time, and who is away there: one statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TIMING, [queue.pk, queue.pk])
+        told = json.loads(cursor.fetchone()[0])
+    row = None if told["timing"] is None else row_of(Timing, told["timing"])
+    calendar = None if told["calendar"] is None else row_of(Calendar, told["calendar"])
+    there = away.there_in(told["there"])
+    return ShownTiming(
+        queue, row, None if calendar is None or calendar.is_removed else calendar, told["calendars"],
+        [_shown_one(each, name, there.now) for each, name in there.absences[:MOST_SHOWN]], there.is_deserted,
+        told["others"],
+    )  # fmt: skip
+
+
+def absences_of(person: int | None) -> list[ShownAbsence]:
+    """Somebody's own, now or to come."""
+    return [] if person is None else _shown(Absence.objects.filter(person=person))
+
+
+def _shown(rows: Any) -> list[ShownAbsence]:
+    now = datetime.now(UTC)  # for words
+    found = list(rows.filter(ended_at__isnull=True, ends_at__gt=Now()).order_by("starts_at", "id")[:MOST_SHOWN])
+    people = [row.person for row in found]
+    names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
+    return [_shown_one(row, names.get(row.person, f"account {row.person}"), now) for row in found]
+
+
+def _shown_one(row: Absence, name: str, now: datetime) -> ShownAbsence:
+    return ShownAbsence(row, name, row.starts_at <= now, row.is_genuine)

@@ -1,0 +1,110 @@
+"""How far a question has come, read from its journal: until when it may be decided, and what comes next.
+
+The rows of a question and of its wait say the same, for lists and the sweeper. Nobody decides by them: whoever has the
+application's rights in the database could move a deadline there. Events of time count only with this installation's
+code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from approvals.models import Approval
+from ledger import events as e
+from ledger.chain import body_hash
+from ledger.codec import unpack
+from ledger.codes import is_genuine
+from ledger.keys import code_key
+from ledger.models import Event
+from runs.engine.gate.timing import Course, first_look, terms_in, went
+from runs.engine.tape import payload_of
+from runs.models import Wait
+from runs.services.halts.standing import stood_still
+
+_KINDS = [
+    kind.KIND for kind in (e.ApprovalRequested, e.ApprovalTimed, e.ApprovalReminded, e.ApprovalEscalated)
+]  # fmt: skip
+
+
+@dataclass(slots=True)
+class Read:
+    """What a slot's journal says of one question. `reminders` and `escalations` count those of all questions at the
+    slot: they number the next one. `due` is when people are still to be reminded."""
+
+    course: Course
+    reminders: int = 0
+    escalations: int = 0
+    due: list[str] = field(default_factory=list)
+    last_reminder: datetime | None = None
+
+
+def read(approval: Approval, wait: Wait) -> Read:
+    """One question's course."""
+    rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS).order_by("seq")
+    return fold(str(approval.id), approval.deadline, _genuine(rows))
+
+
+def _genuine(rows: Iterable[Event]) -> Iterable[e.Event]:
+    key = code_key()
+    for row in rows:
+        clear, sealed = bytes(row.clear), None if row.sealed is None else bytes(row.sealed)
+        if row.kind != e.ApprovalRequested.KIND:
+            body = body_hash(clear, sealed)
+            if row.code is None or not is_genuine(key, row.run_id, row.seq, body, bytes(row.code)):
+                continue
+        yield e.decode(clear, unpack(sealed) if row.kind != e.ApprovalRequested.KIND else None)
+
+
+def fold(approval_id: str, deadline: datetime, events: Iterable[e.Event]) -> Read:
+    """The same of events in their order. `deadline` is taken where no event says one."""
+    found = Read(Course(deadline))
+    for event in events:
+        step(found, approval_id, event)
+    return found
+
+
+def step(found: Read, approval_id: str, event: e.Event) -> None:
+    """Put one event in."""
+    is_this, was = getattr(event, "approval_id", "") == approval_id, found.course
+    match event:
+        case e.ApprovalRequested() if is_this:
+            found.course = Course(datetime.fromisoformat(event.deadline))
+        case e.ApprovalTimed() if is_this:
+            terms = terms_in(payload_of(event))
+            found.course, found.due = Course(was.deadline, terms), [] if terms is None else list(terms["remind_at"])
+        case e.ApprovalReminded():
+            found.reminders += 1
+            if is_this:
+                _reminded(found, event)
+        case e.ApprovalEscalated():
+            found.escalations += 1
+            if is_this:
+                found.course, found.due = went(datetime.fromisoformat(event.deadline), payload_of(event), was)
+        case _:
+            pass
+
+
+def _reminded(found: Read, event: e.ApprovalReminded) -> None:
+    was, is_late = found.course, event.cause == "no_deadline"
+    deadline = datetime.fromisoformat(event.deadline)
+    found.course = replace(was, deadline=deadline, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late)
+    if not is_late:
+        of = payload_of(event).get("of")
+        found.due = found.due[of if isinstance(of, int) else 1 :]
+
+
+def look_at(due: Sequence[str]) -> datetime | None:
+    """When somebody looks at a question next, of the reminders that are to come."""
+    return first_look({"remind_at": list(due)})
+
+
+def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
+    """Whether nobody may decide it any more. Neither the row nor the journal alone can put that off; a halt does, under
+    which its run stood still."""
+    course = read(approval, wait).course
+    if course.ends_at is None:
+        return False
+    limit = min(approval.deadline, course.ends_at)
+    return limit <= now and limit + stood_still(wait.run_id, course.since or wait.opened_at, now) <= now

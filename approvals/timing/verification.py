@@ -1,0 +1,128 @@
+"""What time brought to questions, held against the journal: each deadline is one that a record explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from approvals.calendars import asof
+from approvals.models import Approval, Escalation
+from approvals.timing.course import Read, look_at, step
+from ledger import events as e
+from ledger.codes import row_code
+from ledger.keys import code_key
+from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from runs.engine.gate.timing import Course, plus
+from runs.engine.tape import payload_of
+
+
+class Times:
+    """Of one run: how far each question came by the journal, and where it went."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.of: dict[str, Read] = {}
+        self.timed: dict[str, int] = {}
+        self.last_reminder: dict[str, int] = {}
+        self.went: dict[str, list[tuple[int, e.ApprovalEscalated]]] = {}
+        self.wrong: list[str] = []
+
+    def see(self, line: Line) -> None:
+        """Fold one event in."""
+        event = line.event
+        match event:
+            case e.ApprovalRequested(approval_id=id):
+                self.of[id] = Read(Course(datetime.fromisoformat(event.deadline)))
+            case e.ApprovalTimed() | e.ApprovalReminded() | e.ApprovalEscalated():
+                self._see(line.seq, event)
+            case _:
+                pass
+
+    def _see(self, seq: int, event: e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated) -> None:
+        id = event.approval_id
+        if id not in self.of:
+            self.wrong.append(f"event {seq} tells of approval {id}, which nobody asked for")
+            return
+        match event:
+            case e.ApprovalTimed():
+                self.timed[id] = seq
+            case e.ApprovalReminded():
+                self.last_reminder[id] = seq
+                deadline, now = datetime.fromisoformat(event.deadline), self.of[id].course
+                if event.cause != "no_deadline" and deadline != now.deadline:
+                    self.wrong.append(f"event {seq}: a reminder of approval {id} moved its deadline")
+                if event.cause == "no_deadline" and not now.is_endless:
+                    self.wrong.append(f"event {seq}: approval {id} has a deadline, and waited on beyond it")
+            case e.ApprovalEscalated():
+                self.went.setdefault(id, []).append((seq, event))
+                self.wrong += self._wrong_step(seq, event)
+        step(self.of[id], id, event)
+
+    def _wrong_step(self, seq: int, event: e.ApprovalEscalated) -> Iterator[str]:
+        """Whether it went where its terms say, for as long as they say, by the calendar that they name."""
+        terms, payload = self.of[event.approval_id].course.terms or {}, payload_of(event)
+        steps, place = terms.get("steps", []), payload.get("step")
+        named = steps[place] if isinstance(place, int) and 0 <= place < len(steps) else None
+        if named is None or named["to"] != event.to:
+            yield f"event {seq}: approval {event.approval_id} went to {event.to}, which its terms do not name"
+            return
+        at, calendar = datetime.fromisoformat(payload["at"]), asof.recorded(terms)
+        right = (plus if calendar is None else calendar.after)(at, timedelta(minutes=named["minutes"]))
+        if datetime.fromisoformat(event.deadline) != right:
+            yield f"event {seq}: approval {event.approval_id} got until {event.deadline}, and not {right.isoformat()}"
+
+    def deadline(self, request: e.ApprovalRequested) -> datetime:
+        """Until when it is open now, by the journal."""
+        return self.of[request.approval_id].course.deadline
+
+    def about(self, what: str, row: Approval) -> Iterator[str]:
+        """What a question's row says of time."""
+        id = str(row.id)
+        known, seq = self.of[id], self.last_reminder.get(id, 0)
+        terms = known.course.terms
+        went = [event.to for _, event in self.went.get(id, [])]
+        yield from compared(what, row, {
+            "timing": None if terms is None else dict(terms), "escalated_to": went or None,
+            "reminded": known.course.reminded,
+        })  # fmt: skip
+        if not (self.journal.is_about(seq, row.reminded_at) if seq else row.reminded_at is None):
+            yield f"{what}: the time of its last reminder is not the journal's"
+        if row.look_at not in self._looks(id, known):
+            yield f"{what}: it is looked at when nobody is to be reminded, or is not when somebody is"
+
+    def _looks(self, id: str, known: Read) -> set[datetime | None]:
+        """When it may be looked at next: for a reminder, or to see whether everybody is away."""
+        terms, found = known.course.terms or {}, {look_at(known.due)}
+        if terms.get("at_once_if_away"):
+            found.add(asof.moment(terms["look_at"]))
+            found |= {asof.moment(payload_of(event)["at"]) for _, event in self.went.get(id, [])}
+        return found
+
+    def escalations(self) -> Iterator[str]:
+        """Rows against events, both ways."""
+        yield from self.wrong
+        missing = {(id, n): told for id, all_ in self.went.items() for n, told in enumerate(all_, 1)}
+        rows = list(Escalation.objects.filter(run_id=self.journal.run_id).order_by("id"))
+        yield from at_most_once("the escalation of approval", [(str(row.approval_id), row.n) for row in rows])
+        for row in rows:
+            what, told = f"escalation {row.id}", missing.pop((str(row.approval_id), row.n), None)
+            if told is None:
+                yield f"{what} has no event"
+                continue
+            seq, event = told
+            yield from compared(what, row, {
+                "queue": event.to, "cause": event.cause, "deadline": datetime.fromisoformat(event.deadline),
+            })  # fmt: skip
+            if not self.journal.is_about(seq, row.at):
+                yield f"{what}: its time is not that of its event"
+            if row.code is None or bytes(row.code) != row_code(code_key(), "escalation", row.coded()):
+                yield f"{what} was not written with this installation's key, or was changed"
+        for id, n in missing:
+            yield f"the escalation {n} of approval {id} has no row"
+
+    def where(self, what: str, approval_id: str, standing: Any) -> Iterator[str]:
+        """Whether somebody decided at a queue that it went to."""
+        queue = standing.get("queue") if isinstance(standing, dict) else None
+        if queue is not None and queue not in [event.to for _, event in self.went.get(approval_id, [])]:
+            yield f"{what}: it was made at {queue}, where approval {approval_id} never went"

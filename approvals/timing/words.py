@@ -1,0 +1,85 @@
+"""What pages say of a question's time: how it was counted, what comes when nobody answers, what has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from approvals.models import Approval, ApprovalState
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWords:
+    """Plain sentences; empty where there is nothing to say. `is_endless`: there is no deadline."""
+
+    counted: str = ""
+    then: str = ""
+    so_far: str = ""
+    ended: str = ""
+    is_endless: bool = False
+
+
+def is_endless(approval: Approval) -> bool:
+    """Whether it waits until somebody decides."""
+    terms = approval.timing
+    return isinstance(terms, dict) and terms.get("on_timeout") == "remind"
+
+
+def time_of(approval: Approval) -> TimeWords:
+    """The words for one question."""
+    terms = approval.timing if isinstance(approval.timing, dict) else None
+    ended = (
+        "No decision came in time, so nothing was sent. That is no rejection: the agent was told that nobody answered."
+        if approval.state == ApprovalState.EXPIRED else ""
+    )  # fmt: skip
+    if terms is None:
+        return TimeWords(then="Nobody deciding by then denies it.", ended=ended)
+    return TimeWords(counted_in(terms), _then(terms, approval), _so_far(approval, terms), ended, is_endless(approval))
+
+
+def counted_in(terms: Mapping[str, Any]) -> str:
+    """How its time was counted: "8 working hours, calendar DE (version 2, Europe/Berlin)"."""
+    calendar = terms.get("calendar")
+    hours = hours_of(terms.get("minutes"))
+    if not terms.get("is_working"):
+        return hours
+    if not isinstance(calendar, dict):
+        return f"{hours}, around the clock"
+    which = f"version {calendar.get('version')}, {calendar.get('zone')}"
+    return f"{_working(hours)}, calendar {calendar.get('name')} ({which})"
+
+
+def hours_of(minutes: Any) -> str:
+    """So many hours, or minutes where that is less than one."""
+    if not isinstance(minutes, int):
+        return ""
+    if minutes < 60 and minutes:
+        return f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{minutes / 60:g} hour{'' if minutes == 60 else 's'}"
+
+
+def _working(text: str) -> str:
+    number, _, unit = text.partition(" ")
+    return f"{number} working {unit}"
+
+
+def _then(terms: Mapping[str, Any], approval: Approval) -> str:
+    if terms.get("on_timeout") == "remind":
+        return "There is no deadline: it waits until somebody decides, and people are reminded."
+    steps = [each for each in terms.get("steps") or [] if isinstance(each, dict)]
+    left = [each for each in steps if each.get("to") not in (approval.escalated_to or [])]
+    if not left:
+        return "Nobody deciding by then denies it."
+    working = _working if terms.get("calendar") else str
+    names = ", then to ".join(f"{each.get('to')} for {working(hours_of(each.get('minutes')))}" for each in left)
+    return f"If nobody has decided by then, it goes to {names}, and is denied after that."
+
+
+def _so_far(approval: Approval, terms: Mapping[str, Any]) -> str:
+    parts = []
+    if approval.escalated_to:
+        parts.append(f"Nobody answered in time, so {' and '.join(approval.escalated_to)} may decide it too.")
+    if approval.reminded:
+        parts.append(f"Reminded {approval.reminded} time{'' if approval.reminded == 1 else 's'}.")
+    return " ".join(parts)

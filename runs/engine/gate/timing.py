@@ -1,0 +1,250 @@
+"""Until when a question may be answered, and what becomes of it when nobody did. Pure.
+
+What holds is settled when the gate opens, from the gate's own words and what the queue's administrators have set, and
+recorded as *terms* beside the plan: from then on everything (the sweeper, a decision, a verification, a replay) goes by
+the record. None of it is in the plan, whose hash stays what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+from runs.engine.gate.calendars import Calendar
+
+OnTimeout = Literal["reject", "escalate", "remind"]
+STRICTEST_FIRST: tuple[OnTimeout, ...] = get_args(OnTimeout)
+LONGEST = timedelta(days=365_000)  # of any time to wait: added to today it is a date that everything here can hold
+LONGEST_WORK = timedelta(hours=2000)  # a year of it
+MOST_STEPS = 3
+# The intervals of reminders without a deadline stretch: each is twice the one before, up to so many times the first.
+STRETCH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingHours:
+    """So many `hours` of the queue's business calendar, such as `WorkingHours(8)`; of a queue without one, hours around
+    the clock. To the minute, at most 2,000.
+
+    Raises ValueError for what is no such number.
+    """
+
+    hours: float
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.hours, (int, float)) and not isinstance(self.hours, bool)
+        if not is_number or not 0 < self.hours * 60 <= LONGEST_WORK.total_seconds() / 60 or (self.hours * 60) % 1:
+            raise ValueError(
+                f"WorkingHours({self.hours!r}): give a positive number of hours, to the minute and at most "
+                f"{LONGEST_WORK.total_seconds() / 3600:.0f}"
+            )
+
+    @property
+    def span(self) -> timedelta:
+        """As much working time."""
+        return timedelta(minutes=int(self.hours * 60))
+
+    def __str__(self) -> str:
+        return f"{self.hours:g} working hour{'' if self.hours == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """What code says of a question's time: how long people have, and what comes when nobody answers (None: as the queue
+    has it); `escalate_to` is the queue that it is put to then."""
+
+    within: timedelta | WorkingHours
+    on_timeout: OnTimeout | None = None
+    escalate_to: str = ""
+
+    @property
+    def span(self) -> timedelta:
+        """How long, whether around the clock or of working hours."""
+        return self.within.span if isinstance(self.within, WorkingHours) else self.within
+
+    @property
+    def of_a_further_stage(self) -> Time:
+        """The same for the stages after the first: only the first one's queue has another one named in code."""
+        return replace(self, escalate_to="")
+
+
+def problem_of(time: Time) -> str:
+    """What is wrong with what a gate says of time; empty if nothing is."""
+    if (problem := wrong_word(time)) or isinstance(time.within, WorkingHours):
+        return problem
+    is_span = isinstance(time.within, timedelta) and timedelta(0) < time.within <= LONGEST
+    return "" if is_span else f"give a positive timedelta of at most {LONGEST.days} days, or WorkingHours"
+
+
+def wrong_word(time: Time) -> str:
+    """The same of its word on time-outs alone."""
+    if time.on_timeout is not None and time.on_timeout not in STRICTEST_FIRST:
+        return f"on_timeout={time.on_timeout!r} is none of {', '.join(STRICTEST_FIRST)}: nothing is approved by waiting"
+    if not isinstance(time.escalate_to, str) or (time.escalate_to and time.on_timeout != "escalate"):
+        return f"escalate_to={time.escalate_to!r} goes with on_timeout='escalate', as a queue's name"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Whom a question is put to besides, when nobody answered, and how many minutes they have."""
+
+    to: str
+    minutes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTiming:
+    """What a queue's administrators have set, as of one moment. `remind` are shares of the time in percent after which
+    people are reminded; `every` is the first interval, in minutes, of reminders without a deadline (0: the time that
+    the gate gives). `version` numbers what was set."""
+
+    version: int = 0
+    calendar: Calendar | None = None
+    on_timeout: OnTimeout | None = None
+    steps: tuple[Step, ...] = ()
+    remind: tuple[int, ...] = ()
+    every: int = 0
+    at_once_if_away: bool = False
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """Queues whose administrators have said something about time."""
+
+    def timing_of(self, name: str) -> QueueTiming | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for one question: until when, and as plain data what is recorded of it; None where there is no more to
+    say than the deadline."""
+
+    deadline: datetime
+    said: dict[str, Any] | None = None
+
+    @property
+    def remind_at(self) -> datetime | None:
+        """When somebody looks at it first before the deadline."""
+        return None if self.said is None else first_look(self.said)
+
+
+def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Terms:
+    """The terms of a question that is put now. The stricter word wins: whoever says reject gets it. Raises ValueError
+    for a deadline that no calendar holds."""
+    set_, span, on_timeout, escalate_to = queue or QueueTiming(), time.span, time.on_timeout, time.escalate_to
+    is_working = isinstance(time.within, WorkingHours)
+    if queue is None and on_timeout is None and not is_working:
+        return Terms(now + span)
+    calendar = set_.calendar
+    deadline = (calendar.after if calendar and is_working else plus)(now, span)
+    least = max(1, _minutes(span))  # nobody can do anything in less, and reminders would come without end
+    steps = list(set_.steps) or ([Step(escalate_to, least)] if escalate_to else [])
+    word = next((w for w in STRICTEST_FIRST if w in (on_timeout, set_.on_timeout)), "reject")
+    if word == "escalate" and not steps:
+        word = "reject"  # nobody is named who could be asked besides
+    said = {
+        "on_timeout": word, "version": set_.version, "minutes": _minutes(span), "is_working": is_working,
+        "calendar": None if calendar is None else {
+            "name": calendar.name, "version": calendar.version, "zone": calendar.zone,
+        },
+        "steps": [{"to": s.to, "minutes": s.minutes} for s in steps] if word == "escalate" else [],
+        "every": (set_.every or least) if word == "remind" else 0,
+        "remind": [] if word == "remind" else sorted(set_.remind),
+        "at_once_if_away": set_.at_once_if_away and word == "escalate",
+    }  # fmt: skip
+    said["remind_at"] = reminders(said, calendar if is_working else None, now, span)
+    if said["at_once_if_away"]:
+        said["look_at"] = now.isoformat()
+    return Terms(deadline, said)
+
+
+def plus(at: datetime, span: timedelta) -> datetime:
+    """Around the clock."""
+    return at + span
+
+
+def _minutes(span: timedelta) -> int:
+    return int(span.total_seconds() // 60)
+
+
+def reminders(terms: Mapping[str, Any], calendar: Calendar | None, since: datetime, span: timedelta) -> list[str]:
+    """When people are reminded of a question that has so much time since then."""
+    step = plus if calendar is None else calendar.after
+    return [step(since, span * share / 100).isoformat() for share in terms["remind"]]
+
+
+def first_look(terms: Mapping[str, Any]) -> datetime | None:
+    """The first of the times at which terms want somebody to look."""
+    times = [*([terms["look_at"]] if terms.get("look_at") else []), *terms["remind_at"]]
+    return min(map(datetime.fromisoformat, times), default=None)
+
+
+def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Terms as they were recorded; None for what can't be any: then nothing holds but the deadline, the strictest."""
+    steps, times = payload.get("steps"), payload.get("remind_at")
+    is_right = (
+        payload.get("on_timeout") in STRICTEST_FIRST
+        and isinstance(payload.get("every"), int)
+        and isinstance(payload.get("at_once_if_away"), bool)
+        and isinstance(payload.get("remind"), list)
+        and isinstance(steps, list) and all(isinstance(each, dict) and set(each) == {"to", "minutes"} for each in steps)
+        and _are_moments(times)
+    )  # fmt: skip
+    return payload if is_right else None
+
+
+def _are_moments(times: Any) -> bool:
+    try:
+        return isinstance(times, list) and all(datetime.fromisoformat(each) for each in times)
+    except (TypeError, ValueError):
+        return False
+
+
+# --- what time brings -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How far a question has come, as its journal tells: its terms (None: those of a plain deadline), its deadline now,
+    to how many further queues it went, and how often people were reminded, of that without a deadline."""
+
+    deadline: datetime
+    terms: Mapping[str, Any] | None = None
+    since: datetime | None = None  # from when on the deadline runs, where it went further
+    escalated: int = 0
+    reminded: int = 0
+    reminded_late: int = 0
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it waits until somebody answers."""
+        return self.terms is not None and self.terms["on_timeout"] == "remind"
+
+    @property
+    def next_step(self) -> Step | None:
+        """To whom it goes when its time runs out; None: to nobody any more."""
+        steps = [] if self.terms is None else self.terms["steps"]
+        return Step(**steps[self.escalated]) if self.escalated < len(steps) else None
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When nobody may answer any more; None while time doesn't end it."""
+        return None if self.is_endless or self.next_step is not None else self.deadline
+
+    def next_reminder(self, now: datetime, calendar: Calendar | None) -> datetime:
+        """When people are reminded again of what has no deadline."""
+        assert self.terms is not None
+        stretch = min(2 ** min(self.reminded_late, 10), STRETCH)
+        return (plus if calendar is None else calendar.after)(now, timedelta(minutes=self.terms["every"] * stretch))
+
+
+def went(deadline: datetime, payload: Mapping[str, Any], before: Course) -> tuple[Course, list[str]]:
+    """How far an escalation led, and when people are reminded there, as it was recorded."""
+    place, due, at = payload.get("step"), payload.get("remind_at"), payload.get("at")
+    step = place if isinstance(place, int) else before.escalated
+    since = datetime.fromisoformat(at) if isinstance(at, str) and _are_moments([at]) else before.since
+    course = replace(before, deadline=deadline, since=since, escalated=step + 1)
+    return course, due if isinstance(due, list) and _are_moments(due) else []
