@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,10 @@ class DecisionBody(Strict):
     ] = ""
     typed_target: Annotated[str, Field(max_length=400, description="Likewise whom or what it is about.")] = ""
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
+    arguments: Annotated[
+        dict[str, Any] | None,
+        Field(description="With *approve*: what goes out in the place of what was asked; those that change, or all."),
+    ] = None
 
     @property
     def typed(self) -> dict[str, str]:

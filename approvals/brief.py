@@ -27,6 +27,7 @@ from ledger.web.text_safety import Change, compare, leaves
 from runs import seen
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
+from runs.engine.gate.editable import editable_in
 from runs.engine.gate.proof import Wanted
 from runs.queries.payloads.reading import is_asked
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -40,6 +41,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
     ApprovalState.REJECTED: ("rejected", "bad"),
     ApprovalState.EXPIRED: ("nobody answered", "bad"),
     ApprovalState.WITHDRAWN: ("withdrawn", ""),
+    ApprovalState.AMENDED: ("amended", "hold"),
 }
 
 
@@ -232,6 +234,11 @@ class Brief:
     def about(self) -> str:
         """The party, in the arguments' own words."""
         return subject(self.plan.get("arguments")) if self.is_read else str(self.approval.run.about)
+
+    @property
+    def is_editable(self) -> bool:
+        """Whether whoever decides it may change something first."""
+        return bool(editable_in(self.plan)["properties"])
 
     @property
     def covered(self) -> list[str]:

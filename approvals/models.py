@@ -32,6 +32,7 @@ class ApprovalState(models.TextChoices):
     REJECTED = "rejected"
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
+    AMENDED = "amended"  # its next revision asks for the same call with other arguments
 
 
 A = ApprovalState
@@ -131,6 +132,9 @@ class Approval(models.Model):
 
     @transition(state, source=A.OPEN, target=A.WITHDRAWN)
     def withdraw(self) -> None: ...
+
+    @transition(state, source=A.OPEN, target=A.AMENDED)
+    def amend(self) -> None: ...
 
     @transition(state, source=A.WITHDRAWN, target=A.OPEN)
     def reopen(self) -> None: ...

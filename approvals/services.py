@@ -117,13 +117,7 @@ def decide(
     facts = facts_of(unlocked, None, by, frozenset([by.role]))
     _must_be_as(_standing(unlocked, facts, approves=False).role, facts, by)
     text = _reason(verdict, justification)
-    head, run = locked(unlocked.run_id, under=by)
-    wait = Wait.objects.select_for_update().filter(pk=unlocked.wait_id).first()
-    if wait is None:
-        raise RecordDamaged(unlocked.run_id, "what waits for this decision")
-    approval = Approval.objects.select_for_update().get(pk=approval_id)
-    if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
-        raise AlreadyDecided(approval)
+    head, run, wait, approval = locked_question(unlocked, by)
     # Judged anew, and this is what counts: before the locks were won they may have steered the run themselves, or have
     # lost their role, their limit or the place that they stand in.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
@@ -131,9 +125,9 @@ def decide(
     standing = _standing(approval, facts, approves=verdict == "approve")
     _must_be_as(standing.role, facts, by)
     _must_be_strong(standing, by)
-    if is_over(approval, wait, now):
-        raise AlreadyDecided(_expired(approval, now))
-    if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
+    if (late := closed_by_time(approval, wait, now)) is not None:
+        raise late
+    if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
     proof = _proof(approval, run, facts, standing, typed or {}, by, now) if verdict == APPROVE else None
     said = _Said(verdict, text, standing, told(standing, facts.asked), by, now, proof)
@@ -216,7 +210,20 @@ def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | No
     return True
 
 
-def _is_what_was_hashed(approval: Approval) -> bool:
+def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, Approval]:
+    """An open question with all that belongs to it, locked in the order in which everybody does. Raises RecordDamaged,
+    AlreadyDecided."""
+    head, run = locked(unlocked.run_id, under=by)
+    wait = Wait.objects.select_for_update().filter(pk=unlocked.wait_id).first()
+    if wait is None:
+        raise RecordDamaged(unlocked.run_id, "what waits for this decision")
+    approval = Approval.objects.select_for_update().get(pk=unlocked.pk)
+    if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
+        raise AlreadyDecided(approval)
+    return head, run, wait, approval
+
+
+def reads_as_hashed(approval: Approval) -> bool:
     """Whether the bytes that the page shows are those that the hash binds, and the row counts votes where they say so.
     The database keeps them; this does not rely on it."""
     try:
@@ -224,6 +231,20 @@ def _is_what_was_hashed(approval: Approval) -> bool:
     except ValueError:
         return False
     return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
+
+
+def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:
+    """Raises Forbidden for whoever may not decide it at all, or acts under another role than the queue's, or in
+    another's place without having shown what the other would have to show; AlreadyVoted, AlreadyDecided."""
+    standing = _standing(approval, facts, approves=False)
+    _must_be_as(standing.role, facts, by)
+    _must_be_strong(standing, by)
+    return standing
+
+
+def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDecided | None:
+    """What to raise where its deadline has just passed."""
+    return AlreadyDecided(_expired(approval, now)) if is_over(approval, wait, now) else None
 
 
 def _must_be_as(role: str, facts: Facts, by: Actor) -> None:

@@ -27,7 +27,7 @@ from ledger.web.cursors import at_microseconds, numbered, numbers_of
 from runs.models import Run
 
 PAGE = 50
-DECISIONS = ("approve", "reject", "fail", "abstain")
+DECISIONS = ("approve", "reject", "fail", "abstain", "amend")
 OVERRIDES = (
     "pause", "resume", "cancel", "retry", "reconcile", "budget", "models", "fork", "start_again", "migrate",
 )  # fmt: skip
@@ -52,7 +52,7 @@ ACCOUNTS = (
     "recovery_code_used", "sign_in_linked", "sign_in_unlinked", "tag_given", "tag_taken",
 )  # fmt: skip
 # Of an act's chip: its own, or that of its kind.
-TONES = {"approve": "ok", "reject": "bad", "fail": "bad", "override": "hold"}
+TONES = {"approve": "ok", "reject": "bad", "fail": "bad", "amend": "hold", "override": "hold"}
 # What may be asked for: an act, or all that was done to accounts.
 ACTIONS = (*DECISIONS, *OVERRIDES, *ACTS, "accounts", *ACCOUNTS)
 _KINDS_OF_ACTOR = ("user", "key", "os", "database", "system")

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from approvals.cases.verified import amendment_problems, as_decision
 from approvals.models import Approval, Decision, Seat
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
@@ -24,6 +25,7 @@ from runs.journal.digests import hasher
 from runs.services.halts.standing import could_be_put_off
 
 # What a plan binds and the row repeats.
+_VERDICTS = VERDICTS | {"amend": "amended"}
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
 
 
@@ -39,6 +41,7 @@ class Gates:
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
         self.times = Times(journal)
+        self.amended: dict[str, e.PlanAmended] = {}
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
@@ -54,6 +57,9 @@ class Gates:
                 self.votes[vote.approval_id, vote.person] = (line.seq, vote, line.is_coded)
             case e.ApprovalDecided() as decided:
                 self.decided[decided.approval_id] = (line.seq, decided, line.is_coded)
+            case e.PlanAmended() as amended:
+                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)
+                self.amended[amended.approval_id] = amended
             case _:
                 pass
 
@@ -106,6 +112,7 @@ class Gates:
             yield f"{what}: it was not opened when its event was written"
         yield from self._grant(what, row)
         yield from self.times.about(what, row)
+        yield from amendment_problems(what, row, plan, self.amended.get(str(row.previous_id)))
 
     def _requesters(self, seq: int) -> set[int | None]:
         """The account that started the run; none, too, where the question is from before accounts were noted."""
@@ -170,7 +177,7 @@ class Gates:
                 right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
             yield from compared(what, row, right)
             yield from self.times.where(what, str(row.approval_id), row.standing)
-            said = row.verdict if isinstance(event, e.ApprovalVoted) else VERDICTS.get(row.verdict)
+            said = row.verdict if isinstance(event, e.ApprovalVoted) else _VERDICTS.get(row.verdict)
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
                 yield f"{what}: verdict or time are not those of its event"
@@ -223,16 +230,19 @@ def _deadline(row: Approval, told: datetime) -> datetime:
 
 
 def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
-    """Whether a question follows one that was rejected, be it at a later stage, of the same run about the same thing to
-    the same people."""
+    """Whether a question follows one that was rejected, be it at a later stage, or amended, of the same run about the
+    same thing to the same people. What follows an amendment of a later stage is put to the first one anew."""
     if previous is None:
         return False
-    of = (previous.run_id, previous.tool, previous.queue)
-    is_ended = previous.state == "rejected" or (
+    of, is_amended = (previous.run_id, previous.tool, previous.queue), previous.state == "amended"
+    is_ended = previous.state in ("rejected", "amended") or (
         previous.case_id is not None
         and Approval.objects.filter(run_id=row.run_id, case_id=previous.case_id, state="rejected").exists()
     )
-    return of == (row.run_id, row.tool, row.queue) and is_ended and previous.opened_at < row.opened_at
+    is_to = of == (row.run_id, row.tool, row.queue) or (
+        is_amended and previous.case_id is not None and of[:2] == (row.run_id, row.tool)
+    )
+    return is_to and is_ended and previous.opened_at < row.opened_at
 
 
 def _plan(row: Approval) -> Any:

@@ -1,6 +1,7 @@
 """All that an integrator imports to write agents. Importing this loads no model, no database and no settings."""
 
 from runs.engine.agents import Agent, End, Sample
+from runs.engine.amending.record import Amendment
 from runs.engine.assistants import Assistant
 from runs.engine.attributes.kinds import Date, Flag, Keyword, Keywords, Money, Number
 from runs.engine.budget.limits import Budget
@@ -37,7 +38,8 @@ from runs.engine.succession.declared import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, Undo, tool
 
 __all__ = [
-    "Agent", "Amount", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused",
+    "Agent", "Amendment", "Amount", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure",
+    "ContentRefused",
     "Context", "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff",
     "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number",
     "Outside", "Pending", "Piece", "PolicyDenied", "RateLimit", "Redact", "Refused", "Rejected", "Renew",

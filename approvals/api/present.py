@@ -14,6 +14,7 @@ from approvals.stepup.checking import wanted_by
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
 from runs import seen
 from runs.engine.errors import DefinitionError
+from runs.engine.gate.editable import EDITABLE
 from runs.journal import wait_hooks
 from runs.queries.payloads.reading import is_asked
 
@@ -52,6 +53,7 @@ def approval_row(
         state=str(approval.state),
         escalated_to=approval.escalated_to or [],
         arguments=None if plan is None else plan.get("arguments"),
+        editable=None if plan is None else plan.get(EDITABLE),
         wanted={} if plan is None else _wanted(approval, plan),
         hidden=not is_read,
         decision=decision and DecisionRow.of(decision),

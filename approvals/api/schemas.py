@@ -70,6 +70,7 @@ class ApprovalRow(Shape):
     effect: str
     rule: str
     arguments: Any = Field(description="Read from the bytes that plan_hash covers.")
+    editable: Any = Field(description="Schema of the arguments that may be changed with an approval; null: none may.")
     plan_hash: str = Field(description="Name it in the decision.")
     evidence: list[Any]
     why: str = Field(description="The agent's own words. Untrusted.")

@@ -13,8 +13,10 @@ from approvals import services
 from approvals.api.present import approval_rows
 from approvals.api.schemas import ApprovalPage, ApprovalRow
 from approvals.bodies import DecisionBody
+from approvals.cases.amending import amend
 from approvals.models import Approval, ApprovalState
-from ledger.errors import NotFound
+from ledger.actors import Actor
+from ledger.errors import InvalidInput, NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import Order, closed
 from ledger.web.roles import EVERY, roles, stand_ins
@@ -60,8 +62,8 @@ class OneApproval(ApiView):
 
 
 class Decide(ApiView):
-    """Approve, reject, let fail or abstain. Who may depends on the queue, so the route lets every role in and the queue
-    decides."""
+    """Approve, also with changes, reject, let fail or abstain. Who may depends on the queue, so the route lets every
+    role in and the queue decides."""
 
     roles = {"POST": EVERY}
 
@@ -70,6 +72,8 @@ class Decide(ApiView):
         approval = _one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
         body = read_body(request, DecisionBody)
+        if body.arguments is not None:
+            return Response(approval_rows([_amended(approval_id, body, by)])[0])
         decided = services.decide(
             approval_id,
             verdict=body.verdict,
@@ -80,6 +84,20 @@ class Decide(ApiView):
             by=by,
         )
         return Response(approval_rows([decided])[0])
+
+
+def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
+    """The next revision, approved where whoever changed it may approve what it became."""
+    if body.verdict != "approve":
+        fix = "approve with them, or reject without"
+        raise InvalidInput(
+            "Only an approval can change the arguments.",
+            errors=[{"field": "arguments", "problem": "go with no other verdict", "fix": fix}],
+        )
+    return amend(
+        approval_id, plan_hash=body.plan_hash, arguments=body.arguments, justification=body.justification, by=by,
+        typed=body.typed,
+    ).approval  # fmt: skip
 
 
 def _one(approval_id: UUID, user: Any) -> Approval:

@@ -15,7 +15,7 @@ from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
 from ledger.kinds.succession import RunCarriedOn, RunHandedOff, RunRenewed, SignalCarried
 from ledger.kinds.undo import EffectLeft, EffectUndone, UndoAsked, UndoBegun, UndoRegistered
-from ledger.kinds.votes import ApprovalVoted
+from ledger.kinds.votes import ApprovalVoted, PlanAmended
 
 __all__ = [
     "AnswerTakenOver",
@@ -37,6 +37,7 @@ __all__ = [
     "MessageReceived",
     "ModelRouted",
     "ModelsChosen",
+    "PlanAmended",
     "PolicyApplied",
     "RunAdmitted",
     "RunCarriedOn",

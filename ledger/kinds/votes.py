@@ -1,5 +1,5 @@
-"""The kinds of event that tell how several people decide one thing. The others are in `ledger/events.py`, which knows
-these too."""
+"""The kinds of event that tell what people say of one question: several of them, or with changes. The others are in
+`ledger/events.py`, which knows these too."""
 
 from __future__ import annotations
 
@@ -29,3 +29,17 @@ class ApprovalVoted(Event, fact="vote"):
     def people(self) -> frozenset[int]:
         """Whose word it is: a deputy's is their own and their principal's."""
         return frozenset({self.person} if self.principal is None else {self.person, self.principal})
+
+
+class PlanAmended(Event, fact="amended"):
+    """A person put other arguments in the place of those that a gate had asked about. Its question (`approval_id`, with
+    the plan that they had read) is over; `next` asks for the same call with theirs, and where they may approve that,
+    their yes to it follows. Payload: the justification, the arguments, and `changes`: by field what it was and what it
+    is."""
+
+    approval_id: str
+    plan_hash: str
+    by: str
+    role: str
+    next: str
+    n: int = 0

@@ -120,6 +120,21 @@ _OPEN = frozenset({"any", "set", "frozenset", "is-instance", "custom-error", "fu
 _NO_TYPES = frozenset({"metadata", "config", "default", "expected", "members", "serialization"})
 
 
+def unstable(model: Any) -> str:
+    """Why what is on record of this would not read the same in every process; empty for a model that does."""
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return f"{model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
+    where = unordered(model)
+    return (
+        ""
+        if where is None
+        else (
+            f"{where} holds a set, whose order is another one in each process, "
+            "so that a repeat would not be the same call: use a list (sorted where you fill it) or a tuple"
+        )
+    )
+
+
 def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every schema within pydantic's own schema of a model, with the model and the field that it is found in."""
     if isinstance(schema, (list, tuple)):

@@ -16,11 +16,12 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.amending.record import Amendment, amendment_of
 from runs.engine.assistants import Assistant
 from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
-from runs.engine.errors import MisusedContext
+from runs.engine.errors import MisusedContext, ToolFailure
 from runs.engine.gate.amounts import Amount, told
 from runs.engine.gate.requirement import Stage
 from runs.engine.gate.timing import OnTimeout, Time, WorkingHours, wrong_word
@@ -109,6 +110,7 @@ class Context:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
+        self._amended: list[tuple[Any, Amendment]] = []  # by what a call gave: how people had changed it
 
     def _take_over(self) -> None:
         """The node goes on after a call. On its own line it takes over what messages changed while it waited there."""
@@ -159,9 +161,25 @@ class Context:
         slot = self._visit.next_slot()
         check_max_age(tool, max_age)
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
-        return await call_tool(
-            self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age, undo=undo
-        )
+        try:
+            outcome = await call_tool(
+                self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age, undo=undo
+            )
+        except ToolFailure as failure:
+            self._note_amendment(slot, failure)
+            raise
+        self._note_amendment(slot, outcome)
+        return outcome
+
+    def amendment(self, outcome: Any) -> Amendment | None:
+        """What a person changed of a call before they let it go out; None where nobody did. `outcome` is what the call
+        gave, the very object, or the ToolFailure that it raised."""
+        return next((amendment for given, amendment in self._amended if given is outcome), None)
+
+    def _note_amendment(self, slot: str, outcome: Any) -> None:
+        found = amendment_of(self._visit.tape.slots.get(slot))
+        if found is not None:
+            self._amended.append((outcome, found))
 
     @_step
     async def think(

@@ -105,6 +105,7 @@ class Slot:
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
     asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question so far, by its id
     votes: list[e.ApprovalVoted] = field(default_factory=list)
+    amended: list[tuple[e.PlanAmended, int]] = field(default_factory=list)  # each with how many looks came before it
     # By attempt: the slot whose yes it went out under, and its id.
     grants: dict[int, tuple[str, str]] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -425,6 +426,8 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.judgements = event.n + 1
         case e.ToolReadAnew():
             attempt.result, attempt.anew = event, event.n + 1
+        case e.PlanAmended():
+            slot.amended.append((event, len(slot.now.screenings)))
         case e.ContentScreened():
             attempt.screenings.append(event)
         case e.ContentWithheld():

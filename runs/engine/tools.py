@@ -14,10 +14,11 @@ from typing import Any, Final, NoReturn, get_type_hints
 
 from pydantic import BaseModel
 
-from runs.engine.canonical import plain, printable, unordered
+from runs.engine.canonical import plain, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
+from runs.engine.gate import editable as edits
 from runs.engine.gate.evidence import Evidence as Evidence
 from runs.engine.gate.requirement import Requirement, Stage
 from runs.engine.gate.risks import RISKS as RISKS
@@ -90,6 +91,7 @@ class Gate:
     `within` may be `WorkingHours(8)`, which counts in the queue's calendar. `on_timeout` is what becomes of a question
     that nobody answered: reject (a no), escalate (it is put to a further queue besides, `escalate_to` where the queue
     has none of its own), remind (it waits for ever). Where the queue says something else, the stricter word wins.
+    `editable` names the fields of the input that people may change as they approve (none unless given).
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -104,6 +106,7 @@ class Gate:
     then: Sequence[Stage] = ()
     on_timeout: OnTimeout | None = None
     escalate_to: str = ""
+    editable: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
@@ -119,6 +122,9 @@ class Gate:
             raise DefinitionError(f"Gate(within={self.within!r}) of queue {self.queue!r}: {problem}")
         if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
             raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
+        if wrong := edits.wrong(self.editable):
+            raise DefinitionError(f"Gate(editable={self.editable!r}) of queue {self.queue!r}: {wrong}")
+        object.__setattr__(self, "editable", tuple(self.editable))
         object.__setattr__(self, "then", self.requirement.stages[1:])
 
     @property
@@ -368,6 +374,8 @@ def tool(
             )
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
+        if gate is not None and (problem := edits.misfit(gate.editable, taken)):
+            raise DefinitionError(f"tool {name!r}: Gate(editable=…): {problem}")
         _check_key_ttl(name, replay_class, key_ttl)
         _check_times(name, timeout)
         _check_cache(name, replay_class, cache, shared)
@@ -427,16 +435,8 @@ def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | No
 
 def must_be_stable(whose: str, model: Any) -> None:
     """Raises DefinitionError for what is no model, and for a field whose order would differ between two processes."""
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise DefinitionError(
-            f"{whose}: {model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
-        )
-    where = unordered(model)
-    if where is not None:
-        raise DefinitionError(
-            f"{whose}: {where} holds a set, whose order is another one in each process, "
-            "so that a repeat would not be the same call: use a list (sorted where you fill it) or a tuple"
-        )
+    if problem := unstable(model):
+        raise DefinitionError(f"{whose}: {problem}")
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:

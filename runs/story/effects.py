@@ -190,6 +190,13 @@ def _decision(effects: Effects, line: Fact) -> None:
     effects.turn(held, "cleared" if line.clear["verdict"] in ("approve", "approved") else "rejected", line)
 
 
+def _amended(effects: Effects, line: Fact) -> None:
+    """The same call is asked about anew, with a person's arguments: it is one effect, and not two."""
+    held = effects.by_slot.pop(effects._held.pop(line.slot or "", ""), None)
+    if held is not None:
+        effects.tally[held.status] -= 1
+
+
 def _invoked(effects: Effects, line: Fact) -> None:
     slot = line.slot or ""
     effect = effects.by_slot.get(slot)
@@ -332,6 +339,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 STEPS: dict[str, Callable[[Effects, Fact], None]] = {
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decision,
+    "PlanAmended": _amended,
     "ToolInvoked": _invoked,
     "ToolAccepted": _accepted,
     "ToolRedispatched": _resent,

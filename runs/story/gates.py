@@ -77,7 +77,13 @@ def _escalated(gates: Gates, line: Fact) -> None:
         gate.also.append(line.clear["to"])
 
 
+def _amended(gates: Gates, line: Fact) -> None:
+    if gate := gates.by_id.get(line.clear["approval_id"]):
+        gate.verdict, gate.by, gate.role = "amended", line.clear["by"], line.clear["role"]
+        gate.decided_at, gate.decided_seq = line.at, line.seq
+
+
 STEPS: dict[str, Callable[[Gates, Fact], None]] = {
     "ApprovalRequested": _requested, "ApprovalDecided": _decided, "ApprovalReminded": _reminded,
-    "ApprovalEscalated": _escalated,
+    "ApprovalEscalated": _escalated, "PlanAmended": _amended,
 }  # fmt: skip

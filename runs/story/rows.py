@@ -14,6 +14,8 @@ RowKind = Literal[
     "queued", "visit", "think", "call", "read", "mark", "gate", "wait", "child", "crash", "pause", "error"
 ]
 
+_DECIDE = ("ApprovalDecided", "PlanAmended")  # whose justification stands at their row
+
 
 @dataclass(slots=True)
 class Bar:
@@ -61,7 +63,7 @@ class Row:
     def open(self, lines: Mapping[int, Line]) -> None:
         """Put in what only the payloads tell."""
         if line := lines.get(self.noted):
-            self.note += (line.get("justification") or "") if line.kind == "ApprovalDecided" else message_of(line)
+            self.note += (line.get("justification") or "") if line.kind in _DECIDE else message_of(line)
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
 
 

@@ -254,6 +254,13 @@ def _escalated(timeline: Timeline, line: Fact) -> None:
         row.note, row.noted = f"nobody answered, so {line.clear['to']} may decide it too", line.seq
 
 
+def _amended(timeline: Timeline, line: Fact) -> None:
+    row = timeline._gates.get(line.clear["approval_id"])
+    if row is not None:
+        timeline.finish(row, line.at)
+        row.tone, row.note, row.noted = "hold", "", line.seq
+
+
 def _wait_opened(timeline: Timeline, line: Fact) -> None:
     """Gates, calls that answer later and children have rows of their own."""
     if line.clear["wait"] in ("approval", "webhook", "child"):
@@ -404,6 +411,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decided,
     "ApprovalEscalated": _escalated,
+    "PlanAmended": _amended,
     "WaitOpened": _wait_opened,
     "WaitResolved": _wait_resolved,
     "ChildStarted": _child_started,

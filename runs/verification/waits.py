@@ -131,6 +131,8 @@ class Waits:
                 key = Key(event.slot, 0, "approval", event.n)
                 self._end(seq, key, event.verdict, event.by)
                 self.grants[event.slot] = key
+            case e.PlanAmended():
+                self._end(seq, Key(event.slot, 0, "approval", event.n), "amended", event.by)
             case e.InputAnswered():
                 self._end(seq, Key(event.slot, event.attempt, "input", event.n), "answered", event.by)
             case e.ChildEnded() if not self.has_ended:

@@ -108,6 +108,27 @@ def test_a_purchase_from_start_to_end(story: Story) -> None:
     assert listed == done
 
 
+def test_a_purchase_is_approved_with_changes(story: Story) -> None:
+    story.start().to_the_gate()
+    asked = story.approval()
+    assert set(asked["editable"]["properties"]) == {"amount"}
+    for arguments, field in (({"amount": "much"}, "arguments.amount"), ({"item": "sofa"}, "arguments.item")):
+        refused = story.decide(arguments=arguments)
+        assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == field
+    assert story.decide(arguments={"amount": 400}, verdict="reject").status_code == 422
+    assert story.decide("approver_legal", arguments={"amount": 400}).status_code == 403
+    done = story.decide(arguments={"amount": 400})
+    row = ApprovalRow.model_validate(done.json())
+    assert (done.status_code, row.state, row.revision, row.arguments["amount"]) == (200, "approved", 2, 400)
+    assert row.previous is not None and row.previous.decision is not None and row.previous.decision.verdict == "amend"
+    assert story.decide(approval=asked, arguments={"amount": 300}).status_code == 409
+    assert story.until("completed")["output"] == {"receipt": "paid 400"}
+    first = story.auditor.get(f"approvals/{asked['id']}").json()
+    assert (first["state"], first["decision"]["verdict"]) == ("amended", "amend")
+    audit = story.auditor.get("audit?action=amend").json()["results"]
+    assert [row["approval_id"] for row in audit] == [asked["id"]]
+
+
 def test_the_records_of_a_purchase(story: Story) -> None:
     story.start().to_the_gate()
     story.decide()

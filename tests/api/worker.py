@@ -72,7 +72,7 @@ async def ask_quote(args: Asked, call: ToolCall) -> Pending:
 
 @tool(
     replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Pay", effect="Moves money.", external_id="receipt",
-    gate=Gate(queue="finance_po", rule="Anything above 100", when=lambda args: args.amount > 100,
+    gate=Gate(queue="finance_po", rule="Anything above 100", editable=["amount"], when=lambda args: args.amount > 100,
               headline=lambda args: f"${args.amount}"),
 )  # fmt: skip
 async def pay(args: Purchase, call: ToolCall) -> Paid:

@@ -187,8 +187,8 @@ def test_whoever_has_the_right_reads_all_of_it(told: list[Run], role: str) -> No
 
 
 @pytest.mark.parametrize(("role", "theirs", "where"), [
-    ("approver_finance", AT_FINANCE, {"overview", "inbox", "approval", "api-approval", "api-approvals", "run", "runs",
-                                      "api-run", "api-runs", "api-run-latest"}),
+    ("approver_finance", AT_FINANCE, {"overview", "inbox", "approval", "changes", "api-approval", "api-approvals",
+                                      "run", "runs", "api-run", "api-runs", "api-run-latest"}),
     ("approver_legal", AT_LEGAL, {"run", "api-run", "api-runs", "api-run-latest"}),
     ("approver_other", set(), set()),
 ])  # fmt: skip

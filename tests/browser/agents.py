@@ -152,3 +152,42 @@ async def work(state: OrderState, ctx: Context) -> End:
 
 
 clerk.validate()
+
+
+# --- an agent that buys one thing, of which whoever approves may change how much and when --------
+
+
+class Purchase(BaseModel):
+    item: str = "chairs"
+    amount_usd: int = 84_000
+    needed_by: str = "2027-01-31"
+
+
+class PurchaseState(BaseModel):
+    purchase: Purchase
+
+
+@tool(
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy it", system="shop", effect="Spends money.",
+    gate=Gate(
+        "finance_po", "Always", headline=lambda args: f"${args.amount_usd:,}.00", amount="amount_usd USD",
+        editable=["amount_usd", "needed_by"],
+    ),
+)  # fmt: skip
+async def buy_it(args: Purchase, call: ToolCall) -> Purchase:
+    """Buys, and gives what was bought."""
+    return args
+
+
+buyer = Agent(
+    "zz-buyer", "1.0.0", input=Purchase, state=PurchaseState, output=Purchase,
+    initial=lambda purchase: PurchaseState(purchase=purchase), title="Buyer", tools=[buy_it],
+)  # fmt: skip
+
+
+@buyer.node(start=True, title="Buy")
+async def buy(state: PurchaseState, ctx: Context) -> End:
+    return End(await ctx.call(buy_it, state.purchase))
+
+
+buyer.validate()

@@ -41,13 +41,14 @@ READ = {
     "policies": ALL, "policy": ALL, "notifications": ALL, "halts": ALL, "calendars": ALL, "calendar": ALL,
     "notice_log": {"operator", "auditor"}, "channels": {"operator", "auditor"},
     "rule_changes": {"operator", "auditor"}, "rule_change": {"operator", "auditor"},
+    "changes": {"approver_finance", "approver_legal"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL, "new_batch": STOP,
-    "batch_starts": STOP, "batch_stops": STOP,
+    "batch_starts": STOP, "batch_stops": STOP, "changes": {"approver_finance", "approver_legal"},
     "account_session_ends": ALL, "account_key_revocations": ALL,
     "second_factor": ALL, "factor_removals": ALL, "recovery_codes": ALL, "sign_in_links": ALL, "sign_in_removals": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
@@ -92,6 +93,7 @@ ADMIN_ACT = {
 ALLOWED = {"account_keys": "/account/keys"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision",
+    "changes": "/approvals/{id}/changes",
     "runs": "/runs", "start": "/runs/new",
     "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit",
     "agents": "/agents",
@@ -252,7 +254,7 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
     others = set() if is_own or role in ("operator", "auditor") else {"batch"}
-    hidden = {"approval", "rule_change", "calendar"} | others
+    hidden = {"approval", "rule_change", "calendar", "changes"} | others
     hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     if not is_own and role not in READERS:  # see test_payloads.py
@@ -295,7 +297,7 @@ def test_acts_need_the_forms_own_token(reader: Callable[..., Reader]) -> None:
 
 
 def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
-    for name in sorted(set(ACT) - {"start", "password", "second_factor", "new_batch"}):
+    for name in sorted(set(ACT) - {"start", "password", "second_factor", "new_batch", "changes"}):
         who = finance if name == "decision" else operator
         answer = who.get(path_of(name))
         assert answer.status_code == 405 and "POST" in answer["Allow"], name

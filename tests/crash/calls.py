@@ -100,6 +100,7 @@ FURTHER_GATE = Gate(
     "finance_po", "Always", within=timedelta(seconds=0.4), on_timeout="escalate", escalate_to=FURTHER_TO
 )
 PATIENT_GATE = Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_timeout="remind")
+CHANGED_GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", editable=["n"])
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 
@@ -200,6 +201,12 @@ async def patient(args: Arguments, call: ToolCall) -> Answer:
     return await _create(args, call)
 
 
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=CHANGED_GATE, effect="Adds a vendor.")
+async def changed(args: Arguments, call: ToolCall) -> Answer:
+    """The same, of which people may change what is sent."""
+    return await _create(args, call)
+
+
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=BRIEF_GATE, effect="Adds a vendor.")
 async def brief(args: Arguments, call: ToolCall) -> Answer:
     """The same, if the yes comes soon: the gate closes by itself."""
@@ -251,6 +258,7 @@ CALLS: dict[str, Tool] = {
         staged,
         further,
         patient,
+        changed,
         brief,
         later,
         unsafe,

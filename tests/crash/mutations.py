@@ -6,6 +6,7 @@ Used by `python -m tests.crash.mutants`, which applies them to a copy of the che
 from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
+from tests.crash.mutations_cases import CASES
 from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_forks import FORKING
@@ -379,6 +380,7 @@ MUTANTS = [
     *VERSIONS,
     *UNDOING, *SIGHT_AND_QUEUES,
     *POLICIES,
+    *CASES,
     *MIGRATION,
     *FORKING,
     *OVERSIGHT,

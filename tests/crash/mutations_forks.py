@@ -32,7 +32,7 @@ FORKING = [
     Mutant("a fork does again what its origin did, and asks nobody", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return False", f"{ENGINE} -k asks_before"),
     Mutant("another amount is not asked about", EVIDENCE, "any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)", "any(x.tool == tool and x.has_result and False for x in self.effects)", f"{ENGINE} -k another_amount"),
     Mutant("one word lets every call of a tool through", FENCE, "            if bound == binds and n in attempt.answers:", "            if n in attempt.answers:", f"{ENGINE} -k another_question"),
-    Mutant("one effect stands for two calls", EVIDENCE, "if x.has_result and x.place not in taken and (", "if x.has_result and (", f"{ENGINE} -k stands_for_one_call"),
+    Mutant("one effect stands for two calls", EVIDENCE, "if x.has_result and x.place not in taken and x.is_of(", "if x.has_result and x.is_of(", f"{ENGINE} -k stands_for_one_call"),
     Mutant("two branches are given one effect", FENCE, "    fork.taken.add(same.place)", "    pass", f"{ENGINE} -k two_branches"),
     Mutant("a deadline that passes is a yes", FENCE, "        raise Expired(ASKED,", "        return None  # type: ignore[misc]\n        raise Expired(ASKED,", f"{ENGINE} -k in_time"),
     Mutant("what was found done after a try that had not left counts as not done", EVIDENCE, "is_told_of = (attempt.result, attempt.accepted, attempt.reconciled, attempt.unknown) != (None, None, None, None)", "is_told_of = (attempt.result, attempt.accepted) != (None, None)", f"{ENGINE} -k says_nothing_of"),

@@ -135,7 +135,7 @@ MORE = [
     # --- content, and reads
     Mutant("a hook that fails lets everything pass", VERDICTS, "        problem = f\"it failed with", "        return None\n        problem = f\"it failed with", f"{SCREENING} -k raises_hangs"),
     Mutant("a hook that hangs lets everything pass", VERDICTS, "        problem = f\"it took more", "        return None\n        problem = f\"it took more", f"{SCREENING} -k raises_hangs"),
-    Mutant("a verdict is asked for again", VERDICTS, "known = {hook for each in past.screenings for hook in each.hooks}", "known = set[str]()", f"{SCREENING} -k approved_recorded_and_sent"),
+    Mutant("a verdict is asked for again", VERDICTS, "known = {hook for each in past.screenings[after:] for hook in each.hooks}", "known = set[str]()", f"{SCREENING} -k approved_recorded_and_sent"),
     Mutant("what was kept back comes through in the next turn", REQUESTS, "        for place, content in standing(record).items():", "        for place, content in {}.items():", f"{SCREENING} -k stands_whatever"),
     Mutant("what is restored is not looked at", REQUESTS, "if id(part) not in self._shown.held and", "if id(part) not in self._shown.held | self._shown.restored and", f"{SCREENING} -k new_request"),
     Mutant("a verdict is not on record with what it is about", THINK, "        events[-1:-1] = self.screening.take()\n", "", f"{SCREENING} -k with_the_hooks"),

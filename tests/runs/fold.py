@@ -98,6 +98,9 @@ class Told:
             case e.ApprovalDecided():
                 self.open.pop((slot, 0, "approval", event.n), None)
                 self.approvals[event.approval_id] = event.verdict
+            case e.PlanAmended():
+                self.open.pop((slot, 0, "approval", event.n), None)
+                self.approvals[event.approval_id] = "amended"
             case e.ChildEnded():
                 self.open.pop((slot, attempt, "child", 0), None)
             case e.SignalTaken():

@@ -295,4 +295,5 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     ),
     "ApprovalVoted": lambda f, _: f"{_words(f['verdict'])}, a vote of {visible(f['by'])} · {_plan(f)}",
     "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",
+    "PlanAmended": lambda f, _: f"changed by {visible(f['by'])} · {_plan(f)}",
 }

@@ -134,18 +134,20 @@ def _with_code(value: Any, code: Code) -> Any:
 
 
 def _gate(gate: Gate, code: Code) -> dict[str, Any]:
-    # One without an amount is described as it was when there were none.
+    # One without an amount, or without what people may change, is described as it was when there was neither.
     amount = (
         {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
     )
     # Likewise one that a single yes lets through.
     stages = {} if gate.requirement.is_plain else {"stages": [x.as_json() for x in gate.requirement.stages]}
-    # So is one that says nothing of what becomes of it when nobody answers.
+    # So is one that says nothing of what becomes of it when nobody answers, and one that lets nobody change anything.
     on_timeout = {} if gate.on_timeout is None else {"on_timeout": [gate.on_timeout, gate.escalate_to]}
+    editable = {"editable": list(gate.editable)} if gate.editable else {}
     return (
         amount
         | stages
         | on_timeout
+        | editable
         | {
             "queue": gate.queue,
             "rule": gate.rule,

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from ledger import events as e
+from runs.engine.amending.record import arguments_of
 from runs.engine.outcomes import Broken
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool
@@ -31,7 +32,8 @@ Told = tuple[int, str, e.Event]
 class Evidence:
     """One effect on record. `outcome`: committed, undone by the run itself, or open where nobody knows what became of
     it; with `has_result` its `result` can stand for the same call. `counts_as` is what a person said of it, `by` who;
-    without `is_verified` a row alone tells of it, since its event can't be read."""
+    without `is_verified` a row alone tells of it, since its event can't be read. `is_changed`: people changed what was
+    sent."""
 
     run: str
     slot: str
@@ -48,6 +50,14 @@ class Evidence:
     counts_as: str = ""
     by: str = ""
     is_verified: bool = True
+    is_changed: bool = False
+
+    def is_of(self, requested: str, executed: str) -> bool:
+        """Whether it is the effect of a call for which this is asked, and of which this is sent: of one that people
+        changed what it was asked for counts, for the node asks for that again."""
+        if self.is_changed or not self.executed_hash:
+            return self.requested_hash == requested
+        return self.executed_hash == executed
 
     @property
     def place(self) -> Place:
@@ -108,13 +118,7 @@ class Fork:
     def same(self, tool: str, requested: str, executed: str, slot: str, taken: set[Place]) -> Evidence | None:
         """The effect of the very same call, with a result that can stand for it: the one at the same place first, else
         the first that no call was given yet."""
-        fitting = [
-            x
-            for x in self.of(tool)
-            if x.has_result and x.place not in taken and (x.executed_hash or x.requested_hash) == (
-                executed if x.executed_hash else requested
-            )
-        ]  # fmt: skip
+        fitting = [x for x in self.of(tool) if x.has_result and x.place not in taken and x.is_of(requested, executed)]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
     def answer(self, what: str, requested: str, slot: str, taken: set[Place]) -> Record | None:
@@ -227,6 +231,7 @@ def _effect(
     found = Evidence(
         run=run, slot=name, attempt=number, tool=intent.tool, requested_hash=intent.requested_hash,
         executed_hash=intent.executed_hash, arguments=payload_of(intent).get("arguments"),
+        is_changed=arguments_of(slot) is not None,
         outcome=COMMITTED if attempt.has_happened else OPEN,
     )  # fmt: skip
     yield _with_result(found, attempt, tool_of(intent.tool))

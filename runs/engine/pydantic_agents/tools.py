@@ -98,6 +98,9 @@ def tool_of(
         raise DefinitionError(f"tool {name!r}: replay class {replay_class!r}: give one of {known}")
     if answers_later and replay_class is ReplayClass.PURE:
         raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
+    if gate is not None and gate.editable:
+        problem = "a Pydantic AI agent calls its tools itself, with what its model said: nobody can change that"
+        raise DefinitionError(f"tool {name!r}: Gate(editable={gate.editable!r}): {problem}")
     return Tool(
         name=name, title=name.replace("_", " ").capitalize(), system="", effect="", replay_class=replay_class,
         _function=_function_of(function, answers_later), input=_arguments(name, schema), output=Returned,

@@ -33,18 +33,25 @@ class Remembering:
 def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
     """The events of a visit, with digests that this hasher makes of what is on record; those of what isn't stay."""
     plans: dict[str, str] = {}
-    return [_anew(event, hasher, plans) for event in events]
+    asked: dict[str, str] = {}
+    return [_anew(event, hasher, plans, asked) for event in events]
 
 
-def _anew(event: e.Event, hasher: Hasher, plans: dict[str, str]) -> e.Event:
+def _anew(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
+    """`first` has what each slot's first question asked for: what people made of it later is what they say."""
     payload = payload_of(event)
     match event:
         case e.ApprovalRequested():
             plans[event.plan_hash] = hasher(payload)
             asked = hasher({"tool": event.tool, "arguments": payload.get("arguments")})
+            asked = first.setdefault(event.slot or "", asked)
             return replace(event, plan_hash=plans[event.plan_hash], requested_hash=asked)
         case e.ApprovalDecided() | e.ApprovalVoted():
             return replace(event, plan_hash=plans.get(event.plan_hash, event.plan_hash))
+        case e.PlanAmended():
+            return replace(event, plan_hash=plans.get(event.plan_hash, event.plan_hash))
+        case e.ToolInvoked() if event.executed_hash != event.requested_hash and event.slot in first:
+            return replace(event, requested_hash=first[event.slot])
         case e.ToolInvoked() | e.ToolRead() | e.ToolFailed() if "arguments" in payload:
             return replace(event, requested_hash=hasher({"tool": event.tool, "arguments": payload["arguments"]}))
         case _:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from ledger.actors import Lease
 from runs.engine.agents import Agent
+from runs.engine.amending.record import asked_for
 from runs.engine.assistants import Assistant, ModelTurn
 from runs.engine.budget.amounts import UNLIMITED, Usage
 from runs.engine.budget.meter import Meter
@@ -178,7 +179,7 @@ class _Recall(Recall):
             if slot in self._tape.parents:
                 return differs(slot, describe_call("think"), describe_call(what, "", asked))
             return record
-        known = record.arguments if record.what not in ("model", "ask") else None
+        known = asked_for(record) if record.what not in ("model", "ask") else None
         if ARGUMENTS in standing(record):  # a hook changed what was asked for: on record is what went out
             known = None
         if record.what != what:
@@ -220,7 +221,7 @@ class _Recall(Recall):
     def words(self, slot: str) -> str:
         """A call on record."""
         record = self._tape.slot(slot)
-        return call_in_words(record.what or NOTHING, record.arguments)
+        return call_in_words(record.what or NOTHING, asked_for(record))
 
 
 def _without(task: dict[str, Any]) -> Any:

@@ -47,13 +47,13 @@ def screens_of(visit: Visit) -> tuple[Screen, ...]:
     return (*ALWAYS, *others) if others else ALWAYS
 
 
-def due(visit: Visit, past: Attempt) -> tuple[Screen, ...]:
+def due(visit: Visit, past: Attempt, after: int = 0) -> tuple[Screen, ...]:
     """Those that have not said yet what they think of what is at this place: all, or where some have, those that are
-    new or of another version."""
+    new or of another version. The first looks, `after` of them, were at something else."""
     screens = screens_of(visit)
-    if not past.screenings:
+    if not past.screenings[after:]:
         return screens
-    known = {hook for each in past.screenings for hook in each.hooks}
+    known = {hook for each in past.screenings[after:] for hook in each.hooks}
     return tuple(each for each in screens if each.id not in known)
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.kinds.screening import CONTENT_REFUSED
+from runs.engine.amending.record import looks_before
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.content.hooks import Piece
 from runs.engine.content.shipped import ALWAYS, may_pass_to_tool
@@ -50,7 +51,7 @@ async def _check_certificate(call: LogicalCall) -> None:
 async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     """Have a call's arguments looked at, and go on with what stands for them. Raises ContentRefused."""
     visit, past = call.visit, call.past
-    screens = due(visit, past)
+    screens = due(visit, past, looks_before(call.record))
     if screens is ALWAYS and may_pass_to_tool(call.arguments):
         return  # nearly every call: nobody else is to be asked
     piece = Piece(

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, runtime_checkable
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID
 
 from ledger import events as e
+from runs.engine.amending import record as amending
+from runs.engine.amending.put_anew import detail_of, id_of, timed
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, NotAsked, Rejected
+from runs.engine.gate import editable
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
 from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
@@ -37,6 +40,8 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what can't be paid for
     record, gate = call.record, call.tool.gate
     rule = gate if gate is not None and gate.is_needed(call.args) else None
+    if problem := _not_bound(call):
+        await ask_anew(call, problem=problem)
     if _demands(call) or any("policy" in question.payload for question in record.asked.values()):
         return await _by_policy(call, rule)
     if record.gate is not None:
@@ -139,6 +144,17 @@ def _asked_of(question: e.ApprovalRequested) -> Whom:
     return required.stages[0].queue, required.pairs
 
 
+def _not_bound(call: LogicalCall) -> str:
+    """Why a yes to what a person made of the call doesn't let it through. They may have had no code of the agent's:
+    here it is asked, before anything leaves, and what doesn't fit is put to people again."""
+    record = call.record
+    if amending.arguments_of(record) is None or record.was_invoked:
+        return ""
+    if record.decision is None or record.decision.verdict != "approved":
+        return ""
+    return call.misfit or amending.became(record, call.tool.gate, call.args)
+
+
 def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
     """A yes to another call, or from other people than the tool's own gate asks, lets nothing through."""
     granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
@@ -154,10 +170,10 @@ def refuse(call: LogicalCall, problem: str) -> NoReturn:
 
 
 async def ask_anew(
-    call: LogicalCall, demanded: Demand | None = None, *, is_of_grant: bool = False
+    call: LogicalCall, demanded: Demand | None = None, *, is_of_grant: bool = False, problem: str = ""
 ) -> NoReturn:  # fmt: skip
     """Put the call to its queue, or to the one that a policy `demanded`, with what became of it and of every answer so
-    far; where it `is_of_grant`, to those whose yes the node brought along.
+    far, and the `problem` with the last one; where it `is_of_grant`, to those whose yes the node brought along.
 
     The question stands at the call's own place, also where a grant of `ctx.approve` was to let it through: the node
     went on from that answer, so another one can't take its place there.
@@ -186,13 +202,16 @@ async def ask_anew(
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
-    plan |= amount | stages  # a gate that declares none has the plan that it had before there were any
+    # A gate that declares none of these has the plan that it had before there were any.
+    plan |= amount | stages
     if demanded is not None:
         plan |= {"policy": demanded.as_json()}
+    elif gate is not None and queue == gate.queue:
+        plan |= editable.told(gate.editable, tool.input)
     await open_gate(
-        visit, call.slot, with_history(plan, call.record, given), requested_hash=call.requested_hash, why=call.why,
-        time=_time(call) if demanded is None else Time(demanded.within), n=0 if question is None else question.n + 1,
-        judged=told(call), proofs=_proofs(call),
+        visit, call.slot, with_history(plan, call.record, given, problem), requested_hash=call.requested_hash,
+        why=call.why, time=_time(call) if demanded is None else Time(demanded.within),
+        n=0 if question is None else question.n + 1, judged=told(call), proofs=_proofs(call),
     )  # fmt: skip
 
 
@@ -218,10 +237,15 @@ def plan_of(
     }  # fmt: skip
 
 
-def with_history(plan: dict[str, Any], record: Slot, given: Slot | None) -> dict[str, Any]:
+def with_history(plan: dict[str, Any], record: Slot, given: Slot | None, problem: str = "") -> dict[str, Any]:
     """A plan that says first, if this call was asked about or made before, what was answered and what came of it:
-    whoever decides binds that too. `given` is the slot whose grant was passed to the call."""
-    history = [*(() if given is None else _answers(given, record)), *_answers(record, record), *_attempts(record)]
+    whoever decides binds that too. `given` is the slot whose grant was passed to the call, `problem` why the last yes
+    let nothing through."""
+    unused = "the call was not made under it" if problem else "it expired before the call was made"
+    known = [*(() if given is None else _answers(given, record, unused)), *_answers(record, record, unused)]
+    history = [*known, *_attempts(record)]
+    history += [amending.in_words(event) for event, _ in record.amended]
+    history += [f"Nothing was sent, and it is asked again: {problem}."] if problem else []
     evidence = [x for x in plan["evidence"] if (x["label"], x["source"]) != HISTORY]
     if history:
         label, source = HISTORY
@@ -229,8 +253,8 @@ def with_history(plan: dict[str, Any], record: Slot, given: Slot | None) -> dict
     return plan | {"evidence": evidence}
 
 
-def _answers(gate: Slot, record: Slot) -> list[str]:
-    """What people said, and whether the call ever went out under it."""
+def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
+    """What people said, and whether the call ever went out under it, or else why not."""
     lines = []
     for decision in gate.decisions:
         used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", decision.approval_id)]
@@ -239,7 +263,7 @@ def _answers(gate: Slot, record: Slot) -> list[str]:
             names = ", ".join(x.by for x in approving(gate.votes, question))
             lines.append(f"Approved by {names} (approval {decision.approval_id}), for {question.queue}.")
         elif decision.verdict == "approved":
-            what = f"attempt {', '.join(used)} went out under it" if used else "it expired before the call was made"
+            what = f"attempt {', '.join(used)} went out under it" if used else unused
             lines.append(f"Approved by {decision.by} (approval {decision.approval_id}): {what}.")
         else:
             lines.append(f"{decision.verdict.capitalize()} by {decision.by} (approval {decision.approval_id}).")
@@ -277,21 +301,13 @@ async def open_gate(
     plan = {name: value for name, value in plan.items() if name != "proof"} | _proof(visit, plan, proofs)
     terms = _terms(visit, plan["queue"], time)
     deadline = terms.deadline
-    approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
+    approval_id = id_of(visit.run_id, slot, n)
     plan_hash = visit.runtime.hasher(plan)
     question = e.ApprovalRequested(
         slot=slot, payload=plan, approval_id=str(approval_id), queue=plan["queue"], tool=plan["tool"],
         requested_hash=requested_hash, plan_hash=plan_hash, rule=plan["rule"], deadline=deadline.isoformat(), n=n,
     )  # fmt: skip
-    detail = {
-        "queue": plan["queue"],
-        "title": plan["title"],
-        "headline": plan["headline"],
-        "tool": plan["tool"],
-        "approval_id": str(approval_id),
-    }
-    if terms.said is not None and terms.said["on_timeout"] != "reject":
-        detail["on_timeout"] = terms.said["on_timeout"]
+    detail = detail_of(plan, approval_id, terms.said)
     wait = WaitSpec(visit.run_id, slot, 0, "approval", n, deadline, detail)
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
@@ -299,8 +315,8 @@ async def open_gate(
         UUID([*stages_before(question), question.approval_id][0]) if is_staged(plan) else None,
         terms.said, terms.remind_at,
     )  # fmt: skip
-    timed = [] if terms.said is None else [_timed(question, terms.said)]
-    await put(visit, Batch([question, *timed, *judged], wait=wait, gate=gate))
+    told_of_time = [] if terms.said is None else [timed(question, terms.said)]
+    await put(visit, Batch([question, *told_of_time, *judged], wait=wait, gate=gate))
     visit.park(wait)
 
 
@@ -315,14 +331,6 @@ def _terms(visit: Visit, queue: str, time: Time) -> Terms:
     except OverflowError:
         raise ValueError(f"{time.within} from now is beyond the year 9999: wait for less") from None
     return terms
-
-
-def _timed(question: e.ApprovalRequested, said: dict[str, Any]) -> e.ApprovalTimed:
-    calendar = said["calendar"] or {"name": "", "version": 0}
-    return e.ApprovalTimed(
-        slot=question.slot, approval_id=question.approval_id, on_timeout=said["on_timeout"],
-        calendar=calendar["name"], calendar_version=calendar["version"], n=question.n, payload=said,
-    )  # fmt: skip
 
 
 def _proof(visit: Visit, plan: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from ledger.kinds.screening import CONTENT_REFUSED
+from runs.engine.amending.record import arguments_of
 from runs.engine.canonical import digest_of, plain
-from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure
+from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
 from runs.engine.policy.judgement import Judged
@@ -83,8 +84,11 @@ class LogicalCall:
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
         # address.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
+        self.misfit = ""  # why what a person made of its arguments can't be sent
         if ARGUMENTS in (stands := standing(self.record)):
             self.replace(stands[ARGUMENTS])
+        if (amended := arguments_of(self.record)) is not None:
+            self.amend(amended)
 
     def go_to(self, attempt: int) -> None:
         """The attempt in force; `past` is what is on record of it."""
@@ -94,6 +98,16 @@ class LogicalCall:
         """Go on with what a hook put in the place of what the node asked for."""
         self.take(arguments)
         self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
+
+    def amend(self, arguments: Any) -> None:
+        """Go on with what a person put in the place of what was asked. What doesn't fit the tool is asked about again:
+        whoever typed it may have had none of the agent's code."""
+        try:
+            self.tool.input.model_validate(arguments)
+        except ValidationError as error:
+            self.misfit = f"what was put in their place does not fit the tool: {brief(error)}"
+        else:
+            self.replace(arguments)
 
     def take(self, arguments: Any) -> None:
         """Go on with what is on record of what is sent. What doesn't fit the tool any more reaches nobody: an operator

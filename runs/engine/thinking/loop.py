@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from runs.engine.amending.record import amendment_of
 from runs.engine.assistants import Assistant
 from runs.engine.canonical import plain
 from runs.engine.errors import ContentRefused, ModelFailure, PolicyDenied, Rejected, ToolFailure
@@ -116,15 +117,27 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
     if isinstance(args, str):
         return args, "retried"
     try:
-        return plain(await call_tool(visit, slot, tool, args, source="model", name=assistant.name)), "success"
+        answer = plain(await call_tool(visit, slot, tool, args, source="model", name=assistant.name))
+        changed = _amended(visit, slot)
+        return ({"result": answer, **changed} if changed else answer), "success"
     except PolicyDenied as no:
-        return {"denied_by": no.policy, "reason": no.message}, "denied"
+        return {"denied_by": no.policy, "reason": no.message, **_amended(visit, slot)}, "denied"
     except ToolFailure as failure:
-        return {"failed": failure.code, "message": failure.message}, "failed"
+        return {"failed": failure.code, "message": failure.message, **_amended(visit, slot)}, "failed"
     except ContentRefused as kept:
         return {"withheld_by": kept.hook, "reason": kept.reason}, "denied"
     except Rejected as denied:
         return {"rejected_by": denied.queue, "reason": denied.reason}, "denied"
+
+
+def _amended(visit: Visit, slot: str) -> dict[str, Any]:
+    """What the model is told of a call that a person changed before they let it go out: it must not go on as if its own
+    words had been sent."""
+    found = amendment_of(visit.tape.slots.get(slot))
+    if found is None:
+        return {}
+    changes = {name: {"asked": asked, "sent": sent} for name, (asked, sent) in found.changes.items()}
+    return {"amended_by_a_person": {"changes": changes, "reason": found.why}}
 
 
 def _arguments(part: Any) -> Any:

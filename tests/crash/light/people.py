@@ -28,6 +28,7 @@ from runs.services.messages import sending
 from runs.workers import timers
 from tests.crash.forked import AGAIN, WHAT_IF
 from tests.crash.light.asked import Asked, is_asked
+from tests.crash.light.changing import Changing, may_be_changed
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
@@ -61,6 +62,7 @@ class People:
         self.shown = Shown(schedule.manners)
         self._race, self._voters = list(schedule.race), Voters(schedule.words, self.shown)
         self._in_time = Asked(schedule.answers, self.shown)
+        self._changing = Changing(schedule.changes, self.shown)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
         self._said: set[str] = set()
@@ -214,6 +216,8 @@ class People:
         approval = Approval.objects.filter(wait_id=wait_id, state="open").first()
         if approval is None:
             return False
+        if may_be_changed(approval):
+            return self._changing.act(approval)
         if is_asked(approval):
             return self._in_time.act(approval)
         if approval.case_id is not None:

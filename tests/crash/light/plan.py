@@ -35,6 +35,8 @@ LIMITS = (
     {"at_once": 1, "breaker": 50, "rest": 1}, {"per_minute": 1200, "at_once": 1, "breaker": 20, "rest": 1},
 )  # fmt: skip
 Loss = Literal["question", "answer"]
+Jobs = tuple[tuple[str, ...], ...]
+Drawn = tuple[Jobs, tuple[str, ...], tuple[str, ...]]  # jobs, points, what people say
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,11 @@ class Schedule:
     to show, and `manners` how people say it first (light/shown.py). `forks`: what is made of them; acts and moves count
     these as runs after those of `jobs`. `words`: what people say at once where several decide
     (light/votes.py). `answers`: when people answer where little time is
-    given (light/asked.py). `halts`: what is halted meanwhile, and lifted (light/halting.py)."""
+    given (light/asked.py), `changes` where they may change it (light/changing.py). `halts`: what is halted meanwhile,
+    and lifted (light/halting.py)."""
 
     seed: str
-    jobs: tuple[tuple[str, ...], ...]
+    jobs: Jobs
     points: tuple[str, ...] = ()
     acts: tuple[Act, ...] = ()
     losses: tuple[tuple[int, Loss], ...] = ()
@@ -112,15 +115,16 @@ class Schedule:
     pools: tuple[tuple[str, Any], ...] = ()
     sharing: str = "raise"
     limits: dict[str, int] = field(default_factory=dict)
-    ramp: tuple[tuple[str, ...], ...] = ()
+    ramp: Jobs = ()
     moves: tuple[Act, ...] = ()
     forks: tuple[Beginning, ...] = ()
     policed: str = ""
     policies: tuple[tuple[int, str], ...] = ()
     proofs: tuple[str, ...] = ()
     manners: tuple[str, ...] = ()
-    words: tuple[tuple[str, ...], ...] = ()
+    words: Jobs = ()
     answers: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     halts: tuple[Halting, ...] = ()
 
     @property
@@ -150,11 +154,12 @@ def draw(seed: str) -> Schedule:
     jobs, struck = _regretted(seed, jobs)
     jobs, at_votes, words = _staged(seed, jobs)
     jobs, at_answers, answers = _late(seed, jobs)
+    jobs, at_changes, changes = _changed(seed, jobs)
     ramp, more = _ramp(seed)
     moves = _moves(seed, jobs)
     forks, later, moved = _forks(seed, jobs := _with_visits(seed, jobs))
     return Schedule(
-        seed, jobs, (*points, *more, *struck, *at_votes, *at_answers), (*acts, *later), _losses(dice),
+        seed, jobs, (*points, *more, *struck, *at_votes, *at_answers, *at_changes), (*acts, *later), _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
         tells_early=dice.random() < 0.3,
@@ -174,6 +179,7 @@ def draw(seed: str) -> Schedule:
         **_policies(seed, jobs, is_plain=not (forks or moves or moved)),  # a yes by a rule is none to the other version
         words=words,
         answers=answers,
+        changes=changes,
         halts=_halts(seed, jobs, is_plain=not (forks or moves or moved)),
     )  # fmt: skip
 
@@ -183,7 +189,7 @@ _MUST_BE = {"ponder", "aide", *FAMILIES, *UNDONE}
 _BY_THEMSELVES = {"aide", "clerk"}
 
 
-def _with_visits(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+def _with_visits(seed: str, jobs: Jobs) -> Jobs:
     """Where something is to be forked, in half of the jobs one visit more, and so a later one to begin at."""
     dice = random.Random(f"light fork visits {seed}")
     if not _forks(seed, jobs)[0]:
@@ -194,9 +200,7 @@ def _with_visits(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[tuple[st
     )  # fmt: skip
 
 
-def _forks(
-    seed: str, jobs: tuple[tuple[str, ...], ...]
-) -> tuple[tuple[Beginning, ...], tuple[Act, ...], tuple[Act, ...]]:
+def _forks(seed: str, jobs: Jobs) -> tuple[tuple[Beginning, ...], tuple[Act, ...], tuple[Act, ...]]:
     """Drawn apart, too: in some runs are begun again; what is done to those, and when they are moved."""
     dice, cuts = random.Random(f"light forks {seed}"), random.Random(f"light fork cuts {seed}")
     if dice.random() < 0.72:
@@ -231,7 +235,7 @@ def _forks(
     return tuple(drawn), tuple(acts), tuple(moves)
 
 
-def _policies(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -> dict[str, Any]:
+def _policies(seed: str, jobs: Jobs, *, is_plain: bool) -> dict[str, Any]:
     """Drawn apart, too: in some a policy comes to demand a yes of calls while they are under way, and is loosened."""
     dice = random.Random(f"light policies {seed}")
     if dice.random() < 0.7 or not is_plain:
@@ -247,7 +251,7 @@ def _policies(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -
     return drawn | {"proofs": tuple(dice.choice(PROOFS) for _ in events), "manners": manners}
 
 
-def _halts(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -> tuple[Halting, ...]:
+def _halts(seed: str, jobs: Jobs, *, is_plain: bool) -> tuple[Halting, ...]:
     """Drawn apart, too: in some something is halted while runs are under way, and lifted, at once or in stages."""
     dice = random.Random(f"halts {seed}")
     if dice.random() < 0.65:
@@ -270,7 +274,7 @@ def _halts(seed: str, jobs: tuple[tuple[str, ...], ...], *, is_plain: bool) -> t
     return tuple(drawn)
 
 
-def _moves(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:
+def _moves(seed: str, jobs: Jobs) -> tuple[Act, ...]:
     """Drawn apart, too: in some runs are moved to another version while they are under way, and back."""
     dice = random.Random(f"light moves {seed}")
     if dice.random() < 0.7:
@@ -279,7 +283,7 @@ def _moves(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:
     return tuple(Act("move", n, dice.randint(1, 4 + 3 * len(jobs[n]))) for n in runs)
 
 
-def _ramp(seed: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+def _ramp(seed: str) -> tuple[Jobs, tuple[str, ...]]:
     """Drawn apart, too: in some starts come in by name while people move a ramp, and workers die of what they start."""
     dice = random.Random(f"light ramp {seed}")
     if dice.random() < 0.8:
@@ -293,9 +297,7 @@ def _ramp(seed: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
     return tuple(bursts), tuple(points)
 
 
-def _undone(
-    seed: str, jobs: tuple[tuple[str, ...], ...], points: tuple[str, ...], *, has_zombies: bool
-) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+def _undone(seed: str, jobs: Jobs, points: tuple[str, ...], *, has_zombies: bool) -> tuple[Jobs, tuple[str, ...]]:
     """Drawn apart, too: in some a run has a child that fails and undoes what it did, and is killed meanwhile."""
     dice = random.Random(f"light undo {seed}")
     if dice.random() < 0.7:
@@ -310,7 +312,7 @@ def _undone(
     return (first, *jobs[1:]), (*points, *more)
 
 
-def _regretted(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+def _regretted(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...]]:
     """Drawn apart, too: in some a run has a child that fails when its own child has ended well, and that one is
     reopened."""
     dice = random.Random(f"light reopened {seed}")
@@ -329,9 +331,7 @@ def _regretted(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[tuple[tupl
     return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points)
 
 
-def _staged(
-    seed: str, jobs: tuple[tuple[str, ...], ...]
-) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _staged(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...], Jobs]:
     """Drawn apart, too: in some a call needs the yes of several people, who vote in every order, twice and at once, or
     abstain, and sometimes one says no; its worker dies in between."""
     dice = random.Random(f"light stages {seed}")
@@ -357,17 +357,27 @@ def _staged(
     return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), tuple(bursts)
 
 
-def _late(
-    seed: str, jobs: tuple[tuple[str, ...], ...]
-) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], tuple[str, ...]]:
+def _late(seed: str, jobs: Jobs) -> Drawn:
     """Drawn apart, too: in some people have little time for a call, which goes further then or waits on; they answer
     early, just then or late, and its worker dies in between."""
-    dice = random.Random(f"light answers {seed}")
+    manners = ("early", "race", "race", "after", "after")
+    return _asked_with(random.Random(f"light answers {seed}"), jobs, ("further", "further", "patient"), manners)
+
+
+def _changed(seed: str, jobs: Jobs) -> Drawn:
+    """Drawn apart, too: in some people change a call before they say yes, several of them at once, and its worker dies
+    in between."""
+    return _asked_with(
+        random.Random(f"light changes {seed}"), jobs, ("changed",), ("plain", "change", "change", "race")
+    )
+
+
+def _asked_with(dice: random.Random, jobs: Jobs, calls: tuple[str, ...], manners: tuple[str, ...]) -> Drawn:
     if dice.random() < 0.75:
         return jobs, (), ()
     n = dice.randrange(len(jobs))
     at = dice.randint(0, len(jobs[n]))
-    steps = tuple(dice.choice(("further", "further", "patient")) for _ in range(dice.choice((1, 1, 2))))
+    steps = tuple(dice.choice(calls) for _ in range(dice.choice((1, 1, 2))))
     job = (*jobs[n][:at], *steps, *jobs[n][at:])
     points = [
         f"{dice.choice(('CP8', 'CP9', 'CP10', 'CP5', 'CP7'))}:kill:{dice.randint(1, 6)}"
@@ -375,8 +385,8 @@ def _late(
         else f"{dice.choice(_AT_A_TOOL)}@{dice.choice(steps)}:kill:{dice.choice((1, 1, 2))}"
         for _ in range(dice.choice((0, 1, 1, 2)))
     ]
-    answers = tuple(dice.choice(("early", "race", "race", "after", "after")) for _ in range(3))
-    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), answers
+    said = tuple(dice.choice(manners) for _ in range(3))
+    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), said
 
 
 def _shared(seed: str) -> dict[str, Any]:
@@ -397,7 +407,7 @@ def _job(dice: random.Random) -> tuple[str, ...]:
     return tuple(step for call in calls for step in ((call, dice.choice(FREE)) if dice.random() < 0.25 else (call,)))
 
 
-def _points(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+def _points(dice: random.Random, jobs: Jobs) -> tuple[str, ...]:
     """Up to three; each later one strikes anywhere, or only once the one before has: a crash during recovery."""
     drawn: list[str] = []
     for _ in range(dice.choice((0, 1, 1, 1, 2, 2, 3))):
@@ -412,7 +422,7 @@ def _points(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[str
     return tuple(drawn)
 
 
-def _acts(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:
+def _acts(dice: random.Random, jobs: Jobs) -> tuple[Act, ...]:
     drawn: list[Act] = []
     for _ in range(dice.choice((0, 0, 1, 1, 2))):
         [what] = dice.choices(list(ACTS), weights=list(ACTS.values()))

@@ -1,0 +1,237 @@
+"""Approving with changes: the question is over, the next revision asks for the same call with a person's arguments, and
+their yes to that follows where they may approve what it became."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from pydantic import ValidationError
+
+from approvals.models import Approval, ApprovalState, Decision
+from approvals.policy import No, judge
+from approvals.queues.standing import facts_of, told
+from approvals.services import StalePlan, closed_by_time, decide, locked_question, may_decide, reads_as_hashed
+from approvals.stepup.checking import KeyCannotProve, ProofNeeded
+from approvals.timing.course import read
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import justified
+from ledger.clock import database_now
+from ledger.codec import decode, unpack
+from ledger.codes import row_code
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
+from ledger.keys import code_key
+from ledger.models import Event, Head
+from runs.engine.agents import registry
+from runs.engine.amending.put_anew import PutAnew, put_anew
+from runs.engine.amending.record import changes
+from runs.engine.canonical import plain
+from runs.engine.gate.editable import editable_in
+from runs.engine.gate.requirement import is_staged
+from runs.engine.gate.timing import first_look
+from runs.engine.tools import Tool
+from runs.journal.digests import hasher
+from runs.models import Run, Wait
+from runs.services.answer_words import misfits
+from runs.services.command import journal, open_wait, resolve, snapshot
+
+WITHIN = "arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """The revision that asks for what it became. `why_open` says why the editor's yes does not count for it."""
+
+    approval: Approval
+    why_open: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody made of a question's arguments, looked at as far as this process can."""
+
+    plan: dict[str, Any]
+    arguments: dict[str, Any]
+
+    @property
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """By field: what it was and what it is."""
+        return changes(self.plan["arguments"], self.arguments)
+
+
+def look(approval: Approval, given: Any) -> Wanted:
+    """What a question's arguments become with what was `given` in their place: all of them, or those that change.
+    Raises InvalidInput by the field that is wrong, StalePlan for a plan that can't be read."""
+    if not reads_as_hashed(approval):
+        raise StalePlan(approval)
+    plan = json.loads(bytes(approval.plan))
+    fields = editable_in(plan)["properties"]
+    if not fields:
+        _refuse("", "can't be changed: the gate that asks names no field that people may change", "approve or reject")
+    if not isinstance(given, dict):
+        _refuse("", "is no object", f'give the fields that change, such as {{"{next(iter(fields))}": …}}')
+    before = plan["arguments"]
+    for name in given:
+        if name not in before and name not in fields:
+            _refuse(name, "is no field of this call", f"change {', '.join(fields)}")
+    after = before | given
+    differing = changes(before, after)
+    for name in differing:
+        if name not in fields:
+            _refuse(name, "may not be changed by whoever approves", f"change {', '.join(fields)} only, or reject it")
+    schema = editable_in(plan)
+    if wrong := misfits(schema, {name: after[name] for name in fields if name in after}):
+        raise _misfit([{**each, "field": each["field"].replace("answer", WITHIN, 1)} for each in wrong])
+    after = _by_its_code(approval.run, approval.tool, after)
+    if not changes(before, after):
+        _refuse("", "are what was asked for", "change something, or approve it as it is")
+    return Wanted(plan, after)
+
+
+def _refuse(name: str, problem: str, fix: str) -> None:
+    raise _misfit([{"field": f"{WITHIN}.{name}" if name else WITHIN, "problem": problem, "fix": fix}])
+
+
+def _misfit(errors: list[dict[str, str]]) -> InvalidInput:
+    first = errors[0]
+    return InvalidInput(f"The changes can't be made: {first['field']} {first['problem']}.", errors=errors)
+
+
+def tool_here(run: Run, name: str) -> Tool | None:
+    """The tool, where this process has the agent's code."""
+    try:
+        agent = registry.find(run.graph_id)
+        return None if agent is None else agent.tool(name)
+    except DurableAgentsError:
+        return None
+
+
+def _by_its_code(run: Run, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as the tool's own model has them, where it is at hand. What this process can't tell, the worker
+    finds out before anything leaves."""
+    tool = tool_here(run, name)
+    if tool is None:
+        return arguments
+    try:
+        checked = plain(tool.input.model_validate(arguments))
+    except ValidationError as error:
+        wrong = [
+            {"field": ".".join([WITHIN, *map(str, each["loc"])]), "problem": each["msg"], "fix": "change it"}
+            for each in error.errors(include_url=False, include_input=False)[:20]
+        ]
+        raise _misfit(wrong) from None
+    assert isinstance(checked, dict)
+    return checked
+
+
+@transaction.atomic
+def amend(
+    approval_id: UUID, *, plan_hash: str, arguments: Any, justification: str, by: Actor,
+    typed: Mapping[str, str] | None = None,
+) -> Amended:  # fmt: skip
+    """Approve exactly the plan that was read, with these arguments in the place of its own. `typed` is what was typed
+    for what it becomes, where a yes to that has to show it.
+
+    Raises NotFound, Forbidden, JustificationRequired, AlreadyDecided, AlreadyVoted, StalePlan, InvalidInput,
+    RecordDamaged; then nothing has changed.
+    """
+    unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
+    if unlocked is None:
+        raise NotFound("approval", approval_id)
+    may_decide(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
+    text = justified("amend", justification)
+    head, run, wait, approval = locked_question(unlocked, by)
+    facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
+    standing, now = may_decide(approval, facts, by), database_now()
+    if standing.queue:
+        raise Forbidden(
+            f"Changes are made in {approval.queue}, which is asked first: approve it as it is, or reject it."
+        )
+    if (late := closed_by_time(approval, wait, now)) is not None:
+        raise late
+    if plan_hash != approval.plan_hash:
+        raise StalePlan(approval)
+    wanted = look(approval, arguments)
+    question, terms, said = _question(approval, wait), told(standing, facts.asked), _terms(approval, wait, now)
+    new = put_anew(
+        str(run.id), question, wanted.arguments, tool=tool_here(run, approval.tool), hasher=hasher(), by=by.ref,
+        role=by.role, justification=text, deadline=min(approval.deadline, wait.deadline), standing=terms, said=said,
+    )  # fmt: skip
+    before = snapshot(run, head)
+    approval.amend()
+    approval.decided_at = now
+    approval.save(update_fields=["state", "decided_at"])
+    resolve(wait, "amended", by=by.ref, now=now)
+    open_wait(run, new.wait, now=now)
+    following = _following(approval, new, said, now=now)
+    journal(run.id, *new.events, by=by)
+    _record(approval, head, run, before, by=by, text=text, terms=terms, now=now)
+    return _say_yes(following, run, typed, by=by, text=text)
+
+
+def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
+    """The event that put it, with the plan as it was hashed. Raises RecordDamaged."""
+    rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
+    for row in rows.order_by("-seq"):
+        event = decode(bytes(row.clear), unpack(row.sealed))
+        if isinstance(event, e.ApprovalRequested) and event.approval_id == str(approval.id):
+            if event.plan_hash != approval.plan_hash or hasher()(event.payload) != approval.plan_hash:
+                break
+            return event
+    raise RecordDamaged(approval.run_id, "the question as it was put")
+
+
+def _terms(approval: Approval, wait: Wait, now: datetime) -> dict[str, Any] | None:
+    """What holds of the next revision's time: what did of this one, but for reminders that were given."""
+    known = read(approval, wait)
+    if known.course.terms is None:
+        return None
+    said = dict(known.course.terms) | {"remind_at": known.due}
+    return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said
+
+
+def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *, now: datetime) -> Approval:
+    """The next revision's row."""
+    return Approval.objects.create(
+        id=UUID(new.asked.approval_id), run_id=approval.run_id, wait_id=new.wait.id, queue=new.plan["queue"],
+        revision=approval.revision + 1, previous=approval, tool=approval.tool, title=approval.title,
+        effect=approval.effect, rule=new.plan["rule"], plan=new.bytes, plan_hash=new.asked.plan_hash,
+        evidence=approval.evidence, why=approval.why, requested_by=approval.requested_by,
+        requester=approval.requester, opened_at=now, deadline=new.wait.deadline,
+        case_id=new.asked.approval_id if is_staged(new.plan) else None, timing=said,
+        look_at=None if said is None else first_look(said),
+    )  # fmt: skip
+
+
+def _record(
+    approval: Approval, head: Head, run: Run, before: dict[str, Any], *, by: Actor, text: str,
+    terms: dict[str, Any] | None, now: Any,
+) -> None:  # fmt: skip
+    decision = Decision(
+        approval=approval, verdict="amend", plan_hash=approval.plan_hash, justification=text, by=by.ref,
+        person=by.person, role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain),
+        before=before, after=snapshot(run, head), standing=terms, at=now, closes=True,
+    )  # fmt: skip
+    decision.code = row_code(code_key(), "decision", decision.coded())
+    decision.save(force_insert=True)
+
+
+def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, by: Actor, text: str) -> Amended:
+    """The editor's yes, for what it became: another amount may be beyond their limit."""
+    found = judge(facts_of(following, run, by, frozenset([by.role]), locked=True), approves=True)
+    if isinstance(found, No):
+        return Amended(following, found.why)
+    try:
+        said = decide(
+            following.id, verdict="approve", plan_hash=following.plan_hash, justification=text, by=by, typed=typed
+        )
+    except (ProofNeeded, KeyCannotProve, InvalidInput) as error:  # it is asked for on its page
+        return Amended(following, error.detail)
+    is_counted = said.state == ApprovalState.OPEN
+    return Amended(said, "your yes is counted, and others are needed." if is_counted else "")

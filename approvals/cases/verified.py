@@ -1,0 +1,55 @@
+"""What people did with a case, held against its journal: a part of `approvals.verification`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from approvals.models import Approval
+from ledger import events as e
+from runs.engine.amending.record import changes
+from runs.engine.gate.editable import editable_in
+from runs.engine.tape import payload_of
+
+# What an amendment may make another of in a plan: the arguments, and what the gate says of them.
+_OF_THE_ARGUMENTS = frozenset({"arguments", "headline", "rule", "amount", "stage", "passed", "queue", "proof"})
+
+
+def as_decision(event: e.PlanAmended) -> e.ApprovalDecided:
+    """How an amendment ends its question, in the terms of every other end."""
+    return e.ApprovalDecided(
+        slot=event.slot, attempt=event.attempt, n=event.n, approval_id=event.approval_id, verdict="amended",
+        plan_hash=event.plan_hash, by=event.by, role=event.role, payload=event.payload,
+    )  # fmt: skip
+
+
+def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmended | None) -> Iterator[str]:
+    """Whether a question that follows an amendment is the one that somebody made: nothing changed but what the gate let
+    them change."""
+    before = row.previous
+    if before is None or amended is None:
+        return
+    if amended.next != str(row.id):
+        yield f"{what}: the amendment of approval {before.id} names another question as the next"
+    old = _plan_of(before)
+    if not isinstance(plan, dict) or not isinstance(old, dict):
+        return  # said already: it is not what was hashed
+    told, fields = payload_of(amended), editable_in(old)["properties"]
+    if plan.get("arguments") != told.get("arguments"):
+        yield f"{what}: its arguments are not those that {amended.by} put in their place"
+    made = changes(old.get("arguments") or {}, plan.get("arguments") or {})
+    if made != told.get("changes"):
+        yield f"{what}: what changed since approval {before.id} is not what the journal tells of"
+    if kept := sorted(name for name in made if name not in fields):
+        yield f"{what}: {', '.join(kept)} changed, which its gate lets nobody change"
+    others = {name for name in {*plan, *old} - _OF_THE_ARGUMENTS if plan.get(name) != old.get(name)}
+    if others:
+        yield f"{what}: {', '.join(sorted(others))} changed with the arguments"
+
+
+def _plan_of(row: Approval) -> Any:
+    try:
+        return json.loads(bytes(row.plan))
+    except (ValueError, RecursionError):
+        return None

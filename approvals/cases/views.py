@@ -1,0 +1,130 @@
+"""The pages of what people do with a case before it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from approvals import services
+from approvals.brief import Brief, brief
+from approvals.cases.amending import WITHIN, Wanted, amend, look
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Sent
+from ledger.web.roles import APPROVER, actor, roles, stand_ins
+from ledger.web.text_safety import Change, compare, leaves
+from runs.console.forms import Beside, SchemaForm
+from runs.engine.gate.editable import editable_in
+from runs.journal.digests import hasher
+
+# What the page's form holds besides the arguments.
+_BESIDE = {
+    "plan_hash": Beside(), "looked": Beside(), "step": Beside(),
+    "justification": Beside("Why", "justification"),
+}  # fmt: skip
+
+
+class DecidersPage(Page):
+    """A page of whoever decides, be it in somebody's place; which case, its queue says."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({APPROVER})
+    section = "inbox"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        return super().may_open(held) or bool(stand_ins(held))
+
+    def opened(self, request: HttpRequest, approval_id: UUID) -> Brief:
+        """The case as whoever asks sees it. Raises NotFound."""
+        return brief(approval_id, roles(request.user), actor(request, ""))
+
+
+class Changes(DecidersPage):
+    """Approving with changes: a form of the fields that may be changed, what comes of it beside what was asked, and
+    only then the yes, to exactly what was looked at."""
+
+    template = "approvals/changes.html"
+
+    def get(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        opened = self.opened(request, approval_id)
+        return self._show(request, opened, SchemaForm(_schema(opened), document=_now(opened), beside=_BESIDE))
+
+    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        opened = self.opened(request, approval_id)
+        form = SchemaForm(_schema(opened), data=request.POST, beside=_BESIDE)
+        sent = Sent(request)
+        wanted = None
+        try:
+            by = services.deciding(opened.approval, actor(request, ""), roles(request.user))
+            sent.check(request.POST)
+            given = _given(opened, form.document())
+            wanted = look(opened.approval, given)
+            if sent.texts.get("step") != "send" or sent.texts.get("looked") != _digest(wanted):
+                return self._show(request, opened, form, wanted=wanted, typed=sent.kept)
+            done = amend(
+                approval_id, plan_hash=sent.texts.get("plan_hash", ""), arguments=given,
+                justification=sent.texts.get("justification", ""), by=by,
+            )  # fmt: skip
+        except DurableAgentsError as error:
+            if isinstance(error, InvalidInput):
+                form.mark(error, within=WITHIN)
+            fresh = self.opened(request, approval_id)
+            return self._show(request, fresh, form, wanted=wanted, typed=sent.kept, error=error)
+        if done.why_open:
+            messages.warning(request, f"Changed, and not approved by that: {done.why_open}", extra_tags="hold")
+        else:
+            messages.success(request, "Approved with your changes. The run goes on.", extra_tags="ok")
+        return redirect("approval", approval_id=done.approval.id)
+
+    def _show(
+        self, request: HttpRequest, opened: Brief, form: SchemaForm, *, wanted: Wanted | None = None,
+        typed: Mapping[str, str] | None = None, error: DurableAgentsError | None = None,
+    ) -> HttpResponse:  # fmt: skip
+        context = {
+            "b": opened, "form": form, "error": error, "justification": (typed or {}).get("justification", ""),
+            "changes": _compared(wanted) if wanted else [], "looked": _digest(wanted) if wanted else "",
+            "may_change": opened.is_open and opened.is_mine and bool(_schema(opened)["properties"]),
+        }  # fmt: skip
+        return self.show(request, context, status=error.status if error else 200)
+
+
+def _schema(opened: Brief) -> dict[str, Any]:
+    """The fields that may be changed. What is there now has to stay filled in, unless nothing is a value of it."""
+    schema, now = editable_in(opened.plan), _now(opened)
+    required = [name for name in schema["properties"] if name in now and not _may_be_null(schema["properties"][name])]
+    return {**schema, "type": "object", "required": required}
+
+
+def _now(opened: Brief) -> dict[str, Any]:
+    arguments = opened.plan.get("arguments")
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _may_be_null(field: Any) -> bool:
+    options = field.get("anyOf", [field]) if isinstance(field, dict) else []
+    return any(isinstance(option, dict) and option.get("type") == "null" for option in options)
+
+
+def _given(opened: Brief, document: dict[str, Any]) -> dict[str, Any]:
+    """What was typed; a field that was emptied is nothing."""
+    schema, now = _schema(opened), _now(opened)
+    emptied = {
+        name: None
+        for name in schema["properties"]
+        if name not in document and now.get(name) is not None and _may_be_null(schema["properties"][name])
+    }
+    return {**document, **emptied}
+
+
+def _digest(wanted: Wanted) -> str:
+    return hasher()({"looked": wanted.arguments})
+
+
+def _compared(wanted: Wanted) -> list[Change]:
+    """What differs, leaf by leaf."""
+    found = compare(leaves(wanted.arguments), leaves(wanted.plan["arguments"]))
+    return [change for change in found if change.what != "same"]

@@ -1,0 +1,52 @@
+"""Which fields of a gated call people may change before they say yes, as its gate declares it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+EDITABLE = "editable"  # what a plan calls the schema of what may be changed
+
+
+def wrong(editable: Any) -> str:
+    """Why this names no fields; empty where it does."""
+    is_list = isinstance(editable, (list, tuple)) and all(isinstance(name, str) and name for name in editable)
+    if not is_list or len(set(editable)) != len(editable):
+        return "give a list of the names of fields of the tool's input, each once"
+    return ""
+
+
+def misfit(editable: Sequence[str], model: type[BaseModel]) -> str:
+    """Why people can't be given these fields of a tool's input to change; empty where they can."""
+    if not editable:
+        return ""
+    try:
+        fields = model.model_json_schema().get("properties", {})
+    except PydanticInvalidForJsonSchema as error:
+        return f"{model.__name__} has no schema that a form could be made of: {error}"
+    unknown = [name for name in editable if name not in fields]
+    return f"{', '.join(unknown)}: no field of {model.__name__}, which has {', '.join(fields)}" if unknown else ""
+
+
+def told(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
+    """What a plan says of the fields that people may change: their schema, so that whoever draws the form needs no code
+    of the agent's. Nothing for a gate that declares none."""
+    if not editable:
+        return {}
+    whole = model.model_json_schema()
+    fields = {name: whole["properties"][name] for name in editable}
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": fields}
+    if "$defs" in whole and '"$ref"' in json.dumps(fields):
+        schema["$defs"] = whole["$defs"]
+    return {EDITABLE: json.loads(json.dumps(schema))}
+
+
+def editable_in(plan: Any) -> dict[str, Any]:
+    """The schema of what may be changed of a plan: without properties where nothing may."""
+    schema = plan.get(EDITABLE) if isinstance(plan, dict) and isinstance(plan.get("arguments"), dict) else None
+    is_one = isinstance(schema, dict) and isinstance(schema.get("properties"), dict)
+    return schema if is_one and isinstance(schema, dict) else {"properties": {}}

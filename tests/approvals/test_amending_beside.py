@@ -1,0 +1,287 @@
+"""Approving with changes beside everything else: several people, policies, deadlines, halts, what a yes has to show."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from approvals.cases.amending import amend
+from approvals.models import Approval, Decision
+from approvals.services import AlreadyVoted, decide
+from durableagents import Context, End, Gate, PolicyDenied
+from durableagents import Stage as Then
+from durableagents.testing import replay_checkpoints
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import Forbidden, InvalidInput
+from runs.engine.agents import Agent
+from runs.models import Wait
+from runs.queries.recordings.folder import Wish, export
+from tests.approvals.setup import boss, somebody
+from tests.approvals.test_amending import ROLE, asked, change, fiona, paying, sound
+from tests.approvals.test_policies import put as put_policy
+from tests.approvals.test_policies import turned
+from tests.approvals.test_stepup import fresh, plan, rule
+from tests.approvals.timing import SOON, make_late, sweep, timing
+from tests.halts.halting import everybody_goes_on, halt, lift
+from tests.halts.test_standing_still import HOUR, is_about, left, pass_time
+from tests.runs.stage import Stage, events, output, waiting
+from tests.runs.test_forks import TAKE, fork
+from tests.runs.test_forks import say as say_to_fork
+from tests.world import Item, Notes, Outside, Toolbox, agent_of
+
+__all__ = ["fiona"]  # fixtures
+pytestmark = pytest.mark.django_db
+LEGAL = "approver_legal"
+
+
+def say(by: Actor, verdict: str = "approve", role: str = ROLE, **more: Any) -> Approval:
+    of = Approval.objects.get(state="open")
+    by = replace(by, role=role)
+    return decide(of.id, verdict=verdict, plan_hash=of.plan_hash, justification="as quoted", by=by, **more)
+
+
+def sent(outside: Outside) -> list[Any]:
+    return [json.loads(request.body)["amount"] for request in outside.requests]
+
+
+def staged(tools: Toolbox, gate: Gate) -> Agent:
+    pay = replace(tools.pay, gate=replace(gate, editable=["amount"]))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(pay, Item(name="po", amount=5000))).amount)
+
+    return agent_of(node, tools=[pay])
+
+
+# --- several people -----------------------------------------------------------------------------------------------
+
+
+def test_a_change_at_a_later_stage_is_put_to_all_of_them_anew(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    lena = somebody("lena", LEGAL)
+    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")])))
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(state="open")
+    done = change(second, fiona, amount=2500)
+    assert done.approval.state == "open" and "decides in legal" in done.why_open
+    anew = Approval.objects.get(state="open")
+    assert (anew.queue, anew.case_id, anew.revision) == ("legal", anew.id, second.revision + 1)
+    assert "passed" not in plan(anew) and plan(anew)["stage"] == 1
+    assert stage.drive() != "completed" and outside.requests == []
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked" and outside.requests == []
+    say(fiona)
+    assert stage.drive() == "completed" and sent(outside) == [2500]
+    sound(first.run)
+
+
+def test_a_change_takes_back_the_yes_of_others_and_counts_as_one(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    frank = somebody("frank", ROLE)
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2)))
+    say(frank)
+    with pytest.raises(AlreadyVoted):
+        change(Approval.objects.get(), frank, amount=1)
+    done = change(Approval.objects.get(), fiona, amount=2500)
+    assert done.approval.state == "open" and "counted" in done.why_open
+    with pytest.raises(AlreadyVoted):
+        say(fiona)
+    say(frank)
+    assert stage.drive() == "completed" and sent(outside) == [2500]
+    sound(first.run)
+
+
+# --- policies -----------------------------------------------------------------------------------------------------
+
+
+def test_what_it_became_is_judged_by_the_policies_again(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    agent, admin, lena = paying(tools, 1000), boss(), somebody("lena", LEGAL)
+    put_policy(admin, tool="pay", condition="args.amount >= 3000")
+    first = asked(stage, agent)
+    change(first, fiona, amount=4000)
+    assert stage.drive() == "parked" and outside.requests == []
+    demanded = Approval.objects.get(state="open")
+    assert demanded.queue == "legal" and plan(demanded)["arguments"]["amount"] == 4000
+    by = replace(lena, role=LEGAL)
+    with pytest.raises(InvalidInput, match="names no field"):
+        amend(demanded.id, plan_hash=demanded.plan_hash, arguments={"amount": 1}, justification="so be it", by=by)
+    say(lena, role=LEGAL)
+    assert stage.drive() == "completed" and sent(outside) == [4000]
+    sound(first.run)
+
+
+def test_what_it_became_may_be_forbidden_and_then_nothing_leaves(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    pay = replace(tools.pay, gate=Gate("finance_po", "any", editable=["amount"]))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            await ctx.call(pay, Item(name="po", amount=1000))
+        except PolicyDenied as no:
+            return End(no.policy)
+        return End("paid")
+
+    agent = agent_of(node, tools=[pay])
+    put_policy(boss(), effect="deny", tool="pay", condition="args.amount >= 3000")
+    first = asked(stage, agent)
+    change(first, fiona, amount=4000)
+    assert stage.drive() == "completed" and output(first.run) == "orders" and outside.requests == []
+    sound(first.run)
+
+
+def test_a_policy_that_comes_after_the_change_holds_for_it(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    agent, admin, lena = paying(tools, 1000), boss(), somebody("lena", LEGAL)
+    put_policy(admin, tool="pay", condition="args.amount >= 9000")
+    first = asked(stage, agent)
+    change(first, fiona, amount=4000)
+    turned(admin, tool="pay", condition="args.amount >= 3000")
+    assert stage.drive() == "parked" and outside.requests == []
+    say(lena, role=LEGAL)
+    assert stage.drive() == "completed" and sent(outside) == [4000]
+    sound(first.run)
+
+
+# --- deadlines ----------------------------------------------------------------------------------------------------
+
+
+def test_its_time_goes_on_under_the_same_terms(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
+    frank = somebody("frank", ROLE)
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=timedelta(hours=2))))
+    change(first, fiona, amount=2500)
+    anew = Approval.objects.get(state="open")
+    assert anew.deadline == first.deadline and anew.timing == first.timing and anew.look_at == first.look_at
+    (timed, again) = events(first.run, e.ApprovalTimed)
+    assert again.approval_id == str(anew.id) and again.payload == timed.payload
+    make_late(anew)
+    sweep()
+    assert Approval.objects.get(pk=anew.pk).escalated_to == ["legal"]
+    by = replace(somebody("lena", LEGAL), role=LEGAL)
+    with pytest.raises(Forbidden, match="asked first"):
+        amend(anew.id, plan_hash=anew.plan_hash, arguments={"amount": 1}, justification="so be it", by=by)
+    assert change(Approval.objects.get(pk=anew.pk), frank, amount=1000).approval.state == "open"
+
+
+def test_what_waits_for_ever_waits_on_as_it_was_changed(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    timing(boss(), on_timeout="remind", every_hours=1)
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=SOON)))
+    sweep()
+    change(Approval.objects.get(), fiona, amount=2500)
+    anew = Approval.objects.get(state="open")
+    make_late(anew)
+    sweep()
+    assert Approval.objects.get(pk=anew.pk).state == "open"
+    say(somebody("frank", ROLE))
+    assert stage.drive() == "completed" and sent(outside) == [2500]
+    sound(first.run)
+
+
+def test_what_stood_still_before_the_change_is_not_counted_twice(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=2 * HOUR)))
+    it = halt("agent", first.run.agent)
+    pass_time(3 * HOUR)
+    sweep()
+    lift(it)
+    everybody_goes_on()
+    sweep()
+    change(Approval.objects.get(), fiona, amount=2500)
+    (wait,) = waiting(first.run)
+    before = left(wait)
+    assert is_about(before, 2 * HOUR)
+    pass_time(before + timedelta(minutes=1))
+    sweep()
+    assert Approval.objects.get(revision=2).state == "expired"
+
+
+# --- what a yes has to show -------------------------------------------------------------------------------------------
+
+
+def test_above_a_threshold_the_change_is_made_and_the_yes_to_it_asks_for_more(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    first = asked(stage, paying(tools, 1500, declared="amount USD"))
+    rule(minutes=5, type_amount=True, above=Decimal(2000))
+    done = change(first, fiona, amount=4000)
+    assert done.approval.state == "open" and "Type the amount" in done.why_open
+    with pytest.raises(InvalidInput):
+        say(fresh(fiona), typed={"amount": "1500"})
+    say(fresh(fiona), typed={"amount": "4000"})
+    assert stage.drive() == "completed" and sent(outside) == [4000]
+    sound(first.run)
+
+
+def test_the_words_to_be_typed_are_those_of_what_it_became(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    rule(minutes=5, type_amount=True)
+    first = asked(stage, paying(tools, 1500, declared="amount USD"))
+    assert plan(first)["proof"]["typed"] == {"amount": "1500 USD"}
+    change(first, fresh(fiona), amount=900)
+    anew = Approval.objects.get(state="open")
+    assert plan(anew)["proof"] == {"within": 300}
+    say(fresh(fiona), typed={"amount": "900"})
+    assert stage.drive() == "completed" and sent(outside) == [900]
+    assert Decision.objects.get(verdict="approve").proof["typed"] == {"amount": "900"}
+    sound(first.run)
+
+
+# --- what is on record of it ---
+
+
+def test_what_was_changed_is_replayed_as_it_was(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor, tmp_path: Path
+) -> None:
+    """By the same code and by a later version: the node asks for what it asked for, and is given what came of it."""
+    agent = paying(tools)
+    first = asked(stage, agent)
+    change(first, fiona, amount=2500)
+    assert stage.drive() == "completed"
+    done = export(tmp_path / "kept", Wish(50, database_now() - timedelta(days=1), payloads="full"))
+    assert done.left_out == []
+    (replayed,) = replay_checkpoints(tmp_path / "kept", [agent])
+    assert replayed.answered >= 1 and sent(outside) == [2500]
+
+
+def test_a_fork_may_take_what_came_of_a_changed_call_and_asks_before_it_does_it_again(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    first = asked(stage, paying(tools))
+    change(first, fiona, amount=2500)
+    assert stage.drive() == "completed"
+    made = fork(first.run, 1)
+    assert stage.settle(made) == "parked" and sent(outside) == [2500]
+    (wait,) = waiting(made)
+    assert "take_what_is_on_record" in wait.detail["schema"]["properties"]["decision"]["enum"]
+    say_to_fork(made, TAKE)
+    assert stage.settle(made) == "completed" and sent(outside) == [2500]
+    assert output(made)[0] == 2500
+    sound(made)
+
+
+# --- damaged ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_wait_that_was_moved_gives_the_next_revision_no_more_time(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=HOUR)))
+    Wait.objects.update(deadline=timezone.now() + timedelta(days=30))
+    change(first, fiona, amount=2500)
+    assert Approval.objects.get(state="open").deadline == first.deadline

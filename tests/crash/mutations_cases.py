@@ -1,0 +1,39 @@
+"""Seeded bugs in what people do with a case before it is decided. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+AMEND, GATES, RULES, CALL = (
+    "approvals/cases/amending.py",
+    "runs/engine/steps/gates.py",
+    "runs/engine/amending/record.py",
+    "runs/engine/steps/logical_call.py",
+)
+TOLD, ROWS, PAGE = "tests/engine/test_amending.py", "tests/approvals/test_amending.py", "tests/console/test_changes.py"
+BESIDE = "tests/approvals/test_amending_beside.py"
+
+CASES = [
+    Mutant("what the node asked goes out under the yes to a change", CALL, "            self.replace(arguments)\n\n    def take", "            pass\n\n    def take", f"{TOLD} -k what_leaves"),
+    Mutant("what doesn't fit the tool is sent as it was asked", GATES, "    return call.misfit or amending", "    return amending", f"{TOLD} -k does_not_fit"),
+    Mutant("a yes given without knowing the amount is enough", GATES, "call.misfit or amending.became(record, call.tool.gate, call.args)", "call.misfit", f"{TOLD} -k knowing_the_amount"),
+    Mutant("an amendment that was taken back still counts", RULES, "    return given if record.gate is not None and payload_of(record.gate).get(\"arguments\") == given else None", "    return given", f"{TOLD} -k taken_back"),
+    Mutant("hooks never see what a person typed", "runs/engine/steps/arguments.py", "looks_before(call.record)", "0", f"{TOLD} -k hooks_look"),
+    Mutant("a model is not told that a person changed its call", "runs/engine/thinking/loop.py", "    if found is None:\n        return {}\n    changes", "    if True:\n        return {}\n    changes", f"{TOLD} -k the_model_is_told"),
+    Mutant("a node learns only of the last of two changes", RULES, "            first = merged[name][0] if name in merged else change.get(\"from\")", "            first = change.get(\"from\")", f"{TOLD} -k first_to_last"),
+    Mutant("any field may be changed", AMEND, "        if name not in fields:\n            _refuse(name, \"may", "        if False:\n            _refuse(name, \"may", f"{ROWS} -k refused_by_name"),
+    Mutant("the schema of what may be changed is not looked at", AMEND, "    if wrong := misfits(", "    if wrong := [] and misfits(", f"{ROWS} -k refused_by_name"),
+    Mutant("a change of another plan than was read is made", AMEND, "    if plan_hash != approval.plan_hash:\n        raise", "    if False:\n        raise", f"{ROWS} -k who_may"),
+    Mutant("whoever changed it has approved it, whatever it became", AMEND, "    if isinstance(found, No):", "    if False:", f"{ROWS} -k somebody_who_may"),
+    Mutant("what was asked can still be approved after the change", AMEND, "    resolve(wait, \"amended\", by=by.ref, now=now)\n", "", f"{ROWS} -k exactly_what"),
+    Mutant("an amendment is nobody's decision", AMEND, "    decision.save(force_insert=True)\n", "", f"{ROWS} -k exactly_what"),
+    Mutant("something else than was looked at is sent", "approvals/cases/views.py", "sent.texts.get(\"looked\") != _digest(wanted)", "False", f"{PAGE} -k not_looked_at"),
+    Mutant("verification lets an amended question stand beside its decision", "approvals/verification.py", "                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)\n", "                pass\n", f"{ROWS} -k exactly_what"),
+    Mutant("a change leaves the yes of earlier stages standing", RULES, "if name not in (\"passed\", \"proof\")}", "if name != \"proof\"}", f"{BESIDE} -k put_to_all_of_them_anew"),
+    Mutant("a change at a later stage goes on from there", RULES, "    return kept | ({\"stage\": 1, ", "    return kept | ({} if True else {\"stage\": 1, ", f"{BESIDE} -k put_to_all_of_them_anew"),
+    Mutant("the words of before are typed for what it became", RULES, "if name != \"typed\"}", "if True}", f"{BESIDE} -k words_to_be_typed"),
+    Mutant("people of a further queue change what was asked elsewhere", AMEND, "    if standing.queue:\n", "    if False:\n", f"{BESIDE} -k under_the_same_terms"),
+    Mutant("a change forgets what comes when nobody answers", AMEND, "    if known.course.terms is None:\n", "    if True:\n", f"{BESIDE} -k under_the_same_terms"),
+    Mutant("a fork does not know what people had changed", "runs/engine/forks/evidence.py", "        if self.is_changed or not self.executed_hash:\n", "        if not self.executed_hash:\n", f"{BESIDE} -k may_take_what_came_of"),
+    Mutant("another version is compared with what people sent", "runs/engine/recordings/replaying.py", "        known = asked_for(record) if", "        known = record.arguments if", f"{BESIDE} -k is_replayed"),
+]  # fmt: skip
