@@ -9,7 +9,7 @@ from django.urls import reverse
 from approvals.deadlines import acts, away, listed
 from approvals.deadlines.bodies import AbsenceBody
 from approvals.deadlines.forms import CalendarForm, TimingForm
-from approvals.queues.views import ForAdmins, OneQueuePage, QueuePage, QueuesPage, done, is_on, moment
+from approvals.queues.views import ForAdmins, QueueAct, QueuePage, QueuesPage, done, is_on, moment
 from ledger.actors import Actor
 from ledger.web.page_forms import Refused, Sent
 from runs.engine.gate.calendars import DAYS
@@ -114,19 +114,14 @@ class CalendarRemovals(_CalendarAct):
         return redirect("calendars")
 
 
-class QueueTimings(ForAdmins, OneQueuePage):
+class QueueTimings(QueueAct):
     """Setting what a queue says of time."""
 
-    def post(self, request: HttpRequest, queue: str) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            form.texts.setdefault("at_once_if_away", "off")  # a box that isn't ticked sends nothing
-            acts.set_timing(queue, form.read(TimingForm, at_once_if_away=is_on).as_body(), by=by)
+    words = "The queue's deadlines are set; what is open keeps those under which it was put."
 
-        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
-            return self.tell(request, queue, refused)
-
-        words = "The queue's deadlines are set; what is open keeps those under which it was put."
-        return done(request, "QueueTimings", act, words, tell) or redirect("queue", queue=queue)
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        form.texts.setdefault("at_once_if_away", "off")  # a box that isn't ticked sends nothing
+        acts.set_timing(name, form.read(TimingForm, at_once_if_away=is_on).as_body(), by=by)
 
 
 class Leaving(QueuesPage):

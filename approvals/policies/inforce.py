@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any
 
-from django.db import connection, models
+from django.db import connection
 
+from approvals.calendars.rows import row_of
 from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored
 from approvals.rules.rows import Policy, digest, is_sealed
@@ -23,7 +24,6 @@ STATEMENT = """SELECT json_build_object(
     'revision', (SELECT to_json(r) FROM runs_policyrevision r ORDER BY r.revision DESC LIMIT 1),
     'policies', (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM approvals_policy p WHERE p.ended_at IS NULL)
 )::text"""
-Row = TypeVar("Row", bound=models.Model)
 
 
 def plug_in() -> None:
@@ -40,10 +40,10 @@ def now() -> Rulebook:
 
 def book_of(told: Any) -> Rulebook:
     """What was read, as a rulebook; one with a problem where it isn't what one of our processes has put on record."""
-    rows = [_row(Policy, each) for each in told["policies"]]
+    rows = [row_of(Policy, each) for each in told["policies"]]
     if told["revision"] is None:
         return Rulebook(0, problem="there are policies, and no record of which are in force" if rows else "")
-    revision = _row(PolicyRevision, told["revision"])
+    revision = row_of(PolicyRevision, told["revision"])
     problem = _problem(revision, rows)
     if problem:
         return Rulebook(revision.revision, problem=problem)
@@ -73,16 +73,3 @@ def rule_of(row: Policy) -> Rule:
         condition=restored(row.condition, row.kinds), effect=str(row.effect), queue=row.queue,  # type: ignore[arg-type]
         within=timedelta(seconds=row.within_seconds), rule=row.rule, proof=proof_in(row.proof),
     )  # fmt: skip
-
-
-def _row(model: type[Row], columns: dict[str, Any]) -> Row:
-    """A row as JSON has it."""
-    values = {}
-    for each in model._meta.concrete_fields:
-        value = columns[each.attname]
-        if isinstance(each, models.DateTimeField) and value is not None:
-            value = datetime.fromisoformat(value)
-        elif isinstance(each, models.BinaryField) and value is not None:
-            value = bytes.fromhex(value.removeprefix("\\x"))
-        values[each.attname] = value
-    return model(**values)

@@ -98,7 +98,9 @@ class Adding(ForAdmins, QueuesPage):
         return done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
 
 
-class _QueueAct(ForAdmins, OneQueuePage):
+class QueueAct(ForAdmins, OneQueuePage):
+    """One act on a queue: what is refused stands on its page."""
+
     words = ""
 
     def post(self, request: HttpRequest, queue: str) -> HttpResponse:
@@ -119,7 +121,7 @@ class _QueueAct(ForAdmins, OneQueuePage):
         return redirect("queue", queue=name)
 
 
-class QueueChanges(_QueueAct):
+class QueueChanges(QueueAct):
     """Setting its title, its role, its currency, whether it needs amounts."""
 
     words = "The queue is changed."
@@ -129,7 +131,7 @@ class QueueChanges(_QueueAct):
         acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), by=by)
 
 
-class QueueClosings(_QueueAct):
+class QueueClosings(QueueAct):
     """Closing it."""
 
     words = "The queue is closed: nothing is asked or decided there."
@@ -138,7 +140,7 @@ class QueueClosings(_QueueAct):
         acts.close(name, by=by, justification=form.read(SteerBody).justification)
 
 
-class QueueOpenings(_QueueAct):
+class QueueOpenings(QueueAct):
     """Opening it again."""
 
     words = "The queue is open again."
@@ -147,7 +149,7 @@ class QueueOpenings(_QueueAct):
         acts.open_again(name, by=by, justification=form.read(SteerBody).justification)
 
 
-class QueueRemovals(_QueueAct):
+class QueueRemovals(QueueAct):
     """Taking it away."""
 
     words = "The queue is removed."
@@ -159,7 +161,7 @@ class QueueRemovals(_QueueAct):
         return redirect("queues")
 
 
-class QueueLimits(_QueueAct):
+class QueueLimits(QueueAct):
     """Setting a limit; an empty one is none at all."""
 
     words = "The limit is set."
@@ -169,7 +171,7 @@ class QueueLimits(_QueueAct):
         acts.limit(name, form.read(LimitBody, most=_most), by=by)
 
 
-class QueueLifts(_QueueAct):
+class QueueLifts(QueueAct):
     """Ending a limit."""
 
     words = "The limit is lifted."
@@ -178,7 +180,7 @@ class QueueLifts(_QueueAct):
         acts.lift(name, form.read(LiftBody), by=by)
 
 
-class QueueProofs(_QueueAct):
+class QueueProofs(QueueAct):
     """Setting what a yes has to show, and from where on."""
 
     words = "What a yes has to show is set."

@@ -37,7 +37,6 @@ class Read:
     reminders: int = 0
     escalations: int = 0
     due: list[str] = field(default_factory=list)
-    last_reminder: datetime | None = None
 
 
 def read(approval: Approval, wait: Wait) -> Read:
