@@ -13,6 +13,7 @@ from approvals.deadlines.bodies import CalendarBody, TimingBody
 from approvals.models import Approval, Queue, Timing
 from durableagents import Context, End, Expired, Rejected
 from ledger.actors import Actor
+from ledger.clock import database_now
 from runs.engine.agents import Agent
 from runs.journal import wait_hooks
 from runs.models import Wait
@@ -66,7 +67,7 @@ def paying(tools: Toolbox, **gate: Any) -> Agent:
 
 def make_late(approval: Approval) -> None:
     """As if its time had run out, for the sweeper: the rows say so, and the journal still says until when it was."""
-    past = timezone.now() - timedelta(seconds=1)
+    past = database_now() - timedelta(seconds=1)
     Approval.objects.filter(pk=approval.pk).update(deadline=past)
     Wait.objects.filter(pk=approval.wait_id).update(deadline=past)
 
