@@ -58,7 +58,7 @@ endef
 
 replay: install ## replay what every landed commit's code put on record by today's
 	@$(PY) -m pytest -q -p durableagents.testing.plugin --checkpoints tests/fixtures/journals \
-		--checkpoints-agents tests.upgrade.agents,tests.upgrade.agents_later,tests.upgrade.agents_released,tests.upgrade.agents_decided tests/upgrade/test_journals.py
+		--checkpoints-agents tests.upgrade.agents,tests.upgrade.agents_later,tests.upgrade.agents_released,tests.upgrade.agents_decided,tests.upgrade.agents_overseen tests/upgrade/test_journals.py
 
 crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_ARGS="--schedules 10000 --seed 7")
 	@exec $(PY) -m tests.crash $(CRASH_ARGS)

@@ -15,11 +15,15 @@ from durableagents.testing.replays import checkpoint_files
 from runs.engine.agents import registry
 from runs.engine.migration.formats import FILES, STATES
 from tests.conftest import CHECKOUT
-from tests.upgrade import agents, agents_decided, agents_later, agents_released
+from tests.upgrade import agents, agents_decided, agents_later, agents_overseen, agents_released
 from tests.upgrade.places import DUMPS
 
 KEPT = CHECKOUT / "tests" / "fixtures" / "journals"
-EVERY = (agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS)
+EVERY = (
+    agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
+)  # fmt: skip
+# Whose runs were asked about before they did anything.
+ASKING = ("-decided-", "-overseen-", "-halted-")
 # All that a folder holds, so that a journal that was changed to fit today's code is noticed.
 DIGESTS = {
     "35b5861": "b4bc6b5b4ef649f0",
@@ -28,6 +32,7 @@ DIGESTS = {
     "b957ed2": "1db128163b3b0c9b",
     "eb7ed38": "a0c2ea0cfb5a37cb",
     "64c249e": "4053968b496c6b86",
+    "ad14af3": "aa6d6d367c02846b",
 }
 
 
@@ -59,8 +64,8 @@ def entered() -> Iterator[None]:
 def test_what_older_code_put_on_record_is_replayed_by_todays(commit: str) -> None:
     effects = len(agents.OUTSIDE.effects)
     done = replay_checkpoints(KEPT / commit, EVERY)
-    # Runs that were asked about before they did anything have nothing to be answered with.
-    waiting = [each for each in done if "-decided-" in each.file and not each.answered]
+    # Those have nothing to be answered with.
+    waiting = [each for each in done if any(name in each.file for name in ASKING) and not each.answered]
     assert len(done) > 50 and sum(each.answered for each in done) > 1.5 * (len(done) - len(waiting))
     assert len(agents.OUTSIDE.effects) == effects
 

@@ -4,6 +4,7 @@ code."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from runs.journal import digests
 from runs.models import AgentVersion, Run
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
-from tests.runs.stage import events, kinds
-from tests.upgrade import agents, agents_decided, agents_later, agents_moved, agents_released
+from tests.runs.stage import Stage, events, kinds
+from tests.upgrade import agents, agents_decided, agents_later, agents_moved, agents_overseen, agents_released
+from tests.upgrade.cast_overseen import post_office
 from tests.upgrade.make import MASTER_KEY
 from tests.upgrade.people import ENDS, Old, bring_to_their_ends, remembered
 from tests.upgrade.people_decided import (
+    Decided,
     bring_decided_to_their_ends,
     decided_well,
     is_as_it_was_set,
@@ -50,8 +53,16 @@ from tests.upgrade.people_moved import (
     fork,
     move,
 )
+from tests.upgrade.people_overseen import (
+    Overseen,
+    bring_overseen_to_their_ends,
+    is_as_it_was_overseen,
+    overseen_well,
+    remembered_overseen,
+)
 from tests.upgrade.people_released import (
     Knowing,
+    Released,
     bring_released_to_their_ends,
     goes_by_what_was_set,
     released_well,
@@ -61,7 +72,9 @@ from tests.upgrade.places import DUMPS, USUAL, Catalog, as_then, catalog, databa
 
 pytestmark = pytest.mark.django_db
 # They are known while a story of this file runs, and to nobody else in this process.
-EVERY = (agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS)
+EVERY = (
+    agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
+)  # fmt: skip
 KNOWN = (*EVERY, agents_moved.twin)  # in no dump
 for each in KNOWN:
     registry.remove(each.graph_id)
@@ -152,9 +165,33 @@ def test_nobody_knows_what_the_requests_of_then_have_cost(postgres: Mapping[str,
     assert all((unpriced, cost) == (calls, 0) for calls, unpriced, cost in heads)
 
 
+@dataclass
+class Dumped:
+    """Every run of a dump, by the code whose situation it is in; those that started since come to them."""
+
+    runs: list[Old]
+    later: list[Later]
+    released: list[Released]
+    known: dict[str, str]  # which version each business key came out on
+    decided: list[Decided]
+    overseen: list[Overseen]
+
+    @classmethod
+    def of(cls, dump: Path) -> Dumped:
+        released, known = remembered_released(dump)
+        return cls(
+            remembered(dump), remembered_later(dump), released, known, remembered_decided(dump),
+            remembered_overseen(dump),
+        )  # fmt: skip
+
+    @property
+    def others(self) -> list[Later]:
+        return [*self.later, *self.released, *self.decided, *self.overseen]
+
+
 @usual_dumps
 def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
-    postgres: Mapping[str, str], dump: Path, of_then: None
+    postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any
 ) -> None:
     with database(postgres, dump) as urls:
         as_then(urls)
@@ -163,48 +200,58 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
         as_then(urls)
         migrate(urls["owner"])
         as_then(urls)
-        runs, later, (released, known) = remembered(dump), remembered_later(dump), remembered_released(dump)
-        decided = remembered_decided(dump)
+        found = Dumped.of(dump)
         with django_on(urls["runtime"]):
-            read_in_the_console(runs, [*later, *released, *decided])
+            read_in_the_console(found.runs, found.others)
             is_all_sound()
-            for each in later:
+            for each in found.later:
                 waits_as_it_should(each)
             stage = Knowing()
             stage.is_strict = True  # as production is: a checkpoint of an older scheme is its own code's
             try:
-                are_replayed(runs)
-                moved = move(runs)
-                if released:
-                    goes_by_what_was_set(stage, known)
-                    can_not_be_moved(released)
-                if decided:
-                    is_as_it_was_set()
-                    bring_decided_to_their_ends(stage, decided)
-                if later:
-                    there_is_all_of_then()
-                    let_out()
-                    bring_later_to_their_ends(stage, later)
-                    later.append(started_by_the_clock())
-                    bring_later_to_their_ends(stage, later)
-                bring_to_their_ends(stage, runs)
-                if released:
-                    released += bring_released_to_their_ends(stage, released)
-                for name in ("completed", "released in mid-visit"):  # of then, and moved since
-                    fork(stage, next(old for old in runs if old.name == name))
+                are_replayed(found.runs)
+                moved = move(found.runs)
+                go_on(stage, found, settings)
             finally:
                 stage.close()
-            for old in runs:
+            for old in found.runs:
                 ended_as_it_should(old)
                 ended_by_its_version(old, is_moved=old in moved)
-            for each in later:
+            for each in found.later:
                 ended_well(each)
-            for one in released:
-                released_well(one, known)
-            for each in decided:
+            for one in found.released:
+                released_well(one, found.known)
+            for each in found.decided:
                 decided_well(each)
+            for each in found.overseen:
+                overseen_well(each)
             is_all_sound()
-            read_in_the_console(runs, [*later, *released, *decided])
+            read_in_the_console(found.runs, found.others)
+
+
+def go_on(stage: Stage, found: Dumped, settings: Any) -> None:
+    """Everybody does what there is to do, until every run has ended."""
+    if found.released:
+        goes_by_what_was_set(stage, found.known)
+        can_not_be_moved(found.released)
+    if found.overseen:  # first: who drives it holds to what a halt put aside
+        is_as_it_was_overseen(found.overseen)
+        with post_office(settings) as box:
+            bring_overseen_to_their_ends(stage, found.overseen, box)
+    if found.decided:
+        is_as_it_was_set()
+        bring_decided_to_their_ends(stage, found.decided)
+    if found.later:
+        there_is_all_of_then()
+        let_out()
+        bring_later_to_their_ends(stage, found.later)
+        found.later.append(started_by_the_clock())
+        bring_later_to_their_ends(stage, found.later)
+    bring_to_their_ends(stage, found.runs)
+    if found.released:
+        found.released += bring_released_to_their_ends(stage, found.released)
+    for name in ("completed", "released in mid-visit"):  # of then, and moved since
+        fork(stage, next(old for old in found.runs if old.name == name))
 
 
 @usual_dumps
@@ -217,8 +264,10 @@ def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
         migrate(urls["owner"])
         with django_on(urls["runtime"]):
             known = set(AgentVersion.objects.values_list("pk", flat=True))
-            newest = (remembered_decided(dump), remembered_released(dump)[0], remembered_later(dump), True)
-            of_then = (EVERY, EVERY[:-1], EVERY[:4], EVERY[:1])[[bool(each) for each in newest].index(True)]
+            found = Dumped.of(dump)
+            newest = (found.overseen, found.decided, found.released, found.later, True)
+            first = [bool(each) for each in newest].index(True)
+            of_then = (EVERY, EVERY[:-2], EVERY[:-3], EVERY[:4], EVERY[:1])[first]
             assert {each.graph_id for each in of_then} <= known
             for each in of_then:
                 agent_versions.note_use(each)
