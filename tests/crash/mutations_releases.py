@@ -19,7 +19,7 @@ RELEASES = [
     Mutant("a start by name gets a closed version", CHOOSING, "if agent.version not in rules.closed]", "if agent]", f"{STARTS} -k newest_open"),
     Mutant("a version that nobody serves is assigned", CHOOSING, "    elif is_new and not is_served:\n", "    elif False:\n", f"{STARTS} -k no_living_worker"),
     Mutant("an act waits for no start", "runs/sql/0073_starts_under_halts.sql", "    PERFORM pg_advisory_xact_lock_shared(hashtextextended('release ' || p_agent, 38));\n", "", f"{STARTS} -k waits_for_a_start"),
-    Mutant("a ramp judges what nobody has begun", WATCHING, "\n        WHERE r.started_at IS NOT NULL", "", f"{HALTS} -k waits_to_be_begun"),
+    Mutant("a ramp judges what nobody has begun", WATCHING, "l.graph_id = asked.graph AND l.started_at IS NOT NULL", "l.graph_id = asked.graph AND coalesce(l.ended_at, l.started_at) IS NOT NULL", f"{HALTS} -k waits_to_be_begun"),
     Mutant("a ramp that was let go on halts for what was before", ACTS, "ramp.counted_from = last or 0, database_now()", "ramp.counted_from = 0, None", f"{HALTS} -k let_go_on"),
     Mutant("a backlog hides a ramp's failures", WATCHING, "l.graph_id = asked.graph AND l.started_at IS NOT NULL", "l.graph_id = asked.graph", f"{HALTS} -k hides_nothing"),
     Mutant("a ramp forgets what was moved off it", WATCHING, "l.generation > 0 AND l.started_at", "l.generation < 0 AND l.started_at", f"{HALTS} -k moved_off"),

@@ -88,9 +88,11 @@ def test_what_waits_to_be_begun_makes_no_rate_smaller(stage: Stage) -> None:
     served(stage, *versions(node))
     one = ramp(100, failed=10, at_least=3)
     begun(stage, "bad", "x", "x")
-    for _ in range(20):
-        start()
-    assert figures(one).begun == 3 and sweep() == 1
+    waiting = [start() for _ in range(20)]
+    for run in waiting[:5]:
+        lifecycle.cancel(run.id, by=OLGA, justification=WHY)
+    assert [fresh(run).state for run in waiting[4:6]] == ["cancelled", "pending"], "it has ended, and never begun"
+    assert figures(one) == watching.Figures(3, 1, 0, 0) and sweep() == 1
 
 
 def test_a_run_that_goes_on_as_others_is_judged_by_all_of_them_and_counts_once(stage: Stage) -> None:

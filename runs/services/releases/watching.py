@@ -57,7 +57,6 @@ _FIGURES = f"""
             ORDER BY last DESC LIMIT %(most)s) few
     ), work AS (
         SELECT r.id AS began, r.id, r.state, r.node FROM newest n JOIN runs_run r ON r.id = n.run_id
-        WHERE r.started_at IS NOT NULL
         UNION ALL
         SELECT r.first, r.id, r.state, r.node FROM newest n JOIN runs_run r ON r.first = n.run_id
     ), judged AS (
