@@ -9,7 +9,7 @@ SIGHT, FOLDED, ALONG = "ledger/web/seeing/viewers.py", "runs/story/folded.py", "
 READ, ASKED, VOUCHED = (
     "tests/approvals/test_payloads.py", "tests/approvals/test_asked.py", "tests/approvals/test_vouched.py",
 )  # fmt: skip
-AUTHORITY = "runs/services/authority.py"
+AUTHORITY, AGAIN = "runs/services/authority.py", "tests/runs/test_tags_again.py"
 BLIND = f"{READ} -k operator_from_whom"
 
 SIGHT_AND_QUEUES = [
@@ -32,5 +32,6 @@ SIGHT_AND_QUEUES = [
     Mutant("a gate is put to a queue that was closed a moment ago", "approvals/store.py", "FROM (SELECT approvals_may_ask(%s) AS is_open)", "FROM (SELECT length(%s) > 0 AS is_open)", ASKED),
     Mutant("a question is put to a queue that was closed a moment ago", "runs/journal/wait_hooks.py", "    return [(statement, asked) for statement in on_ask if asked]", "    return []", ASKED),
     Mutant("a queue may be closed while a question is being put to it", "approvals/sql/0009_asked.sql", "WHERE name = p_name FOR SHARE;", "WHERE name = p_name;", f"{ASKED} -k under_way"),
-    Mutant("a repair of tags stops at what was missing itself", "runs/migrations/0056_tags_again.py", "    SELECT r.id, o.tag, r.created_at FROM of_origin o JOIN runs_run r ON r.parent = o.run_id OR r.came_from = o.run_id\n", "    SELECT r.id, o.tag, r.created_at FROM of_origin o JOIN runs_run r ON r.parent = o.run_id AND false\n", "tests/runs/test_tags_again.py"),
+    Mutant("a repair of tags stops at what was missing itself", "runs/migrations/0056_tags_again.py", "    SELECT r.id, o.tag, r.created_at FROM of_origin o JOIN runs_run r ON r.parent = o.run_id OR r.came_from = o.run_id\n", "    SELECT r.id, o.tag, r.created_at FROM of_origin o JOIN runs_run r ON r.parent = o.run_id AND false\n", f"{AGAIN} -k in_the_moment"),
+    Mutant("a repair of tags looks once", "runs/migrations/0056_tags_again.py", "        while cursor.rowcount > 0:\n", "        while False:\n", f"{AGAIN} -k meanwhile"),
 ]  # fmt: skip

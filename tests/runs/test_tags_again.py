@@ -3,7 +3,8 @@ got their rows; and verification names one that isn't."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 
 import psycopg
@@ -25,9 +26,21 @@ AGAIN = import_module("runs.migrations.0056_tags_again")
 
 
 class Editor:
-    """What a migration is given."""
+    """What a migration is given. It counts the statements, and does after the first one what else comes then."""
 
-    connection = connection
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        self.connection, self.said, self._then = self, 0, then
+
+    @contextmanager
+    def cursor(self) -> Iterator[Editor]:
+        with connection.cursor() as self._cursor:
+            yield self
+
+    def execute(self, statement: str) -> None:
+        self._cursor.execute(statement)
+        self.said, self.rowcount = self.said + 1, self._cursor.rowcount
+        if self.said == 1:
+            self._then()
 
 
 def said(run: Run) -> list[str]:
@@ -53,9 +66,18 @@ def test_what_was_started_in_the_moment_gets_its_rows_with_all_below_it(stage: S
     top, child, heir = line_of_runs(stage)
     without_rows(child, heir)
     assert [bool(said(run)) for run in (top, child, heir)] == [False, True, False]
-    for _ in range(2):  # it may be run again
-        AGAIN.repair(None, Editor())
+    for statements in (2, 1):  # it may be run again
+        editor = Editor()
+        AGAIN.repair(None, editor)
         assert set(RunTag.objects.values_list("run_id", "tag")) == {(run.pk, "acme") for run in (top, child, heir)}
+        assert editor.said == statements, "one for all that lacks rows, however deep, and one that finds nothing"
+    assert [said(run) for run in (top, child, heir)] == [[], [], []]
+
+
+def test_what_is_started_meanwhile_under_a_run_that_has_just_got_its_rows_gets_them_too(stage: Stage) -> None:
+    top, child, heir = line_of_runs(stage)
+    without_rows(child)
+    AGAIN.repair(None, Editor(then=lambda: without_rows(heir)))
     assert [said(run) for run in (top, child, heir)] == [[], [], []]
 
 
