@@ -13,12 +13,12 @@ TOLD, ATTACKED, VISITS, CRASHED, BATCHES, FAILED, UPGRADED = (
     "tests/engine/test_migrating_crashes.py", "tests/runs/test_migrating_batches.py",
     "tests/runs/test_migrating_failed.py", "tests/runs/test_upgraders.py",
 )  # fmt: skip
-MODEL, ELSEWHERE = "tests/runs/test_model.py", "tests/runs/test_upgraders_elsewhere.py"
+KIN, ELSEWHERE = "tests/runs/test_migrating_kin.py", "tests/runs/test_upgraders_elsewhere.py"
 
 MIGRATION = [
     Mutant("a move is forgotten by whoever takes the run", POSITION, "    if found is None:\n        return _carried_on(at, tail)\n    place", "    if True:\n        return _carried_on(at, tail)\n    place", CRASHED),
     Mutant("a visit that was left is answered from", POSITION, "    return Position(Snapshot(moved.node, visit, moved.generation, moved.fingerprint, state), since)", "    return Position(Snapshot(moved.node, visit, moved.slots, moved.fingerprint, state), since)", CRASHED),
-    Mutant("a visit that was left is entered again", POSITION, "    if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):", "    if True:", CRASHED),
+    Mutant("a visit that was left is entered again", POSITION, "    if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):", "    if True:", f"{CRASHED} -k entered_since"),
     Mutant("a visit in its middle gets slots of its own", POSITION, "    return Position(Snapshot(moved.node, moved.visit, moved.slots, moved.fingerprint, state), tail[since:])", "    return Position(Snapshot(moved.node, moved.visit, moved.generation, moved.fingerprint, state), tail[since:])", CRASHED),
     Mutant("what was sent is sent again from the node's top", TRYING, "intent, e.ToolInvoked) and attempt.intent.replay_class != ReplayClass.PURE:", "intent, e.ToolInvoked) and False:", f"{TOLD} -k not_done_again"),
     Mutant("a signal that was taken is lost", TRYING, "            if isinstance(attempt.result, e.SignalTaken):\n", "            if False:\n", f"{ATTACKED} -k looked_at_again"),
@@ -57,7 +57,7 @@ MIGRATION = [
     Mutant("a version whose function takes states back is refused", "runs/fleet/baseline.py", " or takes_back:", ":", "tests/runs/test_baseline.py -k leaves_the_steps"),
     Mutant("an old worker claims a run that has moved", "runs/sql/0071_claims_under_halts.sql", "r.graph_id <> ALL (p_graphs) OR ", "", f"{ATTACKED} -k moves_under"),
     Mutant("a version changes whatever the event says that it was", SQL, "AND graph_id = said ->> 'of' AND generation = (said ->> 'generation')::smallint - 1", "", f"{ATTACKED} -k nobody_changes"),
-    Mutant("a paused run hears nothing of what its move closed", ACTS, "    if run.state == State.PAUSED or run.state in WAITING:", "    if run.state in WAITING:", MODEL),
-    Mutant("a run that somebody cancelled is moved", LOOKING, "    if head.is_cancel_requested:", "    if False:", MODEL),
-    Mutant("a run that stands still for its budget is entered anew", TRYING, "    if tape.open_budget() is not None:", "    if False:", MODEL),
+    Mutant("a paused run hears nothing of what its move closed", ACTS, "    if run.state == State.PAUSED or run.state in WAITING:", "    if run.state in WAITING:", f"{TOLD} -k one_stays_paused"),
+    Mutant("a run that somebody cancelled is moved", LOOKING, "    if head.is_cancel_requested:", "    if False:", f"{ATTACKED} -k cancel_whose_worker"),
+    Mutant("a run that stands still for its budget is entered anew", TRYING, "    if tape.open_budget() is not None:", "    if False:", f"{KIN} -k does_not_leave_its"),
 ]  # fmt: skip

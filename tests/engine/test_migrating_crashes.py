@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -22,29 +23,29 @@ from tests.world import Killed, Notes, Outside, Toolbox, agent_of, only_for_now
 NODES = {"take": "take", "hold": "hold", "last": "last"}
 
 
+def made(tools: Toolbox, version: str, ask: str) -> Agent:
+    async def take(state: Notes, ctx: Context) -> str:
+        state.seen = [*state.seen, (await ctx.call(tools.order, {"name": "first"})).ref]
+        return "hold"
+
+    async def hold(state: Notes, ctx: Context) -> str:
+        await ctx.call(tools.look, {"name": ask})
+        await ctx.signal("go")
+        state.seen = [*state.seen, (await ctx.call(tools.order, {"name": f"second {version}"})).ref]
+        return "last"
+
+    async def last(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.order, {"name": "third"})
+        return End(state.seen)
+
+    agent = agent_of(take, hold, last, tools=tools.all(), name="crashing-mover", version=version)
+    agent._fingerprint = f"made up {version}"
+    return agent
+
+
 def versions(tools: Toolbox, how: str) -> tuple[Agent, Agent]:
     """Two versions; the second does the visit again that the first one waits in, or does something else there."""
-
-    def made(version: str, ask: str) -> Agent:
-        async def take(state: Notes, ctx: Context) -> str:
-            state.seen = [*state.seen, (await ctx.call(tools.order, {"name": "first"})).ref]
-            return "hold"
-
-        async def hold(state: Notes, ctx: Context) -> str:
-            await ctx.call(tools.look, {"name": ask})
-            await ctx.signal("go")
-            state.seen = [*state.seen, (await ctx.call(tools.order, {"name": f"second {version}"})).ref]
-            return "last"
-
-        async def last(state: Notes, ctx: Context) -> End:
-            await ctx.call(tools.order, {"name": "third"})
-            return End(state.seen)
-
-        agent = agent_of(take, hold, last, tools=tools.all(), name="crashing-mover", version=version)
-        agent._fingerprint = f"made up {version}"
-        return agent
-
-    return made("1.0.0", "a"), made("2.0.0", "a" if how == REPLAYED else "b")
+    return made(tools, "1.0.0", "a"), made(tools, "2.0.0", "a" if how == REPLAYED else "b")
 
 
 def stands(story: Story) -> Position:
@@ -162,6 +163,26 @@ async def _with_lost_checkpoints(how: str, nth: int, lost: int) -> tuple[Story, 
         assert await story.settle() == "completed"
     story.run.snapshots = kept + gone + [each for each in story.run.snapshots if each not in kept + gone]
     return story, outside
+
+
+def test_a_visit_that_was_entered_since_the_move_is_not_left_where_its_checkpoint_is_lost(outside: Outside) -> None:
+    """Whoever moves it once more does that visit again, and enters none anew."""
+    with only_for_now():
+        tools = Toolbox(outside)
+        old, new = versions(tools, REENTERED)
+        story = Story(old)
+        for to, how in ((new, REENTERED), (made(tools, "3.0.0", "b"), REPLAYED)):
+            assert asyncio.run(story.settle()) == "parked"
+            story.run.snapshots = story.run.snapshots[:2]
+            found = asyncio.run(move(story, to))
+            assert found.how == how, found.why
+        assert (found.node, found.at.visit, found.answered, found.closes) == ("hold", 3, ["1.3/1"], [])
+        story.run.signal("go")
+        assert asyncio.run(story.settle()) == "completed"
+    visits = [(x.node, x.visit) for x in story.events(e.VisitEntered)]
+    assert visits == [("take", 1), ("hold", 2), ("hold", 3), ("last", 4)]
+    assert story.output == ["order:first", "order:second 3.0.0"]
+    assert [json.loads(r.body)["name"] for r in outside.seen("look")] == ["a", "b"], "what was read is not read again"
 
 
 def test_an_heir_that_has_entered_no_node_is_moved_with_what_it_was_given() -> None:

@@ -268,6 +268,20 @@ def test_a_cancel_that_is_under_way_comes_first(stage: Stage, tools: Toolbox) ->
     assert moved(run).code == "ended"
 
 
+def test_a_cancel_whose_worker_died_comes_first(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run = parked(stage, old(tools))
+    renamed(tools)
+    go(run)
+    stage.claim()
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="leave")
+    failover.worker_died(stage.worker.id, "the test says so")
+    assert fresh(run).owner is None and fresh(run).state == "running", "nobody drives it, and it has not ended"
+    before = dump()
+    assert seen(run).code == moved(run).code == "cancelled" and dump() == before
+    assert stage.settle(run) == "cancelled" and names(outside) == ["first"]
+    sound(run)
+
+
 def test_a_model_request_whose_answer_was_lost_is_not_forgotten(stage: Stage, tools: Toolbox) -> None:
     """Or what it may have cost is on no record: whoever comes to its place again debits it."""
     mind = Assistant(name="mind", instructions="Think.", output=Done, offline=lambda messages, info: None)
