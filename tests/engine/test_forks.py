@@ -166,6 +166,15 @@ async def test_an_effect_on_record_stands_for_one_call(tools: Toolbox, outside: 
     ]  # fmt: skip
 
 
+class Slow(MemoryJournal):
+    """Another branch looks, too, before what the first one made of its own look is on record."""
+
+    async def undone(self, places: Collection[Place]) -> set[Place]:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return await super().undone(places)
+
+
 async def test_two_branches_are_not_given_the_same_effect(tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         how_many = 2 if state.asked.text == "two" else 1
@@ -175,12 +184,6 @@ async def test_two_branches_are_not_given_the_same_effect(tools: Toolbox, outsid
     agent = agent_of(node, tools=tools.all(), name="ordering-branches")
     story = Story(agent)
     await story.settle()
-
-    class Slow(MemoryJournal):
-        async def taken_over(self) -> list[e.AnswerTakenOver]:
-            told = await super().taken_over()
-            await asyncio.sleep(0.01)
-            return told
 
     fork = fork_of(story, 1, state={"asked": {"text": "two", "amount": 0}, "seen": []}, journal=Slow)
     await fork.drive()
@@ -422,12 +425,6 @@ async def test_the_last_room_under_a_cap_goes_to_one_of_those_that_were_allowed_
     tools: Toolbox, outside: Outside
 ) -> None:
     """The first of them has its room, and still waits to put its call on record while the other is looked at."""
-
-    class Slow(MemoryJournal):
-        async def undone(self, places: Collection[Place]) -> set[Place]:
-            for _ in range(20):
-                await asyncio.sleep(0)
-            return await super().undone(places)
 
     async def read(state: Notes, ctx: Context) -> str:
         return "order"
