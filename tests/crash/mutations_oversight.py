@@ -18,7 +18,7 @@ OVERSIGHT = [
     Mutant("a halt is told behind the run's own rows", ANSWER, "    if (found := judged(seen)) is not None:\n        return found\n", "", f"{WHY} -k halts"),
     Mutant("a wait is evidence without its event", ANSWER, "seqs.get(_place(wait))", "None", f"{WHY} -k at_gate"),
     Mutant("a run's act and its outcome are two commits", WORKING, "            item.save(update_fields=[\"outcome\", \"code\", \"why\", \"at\"])\n    except", "            transaction.on_commit(lambda: item.save(update_fields=[\"outcome\", \"code\", \"why\", \"at\"]))\n    except", f"{BULK} -k notes_the_outcome"),
-    Mutant("what somebody is at is waited for and done again", WORKING, "select_for_update(skip_locked=True).filter(outcome=\"\").exclude(pk__in=passed)", "filter(outcome=\"\").exclude(pk__in=passed)", f"{BULK} -k eight_workers"),
+    Mutant("what somebody is at is waited for and done again", WORKING, "select_for_update(skip_locked=True).filter(outcome=\"\").exclude(pk__in=passed)", "filter(outcome=\"\").exclude(pk__in=passed)", f"{BULK} -k passed_over"),
     Mutant("a stop is not looked at before each run", WORKING, "            if not _goes_on(batch.pk):\n                return False\n", "", f"{BULK} -k stop_returns"),
     Mutant("a batch is done under the roles of before", WORKING, "    return roles(person), viewer_of(person)\n", "    return frozenset({OPERATOR}), EVERYTHING\n", f"{BULK} -k lost_on_the_way"),
     Mutant("a forged batch is believed", WORKING, "if batch.is_genuine else []\n", "\n", f"{BULK} -k key_wrote"),

@@ -3,6 +3,7 @@ named, and the rest is done."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -101,16 +102,21 @@ def test_128_runs_are_paused_by_one_act_with_a_record_each_of_the_same_batch(too
 
 def test_what_may_not_be_done_is_named_and_the_rest_is_done(stage: Stage, tools: Toolbox) -> None:
     agent, olga = sleeper(tools), operator()
-    first, second, third = many(agent, 3)
+    first, second, third, paused = many(agent, 4)
     lifecycle.cancel(second, by=olga[0], justification=WHY)
+    lifecycle.pause(paused, by=olga[0], justification=WHY)
     nowhere = uuid4()
-    batch = ask(olga, runs=[str(one) for one in (first, second, nowhere, third)])
-    assert batch.forecast["may"] == 2 and batch.forecast["states"] == {"pending": 2, "cancelled": 1, "unknown": 1}
+    batch = ask(olga, runs=[str(one) for one in (first, second, nowhere, third, paused)])
+    assert batch.forecast["may"] == 2
+    assert batch.forecast["states"] == {"pending": 2, "cancelled": 1, "paused": 1, "unknown": 1}
     told = {one["why"]: one["some"] for one in batch.forecast["refused"]}
     finish(batch)
     rows = {row.run_id: row for row in batch.items.all()}
-    assert [rows[one].outcome for one in (first, second, nowhere, third)] == ["done", "refused", "refused", "done"]
-    assert rows[second].code == "illegal-state" and told[rows[second].why] == [str(second)], "in the words foretold"
+    assert [rows[one].outcome for one in (first, third)] == ["done", "done"]
+    assert [rows[one].outcome for one in (second, nowhere, paused)] == ["refused", "refused", "refused"]
+    for one in (second, paused):  # of the one nothing is said but its state
+        assert rows[one].code == "illegal-state" and told[rows[one].why] == [str(one)], "in the words foretold"
+    assert "Somebody has paused it already." in rows[paused].why
     assert rows[nowhere].code == "not-found"
 
 
@@ -275,6 +281,33 @@ def test_eight_workers_at_once_do_it_once_to_each(tools: Toolbox) -> None:
     assert [one for one in told if isinstance(one, Exception)] == []
     assert outcomes(batch) == {"done": 40} and Batch.objects.get().state == "done"
     assert Counter(OverrideRecord.objects.values_list("run_id", flat=True)) == Counter(ids)
+
+
+def test_a_run_that_somebody_is_at_is_passed_over(tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    olga, ids = operator(), many(sleeper(tools), 3)
+    batch, calls = ask(olga, runs=[str(one) for one in ids]), list[UUID]()
+    is_begun, may_end = threading.Event(), threading.Event()
+
+    def slow(run_id: UUID, **more: Any) -> Run:
+        calls.append(run_id)
+        if len(calls) == 1:
+            is_begun.set()
+            assert may_end.wait(60)
+        elif run_id == ids[0]:
+            raise RuntimeError("somebody is at it")
+        return lifecycle.pause(run_id, **more)
+
+    def another() -> Any:
+        try:
+            assert is_begun.wait(60)
+            return [working._one(batch, []) for _ in range(3)], list(calls)
+        finally:
+            may_end.set()
+
+    monkeypatch.setattr(working, "ACTS", {"pause": slow})
+    told = at_once(lambda: working._one(batch, []), another)
+    assert told == [True, ([True, True, False], ids)], "each is done by one, and nobody waits for the other"
+    assert outcomes(batch) == {"done": 3}
 
 
 def test_a_role_that_is_lost_on_the_way_ends_it_there(tools: Toolbox) -> None:
