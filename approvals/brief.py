@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
+from approvals.claims.shown import along_whole
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.standing import FACTS, also, facts_in
@@ -345,7 +346,7 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(_FACTS, [reader], output_field=TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
-    rows = rows.annotate(head_seq=seq, facts=facts)
+    rows = rows.annotate(head_seq=seq, facts=facts, **along_whole())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

@@ -16,6 +16,7 @@ from django.db.models.expressions import RawSQL
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
+from approvals.claims.shown import ME, NOBODY, Filter, along
 from approvals.models import Approval, ApprovalState
 from approvals.timing.words import is_endless
 from approvals.votes.shown import NOW, StageShown, stages_of
@@ -80,16 +81,31 @@ class Wanted:
     is_decided: bool = False
     q: str = ""
     beyond: str = ""
+    claims: Filter = field(default_factory=Filter)
 
     @classmethod
-    def of(cls, query: Any) -> Wanted:
-        """From a request's query string."""
-        given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:200] for name in ("show", "q", "beyond")}
-        return cls(given["show"] == "decided", given["q"], given["beyond"])
+    def of(cls, query: Any, person: int | None = None) -> Wanted:
+        """From a request's query string, as that person asks."""
+        names = ("show", "q", "beyond", "on")
+        given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:200] for name in names}
+        is_decided = given["show"] == "decided"
+        on = given["on"] if given["on"] in (NOBODY, ME) and not is_decided else ""
+        return cls(is_decided, given["q"], given["beyond"], Filter(on, person))
+
+    @property
+    def on(self) -> str:
+        """Who is on what is listed: nobody, me; empty for whoever."""
+        return self.claims.on
+
+    @property
+    def choices(self) -> list[tuple[str, str, bool]]:
+        """Lists by who is on what is in them: name, query string, whether it is this one."""
+        words = {"": "all", NOBODY: "nobody on it", ME: "I'm on it"}
+        return [(text, self.link(on=on), on == self.on) for on, text in words.items()]
 
     def link(self, **change: str) -> str:
         """The query string with something changed; the place in the list is dropped unless it is the change."""
-        now = {"show": "decided" if self.is_decided else "", "q": self.q, **change}
+        now = {"show": "decided" if self.is_decided else "", "q": self.q, "on": self.on, **change}
         given = urlencode({name: value for name, value in now.items() if value})
         return f"?{given}" if given else ""
 
@@ -132,14 +148,14 @@ def inbox(
     if wanted.q:
         return _searched(held, wanted, limit)
     place = opened(wanted.beyond)
-    rows = _rows(order.ids(_arms(held), limit=limit + 1, beyond=place), wanted)
+    rows = _rows(order.ids(_arms(held, wanted), limit=limit + 1, beyond=place), wanted)
     total = tally.read(to_count(held, wanted))["inbox"]
     is_from_start = place is None
     if chosen is not None and place is None and len(rows) > limit and chosen.id not in {row.id for row in rows[:limit]}:
         here = _place_of(chosen, wanted)
         if here is not None:
             rows, is_from_start = (
-                _rows(order.ids(_arms(held), limit=limit + 1, beyond=here, is_from=True), wanted),
+                _rows(order.ids(_arms(held, wanted), limit=limit + 1, beyond=here, is_from=True), wanted),
                 False,
             )
     return _listed(rows, wanted, limit, total, is_from_start, held)
@@ -147,12 +163,13 @@ def inbox(
 
 def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Counted]:
     """What the list counts, for whoever counts more at the same time."""
-    return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(_arms(held), to=COUNT_TO)}
+    return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(_arms(held, wanted), to=COUNT_TO)}
 
 
-def _arms(held: frozenset[str]) -> list[dict[str, Any]]:
+def _arms(held: frozenset[str], wanted: Wanted) -> list[dict[Any, Any]]:
     mine = queues_of(held)
-    return [*({"queue": queue} for queue in mine), *_went_to(mine)] or [seen.arm(viewer())]
+    arms = [*({"queue": queue} for queue in mine), *_went_to(mine)] or [seen.arm(viewer())]
+    return [{**arm, **wanted.claims.conditions} for arm in arms]
 
 
 def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
@@ -164,7 +181,7 @@ def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
-    approvals = Approval.objects.select_related("run").filter(id__in=ids)
+    approvals = Approval.objects.select_related("run").filter(id__in=ids).annotate(**along())
     return sorted(approvals, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
@@ -184,7 +201,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
         rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
-    approvals = list(rows)
+    approvals = list(rows.filter(*wanted.claims.in_orm).annotate(**along()))
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
     return _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)

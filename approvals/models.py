@@ -20,6 +20,7 @@ from approvals.outbox.models import Preference as Preference
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
+from approvals.queue_models import ends_once
 from approvals.rules.rows import Policy as Policy
 from ledger.chain import microseconds
 from ledger.models import append_only
@@ -150,6 +151,53 @@ pgtrigger.register(
         ),
     )
 )(Approval)
+
+
+class Claim(models.Model):
+    """One spell of one person at one question: they said that they are on it. `until` moves on while they stay; the row
+    stays when it has ended. One that has simply lapsed is marked so by whatever comes next; until then its `until` says
+    so.
+
+    It is no part of the run's record and has no code, for nothing is decided by it: whoever forges one makes a page say
+    something that is wrong, and no more.
+    """
+
+    class Why(models.TextChoices):
+        LET_GO = "let go"
+        TAKEN = "taken over"
+        SAID = "said"  # they have had their say, or whoever spoke for them
+        CLOSED = "closed"  # with the case
+        LAPSED = "lapsed"
+
+    id = models.BigAutoField(primary_key=True)
+    approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="claims")
+    person = models.BigIntegerField(help_text="The account.")
+    by = models.TextField(help_text="As it was called then.")
+    role = models.TextField()
+    at = models.DateTimeField()
+    until = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.TextField(blank=True, default="")
+    why = models.TextField(blank=True, default="", help_text="How it ended.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["approval", "person"],
+                condition=models.Q(ended_at__isnull=True),
+                name="approvals_claim_one_each",
+            )
+        ]
+        indexes = [
+            models.Index(fields=["person"], condition=models.Q(ended_at__isnull=True), name="approvals_claim_of"),
+        ]
+        triggers = [
+            ends_once("ended_at"),
+            pgtrigger.ReadOnly(name="claim_is_frozen", fields=["approval", "person", "by", "role", "at"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.by} until {self.until}"
 
 
 class Decision(models.Model):

@@ -36,6 +36,7 @@ class Queue(Coded):
         default=False, help_text="Whoever has a limit decides nothing that names no amount."
     )
     proof = models.JSONField(null=True, help_text="What a yes has to show, and from where on; empty: no more.")
+    reasons = models.JSONField(null=True, help_text="Short reasons that are offered to whoever decides; empty: none.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     changed_at = models.DateTimeField()
@@ -48,7 +49,8 @@ class Queue(Coded):
 
     def coded(self) -> dict[str, Any]:
         proof = {} if self.proof is None else {"proof": self.proof}
-        return proof | {
+        reasons = {} if self.reasons is None else {"reasons": self.reasons}
+        return proof | reasons | {
             "name": self.name, "title": self.title, "role": self.role, "state": str(self.state),
             "currency": self.currency, "needs_amount": self.needs_amount, "set_by": self.set_by,
             "made_at": microseconds(self.made_at), "changed_at": microseconds(self.changed_at),

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from approvals import views, views_audit
+from approvals.cases import claims
 from approvals.cases import views as cases
 from approvals.changes import views as changes
 from approvals.deadlines import views as timing
@@ -15,6 +16,8 @@ urlpatterns = [
     path("inbox/<uuid:approval_id>", views.InboxPage.as_view(), name="approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decisions.as_view(), name="decision"),
     path("approvals/<uuid:approval_id>/changes", cases.Changes.as_view(), name="changes"),
+    path("approvals/<uuid:approval_id>/claims", claims.Claims.as_view(), name="claims"),
+    path("approvals/<uuid:approval_id>/releases", claims.Releases.as_view(), name="releases"),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
     path("queues/new", queues.Adding.as_view(), name="new_queue"),
     path("queues/deputies", queues.Appointing.as_view(), name="deputies"),

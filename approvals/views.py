@@ -39,7 +39,7 @@ class InboxPage(Page):
 
     def tell(self, request: HttpRequest, approval_id: UUID | None, refused: Refused | None = None) -> HttpResponse:
         held = roles(request.user)
-        wanted = Wanted.of(request.GET)
+        wanted = Wanted.of(request.GET, request.user.pk)
         tally = Tally(held)
         opened_brief = brief(approval_id, held, actor(request, "")) if approval_id else None
         listed = inbox(held, tally, wanted, chosen=opened_brief.approval if opened_brief else None)

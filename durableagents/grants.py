@@ -100,6 +100,7 @@ FROZEN = {
         "made_at",
     },
     "approvals_channel": {"id", "queue_id", "form", "name", "made_at"},
+    "approvals_claim": {"id", "approval_id", "person", "by", "role", "at"},
     "approvals_absence": {"id", "person", "starts_at", "ends_at", "reason", "set_by", "made_at"},
     "runs_agentversion": {"graph_id", "first_used_at"},
     "runs_schedule": {"id"},

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from approvals.api.schemas import ApprovalRow, DecisionRow, PreviousRow, StageRow, VoteRow
+from approvals.api.schemas import ApprovalRow, ClaimRow, DecisionRow, PreviousRow, StageRow, VoteRow
 from approvals.brief import asked_at
+from approvals.claims.shown import OnIt, on_each
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.stepup.checking import wanted_by
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
@@ -20,8 +21,8 @@ from runs.queries.payloads.reading import is_asked
 
 
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
-    """Approvals with their decisions and what was said to the revision before, in two further queries, and one more for
-    whoever doesn't read every run's payloads."""
+    """Approvals with their decisions and what was said to the revision before, in two further queries; one more for
+    whoever doesn't read every run's payloads, and one where any is open."""
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
     said = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
     decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in said if d.closes}
@@ -30,15 +31,19 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     others = [a for a in approvals if not is_asked(a.queue)]
     readable = seen.readable({a.run_id: a.requester for a in others})
     hidden = {a.id for a in others if a.run_id not in readable}
+    is_open = [a.id for a in approvals if a.state == ApprovalState.OPEN]
+    on = on_each(is_open) if is_open else {}
     return [
-        approval_row(a, stages[a.id], decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id not in hidden)
-        for a in approvals
-    ]
+        approval_row(
+            a, stages[a.id], decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id not in hidden,
+            on=on.get(a.id, []),
+        ) for a in approvals
+    ]  # fmt: skip
 
 
 def approval_row(
     approval: Approval, stages: list[StageShown], decision: Decision | None, earlier: Decision | None = None, *,
-    is_read: bool = True,
+    is_read: bool = True, on: Sequence[OnIt] = (),
 ) -> ApprovalRow:  # fmt: skip
     """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
 
@@ -59,6 +64,7 @@ def approval_row(
         decision=decision and DecisionRow.of(decision),
         stage=here or max((each.number for each in stages if each.state == DONE), default=1),
         stages=[_stage(each) for each in stages],
+        claims=[ClaimRow.of(one) for one in on],
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier and DecisionRow.of(earlier))
         if approval.previous_id
         else None,

@@ -50,6 +50,16 @@ class StageRow(Shape):
     votes: list[VoteRow]
 
 
+class ClaimRow(Shape):
+    """That somebody is on it. It binds nobody."""
+
+    id: int = Field(description="To be named by whoever takes it over.")
+    by: str
+    role: str
+    at: datetime
+    until: datetime = Field(description="When it lapses by itself.")
+
+
 class PreviousRow(Shape):
     """The revision before, and what was said to it."""
 
@@ -96,6 +106,7 @@ class ApprovalRow(Shape):
     decision: DecisionRow | None = Field(description="What closed it; null while it is open.")
     stage: int = Field(description="Which stage this question is of. Each stage has a question of its own.")
     stages: list[StageRow] = Field(description="All that is asked, in order. One yes of one person is one stage.")
+    claims: list[ClaimRow] = Field(description="Who is on it now, while it is open.")
     previous: PreviousRow | None
 
 

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import audit, changes, notices, policies, queues, timing, views
+from approvals.api import audit, changes, claims, notices, policies, queues, timing, views
 
 urlpatterns = [
     path("audit", audit.Audit.as_view(), name="api-audit"),
@@ -42,4 +42,6 @@ urlpatterns = [
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),
+    path("approvals/<uuid:approval_id>/claim", claims.Claim.as_view(), name="api-approval-claim"),
+    path("approvals/<uuid:approval_id>/release", claims.Release.as_view(), name="api-approval-release"),
 ]

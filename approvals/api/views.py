@@ -58,7 +58,7 @@ class OneApproval(ApiView):
     @described("An approval", ApprovalRow)
     def get(self, request: Request, approval_id: UUID) -> Response:
         Query(request)
-        return Response(approval_rows([_one(approval_id, request.user)])[0])
+        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
 
 
 class Decide(ApiView):
@@ -69,7 +69,7 @@ class Decide(ApiView):
 
     @described("Approve, reject, let fail or abstain", ApprovalRow, body=DecisionBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = _one(approval_id, request.user)
+        approval = shown_one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
         body = read_body(request, DecisionBody)
         if body.arguments is not None:
@@ -100,7 +100,7 @@ def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
     ).approval  # fmt: skip
 
 
-def _one(approval_id: UUID, user: Any) -> Approval:
+def shown_one(approval_id: UUID, user: Any) -> Approval:
     """Whoever stands in at its queue is shown the question, whatever runs they see. Raises NotFound."""
     who, places = viewer(), [one.queue for one in stand_ins(roles(user))]
     at = Q(queue__in=places) | Q(escalated_to__overlap=places)

@@ -9,7 +9,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from approvals.account_words import Change, changes
-from approvals.brief import chip_of
+from approvals.brief import Brief, chip_of
+from approvals.claims.shown import Shown, shown
 from approvals.deadlines.listed import ShownTiming
 from approvals.models import Approval
 from approvals.timing.words import TimeWords
@@ -30,6 +31,18 @@ def account_changes(record: AccountRecord) -> list[Change]:
 def time_of(approval: Approval) -> TimeWords:
     """What is said of its time: how it was counted, what comes when nobody answers, what has come."""
     return words_of_time(approval)
+
+
+@register.simple_tag
+def claims_of(opened: Brief, me: int | None) -> Shown:
+    """Who is on a case, and who was, for a reader."""
+    return shown(opened.approval, me, opened.now.missing if opened.now is not None else 1)
+
+
+@register.simple_tag
+def on_it(approval: Approval, me: int | None) -> Shown:
+    """Who is on one that is listed."""
+    return shown(approval, me)
 
 
 @register.simple_tag

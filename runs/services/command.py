@@ -44,6 +44,11 @@ def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] 
     notify.ring(run_id, append(run_id, *events, by=by, entries=entries))
 
 
+def show_anew(run_id: UUID) -> None:
+    """Let those who watch the run read again, once this is committed: of what moved its journal says nothing."""
+    notify.ring(run_id, 0)
+
+
 def save(run: Run, *fields: str, now: datetime) -> None:
     """Store what a transition changed. Who watches the run's parent sees it there, too."""
     run.updated_at = now

@@ -52,16 +52,29 @@
     }
   }
 
+  // What is said in a form is said anew there while somebody writes in it: who else is on the case.
+  const follows = (root) => [...root.querySelectorAll("[data-follows]")].map((el) => [el.id, el.innerHTML, el.hidden]);
+  function follow(all) {
+    for (const [id, words, isHidden] of all) {
+      const shown = document.getElementById(id);
+      if (!shown) continue;
+      if (shown.innerHTML !== words) shown.innerHTML = words;
+      shown.hidden = isHidden;
+    }
+  }
+
   htmx.defineExtension("live", {
     isInlineSwap: (style) => style === "live",
     handleSwap: (style, target, fragment) => {
       if (style !== "live") return false;
       const fresh = [...fragment.children].find((el) => el.id === target.id);
       if (!fresh) return [];
-      const open = cases(fresh), ended = endings(fresh);
+      const open = cases(fresh), ended = endings(fresh), said = follows(fresh);
       const morphed = Idiomorph.morph(target, fresh, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
       disarm(live(), open, ended);
+      follow(said);
       tell();
+      mindLapses();
       return morphed;
     },
   });
@@ -100,6 +113,14 @@
     sessionStorage.setItem("paused", is ? "1" : "");
     if (path) sayLive();
     if (!is && isWanted) refresh();
+  }
+
+  // What ends by itself is read again when it does: nothing rings then.
+  let lapse = 0;
+  function mindLapses() {
+    clearTimeout(lapse);
+    const left = [...live().querySelectorAll("[data-lapses]")].map((el) => Number(el.dataset.lapses));
+    if (left.length) lapse = setTimeout(refresh, Math.max(1, Math.min(...left)) * 1000 + 500);
   }
 
   const TROUBLE_RETRY_MS = 2000;
@@ -204,6 +225,7 @@
   }
   if (path) {
     connect();
+    mindLapses();
     setInterval(() => { if (!isOpen()) refresh(); }, POLL_MS);
     document.addEventListener("visibilitychange", () => { if (!document.hidden && (isWanted || !isOpen())) refresh(); });
   }

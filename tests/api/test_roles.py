@@ -125,6 +125,8 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-approval", "GET"): EVERY,
     # The queue decides who may; see test_approvals.py. Nobody without any role gets as far as the queue.
     ("api-approval-decision", "POST"): EVERY,
+    ("api-approval-claim", "POST"): EVERY,
+    ("api-approval-release", "POST"): EVERY,
     ("api-queues", "GET"): EVERY | {SUPERUSER},
     ("api-queues", "POST"): ADMINS,
     ("api-queue", "GET"): EVERY | {SUPERUSER},

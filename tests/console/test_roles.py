@@ -48,6 +48,7 @@ ACT = {
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL, "new_batch": STOP,
+    "claims": {"approver_finance", "approver_legal"}, "releases": {"approver_finance", "approver_legal"},
     "batch_starts": STOP, "batch_stops": STOP, "changes": {"approver_finance", "approver_legal"},
     "account_session_ends": ALL, "account_key_revocations": ALL,
     "second_factor": ALL, "factor_removals": ALL, "recovery_codes": ALL, "sign_in_links": ALL, "sign_in_removals": ALL,
@@ -94,6 +95,7 @@ ALLOWED = {"account_keys": "/account/keys"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision",
     "changes": "/approvals/{id}/changes",
+    "claims": "/approvals/{id}/claims", "releases": "/approvals/{id}/releases",
     "runs": "/runs", "start": "/runs/new",
     "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit",
     "agents": "/agents",
@@ -298,7 +300,7 @@ def test_acts_need_the_forms_own_token(reader: Callable[..., Reader]) -> None:
 
 def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
     for name in sorted(set(ACT) - {"start", "password", "second_factor", "new_batch", "changes"}):
-        who = finance if name == "decision" else operator
+        who = finance if name in ("decision", "claims", "releases") else operator
         answer = who.get(path_of(name))
         assert answer.status_code == 405 and "POST" in answer["Allow"], name
         assert "Forms are sent to this address" in answer.content.decode(), name

@@ -1,0 +1,44 @@
+"""Being on a case over HTTP, and letting it go."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals import services
+from approvals.api.present import approval_rows
+from approvals.api.schemas import ApprovalRow
+from approvals.api.views import shown_one
+from approvals.claims.acts import claim, release
+from approvals.claims.bodies import ClaimBody, NoBody
+from ledger.web.api_base import ApiView, described, read_body
+from ledger.web.roles import EVERY, roles
+
+
+class Claim(ApiView):
+    """Who may depends on the queue, as with a decision."""
+
+    roles = {"POST": EVERY}
+
+    @described("Say that you are on it", ApprovalRow, body=ClaimBody)
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        approval = shown_one(approval_id, request.user)
+        by = services.deciding(approval, self.by, roles(request.user))
+        body = read_body(request, ClaimBody)
+        claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
+        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
+
+
+class Release(ApiView):
+    """Letting go of one's own: whoever is on it."""
+
+    roles = {"POST": EVERY}
+
+    @described("Let it go", ApprovalRow, body=NoBody)
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        shown_one(approval_id, request.user)
+        read_body(request, NoBody)
+        release(approval_id, by=self.by)
+        return Response(approval_rows([shown_one(approval_id, request.user)])[0])

@@ -1,0 +1,210 @@
+"""Who is on a case, as it is read: along with the statement that reads the question, so no list or page costs one more.
+
+What is told is for words. A row that says what can't be (a time that no calendar has, a lease that nobody can take) is
+left out; so is whoever couldn't decide any more: their account is closed, or the role gone under which they came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import BooleanField, TextField
+from django.db.models.expressions import RawSQL
+
+from approvals.claims.bodies import MOST_MINUTES
+from approvals.models import Approval, Claim
+from ledger.web.cursors import Condition
+
+MOST_ON, MOST_TOLD = 20, 60  # that are shown of one question
+NOBODY, ME = "nobody", "me"
+_HOLDS = """EXISTS (SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
+                    WHERE m.user_id = {who} AND g.name = c.role)"""
+# As tables in SQL: who is on it now. No index is asked beyond those that are open of one question.
+_ON = f"""approvals_claim c JOIN auth_user u ON u.id = c.person AND u.is_active
+    WHERE c.ended_at IS NULL AND c.until > clock_timestamp()
+      AND c.until <= clock_timestamp() + interval '{MOST_MINUTES + 1} minutes' AND c.at BETWEEN '2000-01-01' AND c.until
+      AND ({_HOLDS.format(who="c.person")} OR EXISTS (
+          SELECT FROM approvals_deputy d WHERE d.deputy = c.person AND d.revoked_at IS NULL
+          AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()
+          AND {_HOLDS.format(who="d.principal")}))"""
+_ONE = """json_build_object('id', c.id, 'person', c.person, 'by', left(c.by, 200), 'role', left(c.role, 200),
+    'at', c.at, 'until', c.until, 'seconds', ceil(extract(epoch FROM c.until - clock_timestamp()))::int) AS told"""
+_LISTED = f"""(SELECT coalesce(json_agg(o.told), '[]') FROM (
+    SELECT {_ONE} FROM {_ON} AND c.approval_id = {{id}} ORDER BY c.at, c.id LIMIT {MOST_ON}) o)"""
+_TOLD = f"""(SELECT coalesce(json_agg(t.told), '[]') FROM (
+    SELECT json_build_object('person', c.person, 'by', left(c.by, 200), 'at', c.at, 'until', c.until,
+        'ended_at', c.ended_at, 'ended_by', left(c.ended_by, 200), 'why', left(c.why, 200),
+        'is_over', c.ended_at IS NOT NULL OR c.until <= clock_timestamp()) AS told
+    FROM approvals_claim c WHERE c.approval_id = {{id}} AND c.at BETWEEN '2000-01-01' AND c.until
+      AND c.until <= clock_timestamp() + interval '{MOST_MINUTES + 1} minutes'
+      AND (c.ended_at IS NULL OR c.ended_at BETWEEN c.at AND clock_timestamp())
+    ORDER BY c.at DESC, c.id DESC LIMIT {MOST_TOLD}) t)"""
+_ID = '"approvals_approval"."id"'
+
+
+@dataclass(frozen=True, slots=True)
+class OnIt:
+    """Somebody who is on it, for so many more seconds."""
+
+    id: int
+    person: int
+    by: str
+    role: str
+    at: datetime
+    until: datetime
+    seconds: int
+
+    @property
+    def who(self) -> str:
+        """Their name, or their key's."""
+        return name_in(self.by)
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """That somebody was on it, or is: for the case's history."""
+
+    person: int
+    by: str
+    at: datetime
+    until: datetime
+    ended_at: datetime | None
+    ended_by: str
+    why: str
+    is_over: bool
+
+    @property
+    def ends_at(self) -> datetime:
+        """When it ended, or will."""
+        return self.ended_at or self.until
+
+    @property
+    def taker(self) -> str:
+        """The name of whoever took it over."""
+        return name_in(self.ended_by)
+
+    @property
+    def words(self) -> str:
+        """How it ended, in words that follow the time."""
+        match self.why:
+            case Claim.Why.LET_GO:
+                return "and let it go"
+            case Claim.Why.TAKEN:
+                return f"when {self.ended_by} took it over"
+            case Claim.Why.SAID:
+                return "and had their say" if self.ended_by == self.by else f"when {self.ended_by} spoke for them"
+            case Claim.Why.CLOSED:
+                return "when the case was over"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Who is on a case, for a reader. `room` is how many may be at the same time."""
+
+    me: int | None = None
+    on: Sequence[OnIt] = ()
+    spells: Sequence[Spell] = ()
+    room: int = 1
+
+    @property
+    def mine(self) -> OnIt | None:
+        """The reader's own."""
+        return next((one for one in self.on if one.person == self.me), None)
+
+    @property
+    def others(self) -> list[OnIt]:
+        return [one for one in self.on if one.person != self.me]
+
+    @property
+    def seconds(self) -> int:
+        """Until the next one lapses by itself."""
+        return min((one.seconds for one in self.on), default=0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether somebody has to be taken over from, for the reader to be on it."""
+        return len(self.others) >= self.room
+
+    @property
+    def taken(self) -> Spell | None:
+        """The reader's last time on it, where somebody took it over and they have not come back since."""
+        last = next((each for each in self.spells if each.person == self.me), None)
+        return last if last is not None and last.why == Claim.Why.TAKEN else None
+
+    @property
+    def told(self) -> list[Spell]:
+        """Oldest first."""
+        return list(reversed(self.spells))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a list is narrowed to: `nobody` is on it, or `me`; empty for all."""
+
+    on: str = ""
+    person: int | None = None
+    conditions: dict[Any, Any] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        is_on = f"EXISTS (SELECT 1 FROM {_ON} AND c.approval_id = approvals_approval.id"
+        if self.on == NOBODY:
+            self.conditions[Condition(f"NOT {is_on})")] = []
+        elif self.on == ME:
+            self.conditions[Condition(f"{is_on} AND c.person = %s)")] = [self.person]
+
+    @property
+    def in_orm(self) -> list[RawSQL]:
+        """The same for a query set."""
+        return [RawSQL(f"({sql})", given, output_field=BooleanField()) for sql, given in self.conditions.items()]
+
+
+def name_in(ref: str) -> str:
+    """The name in how records call somebody."""
+    return ref.partition(":")[2] or ref
+
+
+def along() -> dict[str, RawSQL]:
+    """To be annotated where questions are listed: who is on each."""
+    return {"claimed": RawSQL(f"json_build_object('on', {_LISTED.format(id=_ID)})::text", [], output_field=TextField())}
+
+
+def along_whole() -> dict[str, RawSQL]:
+    """To be annotated where one is shown whole: who is on it, and who was."""
+    sql = f"json_build_object('on', {_LISTED.format(id=_ID)}, 'spells', {_TOLD.format(id=_ID)})::text"
+    return {"claimed": RawSQL(sql, [], output_field=TextField())}
+
+
+def shown(approval: Approval, me: int | None, room: int = 1) -> Shown:
+    """What came along with a question, for a reader; nobody where nothing did."""
+    told = json.loads(getattr(approval, "claimed", "{}"))
+    spells = [_spell(each) for each in told.get("spells", ())]
+    return Shown(me, [_on(each) for each in told.get("on", ())], spells, max(1, room))
+
+
+def on_each(approvals: Iterable[UUID]) -> dict[UUID, list[OnIt]]:
+    """Who is on each of these questions now: one statement."""
+    ids = list(approvals)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT a.id, {_LISTED.format(id='a.id')}::text FROM unnest(%s::uuid[]) AS a (id)", [ids])
+        return {id: [_on(each) for each in json.loads(told)] for id, told in cursor.fetchall()}
+
+
+def _on(told: dict[str, Any]) -> OnIt:
+    return OnIt(**{**told, "at": _moment(told["at"]), "until": _moment(told["until"])})
+
+
+def _spell(told: dict[str, Any]) -> Spell:
+    ended = told["ended_at"]
+    times = {"at": _moment(told["at"]), "until": _moment(told["until"]), "ended_at": ended and _moment(ended)}
+    return Spell(**{**told, **times})
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

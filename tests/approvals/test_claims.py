@@ -1,0 +1,415 @@
+"""Who is on a case: for a while, no more than there is room for, in nobody's way."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection, transaction
+from django.utils import timezone
+
+from approvals.claims.acts import Claimed, NotOnIt, claim, release
+from approvals.claims.shown import on_each
+from approvals.models import Approval, Claim, Decision
+from approvals.queues import acts as queues
+from approvals.queues import deputies
+from approvals.services import AlreadyDecided, AlreadyVoted
+from ledger.actors import Actor
+from ledger.errors import Forbidden, NotFound
+from runs.services import lifecycle
+from tests.approvals.setup import WHY, asked, away, boss, limited, say, somebody, until_somebody_waits
+from tests.approvals.test_stages import LEGAL_THEN_TWO, TWO, now
+from tests.approvals.test_stages import buying as staged
+from tests.approvals.test_stages import say as vote
+from tests.approvals.timing import make_late, paying, sweep
+from tests.runs.stage import Stage, at_once, events, problems
+from tests.world import FIONA, Toolbox
+
+pytestmark = pytest.mark.django_db
+FINANCE, LEGAL = "approver_finance", "approver_legal"
+
+
+def on(by: Actor, approval: Approval, role: str = FINANCE, **more: Any) -> Claim:
+    return claim(approval.id, by=replace(by, role=role), **more)
+
+
+def who(approval: Approval) -> list[str]:
+    return [one.who for one in on_each([approval.pk])[approval.pk]]
+
+
+def lapse(row: Claim) -> None:
+    """As if it had been for the shortest of times."""
+    Claim.objects.filter(pk=row.pk).update(until=row.at + timedelta(microseconds=1))
+
+
+def ended(row: Claim) -> tuple[str, str]:
+    row.refresh_from_db()
+    return row.why, row.ended_by
+
+
+# --- one person -------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_on_it_is_on_it_for_ten_minutes_and_the_next_one_is_told(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    before = len(events(approval.run))
+    row = on(fiona, approval)
+    assert (row.person, row.by, row.role) == (fiona.person, "user:fiona", FINANCE)
+    assert row.until - row.at == timedelta(minutes=10) and abs(row.at - timezone.now()) < timedelta(minutes=1)
+    with pytest.raises(Claimed) as refused:
+        on(frank, approval)
+    assert "user:fiona is reading it until" in refused.value.detail and f"{row.until:%H:%M:%S}" in refused.value.detail
+    assert refused.value.extra["claims"] == [{"id": row.id, "by": "user:fiona", "until": row.until.isoformat()}]
+    assert who(approval) == ["fiona"] and Claim.objects.count() == 1
+    assert len(events(approval.run)) == before and problems(approval.run) == [], "it binds nothing"
+
+
+def test_claiming_again_is_staying_longer(stage: Stage, tools: Toolbox) -> None:
+    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
+    first = on(fiona, approval, minutes=1)
+    again = on(fiona, approval, minutes=30)
+    assert again.pk == first.pk and again.at == first.at and again.until - first.until > timedelta(minutes=28)
+    assert Claim.objects.count() == 1 and who(approval) == ["fiona"]
+
+
+def test_it_is_let_go_once(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    with pytest.raises(NotOnIt):
+        release(approval.id, by=frank)
+    release(approval.id, by=fiona)
+    assert ended(row) == ("let go", "user:fiona") and who(approval) == []
+    with pytest.raises(NotOnIt):
+        release(approval.id, by=fiona)
+    assert on(frank, approval).by == "user:frank"
+
+
+def test_it_lapses_by_itself_and_nobody_has_to_write_that(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    lapse(row)
+    assert who(approval) == []
+    assert on(frank, approval).by == "user:frank" and who(approval) == ["frank"]
+    with pytest.raises(NotOnIt):
+        release(approval.id, by=fiona)
+    with pytest.raises(Claimed):
+        on(fiona, approval)
+    release(approval.id, by=frank)
+    second = on(fiona, approval)
+    assert second.pk != row.pk and ended(row) == ("lapsed", "") and row.ended_at == row.until, "two spells, two rows"
+
+
+# --- taken over -------------------------------------------------------------------------------------------------------
+
+
+def test_somebody_else_takes_it_over_and_the_first_is_told(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    on(frank, approval, take_over=row.pk)
+    assert who(approval) == ["frank"] and ended(row) == ("taken over", "user:frank")
+    with pytest.raises(NotOnIt, match="user:frank took it over"):
+        release(approval.id, by=fiona)
+
+
+def test_what_is_taken_over_is_the_claim_that_was_read(stage: Stage, tools: Toolbox) -> None:
+    """Two who take it over from the first at once don't take it from one another."""
+    people = [somebody(name, FINANCE) for name in ("fiona", "frank", "freya")]
+    approval = asked(stage, tools)
+    row = on(people[0], approval)
+    answers = at_once(*(lambda by=by: on(by, approval, take_over=row.pk) for by in people[1:]))
+    won, lost = sorted(answers, key=lambda one: isinstance(one, Exception))
+    assert isinstance(won, Claim) and isinstance(lost, Claimed) and won.by in lost.detail
+    assert who(approval) == [won.by.removeprefix("user:")]
+
+
+def test_another_cases_claim_is_not_taken_over(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank = somebody("fiona", FINANCE), somebody("frank", FINANCE)
+    first = asked(stage, tools)
+    row = on(fiona, first)
+    stage.start(paying(tools))
+    stage.drive()
+    other = Approval.objects.exclude(pk=first.pk).get(state="open")
+    on(frank, other, take_over=row.pk)
+    assert who(first) == ["fiona"] and who(other) == ["frank"] and ended(row) == ("", "")
+
+
+# --- in nobody's way --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", ["approve", "reject"])
+def test_a_claim_keeps_nobody_from_deciding_and_ends_with_the_case(stage: Stage, tools: Toolbox, verdict: str) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    say(approval, frank, verdict)
+    assert ended(row) == ("closed", "") and who(approval) == []
+    with pytest.raises(AlreadyDecided, match="by user:frank"):
+        on(fiona, approval)
+    with pytest.raises(NotOnIt):
+        release(approval.id, by=fiona)
+    assert problems(approval.run) == []
+
+
+def test_it_ends_with_a_run_that_is_cancelled_and_does_not_come_back(stage: Stage, tools: Toolbox) -> None:
+    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    olga = Actor("user", "olga", role="operator", auth="session", person=somebody("olga", "operator").person)
+    lifecycle.cancel(approval.run_id, by=olga, justification="no more")
+    assert Approval.objects.get().state == "withdrawn" and ended(row) == ("closed", "")
+    with pytest.raises(AlreadyDecided):
+        on(fiona, approval)
+
+
+def test_it_ends_when_time_runs_out_and_is_not_begun_a_moment_later(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    make_late(approval)
+    with pytest.raises(AlreadyDecided):
+        on(frank, approval, take_over=row.pk)
+    assert ended(row) == ("", "")
+    sweep()
+    assert ended(row) == ("closed", "") and Approval.objects.get().state == "expired"
+
+
+def test_one_that_lapsed_before_the_case_ended_is_not_said_to_have_lasted(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    lapse(row)
+    say(approval, frank)
+    assert ended(row) == ("lapsed", "") and row.ended_at == row.until
+
+
+# --- who may ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_may_not_decide_it_is_not_on_it(stage: Stage, tools: Toolbox) -> None:
+    approval = asked(stage, tools)
+    lena, asker = somebody("lena", LEGAL), somebody("fiona", FINANCE)
+    for by, role in ((lena, LEGAL), (lena, FINANCE), (asker, "operator"), (Actor("os", "root", auth="shell"), FINANCE)):
+        with pytest.raises(Forbidden):
+            on(by, approval, role)
+    queues.close("finance_po", by=boss(), justification=WHY)
+    with pytest.raises(Forbidden):
+        on(asker, approval)
+    assert not Claim.objects.exists()
+    with pytest.raises(NotFound):
+        claim(approval.run_id, by=asker)
+
+
+def test_a_key_of_a_person_is_that_person_and_one_of_nobody_is_refused(stage: Stage, tools: Toolbox) -> None:
+    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
+    key = Actor("key", "nightly", role=FINANCE, auth="api_key", person=fiona.person)
+    row = on(key, approval)
+    assert row.by == "key:nightly" and on(fiona, approval).pk == row.pk, "one person, whatever they use"
+    release(approval.id, by=fiona)
+    with pytest.raises(Forbidden, match="account"):
+        on(FIONA, approval)
+
+
+def test_who_has_had_a_hand_in_it_is_not_on_it(stage: Stage, tools: Toolbox) -> None:
+    fiona, approval = somebody("fiona", FINANCE, is_superuser=True, is_staff=True), asked(stage, tools)
+    limited(fiona, "1000000", person="fiona")
+    with pytest.raises(Forbidden):
+        on(fiona, approval)
+
+
+def test_who_may_only_say_no_is_on_it_too(stage: Stage, tools: Toolbox) -> None:
+    admin, fiona, approval = boss(), somebody("fiona", FINANCE), asked(stage, tools)
+    limited(admin, "1", person="fiona")
+    assert on(fiona, approval).by == "user:fiona"
+
+
+def test_a_deputy_is_on_it_until_their_time_is_over(stage: Stage, tools: Toolbox) -> None:
+    fiona, dora, approval = somebody("fiona", FINANCE), somebody("dora", "operator"), asked(stage, tools)
+    deputy = away(fiona, "dora")
+    on(dora, approval)
+    assert who(approval) == ["dora"]
+    deputies.revoke(deputy.pk, by=fiona, justification="back again")
+    assert who(approval) == [] and on(fiona, approval).by == "user:fiona"
+
+
+@pytest.mark.parametrize("how", ["closed", "role"])
+def test_who_could_not_decide_any_more_is_on_nothing_and_takes_up_no_room(
+    stage: Stage, tools: Toolbox, how: str
+) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    user = User.objects.get(pk=fiona.person)
+    if how == "closed":
+        user.is_active = False
+        user.save()
+    else:
+        user.groups.clear()
+    assert who(approval) == [] and on(frank, approval).by == "user:frank"
+    with pytest.raises(Forbidden):
+        on(fiona, approval)
+    release(approval.id, by=fiona)
+    assert ended(row) == ("let go", "user:fiona"), "to let go one needs no right"
+
+
+def test_a_role_that_is_taken_while_somebody_claims_is_taken_wholly_before_or_after(
+    stage: Stage, tools: Toolbox
+) -> None:
+    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
+    is_taken, may_end = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with transaction.atomic():
+            User.objects.get(pk=fiona.person).groups.clear()
+            is_taken.set()
+            assert may_end.wait(60)
+
+    def begin() -> Claim:
+        assert is_taken.wait(60)
+        return on(fiona, approval)
+
+    def watch() -> None:
+        assert is_taken.wait(60)
+        until_somebody_waits()
+        may_end.set()
+
+    _, answer, _ = at_once(take, begin, watch)
+    assert isinstance(answer, Forbidden) and not Claim.objects.exists()
+
+
+# --- several people ---------------------------------------------------------------------------------------------------
+
+
+def test_as_many_are_on_it_as_words_are_missing(stage: Stage, tools: Toolbox) -> None:
+    people = [somebody(name, FINANCE) for name in ("fiona", "frank", "freya", "felix")]
+    stage.start(staged(tools, TWO))
+    stage.drive()
+    approval = now()
+    first, second = on(people[0], approval), on(people[1], approval)
+    with pytest.raises(Claimed) as refused:
+        on(people[2], approval)
+    assert "user:fiona" in refused.value.detail and "user:frank" in refused.value.detail
+    vote(people[0])
+    assert ended(first) == ("said", "user:fiona") and who(approval) == ["frank"], "who has had their say is done"
+    with pytest.raises(AlreadyVoted):
+        on(people[0], approval)
+    with pytest.raises(Claimed):
+        on(people[2], approval)  # one word is missing, and frank is on it
+    on(people[2], approval, take_over=second.pk)
+    assert who(approval) == ["freya"]
+    vote(people[3])
+    assert who(approval) == [] and Approval.objects.get(pk=approval.pk).state == "approved"
+
+
+def test_who_stays_out_of_it_is_no_longer_on_it_and_room_stays_what_it_was(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    say(approval, fiona, "abstain")
+    assert ended(row) == ("said", "user:fiona") and on(frank, approval).by == "user:frank"
+
+
+def test_the_next_stage_begins_with_nobody_on_it(stage: Stage, tools: Toolbox) -> None:
+    lena, fiona, frank = somebody("lena", LEGAL, FINANCE), somebody("fiona", FINANCE), somebody("frank", FINANCE)
+    stage.start(staged(tools, LEGAL_THEN_TWO))
+    stage.drive()
+    first = now()
+    row = on(lena, first, LEGAL)
+    vote(lena)
+    assert ended(row) == ("closed", "")
+    stage.drive()
+    second = now()
+    assert second.pk != first.pk and who(second) == []
+    on(fiona, second)
+    on(frank, second)
+    with pytest.raises(AlreadyVoted):
+        on(lena, second, FINANCE)
+    with pytest.raises(AlreadyDecided):
+        on(fiona, first, LEGAL)
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_of_many_at_once_as_many_are_on_it_as_there_is_room_for(stage: Stage, tools: Toolbox, room: int) -> None:
+    people = [somebody(f"f{n}", FINANCE) for n in range(64)]
+    if room == 1:
+        approval = asked(stage, tools)
+    else:
+        stage.start(staged(tools, TWO))
+        stage.drive()
+        approval = now()
+    answers: list[Any] = []
+    for start in range(0, 64, 16):  # as many connections as there are
+        answers += at_once(*(lambda by=by: on(by, approval) for by in people[start : start + 16]))
+    won = [one for one in answers if isinstance(one, Claim)]
+    lost = [one for one in answers if isinstance(one, Claimed)]
+    assert len(won) == room and len(lost) == 64 - room
+    assert Claim.objects.filter(ended_at__isnull=True).count() == room
+    told = {each["by"] for one in lost for each in one.extra["claims"]}
+    assert told == {one.by for one in won}
+
+
+def test_one_person_twice_at_once_has_one_claim(stage: Stage, tools: Toolbox) -> None:
+    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
+    answers = at_once(*(lambda: on(fiona, approval) for _ in range(8)))
+    assert {one.pk for one in answers} == {Claim.objects.get().pk}
+
+
+def test_a_claim_and_a_decision_at_once_leave_nobody_on_what_is_over(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    claimed, decided = at_once(lambda: on(fiona, approval), lambda: say(approval, frank))
+    assert isinstance(decided, Approval) and isinstance(claimed, (Claim, AlreadyDecided))
+    assert not Claim.objects.filter(ended_at__isnull=True).exists() and Decision.objects.count() == 1
+
+
+# --- rows that were written past us -----------------------------------------------------------------------------------
+
+
+def forged(approval: Approval, by: Actor, name: str = "", **said: Any) -> None:
+    given = {"at": "clock_timestamp()", "until": "clock_timestamp() + interval '5 minutes'"} | said
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO approvals_claim (approval_id, person, by, role, at, until, ended_by, why) "
+            f"VALUES (%s, %s, %s, %s, {given['at']}, {given['until']}, '', '')",
+            [approval.pk, by.person, name or by.ref, FINANCE],
+        )
+
+
+def test_what_is_forged_keeps_nobody_from_anything(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    now, soon, forever = "clock_timestamp()", "clock_timestamp() + interval '1 minute'", "'infinity'"
+    never = [
+        (now, forever), ("'-infinity'", forever), ("'-infinity'", soon), (soon, now),
+        ("'0001-01-01 BC'", "'290000-01-01'"), (now, "clock_timestamp() + interval '9 days'"),
+    ]  # fmt: skip
+    for n, (at, until) in enumerate(never):
+        forged(approval, somebody(f"ghost{n}", FINANCE), at=at, until=until)
+    assert who(approval) == [], "what nobody can have said is not told"
+    row = on(fiona, approval)
+    forged(approval, frank, name="user:x\u202e" + "x" * 100_000)
+    (one,) = [each for each in on_each([approval.pk])[approval.pk] if each.id != row.pk]
+    assert len(one.by) == 200
+    forged(approval, Actor("user", "nobody", person=10**12))
+    assert "nobody" not in who(approval)
+    say(approval, frank)
+    assert Approval.objects.get().state == "approved" and not Claim.objects.filter(ended_at__isnull=True).exists()
+
+
+def test_own_claims_that_were_made_endless_are_renewed_and_let_go(stage: Stage, tools: Toolbox) -> None:
+    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
+    forged(approval, fiona, until="'infinity'")
+    row = on(fiona, approval)
+    assert row.until - timezone.now() < timedelta(minutes=11) and who(approval) == ["fiona"]
+    release(approval.id, by=fiona)
+    assert who(approval) == []
+
+
+def test_the_database_keeps_who_was_on_it(stage: Stage, tools: Toolbox) -> None:
+    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    for change in ({"by": "user:else"}, {"person": 1}, {"at": timezone.now()}):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            Claim.objects.filter(pk=row.pk).update(**change)
+    release(approval.id, by=fiona)
+    for change in ({"ended_at": None}, {"why": "taken over"}, {"until": timezone.now()}):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            Claim.objects.filter(pk=row.pk).update(**change)
