@@ -179,6 +179,13 @@ class Brief:
         return f"A yes to this needs {what}, shown within the last {minutes(self.wanted.within)}: you may be asked."
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """Those that are offered where the reader decides it."""
+        at = self.standing.queue if isinstance(self.standing, Standing) else ""
+        there = next((each for each in self.facts.also if each.name == at), self.facts)
+        return there.queue.reasons if there.queue is not None else ()
+
+    @property
     def is_open(self) -> bool:
         return bool(self.approval.state == ApprovalState.OPEN)
 

@@ -61,6 +61,7 @@ class QueueFacts:
     cap: Cap | None = None
     is_genuine: bool = True
     threshold: Threshold | None = None  # from where on a yes has to show more
+    reasons: tuple[str, ...] = ()  # that are offered there: for words
 
 
 @dataclass(frozen=True, slots=True)

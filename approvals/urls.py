@@ -30,6 +30,7 @@ urlpatterns = [
     path("queues/of/<str:queue>/limits", queues.QueueLimits.as_view(), name="queue_limits"),
     path("queues/of/<str:queue>/lifts", queues.QueueLifts.as_view(), name="queue_lifts"),
     path("queues/of/<str:queue>/proofs", queues.QueueProofs.as_view(), name="queue_proofs"),
+    path("queues/of/<str:queue>/reasons", queues.QueueReasons.as_view(), name="queue_reasons"),
     path("policies", policies.PoliciesPage.as_view(), name="policies"),
     path("policies/new", policies.PolicyAdding.as_view(), name="new_policy"),
     path("policies/tries", policies.PolicyTrying.as_view(), name="policy_tries"),

@@ -120,7 +120,7 @@ def is_recorded(run_id: UUID) -> bool:
 def justified(action: str, justification: object) -> str:
     """The justification, trimmed. Raises JustificationRequired for a missing, blank or over-long one."""
     text = justification.strip() if isinstance(justification, str) else ""
-    letters = sum(map(_is_read, text))
+    letters = _letters(text)
     if not letters:
         raise JustificationRequired(action)
     if letters < MIN_JUSTIFICATION:
@@ -132,6 +132,15 @@ def justified(action: str, justification: object) -> str:
     if "\x00" in text:
         raise JustificationRequired(action, "it has a NUL character in it")
     return text
+
+
+def is_said(text: str) -> bool:
+    """Whether a text says enough to be somebody's reason."""
+    return _letters(text) >= MIN_JUSTIFICATION
+
+
+def _letters(text: str) -> int:
+    return sum(map(_is_read, text))
 
 
 def _is_read(character: str) -> bool:

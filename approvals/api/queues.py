@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from approvals.queue_models import Deputy, Queue
 from approvals.queues import acts, deputies, listed
-from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import EVERY, HasRole, roles
@@ -84,6 +84,7 @@ class QueueRow(Shape):
     limits: list[LimitRow]
     deputies: list[DeputyRow] = Field(description="Now and to come.")
     proof: ProofRow | None = Field(description="What a yes has to show here; null: no more than being said.")
+    reasons: list[str] = Field(description="Short ones that are offered to whoever decides; any other does, too.")
     set_by: str
     made_at: datetime
     changed_at: datetime
@@ -214,6 +215,16 @@ class QueueProof(ApiView):
         return Response(row_of(acts.prove(queue, read_body(request, ProofBody), by=self.by)))
 
 
+class QueueReasons(ApiView):
+    permission_classes = [SetsUp]
+    roles = {"POST": ()}
+
+    @described("Set the reasons that are offered", QueueRow, body=ReasonsBody)
+    def post(self, request: Request, queue: str) -> Response:
+        acts.find(queue)
+        return Response(row_of(acts.offer(queue, read_body(request, ReasonsBody), by=self.by)))
+
+
 class Deputies(ApiView):
     """Naming a deputy: one's own, or as an administrator anybody's."""
 
@@ -244,7 +255,7 @@ def row_of(queue: Queue) -> QueueRow:
     limits = [shown.role_limit] if shown.role_limit is not None else []
     limits += [row for _, _, row in shown.own_limits]
     return QueueRow.of(
-        queue, open=shown.open, is_genuine=shown.is_genuine, proof=_proof_row(shown),
+        queue, open=shown.open, is_genuine=shown.is_genuine, proof=_proof_row(shown), reasons=shown.reasons,
         members=[
             MemberRow.of(None, name=m.name, person=m.person, limit=m.most, limit_of=m.whose) for m in shown.members
         ],

@@ -12,6 +12,7 @@ urlpatterns = [
     path("queues/<str:queue>/limit", queues.QueueLimit.as_view(), name="api-queue-limit"),
     path("queues/<str:queue>/lift", queues.QueueLift.as_view(), name="api-queue-lift"),
     path("queues/<str:queue>/proof", queues.QueueProof.as_view(), name="api-queue-proof"),
+    path("queues/<str:queue>/reasons", queues.QueueReasons.as_view(), name="api-queue-reasons"),
     path("policies", policies.Policies.as_view(), name="api-policies"),
     path("policies/restore", policies.PoliciesRestore.as_view(), name="api-policies-restore"),
     path("policies/try", policies.PoliciesTry.as_view(), name="api-policies-try"),

@@ -15,10 +15,18 @@ from django.db import IntegrityError, transaction
 from approvals.calendars.asof import escalating_to
 from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
-from approvals.queues.bodies import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import (
+    LONGEST_REASON,
+    LiftBody,
+    LimitBody,
+    ProofBody,
+    QueueBody,
+    QueueChangeBody,
+    ReasonsBody,
+)
 from approvals.queues.who import PERMISSION, account, as_admin, check_text, wrong
 from ledger.actors import Actor
-from ledger.append import acted, justified
+from ledger.append import acted, is_said, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.four_eyes.guard import second
@@ -35,7 +43,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
 # What the application may change of a queue at all: its name and when it was made stay (durableagents/grants.py).
-CHANGES = ["title", "role", "state", "currency", "needs_amount", "proof", "set_by", "changed_at", "code"]
+CHANGES = ["title", "role", "state", "currency", "needs_amount", "proof", "reasons", "set_by", "changed_at", "code"]
 
 
 class QueueInUse(DurableAgentsError):
@@ -202,6 +210,26 @@ def prove(name: str, body: ProofBody, *, by: Actor) -> Queue:
     return _done("queue_proof", queue, by=by, before=before, why=why)
 
 
+@second("queues", needs=PERMISSION)
+@transaction.atomic
+def offer(name: str, body: ReasonsBody, *, by: Actor) -> Queue:
+    """Set the short reasons that are offered to whoever decides there, all of them anew. Raises InvalidInput by the
+    field that is wrong, NotFound, Forbidden, JustificationRequired."""
+    by, why = as_admin(by), justified("queue_reasons", body.justification)
+    queue = locked(name)
+    for each in body.reasons:
+        check_text("reasons", each, LONGEST_REASON)
+        if not is_said(each):
+            raise wrong("reasons", "hold one that says nothing, and would be refused as a reason", "a few words each")
+    if len({each.casefold() for each in body.reasons}) != len(body.reasons):
+        raise wrong("reasons", "hold one twice", "each once")
+    before = snapshot(queue)
+    queue.reasons = list(body.reasons) or None
+    if snapshot(queue) == before and queue.is_genuine:
+        raise wrong("reasons", "are as they were", "say what is to be offered another way")
+    return _done("queue_reasons", queue, by=by, before=before, why=why)
+
+
 def _number_of(name: str) -> int:
     found = User.objects.filter(username=name).values_list("pk", flat=True).first()
     number = found if found is not None else int(name) if name.isascii() and name.isdigit() and len(name) < 19 else None
@@ -213,7 +241,8 @@ def _number_of(name: str) -> int:
 def snapshot(queue: Queue) -> dict[str, Any]:
     """What a queue is, as an act's record keeps it."""
     told = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
-    return told | {"state": str(queue.state)} | ({} if queue.proof is None else {"proof": queue.proof})
+    more = {name: said for name in ("proof", "reasons") if (said := getattr(queue, name)) is not None}
+    return told | {"state": str(queue.state)} | more
 
 
 def locked(name: str) -> Queue:

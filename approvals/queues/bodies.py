@@ -58,6 +58,15 @@ class ProofBody(SteerBody):
     risk: Literal["", "low", "medium", "high"] = ""
 
 
+MOST_REASONS, LONGEST_REASON = 20, 200
+
+
+class ReasonsBody(SteerBody):
+    """Short reasons that are offered to whoever decides there, in their order; with none, none are."""
+
+    reasons: Annotated[list[Annotated[str, Field(max_length=LONGEST_REASON)]], Field(max_length=MOST_REASONS)]
+
+
 class LiftBody(SteerBody):
     """Whose limit ends: a person's own, or with none named the role's."""
 

@@ -93,6 +93,11 @@ class Shown:
         return None
 
     @property
+    def reasons(self) -> list[str]:
+        """The reasons that are offered there."""
+        return reasons_in(self.on.reasons)
+
+    @property
     def proof_minutes(self) -> str:
         """As its form has it."""
         within = 0 if self.threshold is None else self.threshold.proof.within
@@ -113,6 +118,11 @@ class Shown:
         """Of persons: name, limit in words, row. Also of those who don't decide there, for a deputy's binds too."""
         own = [each for each in self.limits if each.person is not None]
         return [(self.names.get(each.person or 0, f"account {each.person}"), in_words(each), each) for each in own]
+
+
+def reasons_in(stored: Any) -> list[str]:
+    """Of what the row says, also where other hands wrote it, what can be offered."""
+    return [each for each in stored if isinstance(each, str)] if isinstance(stored, list) else []
 
 
 def in_words(limit: Limit | None) -> str:

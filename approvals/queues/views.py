@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from approvals.queues import acts, deputies, listed
-from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
@@ -191,6 +191,16 @@ class QueueProofs(QueueAct):
         acts.prove(name, form.read(ProofBody, above=_most, **boxes), by=by)
 
 
+class QueueReasons(QueueAct):
+    """Setting the reasons that are offered to whoever decides: one in each line."""
+
+    words = "The reasons are set."
+
+    def act(self, form: Sent, name: str, by: Actor) -> None:
+        form.texts["reasons"] = form.texts.get("reasons") or "\n"  # an emptied field is none, and no field left out
+        acts.offer(name, form.read(ReasonsBody, reasons=_lines), by=by)
+
+
 class Appointing(QueuesPage):
     """Naming a deputy: one's own, or as an administrator anybody's."""
 
@@ -243,6 +253,10 @@ def _most(text: str) -> Any:
         return Decimal(text.strip().replace(",", ""))
     except InvalidOperation:
         return text
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def moment(text: str) -> Any:

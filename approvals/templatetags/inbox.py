@@ -46,6 +46,13 @@ def on_it(approval: Approval, me: int | None) -> Shown:
 
 
 @register.simple_tag
+def chosen_reason(opened: Brief, number: str | None) -> str:
+    """The reason that the address names, of those that are offered now: for whoever has no scripts."""
+    by_number = {str(n): reason for n, reason in enumerate(opened.reasons, start=1)}
+    return by_number.get(number or "", "")
+
+
+@register.simple_tag
 def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
     """What the form for a queue's deadlines has, also after it was refused."""
     return shown.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)

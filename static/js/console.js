@@ -203,6 +203,17 @@
     (text.value.trim() && !button.disabled ? button : text).focus();
     return true;
   }
+  // A reason that is offered goes where one writes it: in the place of one that was offered before, else beside what was typed.
+  document.addEventListener("click", (event) => {
+    const offer = event.target.closest("a[data-reason]"), text = offer?.closest("form")?.querySelector("textarea");
+    if (!text || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const typed = text.value.trim(), all = [...document.querySelectorAll("a[data-reason]")].map((each) => each.dataset.reason);
+    text.value = !typed || all.includes(typed) ? offer.dataset.reason : typed.includes(offer.dataset.reason) ? typed : `${typed} ${offer.dataset.reason}`;
+    text.dispatchEvent(new Event("input", { bubbles: true }));
+    offer.closest("details").open = false;
+    text.focus();
+  });
   const KEYS = {
     j: () => step(1), k: () => step(-1),
     a: () => aim("approve"), d: () => aim("reject"),

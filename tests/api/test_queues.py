@@ -61,3 +61,19 @@ def test_a_deputys_next_request_knows_and_so_does_every_process(caller: Callable
     assert is_problem(caller("auditor").post(f"deputies/{made.json()['id']}/revoke", WHY), 403)
     assert other.post(f"deputies/{made.json()['id']}/revoke", WHY).json()["revoked_at"]
     assert Deputy.objects.get().is_genuine and not stand_ins(frozenset())
+
+
+def test_the_reasons_that_a_queue_offers_are_set_read_and_ended(caller: Callable[[Any], Api]) -> None:
+    boss, reader = caller("superuser"), caller("auditor")
+    assert reader.get("queues/legal").json()["reasons"] == []
+    said = ["Not in our terms.", "Dem Vertrag fehlt die Anlage."]
+    assert boss.post("queues/legal/reasons", {"reasons": said, **WHY}).json()["reasons"] == said
+    assert reader.get("queues/legal").json()["reasons"] == said
+    for reasons in (None, "one", [1], [""], ["x" * 201], ["a\u202eb c"], ["two\nlines"], ["so"] * 21):
+        assert is_problem(boss.post("queues/legal/reasons", {"reasons": reasons, **WHY}), 422), reasons
+    assert is_problem(boss.post("queues/legal/reasons", WHY), 422)
+    assert is_problem(boss.post("queues/legal/reasons", {"reasons": ["so it is"]}), 422)
+    assert is_problem(boss.post("queues/nowhere/reasons", {"reasons": [], **WHY}), 404)
+    assert reader.get("queues/legal").json()["reasons"] == said
+    assert boss.post("queues/legal/reasons", {"reasons": [], **WHY}).json()["reasons"] == []
+    assert list(ActRecord.objects.values_list("action", flat=True)) == ["queue_reasons"] * 2

@@ -136,6 +136,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-queue-remove", "POST"): ADMINS,
     ("api-queue-limit", "POST"): ADMINS,
     ("api-queue-proof", "POST"): ADMINS,
+    ("api-queue-reasons", "POST"): ADMINS,
     ("api-queue-lift", "POST"): ADMINS,
     ("api-policies", "GET"): EVERY | {SUPERUSER},
     ("api-policies", "POST"): ADMINS,

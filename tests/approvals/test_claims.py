@@ -18,10 +18,12 @@ from approvals.models import Approval, Claim, Decision
 from approvals.queues import acts as queues
 from approvals.queues import deputies
 from approvals.services import AlreadyDecided, AlreadyVoted
+from durableagents.databases import RUNTIME_ROLE
 from ledger.actors import Actor
 from ledger.errors import Forbidden, NotFound
 from runs.services import lifecycle
 from tests.approvals.setup import WHY, asked, away, boss, limited, say, somebody, until_somebody_waits
+from tests.approvals.test_rule_changes import as_the_application
 from tests.approvals.test_stages import LEGAL_THEN_TWO, TWO, now
 from tests.approvals.test_stages import buying as staged
 from tests.approvals.test_stages import say as vote
@@ -413,3 +415,23 @@ def test_the_database_keeps_who_was_on_it(stage: Stage, tools: Toolbox) -> None:
     for change in ({"ended_at": None}, {"why": "taken over"}, {"until": timezone.now()}):
         with pytest.raises(DatabaseError), transaction.atomic():
             Claim.objects.filter(pk=row.pk).update(**change)
+
+
+def test_the_application_may_do_all_of_it_and_takes_no_row_away(stage: Stage, tools: Toolbox) -> None:
+    """With the rights that it has in the database, and not its owner's."""
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")
+        row = on(fiona, approval)
+        on(fiona, approval, minutes=20)
+        on(frank, approval, take_over=row.pk)
+        release(approval.id, by=frank)
+        on(frank, approval)
+        say(approval, fiona)
+    assert [one.why for one in Claim.objects.order_by("id")] == ["taken over", "let go", "closed"]
+    for statement in (
+        "DELETE FROM approvals_claim", "UPDATE approvals_claim SET by = 'user:else'", "TRUNCATE approvals_claim",
+        "UPDATE approvals_claim SET approval_id = approval_id", "UPDATE approvals_claim SET ended_at = NULL",
+    ):  # fmt: skip
+        with pytest.raises(DatabaseError):
+            as_the_application(statement)

@@ -17,7 +17,7 @@ from tests.console.stage import question, settled, working
 from tests.console.test_live import opened, socket
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ON_IT, LET_GO, OVER = "I’m on it, for ten minutes", "Let it go", "Take it over from"
+ON_IT, LET_GO, OVER = "I'm on it, for ten minutes", "Let it go", "Take it over from"
 
 
 @pytest.fixture

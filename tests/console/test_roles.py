@@ -66,7 +66,7 @@ ACT = {
     # Administrators, which is no role; whose deputy it is decides.
     "new_queue": set(), "queue_changes": set(), "queue_closings": set(), "queue_openings": set(),
     "queue_removals": set(), "queue_limits": set(), "queue_lifts": set(), "queue_proofs": set(), "deputies": ALL,
-    "deputy_revocations": ALL,
+    "deputy_revocations": ALL, "queue_reasons": set(),
     "queue_timings": set(), "new_calendar": set(), "calendar_changes": set(), "calendar_removals": set(),
     "absences": ALL, "absence_endings": ALL,
     "new_policy": set(), "policy_versions": set(), "policy_retirements": set(), "policy_restorations": set(),
@@ -130,6 +130,7 @@ PATHS = {
     "queue_openings": "/queues/of/legal/openings", "queue_removals": "/queues/of/legal/removals",
     "queue_limits": "/queues/of/legal/limits", "queue_lifts": "/queues/of/legal/lifts",
     "queue_proofs": "/queues/of/legal/proofs",
+    "queue_reasons": "/queues/of/legal/reasons",
     "policies": "/policies", "new_policy": "/policies/new", "policy": "/policies/of/buying",
     "policy_versions": "/policies/of/buying/versions", "policy_retirements": "/policies/of/buying/retirements",
     "policy_restorations": "/policies/restorations", "policy_tries": "/policies/tries",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_cases import CASES
 from tests.crash.mutations_certified import CERTIFIED
+from tests.crash.mutations_claims import CLAIMING
 from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
@@ -376,6 +377,7 @@ MUTANTS = [
     *MORE,
     *RELEASES,
     *CERTIFIED,
+    *CLAIMING,
     *DEADLINES,
     *VERSIONS,
     *UNDOING, *SIGHT_AND_QUEUES,
