@@ -153,11 +153,13 @@ class Filter:
     conditions: dict[Any, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        is_on = f"EXISTS (SELECT 1 FROM {_ON} AND c.approval_id = approvals_approval.id"
         if self.on == NOBODY:
-            self.conditions[Condition(f"NOT {is_on})")] = []
+            nobody = f"NOT EXISTS (SELECT 1 FROM {_ON} AND c.approval_id = approvals_approval.id)"
+            self.conditions[Condition(nobody)] = []
         elif self.on == ME:
-            self.conditions[Condition(f"{is_on} AND c.person = %s)")] = [self.person]
+            # From the few that one is on, not from all that are open: of an array the planner can make nothing else.
+            mine = f"approvals_approval.id = ANY (ARRAY(SELECT c.approval_id FROM {_ON} AND c.person = %s))"
+            self.conditions[Condition(mine)] = [self.person]
 
     @property
     def in_orm(self) -> list[RawSQL]:

@@ -53,13 +53,13 @@
   }
 
   // What is said in a form is said anew there while somebody writes in it: who else is on the case.
-  const follows = (root) => [...root.querySelectorAll("[data-follows]")].map((el) => [el.id, el.innerHTML, el.hidden]);
+  const follows = (root) => [...root.querySelectorAll("[data-follows]")].map((el) => el.cloneNode(true));
   function follow(all) {
-    for (const [id, words, isHidden] of all) {
-      const shown = document.getElementById(id);
+    for (const el of all) {
+      const shown = document.getElementById(el.id);
       if (!shown) continue;
-      if (shown.innerHTML !== words) shown.innerHTML = words;
-      shown.hidden = isHidden;
+      shown.hidden = el.hidden;
+      shown.replaceChildren(...el.childNodes);
     }
   }
 

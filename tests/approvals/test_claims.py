@@ -165,6 +165,18 @@ def test_it_ends_with_a_run_that_is_cancelled_and_does_not_come_back(stage: Stag
         on(fiona, approval)
 
 
+def test_a_question_that_is_put_again_begins_with_nobody_on_it(stage: Stage, tools: Toolbox) -> None:
+    """As a retry does with what its failed run had asked."""
+    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
+    row = on(fiona, approval)
+    again = Approval.objects.get()
+    again.withdraw()
+    again.save(update_fields=["state"])
+    again.reopen()
+    again.save(update_fields=["state"])
+    assert ended(row) == ("closed", "") and who(approval) == [] and on(frank, approval).by == "user:frank"
+
+
 def test_it_ends_when_time_runs_out_and_is_not_begun_a_moment_later(stage: Stage, tools: Toolbox) -> None:
     fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
     row = on(fiona, approval)
@@ -299,6 +311,17 @@ def test_as_many_are_on_it_as_words_are_missing(stage: Stage, tools: Toolbox) ->
     assert who(approval) == ["freya"]
     vote(people[3])
     assert who(approval) == [] and Approval.objects.get(pk=approval.pk).state == "approved"
+
+
+def test_whoever_was_spoken_for_is_no_longer_on_it(stage: Stage, tools: Toolbox) -> None:
+    fiona, frank, dora = somebody("fiona", FINANCE), somebody("frank", FINANCE), somebody("dora", "operator")
+    away(fiona, "dora")
+    stage.start(staged(tools, TWO))
+    stage.drive()
+    approval = now()
+    first, second = on(fiona, approval), on(frank, approval)
+    vote(dora)
+    assert ended(first) == ("said", "user:dora") and ended(second) == ("", "") and who(approval) == ["frank"]
 
 
 def test_who_stays_out_of_it_is_no_longer_on_it_and_room_stays_what_it_was(stage: Stage, tools: Toolbox) -> None:

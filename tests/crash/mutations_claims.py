@@ -29,7 +29,7 @@ CLAIMING = [
     Mutant("a forged claim is for ever", SHOWN, "      AND c.until <= clock_timestamp() + interval '{MOST_MINUTES + 1} minutes' AND c.at BETWEEN", "      AND c.at BETWEEN", f"{STORIES} -k forged"),
     Mutant("a closed account is on it", SHOWN, "u.id = c.person AND u.is_active\n", "u.id = c.person\n", f"{STORIES} -k takes_up_no_room"),
     Mutant("whoever lost the role is on it", SHOWN, """      AND ({_HOLDS.format(who="c.person")} OR EXISTS (""", "      AND (true OR EXISTS (", f"{STORIES} -k takes_up_no_room"),
-    Mutant("the list of mine has everybody's", SHOWN, "AND c.person = %s)\")] = [self.person]", "AND %s > 0)\")] = [self.person]", f"{PAGES} -k narrowed"),
+    Mutant("the list of mine has everybody's", SHOWN, "AND c.person = %s))\"", "AND %s > 0))\"", f"{PAGES} -k narrowed"),
     Mutant("who has had their say is still on it", SQL, "AND c.person = NEW.person AND c.ended_at IS NULL", "AND c.person < 0 AND c.ended_at IS NULL", f"{STORIES} -k words_are_missing"),
     Mutant("a claim outlives its case", SQL, "    WHERE approval_id = NEW.id AND ended_at IS NULL;", "    WHERE approval_id = NEW.id AND ended_at IS NULL AND false;", f"{STORIES} -k ends_with_the_case"),
     Mutant("reasons are set by anybody", QUEUES, 'by, why = as_admin(by), justified("queue_reasons", body.justification)', 'why = justified("queue_reasons", body.justification)', f"{REASONS} -k who_may_not"),
