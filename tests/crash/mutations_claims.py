@@ -6,9 +6,9 @@ from tests.crash.mutant import Mutant
 
 ACTS, SHOWN, SQL = "approvals/claims/acts.py", "approvals/claims/shown.py", "approvals/sql/0130_claims.sql"
 QUEUES, QUEUE = "approvals/queues/acts.py", "approvals/queue_models.py"
-STORIES, PAGES, REASONS, OFFERED = (
+STORIES, PAGES, REASONS, OFFERED, FORGED = (
     "tests/approvals/test_claims.py", "tests/console/test_claims.py", "tests/approvals/test_reasons.py",
-    "tests/console/test_reasons.py",
+    "tests/console/test_reasons.py", "tests/approvals/test_claims_forged.py",
 )  # fmt: skip
 
 CLAIMING = [
@@ -26,7 +26,7 @@ CLAIMING = [
     Mutant("somebody lets go for another", ACTS, "mine = Claim.objects.filter(approval=approval, person=by.person)", "mine = Claim.objects.filter(approval=approval)", f"{STORIES} -k let_go_once"),
     Mutant("nobody is told that somebody is on it", ACTS, "    show_anew(approval.run_id)\n    return row\n", "    return row\n", f"{PAGES} -k told_at_once"),
     Mutant("it never lapses", SHOWN, "c.ended_at IS NULL AND c.until > clock_timestamp()\n", "c.ended_at IS NULL\n", f"{STORIES} -k lapses_by_itself"),
-    Mutant("a forged claim is for ever", SHOWN, "      AND c.until <= clock_timestamp() + interval '{MOST_MINUTES + 1} minutes' AND c.at BETWEEN", "      AND c.at BETWEEN", f"{STORIES} -k forged"),
+    Mutant("a forged claim is for ever", SHOWN, "      AND c.until <= clock_timestamp() + interval '{MOST_MINUTES + 1} minutes' AND c.at BETWEEN", "      AND c.at BETWEEN", f"{FORGED} -k forged"),
     Mutant("a closed account is on it", SHOWN, "u.id = c.person AND u.is_active\n", "u.id = c.person\n", f"{STORIES} -k takes_up_no_room"),
     Mutant("whoever lost the role is on it", SHOWN, """      AND ({_HOLDS.format(who="c.person")} OR EXISTS (""", "      AND (true OR EXISTS (", f"{STORIES} -k takes_up_no_room"),
     Mutant("the list of mine has everybody's", SHOWN, "AND c.person = %s))\"", "AND %s > 0))\"", f"{PAGES} -k narrowed"),
