@@ -12,6 +12,7 @@ class ApprovalsConfig(AppConfig):
         from approvals.offered.decisions import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
         from approvals.policies.verification import plug_in as verify_policies
+        from approvals.queues.verification import plug_in as verify_what_is_set_up
         from approvals.services import register
         from approvals.verification import plug_in
 
@@ -20,5 +21,6 @@ class ApprovalsConfig(AppConfig):
         plug_in()
         plug_in_policies()
         verify_policies()
+        verify_what_is_set_up()
         tell_why()
         duty.plug_in()

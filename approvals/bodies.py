@@ -29,9 +29,14 @@ class DecisionBody(Strict):
     typed_target: Annotated[str, Field(max_length=400, description="Likewise whom or what it is about.")] = ""
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
     arguments: Annotated[
-        dict[str, Any] | None,
+        dict[str, Any],
         Field(description="With *approve*: what goes out in the place of what was asked; those that change, or all."),
-    ] = None
+    ] = {}
+
+    @property
+    def changes_arguments(self) -> bool:
+        """Whether they were sent at all: without them the call goes out as it was asked for."""
+        return "arguments" in self.model_fields_set
 
     @property
     def typed(self) -> dict[str, str]:

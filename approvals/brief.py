@@ -4,6 +4,7 @@ covers."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,13 +18,15 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
+from approvals.talk.shown import TALK, Talk, talk_in
 from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.templatetags.console import line_of, plainly
-from ledger.web.roles import stand_ins
+from ledger.web.roles import decides_case, has_case, stand_ins
 from ledger.web.seeing.payloads import WHO_GIVES
+from ledger.web.seeing.viewers import viewer
 from ledger.web.text_safety import Change, compare, leaves
 from runs import seen
 from runs.engine.agents import registry
@@ -76,6 +79,7 @@ class Brief:
     tool: ToolCard | None
     facts: Facts
     stages: list[StageShown]
+    talk: Talk
     is_read: bool = True
 
     @cached_property
@@ -157,7 +161,7 @@ class Brief:
     @property
     def amount(self) -> str:
         """What it is about, in the words that limits are judged by."""
-        return str(self.facts.asked.amount) if isinstance(self.facts.asked.amount, Sum) else ""
+        return str(self.facts.asked.amount) if self.is_read and isinstance(self.facts.asked.amount, Sum) else ""
 
     @cached_property
     def wanted(self) -> Wanted:
@@ -169,6 +173,16 @@ class Brief:
             return wanted_for(self.approval, self.approval.run.graph_id, asked)
         except DefinitionError:
             return Wanted()
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether the reader decides it by a role of their own."""
+        return isinstance(self.standing, Standing) and self.standing.deputyship is None
+
+    @property
+    def said_of_it(self) -> Talk:
+        """What was asked about this revision, and to whom it was handed."""
+        return self.talk.of(self.approval.id)
 
     @property
     def proof_words(self) -> str:
@@ -290,8 +304,11 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
 
 
 def _is_shown(approval: Approval, held: frozenset[str]) -> bool:
-    """Whoever stands in at its queue is shown the question, whatever runs they see."""
-    return any(one.queue in asked_at(approval) for one in stand_ins(held)) or bool(seen.among([approval.run_id]))
+    """Whoever stands in at its queue, has it from somebody or was asked about it is shown the question, whatever runs
+    they see."""
+    places = asked_at(approval)
+    is_theirs = has_case(held, approval.id) or any(one.queue in places for one in stand_ins(held))
+    return is_theirs or bool(seen.among([approval.run_id]))
 
 
 def asked_at(approval: Approval) -> list[str]:
@@ -300,9 +317,21 @@ def asked_at(approval: Approval) -> list[str]:
 
 
 def reads(approval: Approval) -> bool:
-    """Whether whoever looks reads what is asked, and not only that it is: who is asked, or stands in for them, and who
-    reads the run's payloads."""
-    return any(map(is_asked, asked_at(approval))) or bool(seen.readable({approval.run_id: approval.run.creator}))
+    """Whether whoever looks reads what is asked, and not only that it is: who is asked, stands in for them or has it
+    from them, and who reads the run's payloads."""
+    return approval.id in readable([approval])
+
+
+def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
+    """Those of these questions that whoever looks reads; all of them are shown to them. Who was only asked about one
+    reads no more of it than of its run."""
+    held = viewer().held
+    own = {one.id for one in approvals if decides_case(held, one.id) or any(map(is_asked, asked_at(one)))}
+    others = [one for one in approvals if one.id not in own]
+    hidden = {one.run_id for one in others if has_case(held, one.id)}
+    hidden -= seen.among(hidden)
+    runs = seen.readable({one.run_id: one.run.creator for one in others if one.run_id not in hidden})
+    return frozenset(own | {one.id for one in others if one.run_id in runs})
 
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
@@ -333,12 +362,15 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         ),
         is_read=is_read,
         stages=stages,
+        talk=talk_in([getattr(one, "talk", "") for one, _ in revisions], reader.person).told(is_read=is_read),
     )
 
 
 _FACTS = FACTS.format(
-    queue='"approvals_approval"."queue"', case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")'
-)
+    approval='"approvals_approval"."id"', queue='"approvals_approval"."queue"',
+    case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
+)  # fmt: skip
+_TALK = TALK.format(approval='"approvals_approval"."id"')
 # UNION, and not UNION ALL: revisions that name each other in a ring (by other hands) end here too.
 _CHAIN = """
     WITH RECURSIVE chain AS (
@@ -353,7 +385,8 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(_FACTS, [reader], output_field=TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
-    rows = rows.annotate(head_seq=seq, facts=facts, **along_whole())
+    talk = RawSQL(_TALK, [], output_field=TextField())
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **along_whole())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

@@ -15,18 +15,17 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.urls import reverse
 
-from approvals.brief import asks_of, cards_by_name, plan_of, title_of
+from approvals.brief import asks_of, cards_by_name, plan_of, readable, title_of
 from approvals.claims.shown import ME, NOBODY, Filter, along
 from approvals.models import Approval, ApprovalState
 from approvals.timing.words import is_endless
 from approvals.votes.shown import NOW, StageShown, stages_of
 from ledger.web.cursors import Condition, Order, closed, opened
-from ledger.web.roles import StandsIn, stand_ins
+from ledger.web.roles import OwnCase, StandsIn, own_cases, stand_ins
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search, seen
 from runs.journal import wait_hooks
-from runs.queries.payloads.reading import is_asked
 from runs.queries.tool_cards import ToolCard
 from runs.search import subject
 from runs.services.questions import open_for
@@ -48,6 +47,7 @@ class Item:
     about: str
     stands_in: StandsIn | None = None
     part: str = ""  # of several people's decision: which stage, and how many have said yes
+    own: OwnCase | None = None  # handed to the reader, or they were asked about it
 
     @property
     def url(self) -> str:
@@ -168,8 +168,23 @@ def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Count
 
 def _arms(held: frozenset[str], wanted: Wanted) -> list[dict[Any, Any]]:
     mine = queues_of(held)
-    arms = [*({"queue": queue} for queue in mine), *_went_to(mine)] or [seen.arm(viewer())]
+    own = [*({"queue": queue} for queue in mine), *_went_to(mine)]
+    arms = [*(own or [seen.arm(viewer())]), *_own_cases(held, mine)]
     return [{**arm, **wanted.claims.conditions} for arm in arms]
+
+
+def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = False) -> list[dict[Any, Any]]:
+    """The single cases that are somebody's, and aren't listed anyway: by their own queues or else, unless only what
+    `is_waiting` for them is meant, by what they see."""
+    ids = [one.approval_id for one in own_cases(held) if not is_waiting or one.waits]
+    if not ids:
+        return []
+    if mine or is_waiting:
+        not_mine = "NOT (queue = ANY(%s)) AND NOT coalesce(escalated_to && %s::text[], false)"
+        return [{Condition(f"id = ANY(%s) AND {not_mine}"): [ids, mine, mine]}]
+    who = viewer()
+    text, values = seen.is_of_seen("run_id", who)
+    return [] if who.sees_all else [{Condition(f"id = ANY(%s) AND NOT ({text})"): [ids, *values]}]
 
 
 def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
@@ -196,7 +211,8 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     """What fits a search: a thousand runs at most, so it is sorted and counted here."""
     rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=search.matching(wanted.q))
     if mine := queues_of(held):
-        rows = rows.filter(Q(queue__in=mine) | Q(escalated_to__overlap=mine))  # what the search found is seen
+        own = Q(id__in=[one.approval_id for one in own_cases(held)])
+        rows = rows.filter(own | Q(queue__in=mine) | Q(escalated_to__overlap=mine))  # what the search found is seen
     if wanted.is_decided:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
@@ -222,18 +238,19 @@ def _listed(
     more = wanted.link(beyond=closed(*_edge(rows[limit - 1], wanted))) if len(rows) > limit else ""
     cards: dict[str, dict[str, ToolCard]] = {}
     others = {one.queue: one for one in stand_ins(held) if wait_hooks.queues.get(one.queue) not in held}
-    readable = seen.readable({row.run_id: row.run.creator for row in rows[:limit] if not is_asked(row.queue)})
+    own = {one.approval_id: one for one in own_cases(held)}
+    readable_ids = readable(rows[:limit])
     shown = [row for row in rows[:limit] if row.case_id is not None]
     stages = stages_of(shown, []) if shown else {}
-    items = [_item(row, cards, others, stages.get(row.id, []), readable) for row in rows[:limit]]
+    items = [_item(row, cards, others, stages.get(row.id, []), readable_ids, own.get(row.id)) for row in rows[:limit]]
     return Listed(items, total, more, is_from_start, wanted)
 
 
 def _item(
     approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn], stages: list[StageShown],
-    readable: frozenset[UUID],
+    readable_ids: frozenset[UUID], own: OwnCase | None,
 ) -> Item:  # fmt: skip
-    is_read, graph_id = is_asked(approval.queue) or approval.run_id in readable, approval.run.graph_id
+    is_read, graph_id = approval.id in readable_ids, approval.run.graph_id
     plan = plan_of(approval) if is_read else {}
     if graph_id not in cards:
         cards[graph_id] = cards_by_name(graph_id)
@@ -243,7 +260,7 @@ def _item(
         about = approval.run.about or graph_id
     return Item(
         approval, title_of(approval, tool), asks_of(approval, tool), headline, about, others.get(approval.queue),
-        _part(stages),
+        _part(stages), own,
     )  # fmt: skip
 
 
@@ -260,7 +277,8 @@ def _part(stages: list[StageShown]) -> str:
 def waiting_for(held: frozenset[str]) -> Counted | None:
     """How many questions wait for somebody with these roles. Nothing is counted for whoever decides nothing."""
     queues = queues_of(held)
-    if not queues:
+    arms = [*({"queue": queue} for queue in queues), *_went_to(queues), *_own_cases(held, queues, is_waiting=True)]
+    if not arms:
         return None
-    gates = OPEN.counted([*({"queue": queue} for queue in queues), *_went_to(queues)], to=BADGE_TO)
+    gates = OPEN.counted(arms, to=BADGE_TO)
     return Counted(BADGE_TO, [*gates.arms, *Counted.of(open_for(held), to=BADGE_TO).arms])

@@ -22,6 +22,8 @@ from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
 from approvals.queue_models import ends_once
 from approvals.rules.rows import Policy as Policy
+from approvals.talk.models import Delegation as Delegation
+from approvals.talk.models import Inquiry as Inquiry
 from ledger.chain import microseconds
 from ledger.models import append_only
 from runs.models import Run, Wait

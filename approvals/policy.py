@@ -92,6 +92,7 @@ class Deputyship:
     ends_at: datetime
     is_revoked: bool = False
     is_genuine: bool = True
+    is_of_one: bool = False  # of one question, which was handed over
 
     def is_now(self, now: datetime) -> bool:
         """Whether its time is now."""
@@ -215,7 +216,8 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
     if not each.is_genuine:
         return No(f"That you stand in for {whom.name} was not put on record by this installation.")
     if each.is_revoked:
-        return No(f"You no longer stand in for {whom.name}: it was revoked.")
+        how = "what was handed to you was taken back" if each.is_of_one else "it was revoked"
+        return No(f"You no longer stand in for {whom.name}: {how}.")
     if now < each.starts_at:
         return No(f"You stand in for {whom.name} from {_moment(each.starts_at)} on, not before.")
     if now >= each.ends_at:

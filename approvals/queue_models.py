@@ -16,6 +16,20 @@ from ledger.chain import microseconds
 from ledger.models import Coded
 
 
+class Json(models.JSONField):
+    """What can't be read of it counts as nothing: no process of ours writes that."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return None
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+
 class Queue(Coded):
     """Where questions of a kind are put, and the role (a group) whose holders decide them."""
 
@@ -35,8 +49,8 @@ class Queue(Coded):
     needs_amount = models.BooleanField(
         default=False, help_text="Whoever has a limit decides nothing that names no amount."
     )
-    proof = models.JSONField(null=True, help_text="What a yes has to show, and from where on; empty: no more.")
-    reasons = models.JSONField(null=True, help_text="Short reasons that are offered to whoever decides; empty: none.")
+    proof = Json(null=True, help_text="What a yes has to show, and from where on; empty: no more.")
+    reasons = Json(null=True, help_text="Short reasons that are offered to whoever decides; empty: none.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     changed_at = models.DateTimeField()

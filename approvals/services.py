@@ -17,7 +17,7 @@ from approvals.calendars import asof
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.along import FACTS
-from approvals.queues.standing import facts_of, role_held, told
+from approvals.queues.standing import facts_of, role_held, told, went_further
 from approvals.stepup.checking import shown, wanted_for
 from approvals.timing.course import is_over
 from approvals.votes.case import case_of
@@ -210,6 +210,13 @@ def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | No
     return True
 
 
+def check_stage(approval: Approval, wait: Wait, stage: int | None) -> None:
+    """Raises OtherStage where it is not the one that was read."""
+    now = 1 if approval.case_id is None else case_of(approval, wait).stage
+    if stage not in (None, now):
+        raise OtherStage(now, stage or 1)
+
+
 def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, Approval]:
     """An open question with all that belongs to it, locked in the order in which everybody does. Raises RecordDamaged,
     AlreadyDecided."""
@@ -313,6 +320,7 @@ def register() -> None:
         wait_hooks.on_reopen.append(REOPEN)
         wait_hooks.on_ask.append(ON_ASK)
         wait_hooks.queue_holder.append(role_held)
+        wait_hooks.went_further.append(went_further)
     wait_hooks.on_due["approval"] = expire
     wait_hooks.on_moved["approval"] = put_off
     wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings

@@ -6,6 +6,7 @@ from approvals import views, views_audit
 from approvals.cases import claims
 from approvals.cases import views as cases
 from approvals.changes import views as changes
+from approvals.consulting import views as consulting
 from approvals.deadlines import views as timing
 from approvals.notices.console import views as notices
 from approvals.policies import views as policies
@@ -16,6 +17,19 @@ urlpatterns = [
     path("inbox/<uuid:approval_id>", views.InboxPage.as_view(), name="approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decisions.as_view(), name="decision"),
     path("approvals/<uuid:approval_id>/changes", cases.Changes.as_view(), name="changes"),
+    path("approvals/<uuid:approval_id>/inquiries", consulting.Inquiries.as_view(), name="inquiries"),
+    path("approvals/<uuid:approval_id>/inquiries/<int:n>/answers", consulting.Answers.as_view(), name="case_answers"),
+    path(
+        "approvals/<uuid:approval_id>/inquiries/<int:n>/withdrawals",
+        consulting.InquiryWithdrawals.as_view(),
+        name="inquiry_withdrawals",
+    ),
+    path("approvals/<uuid:approval_id>/delegations", consulting.Delegations.as_view(), name="delegations"),
+    path(
+        "approvals/<uuid:approval_id>/delegations/<int:n>/ends",
+        consulting.DelegationEnds.as_view(),
+        name="delegation_ends",
+    ),
     path("approvals/<uuid:approval_id>/claims", claims.Claims.as_view(), name="claims"),
     path("approvals/<uuid:approval_id>/releases", claims.Releases.as_view(), name="releases"),
     path("queues", queues.QueuesPage.as_view(), name="queues"),

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from approvals.cases.verified import amendment_problems, as_decision
+from approvals.consulting.verification import Talks
 from approvals.models import Approval, Decision, Seat
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
@@ -40,12 +41,13 @@ class Gates:
         self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
-        self.times = Times(journal)
+        self.times, self.talks = Times(journal), Talks(journal)
         self.amended: dict[str, e.PlanAmended] = {}
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
         self.times.see(line)
+        self.talks.see(line)
         match line.event:
             case e.RunCreated(by=by):
                 self.created_by = by
@@ -84,6 +86,7 @@ class Gates:
             yield f"approval {id} has no row"
         yield from self._decisions()
         yield from self.times.escalations()
+        yield from self.talks.problems()
         yield from self._seats()
         yield from self._stages(plans)
 
@@ -177,6 +180,7 @@ class Gates:
                 right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
             yield from compared(what, row, right)
             yield from self.times.where(what, str(row.approval_id), row.standing)
+            yield from self.talks.place_of(what, row, seq)
             said = row.verdict if isinstance(event, e.ApprovalVoted) else _VERDICTS.get(row.verdict)
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
@@ -255,7 +259,10 @@ def _plan(row: Approval) -> Any:
 
 def plug_in() -> None:
     """Add to the verification of runs."""
-    register(Gates, approvals_approval="run_id", approvals_escalation="run_id")
+    register(
+        Gates, approvals_approval="run_id", approvals_escalation="run_id", approvals_inquiry="run_id",
+        approvals_delegation="run_id",
+    )  # fmt: skip
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:

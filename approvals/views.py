@@ -22,7 +22,7 @@ from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.cursors import opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
-from ledger.web.roles import APPROVER, actor, roles, stand_ins
+from ledger.web.roles import APPROVER, actor, own_cases, roles, stand_ins
 from ledger.web.tally import Tally
 from runs.engine.gate.votes import APPROVE, FAIL, REJECT
 from runs.queries import run_list
@@ -38,7 +38,7 @@ class InboxPage(Page):
         return self.tell(request, approval_id)
 
     def tell(self, request: HttpRequest, approval_id: UUID | None, refused: Refused | None = None) -> HttpResponse:
-        held = roles(request.user)
+        held, is_decision = roles(request.user), refused is None or refused.act == "decide"
         wanted = Wanted.of(request.GET, request.user.pk)
         tally = Tally(held)
         opened_brief = brief(approval_id, held, actor(request, "")) if approval_id else None
@@ -51,7 +51,8 @@ class InboxPage(Page):
         chosen_brief = opened_brief or (brief(items[0].approval.id, held, actor(request, "")) if items else None)
         context = {
             "items": items, "b": chosen_brief, "show": "decided" if wanted.is_decided else "open",
-            "is_chosen": approval_id is not None, "refused": refused, "questions": questions,
+            "is_chosen": approval_id is not None, "refused": refused if is_decision else None,
+            "unheard": None if is_decision else refused, "questions": questions,
             "more_questions": more_questions, "listed": listed, "wanted": wanted, "tally": tally,
             "here_link": wanted.link(beyond=wanted.beyond), "first_link": wanted.link(),
             "stands": stand_ins(held), "is_approver": bool(queues_of(held)), "next": _next(items, chosen_brief),
@@ -86,15 +87,20 @@ def _done(verdict: str, decided: Approval, before: Brief) -> str:
     }[verdict]  # fmt: skip
 
 
-class Decisions(InboxPage):
-    """Deciding. Who may is the queue's business: it is asked before anything is said of the form."""
+class Deciding(Page):
+    """What whoever decides does, be it in somebody's place; which case, its queue says."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({APPROVER})
-    http_method_names = ["post"]
+    section = "inbox"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Whoever decides, be it in somebody's place."""
-        return super().may_open(held) or bool(stand_ins(held))
+        return super().may_open(held) or bool(stand_ins(held) or own_cases(held))
+
+
+class Decisions(Deciding, InboxPage):
+    """Deciding. Who may is the queue's business: it is asked before anything is said of the form."""
+
+    http_method_names = ["post"]
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         held = roles(request.user)

@@ -34,6 +34,10 @@ class Overview(SharedPage):
     template = "overview.html"
     section = "overview"
 
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """Whoever administers and holds no role has other things to do here than to be refused."""
+        return redirect("setup") if request.user.is_superuser else super().refuse(request)
+
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         tally.read({**run_list.to_count(), **to_count(held)})
         by_state = run_list.counts(tally)

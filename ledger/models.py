@@ -57,8 +57,12 @@ class Coded(models.Model):
 
     @property
     def is_genuine(self) -> bool:
-        """Whether one of our processes wrote just this."""
-        return self.code is not None and is_rows_code(code_key(), self.TABLE, self.coded(), bytes(self.code))
+        """Whether one of our processes wrote just this. What has no code at all, in values that none of them would
+        write, was written by nobody of us."""
+        try:
+            return self.code is not None and is_rows_code(code_key(), self.TABLE, self.coded(), bytes(self.code))
+        except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
+            return False
 
 
 class Head(models.Model):

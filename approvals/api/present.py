@@ -7,17 +7,26 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from approvals.api.schemas import ApprovalRow, ClaimRow, DecisionRow, PreviousRow, StageRow, VoteRow
-from approvals.brief import asked_at
+from approvals.api.schemas import (
+    ApprovalRow,
+    ClaimRow,
+    DecisionRow,
+    DelegationRow,
+    InquiryRow,
+    PreviousRow,
+    StageRow,
+    VoteRow,
+)
+from approvals.brief import asked_at, readable
 from approvals.claims.shown import OnIt, on_each
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.stepup.checking import wanted_by
+from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
-from runs import seen
+from ledger.web.seeing.viewers import viewer
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.editable import EDITABLE
 from runs.journal import wait_hooks
-from runs.queries.payloads.reading import is_asked
 
 
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
@@ -28,29 +37,28 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in said if d.closes}
     own = {a.id for a in approvals}
     stages = stages_of(approvals, [d for d in said if d.approval_id in own])
-    others = [a for a in approvals if not is_asked(a.queue)]
-    readable = seen.readable({a.run_id: a.requester for a in others})
-    hidden = {a.id for a in others if a.run_id not in readable}
+    shown = readable(approvals)
+    talk = talk_of(list(own), viewer().person)
     is_open = [a.id for a in approvals if a.state == ApprovalState.OPEN]
     on = on_each(is_open) if is_open else {}
     return [
         approval_row(
-            a, stages[a.id], decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id not in hidden,
-            on=on.get(a.id, []),
+            a, stages[a.id], decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id in shown,
+            talk=talk.of(a.id), on=on.get(a.id, []),
         ) for a in approvals
     ]  # fmt: skip
 
 
 def approval_row(
     approval: Approval, stages: list[StageShown], decision: Decision | None, earlier: Decision | None = None, *,
-    is_read: bool = True, on: Sequence[OnIt] = (),
+    is_read: bool = True, talk: Talk = NO_TALK, on: Sequence[OnIt] = (),
 ) -> ApprovalRow:  # fmt: skip
     """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
 
     `earlier` is the decision on the revision before this one. Without `is_read` nothing is told of what is asked,
     beyond that it is.
     """
-    besides = {} if is_read else {"evidence": [], "why": "", "effect": ""}
+    talk, besides = talk.told(is_read=is_read), {} if is_read else {"evidence": [], "why": "", "effect": ""}
     plan = _plan(approval) if is_read else None
     here = next((each.number for each in stages if each.state not in (DONE, NEXT)), 0)
     return ApprovalRow.of(
@@ -68,6 +76,8 @@ def approval_row(
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier and DecisionRow.of(earlier))
         if approval.previous_id
         else None,
+        inquiries=[InquiryRow.of(each.row, is_genuine=each.is_genuine) for each in talk.inquiries],
+        delegations=[DelegationRow.of(each.row, is_genuine=each.is_genuine) for each in talk.delegations],
         **besides,
     )
 

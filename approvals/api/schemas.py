@@ -50,6 +50,37 @@ class StageRow(Shape):
     votes: list[VoteRow]
 
 
+class InquiryRow(Shape):
+    """What a named person was asked about it."""
+
+    n: int
+    by: str
+    role: str
+    to: str = Field(description="The name of the account that is asked.")
+    question: str
+    stops_clock: bool = Field(description="The deadline was put off meanwhile.")
+    at: datetime
+    outcome: Literal["", "answered", "withdrawn"] = Field(description="Empty: it waits.")
+    answer: str = Field(description="Of one that was withdrawn: why.")
+    ended_by: str
+    ended_at: datetime | None
+    is_genuine: bool
+
+
+class DelegationRow(Shape):
+    """To whom it was handed, who may decide it in the place of whoever handed it over until it is taken back."""
+
+    n: int
+    by: str
+    role: str
+    to: str = Field(description="The name of the account that may decide it.")
+    reason: str
+    made_at: datetime
+    ended_at: datetime | None
+    ended_by: str
+    is_genuine: bool
+
+
 class ClaimRow(Shape):
     """That somebody is on it. It binds nobody."""
 
@@ -108,6 +139,10 @@ class ApprovalRow(Shape):
     stages: list[StageRow] = Field(description="All that is asked, in order. One yes of one person is one stage.")
     claims: list[ClaimRow] = Field(description="Who is on it now, while it is open.")
     previous: PreviousRow | None
+    inquiries: list[InquiryRow] = Field(
+        description="What named people were asked about it; of one that is hidden, those to and by the caller."
+    )
+    delegations: list[DelegationRow] = Field(description="To whom it was handed.")
 
 
 class ApprovalPage(Page):

@@ -96,6 +96,9 @@ class TimingRow(Shape):
     steps: list[StepRow]
     remind: list[int] = Field(description="Shares of the time in percent after which people are reminded.")
     every_hours: float | None = Field(description="The first interval of reminders of what waits for ever.")
+    clock_stops_hours: float | None = Field(
+        description="For how long the clock may stand at most while somebody named is asked. Null: it runs on."
+    )
     at_once_if_away: bool
     is_deserted: bool = Field(description="Whether everybody who decides there is away, and nobody stands in.")
     absences: list[AbsenceRow] = Field(description="Now and to come.")
@@ -189,7 +192,7 @@ def calendar_row(row: Any, hours: float = listed.HOURS) -> CalendarRow:
     """A calendar whole."""
     shown = listed.one(row, hours)
     return CalendarRow.of(
-        row, week=dict(shown.days), holidays=[HolidayRow.of(None, day=day, name=name) for day, name in row.holidays],
+        row, week=dict(shown.days), holidays=[HolidayRow.of(None, day=day, name=name) for day, name in shown.holidays],
         used_by=list(shown.used_by), is_genuine=shown.is_genuine,
         preview=[ExampleRow.of(None, asked=e.asked, due=e.due, what=e.what) for e in shown.examples],
     )  # fmt: skip
@@ -204,6 +207,7 @@ def timing_row(queue: Queue) -> TimingRow:
         on_timeout=shown.on_timeout, is_deserted=shown.is_deserted, is_genuine=shown.is_genuine,
         steps=[StepRow.of(None, to=to, hours=minutes / 60) for to, minutes in (row.steps if row else [])],
         remind=row.remind if row else [], every_hours=row.every / 60 if row and row.every else None,
+        clock_stops_hours=row.clock_stops / 60 if row and row.clock_stops else None,
         at_once_if_away=bool(row and row.at_once_if_away),
         absences=[AbsenceRow.of(a.row, name=a.name, is_genuine=a.is_genuine) for a in shown.absences],
     )  # fmt: skip

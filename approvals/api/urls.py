@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import audit, changes, claims, notices, policies, queues, timing, views
+from approvals.api import audit, changes, claims, consulting, notices, policies, queues, timing, views
 
 urlpatterns = [
     path("audit", audit.Audit.as_view(), name="api-audit"),
@@ -43,6 +43,23 @@ urlpatterns = [
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),
+    path("approvals/<uuid:approval_id>/inquiries", consulting.Inquiries.as_view(), name="api-inquiries"),
+    path(
+        "approvals/<uuid:approval_id>/inquiries/<int:n>/answer",
+        consulting.InquiryAnswer.as_view(),
+        name="api-inquiry-answer",
+    ),
+    path(
+        "approvals/<uuid:approval_id>/inquiries/<int:n>/withdraw",
+        consulting.InquiryWithdraw.as_view(),
+        name="api-inquiry-withdraw",
+    ),
+    path("approvals/<uuid:approval_id>/delegations", consulting.Delegations.as_view(), name="api-delegations"),
+    path(
+        "approvals/<uuid:approval_id>/delegations/<int:n>/end",
+        consulting.DelegationEnd.as_view(),
+        name="api-delegation-end",
+    ),
     path("approvals/<uuid:approval_id>/claim", claims.Claim.as_view(), name="api-approval-claim"),
     path("approvals/<uuid:approval_id>/release", claims.Release.as_view(), name="api-approval-release"),
 ]

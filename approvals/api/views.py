@@ -19,7 +19,7 @@ from ledger.actors import Actor
 from ledger.errors import InvalidInput, NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import Order, closed
-from ledger.web.roles import EVERY, roles, stand_ins
+from ledger.web.roles import EVERY, has_case, roles, stand_ins
 from ledger.web.seeing.viewers import viewer
 from runs import seen
 from runs.journal import wait_hooks
@@ -46,7 +46,9 @@ class Approvals(ApiView):
         # A queue's approvals lie in its index by state.
         arms = [{**fit, "state": state} for state in ApprovalState.values] if set(fit) == {"queue"} else [fit]
         arms = [{**arm, **seen.arm(viewer())} for arm in arms]
-        rows = Approval.objects.filter(id__in=NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment()))
+        rows = Approval.objects.select_related("run").filter(
+            id__in=NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment())
+        )
         approvals = sorted(rows, key=lambda one: (one.opened_at, one.id), reverse=True)
         shown = {row.id: row for row in approval_rows(approvals[: query.limit])}
         return query.page(approvals, lambda a: {"cursor": closed(a.opened_at, a.id)}, lambda a: shown[a.id])
@@ -72,7 +74,7 @@ class Decide(ApiView):
         approval = shown_one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
         body = read_body(request, DecisionBody)
-        if body.arguments is not None:
+        if body.changes_arguments:
             return Response(approval_rows([_amended(approval_id, body, by)])[0])
         decided = services.decide(
             approval_id,
@@ -96,16 +98,19 @@ def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
         )
     return amend(
         approval_id, plan_hash=body.plan_hash, arguments=body.arguments, justification=body.justification, by=by,
-        typed=body.typed,
+        stage=body.stage, typed=body.typed,
     ).approval  # fmt: skip
 
 
 def shown_one(approval_id: UUID, user: Any) -> Approval:
-    """Whoever stands in at its queue is shown the question, whatever runs they see. Raises NotFound."""
-    who, places = viewer(), [one.queue for one in stand_ins(roles(user))]
+    """Whoever stands in at its queue, has it from somebody or was asked about it is shown the question, whatever runs
+    they see. Raises NotFound."""
+    held = roles(user)
+    who, places = viewer(), [one.queue for one in stand_ins(held)]
     at = Q(queue__in=places) | Q(escalated_to__overlap=places)
+    at |= Q(id=approval_id) if has_case(held, approval_id) else Q()
     is_shown = Q() if who.sees_all else at | seen.fits(who)  # what is nothing drops out of an OR
-    approval = Approval.objects.filter(is_shown, id=approval_id).first()
+    approval = Approval.objects.select_related("run").filter(is_shown, id=approval_id).first()
     if approval is None:
         raise NotFound("approval", approval_id)
     return approval

@@ -3,46 +3,48 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, cast
 
 from approvals.calendars.models import Calendar, Timing
-from approvals.calendars.rows import row_of
+from approvals.calendars.rows import LOOKED_AT, Version, newest_of
 from approvals.queue_models import Queue
 from runs.engine.gate import calendars
 from runs.engine.gate.timing import OnTimeout, QueueTiming, Step
 
+MOST_FORGED = 100  # calendars that aren't genuine of which older versions are looked at
+HIGHEST = 2**31 - 1  # that a version can be
 log = logging.getLogger("approvals.timing")
 
 
 def timings(told: Any) -> Mapping[str, QueueTiming]:
     """By the queue's name, of what the queues' statement gave (see queues/along.py). What none of our processes wrote
-    counts as not said: around the clock, and a no when time runs out, is the strictest that there is."""
+    counts as if it were not there: it takes nothing away of what an administrator has set."""
+    known = {name: newest_of(Calendar, rows) for name, rows in told["calendars"]}
     found = {}
-    for each in told:
-        timing = row_of(Timing, each["timing"])
-        calendar = None if each["calendar"] is None else row_of(Calendar, each["calendar"])
-        if not timing.is_genuine:
-            log.error(
-                "the queue %s: what stands of its deadlines was not put there by this installation", each["queue"]
-            )
+    for queue, rows in told["queues"]:
+        timing = newest_of(Timing, rows)
+        if timing is None:
+            log.error("the queue %s: what stands of its deadlines was not put there by this installation", queue)
             continue
-        found[each["queue"]] = timing_of(timing, calendar)
+        if timing.calendar and known.get(timing.calendar) is None:
+            log.error(
+                "the queue %s: its calendar %s was not put there by this installation: it works around the clock",
+                queue, timing.calendar,
+            )  # fmt: skip
+        found[queue] = timing_of(timing, known.get(timing.calendar))
     return found
 
 
 def timing_of(row: Timing, calendar: Calendar | None) -> QueueTiming:
     """One of them."""
-    known = calendar if calendar is not None and not calendar.is_removed else None
-    if known is not None and not known.is_genuine:
-        log.error("the calendar %s was not put there by this installation: nobody goes by it", known)
-        known = None
+    known = calendar if calendar is not None and calendar.is_genuine and not calendar.is_removed else None
     word = cast(OnTimeout, row.on_timeout) if row.on_timeout else None
     return QueueTiming(
         version=row.version, calendar=None if known is None else calendar_of(known), on_timeout=word,
         steps=tuple(Step(to, minutes) for to, minutes in row.steps), remind=tuple(row.remind), every=row.every,
-        at_once_if_away=row.at_once_if_away,
+        at_once_if_away=row.at_once_if_away, clock_stops=row.clock_stops,
     )  # fmt: skip
 
 
@@ -63,15 +65,48 @@ def recorded(terms: Mapping[str, Any]) -> calendars.Calendar | None:
     return calendar_of(row) if row is not None and row.is_genuine else None
 
 
+def latest(name: str) -> Calendar | None:
+    """A calendar's newest version that is genuine, be it that it was removed; or else the newest there is, for people
+    to see that it is not."""
+    return _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT])
+
+
 def newest(name: str) -> Calendar | None:
-    """A calendar as it is now, if there is one."""
-    row = Calendar.objects.filter(name=name).order_by("-version").first()
+    """A calendar as it is now, if there is one, in the same way."""
+    row = latest(name)
     return None if row is None or row.is_removed else row
 
 
+def all_of_them() -> list[Calendar]:
+    """Each calendar that there is, in the same way, by name."""
+    rows = list(Calendar.objects.order_by("name", "-version").distinct("name"))
+    forged = [row.name for row in rows if not row.is_genuine][:MOST_FORGED]
+    below = {name: _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT]) for name in forged}
+    found = [below.get(row.name) or row for row in rows]
+    return [row for row in found if not row.is_removed]
+
+
 def newest_timing(queue_id: int) -> Timing | None:
-    """What a queue says of time now, if it says anything."""
-    return Timing.objects.filter(queue=queue_id).order_by("-version").first()
+    """What a queue says of time now, if it says anything, in the same way."""
+    return _counts(Timing.objects.filter(queue=queue_id).order_by("-version")[:LOOKED_AT])
+
+
+def _counts(rows: Iterable[Version]) -> Version | None:
+    rows = list(rows)
+    return next((row for row in rows if row.is_genuine), rows[0] if rows else None)
+
+
+def next_version(taken: Iterable[int], last: int) -> int | None:
+    """The number of a further version, after the newest genuine one, `last`: the highest, where there is room above
+    what somebody else has `taken`. None where it would stand below more than are looked at."""
+    taken = set(taken)
+    top = max(taken, default=0)
+    if top < HIGHEST:
+        return top + 1
+    number = last + 1
+    while number in taken:
+        number += 1
+    return number if number < HIGHEST and sum(each > number for each in taken) < LOOKED_AT else None
 
 
 def moment(text: str) -> datetime:
@@ -79,10 +114,14 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def in_force() -> list[Timing]:
+    """What each queue says of time now that says anything which is genuine, by the queue's name."""
+    rows = Timing.objects.exclude(queue__state=Queue.State.REMOVED).select_related("queue")
+    newest = rows.order_by("queue__name", "-version").distinct("queue__name")
+    found = [row if row.is_genuine else newest_timing(row.queue_id) for row in newest]
+    return [row for row in found if row is not None and row.is_genuine]
+
+
 def escalating_to(name: str) -> list[str]:
     """The queues whose questions go to this one when nobody answered."""
-    rows = Timing.objects.order_by("queue__name", "-version").distinct("queue__name").select_related("queue")
-    return [
-        row.queue.name for row in rows
-        if row.queue.state != Queue.State.REMOVED and name in [to for to, _ in row.steps]
-    ]  # fmt: skip
+    return [row.queue.name for row in in_force() if name in [to for to, _ in row.steps]]

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import models
 
-from approvals.queue_models import Coded, Queue, ends_once
+from approvals.queue_models import Coded, Deputy, Json, Queue, ends_once
 from ledger.chain import microseconds
 from ledger.models import append_only
 
@@ -26,8 +26,8 @@ class Calendar(Coded):
     name = models.TextField()
     version = models.IntegerField()
     zone = models.TextField(help_text="By its IANA name.")
-    week = models.JSONField()
-    holidays = models.JSONField(default=list)
+    week = Json()
+    holidays = Json(default=list)
     is_removed = models.BooleanField(default=False)
     set_by = models.TextField()
     set_at = models.DateTimeField()
@@ -59,10 +59,13 @@ class Timing(Coded):
     version = models.IntegerField()
     calendar = models.TextField(blank=True, help_text="Empty: around the clock.")
     on_timeout = models.TextField(blank=True, help_text="Empty: as the gate says, and a no where it says nothing.")
-    steps = models.JSONField(default=list)
-    remind = models.JSONField(default=list)
+    steps = Json(default=list)
+    remind = Json(default=list)
     every = models.IntegerField(default=0)
     at_once_if_away = models.BooleanField(default=False)
+    clock_stops = models.IntegerField(
+        default=0, db_default=0, help_text="For so many minutes at most, while somebody named is asked."
+    )
     set_by = models.TextField()
     set_at = models.DateTimeField()
 
@@ -74,7 +77,8 @@ class Timing(Coded):
         return f"{self.queue_id} {self.version}"
 
     def coded(self) -> dict[str, Any]:
-        return {
+        stops = {"clock_stops": self.clock_stops} if self.clock_stops else {}  # as it was before there was any
+        return stops | {
             "queue": self.queue_id, "version": self.version, "calendar": self.calendar, "on_timeout": self.on_timeout,
             "steps": self.steps, "remind": self.remind, "every": self.every, "at_once_if_away": self.at_once_if_away,
             "set_by": self.set_by, "set_at": microseconds(self.set_at),
@@ -112,7 +116,8 @@ class Escalation(Coded):
 
 
 class Absence(Coded):
-    """That somebody is out of office, from and until when. Who stands in for them, if anybody does, is a deputy."""
+    """That somebody is out of office, from and until when. Who stands in for them, if anybody does, is a deputy; one
+    that was named with it goes with it."""
 
     TABLE = "absence"
 
@@ -121,6 +126,7 @@ class Absence(Coded):
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField()
     reason = models.TextField()
+    deputy = models.ForeignKey(Deputy, null=True, on_delete=models.PROTECT, related_name="absences")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
@@ -142,7 +148,8 @@ class Absence(Coded):
         return f"{self.person} until {self.ends_at}"
 
     def coded(self) -> dict[str, Any]:
-        return {
+        deputy = {} if self.deputy_id is None else {"deputy": self.deputy_id}
+        return deputy | {
             "person": self.person, "starts_at": microseconds(self.starts_at), "ends_at": microseconds(self.ends_at),
             "reason": self.reason, "set_by": self.set_by, "made_at": microseconds(self.made_at),
             "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,

@@ -6,19 +6,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 from pydantic import ValidationError
 
-from approvals.models import Approval, ApprovalState, Decision
+from approvals.consulting.inquiries import resumed
+from approvals.models import Approval, ApprovalState, Decision, Escalation
 from approvals.policy import No, judge
 from approvals.queues.standing import facts_of, told
-from approvals.services import StalePlan, closed_by_time, decide, locked_question, may_decide, reads_as_hashed
+from approvals.services import (
+    StalePlan,
+    check_stage,
+    closed_by_time,
+    decide,
+    locked_question,
+    may_decide,
+    reads_as_hashed,
+)
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
-from approvals.timing.course import read
+from approvals.timing.course import Read, read, runs_out
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -30,9 +39,9 @@ from ledger.keys import code_key
 from ledger.models import Event, Head
 from runs.engine.agents import registry
 from runs.engine.amending.put_anew import PutAnew, put_anew
-from runs.engine.amending.record import changes
+from runs.engine.amending.record import changes, moved_along
 from runs.engine.canonical import plain
-from runs.engine.gate.editable import editable_in
+from runs.engine.gate.editable import closed, editable_in
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.timing import first_look
 from runs.engine.tools import Tool
@@ -85,10 +94,10 @@ def look(approval: Approval, given: Any) -> Wanted:
     for name in differing:
         if name not in fields:
             _refuse(name, "may not be changed by whoever approves", f"change {', '.join(fields)} only, or reject it")
-    schema = editable_in(plan)
+    schema = closed(editable_in(plan))
     if wrong := misfits(schema, {name: after[name] for name in fields if name in after}):
         raise _misfit([{**each, "field": each["field"].replace("answer", WITHIN, 1)} for each in wrong])
-    after = _by_its_code(approval.run, approval.tool, after)
+    after = _by_its_code(approval, before, after, list(fields))
     if not changes(before, after):
         _refuse("", "are what was asked for", "change something, or approve it as it is")
     return Wanted(plan, after)
@@ -112,34 +121,41 @@ def tool_here(run: Run, name: str) -> Tool | None:
         return None
 
 
-def _by_its_code(run: Run, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as the tool's own model has them, where it is at hand. What this process can't tell, the worker
-    finds out before anything leaves."""
-    tool = tool_here(run, name)
+def _by_its_code(
+    approval: Approval, before: dict[str, Any], arguments: dict[str, Any], fields: list[str]
+) -> dict[str, Any]:
+    """The arguments with what the tool's own model makes of the fields that may be changed, where it is at hand. What
+    this process can't tell, the worker finds out before anything leaves."""
+    tool = tool_here(approval.run, approval.tool)
     if tool is None:
         return arguments
     try:
-        checked = plain(tool.input.model_validate(arguments))
+        made = tool.input.model_validate(arguments)
+        checked, moved = plain(made), moved_along(tool, before, made, fields)
     except ValidationError as error:
         wrong = [
             {"field": ".".join([WITHIN, *map(str, each["loc"])]), "problem": each["msg"], "fix": "change it"}
             for each in error.errors(include_url=False, include_input=False)[:20]
         ]
         raise _misfit(wrong) from None
-    assert isinstance(checked, dict)
-    return checked
+    if moved:
+        fix = "change only what moves nothing else, or reject it"
+        what = "changes with it, and may not be changed"
+        raise _misfit([{"field": f"{WITHIN}.{name}", "problem": what, "fix": fix} for name in moved])
+    return arguments | {name: checked[name] for name in fields if name in checked}
 
 
 @transaction.atomic
 def amend(
-    approval_id: UUID, *, plan_hash: str, arguments: Any, justification: str, by: Actor,
+    approval_id: UUID, *, plan_hash: str, arguments: Any, justification: str, by: Actor, stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Amended:  # fmt: skip
-    """Approve exactly the plan that was read, with these arguments in the place of its own. `typed` is what was typed
-    for what it becomes, where a yes to that has to show it.
+    """Approve exactly the plan that was read, with these arguments in the place of its own. `stage` is the stage that
+    was read, for whoever wants that checked; `typed` what was typed for what it becomes, where a yes to that has to
+    show it.
 
-    Raises NotFound, Forbidden, JustificationRequired, AlreadyDecided, AlreadyVoted, StalePlan, InvalidInput,
-    RecordDamaged; then nothing has changed.
+    Raises NotFound, Forbidden, JustificationRequired, AlreadyDecided, AlreadyVoted, StalePlan, OtherStage,
+    InvalidInput, RecordDamaged; then nothing has changed.
     """
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
@@ -157,11 +173,14 @@ def amend(
         raise late
     if plan_hash != approval.plan_hash:
         raise StalePlan(approval)
+    check_stage(approval, wait, stage)
     wanted = look(approval, arguments)
-    question, terms, said = _question(approval, wait), told(standing, facts.asked), _terms(approval, wait, now)
+    question, terms = _question(approval, wait), told(standing, facts.asked)
+    known = read(approval, wait)
+    said, deadline = _terms(approval, known, wait, now)
     new = put_anew(
         str(run.id), question, wanted.arguments, tool=tool_here(run, approval.tool), hasher=hasher(), by=by.ref,
-        role=by.role, justification=text, deadline=min(approval.deadline, wait.deadline), standing=terms, said=said,
+        role=by.role, justification=text, deadline=deadline, standing=terms, said=said,
     )  # fmt: skip
     before = snapshot(run, head)
     approval.amend()
@@ -170,7 +189,8 @@ def amend(
     resolve(wait, "amended", by=by.ref, now=now)
     open_wait(run, new.wait, now=now)
     following = _following(approval, new, said, now=now)
-    journal(run.id, *new.events, by=by)
+    carried = _carried_on(following, new, known, now=now) if following.queue == approval.queue else []
+    journal(run.id, *new.events, *carried, by=by)
     _record(approval, head, run, before, by=by, text=text, terms=terms, now=now)
     return _say_yes(following, run, typed, by=by, text=text)
 
@@ -187,13 +207,19 @@ def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
     raise RecordDamaged(approval.run_id, "the question as it was put")
 
 
-def _terms(approval: Approval, wait: Wait, now: datetime) -> dict[str, Any] | None:
-    """What holds of the next revision's time: what did of this one, but for reminders that were given."""
-    known = read(approval, wait)
-    if known.course.terms is None:
-        return None
-    said = dict(known.course.terms) | {"remind_at": known.due}
-    return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said
+def _terms(approval: Approval, known: Read, wait: Wait, now: datetime) -> tuple[dict[str, Any] | None, datetime]:
+    """What holds of the next revision's time, by the journal: what did of this one, but for reminders that were given
+    and for how long its clock stood. One that stands, because somebody is asked, goes on by that."""
+    course, due, deadline = known.course, known.due, runs_out(known.course, wait, now)
+    if course.terms is None:
+        return None, deadline
+    if course.stop is not None:
+        moved, _ = resumed(course, approval.run_id, now)
+        course, due, deadline = moved.course, moved.due, moved.deadline
+    said = dict(known.course.terms or {}) | {"remind_at": due}
+    if said.pop("clock_stops", 0) and (left := course.may_stand // timedelta(minutes=1)) > 0:
+        said["clock_stops"] = left
+    return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said, deadline
 
 
 def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *, now: datetime) -> Approval:
@@ -207,6 +233,31 @@ def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *,
         case_id=new.asked.approval_id if is_staged(new.plan) else None, timing=said,
         look_at=None if said is None else first_look(said),
     )  # fmt: skip
+
+
+def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime) -> list[e.ApprovalEscalated]:
+    """Whoever was asked besides, because nobody had answered, is asked about what it became too, until the same time:
+    a change takes a question from nobody."""
+    steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
+    for n, to in enumerate(known.went, 1):
+        row = Escalation(
+            approval=following, n=n, run_id=following.run_id, queue=to, cause="amended", deadline=following.deadline,
+            at=now,
+        )  # fmt: skip
+        row.seal()
+        row.save(force_insert=True)
+    if known.went:
+        following.escalated_to = list(known.went)
+        following.save(update_fields=["escalated_to"])
+        Wait.objects.filter(pk=new.wait.id).update(also=following.escalated_to)
+    due = [] if following.timing is None else following.timing["remind_at"]
+    return [
+        e.ApprovalEscalated(
+            slot=new.asked.slot, approval_id=str(following.pk), to=to, cause="amended",
+            deadline=following.deadline.isoformat(), n=known.escalations + i,
+            payload={"step": steps.index(to), "remind_at": due, "at": now.isoformat()},
+        ) for i, to in enumerate(known.went)
+    ]  # fmt: skip
 
 
 def _record(

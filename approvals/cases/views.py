@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -13,10 +13,10 @@ from django.shortcuts import redirect
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
+from approvals.views import Deciding
 from ledger.errors import DurableAgentsError, InvalidInput
-from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
-from ledger.web.roles import APPROVER, actor, roles, stand_ins
+from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
 from runs.console.forms import Beside, SchemaForm
 from runs.engine.gate.editable import editable_in
@@ -29,14 +29,8 @@ _BESIDE = {
 }  # fmt: skip
 
 
-class DecidersPage(Page):
-    """A page of whoever decides, be it in somebody's place; which case, its queue says."""
-
-    allowed: ClassVar[frozenset[str]] = frozenset({APPROVER})
-    section = "inbox"
-
-    def may_open(self, held: frozenset[str]) -> bool:
-        return super().may_open(held) or bool(stand_ins(held))
+class DecidersPage(Deciding):
+    """A page of whoever decides."""
 
     def opened(self, request: HttpRequest, approval_id: UUID) -> Brief:
         """The case as whoever asks sees it. Raises NotFound."""

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import QuerySet
 
-from approvals.calendars.asof import calendar_of, newest, newest_timing
+from approvals.calendars.asof import all_of_them, calendar_of, in_force, latest, newest, newest_timing, next_version
+from approvals.calendars.rows import LOOKED_AT
 from approvals.deadlines.bodies import CalendarBody, TimingBody
 from approvals.models import Calendar, Queue, Timing
 from approvals.queues.acts import locked
@@ -54,12 +56,6 @@ def find(name: str) -> Calendar:
     return found
 
 
-def all_of_them() -> list[Calendar]:
-    """Those that were not removed, by name."""
-    rows = Calendar.objects.order_by("name", "-version").distinct("name")
-    return [row for row in rows if not row.is_removed]
-
-
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def set_calendar(body: CalendarBody, *, by: Actor) -> Calendar:
@@ -68,11 +64,11 @@ def set_calendar(body: CalendarBody, *, by: Actor) -> Calendar:
     by, why = as_admin(by), justified("calendar", body.justification)
     if not NAME.fullmatch(body.name):
         raise wrong("name", "is no name of letters, digits, _ and -", "such as DE or new_york")
-    last = Calendar.objects.filter(name=body.name).order_by("-version").first()
-    if (last is None or last.is_removed) and len(all_of_them()) >= MOST:
-        raise wrong("name", f"would be one more than {MOST} calendars", "remove what nobody needs")
+    last = latest(body.name)
+    if last is None or last.is_removed or not last.is_genuine:
+        _check_new(body.name)
     row = Calendar(
-        name=body.name, version=1 if last is None else last.version + 1, zone=_zone(body.zone),
+        name=body.name, version=_version("name", Calendar.objects.filter(name=body.name)), zone=_zone(body.zone),
         week=_week({str(day): text for day, text in body.week.items()}), holidays=_holidays(body),
     )  # fmt: skip
     _check_it_ends(row)
@@ -91,17 +87,17 @@ def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
     last = find(name)
     if using := used_by(name):
         raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} works by it.")
+    given = snapshot(last) if last.is_genuine else {"zone": "UTC", "week": [[] for _ in DAYS], "holidays": []}
     row = Calendar(
-        name=name, version=last.version + 1, zone=last.zone, week=last.week, holidays=last.holidays, is_removed=True
-    )
+        name=name, version=_version("name", Calendar.objects.filter(name=name)),
+        **given | {"is_removed": True},
+    )  # fmt: skip
     return _store("calendar_remove", row, last, by=by, why=why)
 
 
 def used_by(name: str) -> list[str]:
     """The queues that work by a calendar now."""
-    queues = Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")
-    rows = Timing.objects.filter(queue__in=queues).order_by("queue__name", "-version").distinct("queue__name")
-    return [row.queue.name for row in rows.select_related("queue") if row.calendar == name]
+    return [row.queue.name for row in in_force() if row.calendar == name]
 
 
 @second("queues", needs=PERMISSION)
@@ -111,15 +107,17 @@ def set_timing(name: str, body: TimingBody, *, by: Actor) -> Timing:
     Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_timing", body.justification)
     queue = locked(name)
-    if body.calendar and newest(body.calendar) is None:
+    if body.calendar and ((known := newest(body.calendar)) is None or not known.is_genuine):
         raise wrong("calendar", "is no calendar that there is", "the name of one, or none for around the clock")
     _check_steps(queue, body)
     last = newest_timing(queue.pk)
     row = Timing(
-        queue=queue, version=1 if last is None else last.version + 1, calendar=body.calendar,
+        queue=queue, version=_version("calendar", Timing.objects.filter(queue=queue)), calendar=body.calendar,
         on_timeout=body.on_timeout, steps=[[each.to, _minutes("steps", each.hours)] for each in body.steps],
         remind=sorted(body.remind), every=0 if body.every_hours is None else _minutes("every_hours", body.every_hours),
-        at_once_if_away=body.at_once_if_away, set_by=by.ref, set_at=database_now(),
+        at_once_if_away=body.at_once_if_away,
+        clock_stops=0 if body.clock_stops_hours is None else _minutes("clock_stops_hours", body.clock_stops_hours),
+        set_by=by.ref, set_at=database_now(),
     )  # fmt: skip
     if last is not None and last.is_genuine and said(last) == said(row):
         raise wrong("calendar", "and all else is as it was", "set something anew")
@@ -127,7 +125,7 @@ def set_timing(name: str, body: TimingBody, *, by: Actor) -> Timing:
     row.save(force_insert=True)
     acted(
         "queue_timing", by=by, subject=f"deadlines of {queue.name}", queue=queue.name, justification=why,
-        before={} if last is None else said(last), after=said(row),
+        before=said(last) if last is not None and last.is_genuine else {}, after=said(row),
     )  # fmt: skip
     return row
 
@@ -135,7 +133,7 @@ def set_timing(name: str, body: TimingBody, *, by: Actor) -> Timing:
 def said(row: Timing) -> dict[str, Any]:
     """What a queue says of time, as an act's record keeps it."""
     names = ("calendar", "on_timeout", "steps", "remind", "every", "at_once_if_away")
-    return {name: getattr(row, name) for name in names}
+    return {name: getattr(row, name) for name in names} | ({"clock_stops": row.clock_stops} if row.clock_stops else {})
 
 
 def snapshot(row: Calendar) -> dict[str, Any]:
@@ -168,11 +166,21 @@ def _week(texts: Mapping[str, str]) -> list[list[list[int]]]:
     return [[[opens, closes] for opens, closes in shifts] for shifts in week]
 
 
+def _check_new(name: str) -> None:
+    """Raises InvalidInput for one too many, and for a name that somebody would take for another's. Nobody else adds one
+    till the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('calendars', 110))")
+    known = [row.name for row in all_of_them() if row.is_genuine]
+    if len(known) >= MOST:
+        raise wrong("name", f"would be one more than {MOST} calendars", "remove what nobody needs")
+    if twin := next((each for each in known if each.casefold() == name.casefold()), None):
+        raise wrong("name", f"is that of the calendar {twin}, up to small and capital letters", "another name")
+
+
 def _zone(name: str) -> str:
-    try:
-        calendars.zone_of(name)
-    except ValueError as error:
-        raise wrong("zone", "is no time zone by its IANA name", "such as Europe/Berlin or America/New_York") from error
+    if name not in calendars.zones():
+        raise wrong("zone", "is no time zone by its IANA name", "such as Europe/Berlin or America/New_York")
     return name
 
 
@@ -209,9 +217,22 @@ def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why:
         raise CalendarMoved(row.name) from None
     acted(
         action, by=by, subject=f"calendar {row.name}", justification=why,
-        before={} if last is None else snapshot(last), after=snapshot(row),
+        before=snapshot(last) if last is not None and last.is_genuine else {}, after=snapshot(row),
     )  # fmt: skip
     return row
+
+
+def _version(field: str, rows: QuerySet[Any]) -> int:
+    """The number of a further version. Raises InvalidInput where it would not be seen to be the newest."""
+    rows = rows.order_by("-version")
+    last = next((row.version for row in rows[:LOOKED_AT] if row.is_genuine), 0)
+    number = next_version(rows.values_list("version", flat=True), last)
+    if number is None:
+        raise wrong(
+            field, "has versions with the highest numbers there are that were not put there by this installation",
+            "have them taken away by whoever owns the database",
+        )  # fmt: skip
+    return number
 
 
 def _check_steps(queue: Queue, body: TimingBody) -> None:
@@ -224,6 +245,8 @@ def _check_steps(queue: Queue, body: TimingBody) -> None:
         raise wrong("at_once_if_away", "is for escalate only", "on_timeout escalate")
     if body.every_hours is not None and body.on_timeout != "remind":
         raise wrong("every_hours", "is for remind only", "on_timeout remind")
+    if body.clock_stops_hours is not None and body.on_timeout == "remind":
+        raise wrong("clock_stops_hours", "is for what has a deadline", "none with on_timeout remind")
     if len(set(body.remind)) != len(body.remind):
         raise wrong("remind", "names a share twice", "each once")
     known = dict(Queue.objects.filter(name__in=[each.to for each in body.steps]).values_list("name", "state"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -59,26 +60,31 @@ def leave(body: AbsenceBody, *, by: Actor) -> Absence:
     _check_time(starts_at, body.ends_at, now)
     if Absence.objects.filter(person=person.pk, ended_at__isnull=True, ends_at__gt=now).count() >= MOST:
         raise wrong("person", f"would be away once more than {MOST} times", "end one first")
+    by = replace(by, role=role) if is_own else by
     row = Absence(
-        person=person.pk, starts_at=starts_at, ends_at=body.ends_at, reason=why, set_by=by.ref, made_at=now
+        person=person.pk, starts_at=starts_at, ends_at=body.ends_at, reason=why, set_by=by.ref, made_at=now,
+        deputy=_named(body, "" if is_own else person.get_username(), why, by),
     )  # fmt: skip
     row.seal()
     row.save(force_insert=True)
-    by = replace(by, role=role) if is_own else by
     _record("absence", row, person.get_username(), by=by, why=why, before={}, after=snapshot(row))
-    if body.deputy:
-        named = DeputyBody(
-            deputy=body.deputy, principal="" if is_own else person.get_username(), starts_at=body.starts_at,
-            ends_at=body.ends_at, justification=why,
-        )  # fmt: skip
-        deputies.appoint(named, by=by)
     return row
+
+
+def _named(body: AbsenceBody, principal: str, why: str, by: Actor) -> Deputy | None:
+    """Who stands in, where somebody was named."""
+    if not body.deputy:
+        return None
+    named = DeputyBody(
+        deputy=body.deputy, principal=principal, starts_at=body.starts_at, ends_at=body.ends_at, justification=why
+    )  # fmt: skip
+    return deputies.appoint(named, by=by)
 
 
 @transaction.atomic
 def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
-    """End it now: the person, or an administrator, may. A deputy's time is ended by itself. Raises NotFound,
-    AbsenceOver, Forbidden, JustificationRequired."""
+    """End it now: the person, or an administrator, may. The deputy that was named with it, if that one still stands in,
+    ends with it, on a record of its own. Raises NotFound, AbsenceOver, Forbidden, JustificationRequired."""
     row = Absence.objects.select_for_update().filter(pk=absence_id).first()
     if row is None:
         raise NotFound("absence", absence_id)
@@ -87,19 +93,23 @@ def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
     why, now = justified("absence_end", justification), database_now()
     if row.ended_at is not None or row.ends_at <= now:
         raise AbsenceOver("It was ended before." if row.ended_at else "Its time was over already.")
-    before = snapshot(row)
+    before, stands_in = snapshot(row), row.deputy_id if row.is_genuine else None
     row.ended_at, row.ended_by = now, by.ref
     row.seal()
     row.save(update_fields=["ended_at", "ended_by", "code"])
     user = User.objects.filter(pk=row.person).first()
     name = user.get_username() if user is not None else f"account {row.person}"
     _record("absence_end", row, name, by=by, why=why, before=before, after=snapshot(row))
+    if stands_in is not None:
+        with suppress(deputies.DeputyOver):  # it was revoked before
+            deputies.revoke(stands_in, by=by, justification=why)
     return row
 
 
 def snapshot(row: Absence) -> dict[str, object]:
     """What it is, as an act's record keeps it."""
-    return {
+    deputy = {} if row.deputy_id is None else {"deputy": row.deputy_id}
+    return deputy | {
         "person": row.person, "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(),
         "ended_at": None if row.ended_at is None else row.ended_at.isoformat(),
     }  # fmt: skip
@@ -109,12 +119,12 @@ def snapshot(row: Absence) -> dict[str, object]:
 AT_QUEUE = """json_build_object('now', clock_timestamp(),
     'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
                 JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),
-    'absences', (SELECT coalesce(json_agg(json_build_object('row', to_json(a), 'name', u.username)
+    'absences', (SELECT coalesce(json_agg(json_build_object('row', to_json(a)::text, 'name', u.username)
                                           ORDER BY a.starts_at, a.id), '[]')
                  FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id JOIN auth_user u ON u.id = m.user_id
                  JOIN approvals_absence a ON a.person = u.id AND a.ended_at IS NULL AND a.ends_at > clock_timestamp()
                  WHERE g.name = q.role),
-    'deputies', (SELECT coalesce(json_agg(to_json(d)), '[]')
+    'deputies', (SELECT coalesce(json_agg(to_json(d)::text), '[]')
                  FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id
                  JOIN approvals_deputy d ON d.principal = m.user_id AND d.revoked_at IS NULL
                      AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from approvals.queues.bodies import Name
 from ledger.web.bodies import Strict
@@ -13,8 +14,17 @@ from runs.services.bodies import Moment, SteerBody
 
 Text = Annotated[str, Field(max_length=200)]
 Day = Annotated[date, Field(strict=False)]
+
+
+def _no_flag(given: Any) -> Any:
+    """True is no hour."""
+    if isinstance(given, bool):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
+    return given
+
+
 # To the minute: a quarter of an hour is 0.25.
-Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False)]
+Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False), BeforeValidator(_no_flag)]
 
 
 class Holiday(Strict):
@@ -43,7 +53,8 @@ class StepBody(Strict):
 
 class TimingBody(SteerBody):
     """All that a queue says of time; what is left out is not said. `remind` are shares of the time in percent after
-    which people are reminded; `every_hours` the first interval of reminders of what waits for ever."""
+    which people are reminded; `every_hours` the first interval of reminders of what waits for ever;
+    `clock_stops_hours` for how long the clock may stand at most while somebody named is asked about a question."""
 
     calendar: Name = ""
     on_timeout: Literal["", "reject", "escalate", "remind"] = ""
@@ -51,6 +62,7 @@ class TimingBody(SteerBody):
     remind: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=5)] = []
     every_hours: Hours | None = None
     at_once_if_away: bool = False
+    clock_stops_hours: Hours | None = None
 
 
 class AbsenceBody(SteerBody):

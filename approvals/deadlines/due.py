@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import Max
 
 from approvals.calendars import asof
 from approvals.deadlines import away
@@ -21,7 +22,8 @@ from approvals.models import Approval, ApprovalState, Escalation
 from approvals.notices.tell import tell
 from approvals.queue_models import Queue
 from approvals.services import expire
-from approvals.timing.course import Read, look_at, read
+from approvals.timing import moving
+from approvals.timing.course import Read, look_at, read, runs_out
 from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
@@ -46,8 +48,11 @@ _TO_LOOK_AT = """
 def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """A question's deadline has passed. Called by the sweeper with head, run and wait locked."""
     approval = Approval.objects.select_for_update().get(wait=wait)
-    known = None if approval.timing is None else read(approval, wait)
-    if known is None or known.course.terms is None:
+    known = read(approval, wait)
+    if (ends := runs_out(known.course, wait, now)) > now:
+        log.error("run %s: the deadline of approval %s was moved by other hands, and is put right", run.id, approval.id)
+        moving.put_off(approval, wait, ends)
+    elif known.course.terms is None:
         expire(head, run, wait, now, by)
     elif known.course.is_endless:
         _wait_on(approval, wait, known, now, by)
@@ -98,7 +103,7 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
     passed = [at for at in known.due if asof.moment(at) <= now]
     if passed:
         _remind(approval, wait, known, len(passed), now)
-    _look_again(approval, look_at(known.due[len(passed) :]))
+    moving.look_again(approval, look_at(known.due[len(passed) :]))
 
 
 def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:
@@ -121,7 +126,7 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
         n=known.reminders,
     )  # fmt: skip
     _count(approval, now)
-    _put_off(approval, wait, deadline)
+    moving.put_off(approval, wait, deadline)
     journal(approval.run_id, event, by=by)
     _tell("reminder", approval, wait, known.reminders)
 
@@ -129,7 +134,7 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
 def _further(approval: Approval, known: Read) -> Step | None:
     """To whom it goes next: who can't be asked any more is passed over."""
     steps = (known.course.terms or {}).get("steps", [])
-    asked = {approval.queue, *(approval.escalated_to or ())}
+    asked = {approval.queue, *known.went}  # by the journal: the row of it, somebody could have written
     for each in steps[known.course.escalated :]:
         queue = Queue.objects.filter(name=each["to"], state=Queue.State.OPEN).first()
         if queue is not None and queue.is_genuine and queue.name not in asked:
@@ -151,9 +156,9 @@ def _escalate(
         slot=wait.slot, approval_id=str(approval.id), to=step.to, cause=cause, deadline=deadline.isoformat(),
         n=known.escalations, payload={"step": place, "remind_at": due, "at": now.isoformat()},
     )  # fmt: skip
-    approval.escalated_to = [*(approval.escalated_to or []), step.to]
+    approval.escalated_to = [*known.went, step.to]
     row = Escalation(
-        approval=approval, n=len(approval.escalated_to), run_id=approval.run_id, queue=step.to, cause=cause,
+        approval=approval, n=_number(approval), run_id=approval.run_id, queue=step.to, cause=cause,
         deadline=deadline, at=now,
     )  # fmt: skip
     row.seal()
@@ -161,28 +166,21 @@ def _escalate(
     approval.save(update_fields=["escalated_to"])
     wait.also = approval.escalated_to
     wait.save(update_fields=["also"])
-    _put_off(approval, wait, deadline)
-    standing.count_from(wait, now)
-    _look_again(approval, now if terms["at_once_if_away"] else look_at(due))
+    moving.count_anew(approval, wait, deadline, now)
+    moving.look_again(approval, now if terms["at_once_if_away"] else look_at(due))
     journal(approval.run_id, event, by=by)
     _tell("escalated", approval, wait, known.escalations)
+
+
+def _number(approval: Approval) -> int:
+    """The next one's: whatever stands there already, also what somebody else has written."""
+    return (Escalation.objects.filter(approval=approval).aggregate(last=Max("n"))["last"] or 0) + 1
 
 
 def _is_deserted(approval: Approval) -> bool:
     """Whether nobody is there of those who were asked last."""
     last = approval.escalated_to[-1] if approval.escalated_to else approval.queue
     return away.is_deserted(last)
-
-
-def _put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
-    approval.deadline = wait.deadline = deadline
-    approval.save(update_fields=["deadline"])
-    wait.save(update_fields=["deadline"])
-
-
-def _look_again(approval: Approval, at: datetime | None) -> None:
-    approval.look_at = at
-    approval.save(update_fields=["look_at"])
 
 
 def _tell(kind: str, approval: Approval, wait: Wait, n: int) -> None:

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from approvals.deadlines.bodies import CalendarBody, Text, TimingBody
 from approvals.queues.bodies import Name
-from ledger.web.bodies import fit
+from ledger.errors import InvalidInput
+from ledger.web.bodies import Body, does_not_fit, fit
 from runs.engine.gate.calendars import DAYS
 from runs.services.bodies import SteerBody
 
 Lines = Annotated[str, Field(max_length=60_000)]
+
+
+def _fit(shape: type[Body], seen: Mapping[str, tuple[str, str]], data: dict[str, Any]) -> Body:
+    """As `fit` has it. What is wrong is told of the field that is seen: `seen` has, by the beginning of a place in the
+    body, the form's field and what of it that is. Raises InvalidInput."""
+    try:
+        return fit(shape, data, "form")
+    except InvalidInput as error:
+        raise does_not_fit([_as_seen(each, seen) for each in error.extra["errors"]], "form") from None
+
+
+def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    place = error["field"]
+    for beginning, (field, part) in seen.items():
+        if place == beginning or place.startswith(f"{beginning}."):
+            return {**error, "field": field, "problem": f"{part}: {error['problem']}"}
+    return error
 
 
 class CalendarForm(SteerBody):
@@ -32,12 +51,14 @@ class CalendarForm(SteerBody):
 
     def as_body(self) -> CalendarBody:
         """Raises InvalidInput."""
-        lines = [line.strip().partition(" ") for line in self.holidays.splitlines() if line.strip()]
-        return fit(CalendarBody, {
+        typed = [(n, line.strip().partition(" ")) for n, line in enumerate(self.holidays.splitlines(), 1)]
+        lines = [(n, line) for n, line in typed if line[0]]
+        seen = {f"holidays.{place}": ("holidays", f"line {n}") for place, (n, _) in enumerate(lines)}
+        return _fit(CalendarBody, seen, {
             "name": self.name, "zone": self.zone, "justification": self.justification,
             "week": {day: text for day in DAYS if (text := getattr(self, day))},
-            "holidays": [{"day": day, "name": name.strip() or "holiday"} for day, _, name in lines],
-        }, "form")  # fmt: skip
+            "holidays": [{"day": day, "name": name.strip() or "holiday"} for _, (day, _, name) in lines],
+        })  # fmt: skip
 
 
 class TimingForm(SteerBody):
@@ -54,14 +75,20 @@ class TimingForm(SteerBody):
     remind: Text = ""
     every_hours: Text = ""
     at_once_if_away: bool = False
+    clock_stops_hours: Text = ""
 
     def as_body(self) -> TimingBody:
         """Raises InvalidInput."""
-        steps = [(self.to1, self.hours1), (self.to2, self.hours2), (self.to3, self.hours3)]
+        places = [(1, self.to1, self.hours1), (2, self.to2, self.hours2), (3, self.to3, self.hours3)]
+        steps = [(n, to, hours) for n, to, hours in places if to or hours]
         shares = [part.strip().removesuffix("%").strip() for part in self.remind.split(",") if part.strip()]
-        return fit(TimingBody, {
+        seen = {f"steps.{place}.to": ("steps", f"whom it goes to ({n})") for place, (n, _, _) in enumerate(steps)}
+        seen |= {f"steps.{place}.hours": ("steps", f"hours they have ({n})") for place, (n, _, _) in enumerate(steps)}
+        seen |= {f"remind.{place}": ("remind", share) for place, share in enumerate(shares)}
+        return _fit(TimingBody, seen, {
             "calendar": self.calendar, "on_timeout": self.on_timeout, "justification": self.justification,
-            "steps": [{"to": to, "hours": hours} for to, hours in steps if to or hours],
+            "steps": [{"to": to, "hours": hours} for _, to, hours in steps],
             "remind": [int(share) if re.fullmatch("[0-9]{1,3}", share) else share for share in shares],
             "every_hours": self.every_hours or None, "at_once_if_away": self.at_once_if_away,
-        }, "form")  # fmt: skip
+            "clock_stops_hours": self.clock_stops_hours or None,
+        })  # fmt: skip

@@ -6,14 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 
-from approvals.calendars.asof import calendar_of
-from approvals.calendars.rows import row_of
+from approvals.calendars.asof import all_of_them, calendar_of, in_force
+from approvals.calendars.rows import LOOKED_AT, newest_of
 from approvals.deadlines import acts, away
 from approvals.models import Absence, Calendar, Queue, Timing
 from approvals.timing.words import hours_of
@@ -42,7 +43,7 @@ class Example:
         return f"{self.due:%a %-d %b %Y %H:%M}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShownCalendar:
     """A calendar and all about it. `days` are pairs of a day and its shifts, as they are typed."""
 
@@ -51,23 +52,38 @@ class ShownCalendar:
     examples: Sequence[Example] = ()
     hours: float = HOURS
 
-    @property
+    @cached_property
     def is_genuine(self) -> bool:
         return self.row.is_genuine
 
     @property
+    def has_page(self) -> bool:
+        """Whether its name is one that an address can hold."""
+        return acts.NAME.fullmatch(self.row.name) is not None
+
+    @property
+    def week(self) -> list[list[list[int]]]:
+        """Of one that is not genuine nothing: it may be anything."""
+        return self.row.week if self.is_genuine else [[] for _ in DAYS]
+
+    @property
+    def holidays(self) -> list[list[str]]:
+        """The same."""
+        return self.row.holidays if self.is_genuine else []
+
+    @property
     def days(self) -> list[tuple[str, str]]:
-        return [(day, shifts_in_words(shifts)) for day, shifts in zip(DAYS, self.row.week, strict=True)]
+        return [(day, shifts_in_words(shifts)) for day, shifts in zip(DAYS, self.week, strict=True)]
 
     @property
     def typed_holidays(self) -> str:
         """As the form has them: a day and its name in each line."""
-        return "\n".join(f"{day} {name}" for day, name in self.row.holidays)
+        return "\n".join(f"{day} {name}" for day, name in self.holidays)
 
     @property
     def weekly(self) -> str:
         """How many hours a week has."""
-        return hours_of(sum(closes - opens for shifts in self.row.week for opens, closes in shifts))
+        return hours_of(sum(closes - opens for shifts in self.week for opens, closes in shifts))
 
 
 def shifts_in_words(shifts: Sequence[Sequence[int]]) -> str:
@@ -81,19 +97,17 @@ def _clock(minutes: int) -> str:
 
 def overview() -> list[ShownCalendar]:
     """All of them."""
-    rows = Timing.objects.order_by("queue__name", "-version").distinct("queue__name").select_related("queue")
     using: dict[str, list[str]] = {}
-    for row in rows:
-        if row.queue.state != Queue.State.REMOVED and row.calendar:
+    for row in in_force():
+        if row.calendar:
             using.setdefault(row.calendar, []).append(row.queue.name)
-    return [ShownCalendar(row, using.get(row.name, ())) for row in acts.all_of_them()]
+    return [ShownCalendar(row, using.get(row.name, ())) for row in all_of_them()]
 
 
 def one(row: Calendar, hours: float = HOURS, *, now: datetime | None = None) -> ShownCalendar:
     """A calendar whole, with examples of so many working hours."""
-    return ShownCalendar(
-        row, acts.used_by(row.name), examples(calendar_of(row), hours, now or datetime.now(UTC)), hours
-    )
+    found = examples(calendar_of(row), hours, now or datetime.now(UTC)) if row.is_genuine else []
+    return ShownCalendar(row, acts.used_by(row.name), found, hours)
 
 
 def examples(calendar: calendars.Calendar, hours: float, now: datetime) -> list[Example]:
@@ -132,7 +146,8 @@ class ShownAbsence:
 
 @dataclass(frozen=True, slots=True)
 class ShownTiming:
-    """What a queue says of time. `row` is None where nobody has said anything."""
+    """What a queue says of time. `row` is None where nobody has said anything, or nobody of us. `is_genuine`: all that
+    stands of it counts."""
 
     queue: Queue
     row: Timing | None = None
@@ -141,11 +156,7 @@ class ShownTiming:
     absences: Sequence[ShownAbsence] = ()
     is_deserted: bool = False
     others: Sequence[str] = field(default_factory=tuple)
-
-    @property
-    def is_genuine(self) -> bool:
-        """Whether it counts."""
-        return self.row is None or (self.row.is_genuine and (self.calendar is None or self.calendar.is_genuine))
+    is_genuine: bool = True
 
     @property
     def on_timeout(self) -> str:
@@ -167,6 +178,7 @@ class ShownTiming:
             "calendar": "" if self.calendar is None else self.calendar.name, "on_timeout": self.on_timeout,
             "steps": [(n, *pair) for n, pair in enumerate([*given, ("", ""), ("", ""), ("", "")][:3], 1)],
             "remind": self.remind, "every_hours": self.every,
+            "clock_stops_hours": self.clock_stops,
             "at_once": bool(self.row is not None and self.row.at_once_if_away),
         }  # fmt: skip
 
@@ -179,13 +191,22 @@ class ShownTiming:
     def every(self) -> str:
         return f"{self.row.every / 60:g}" if self.row is not None and self.row.every else ""
 
+    @property
+    def clock_stops(self) -> str:
+        """In hours, as it is typed."""
+        return f"{self.row.clock_stops / 60:g}" if self.row is not None and self.row.clock_stops else ""
+
 
 _TIMING = f"""
-    WITH newest AS (SELECT * FROM approvals_timing WHERE queue_id = %s ORDER BY version DESC LIMIT 1)
+    WITH newest AS (SELECT * FROM approvals_timing WHERE queue_id = %s ORDER BY version DESC LIMIT {LOOKED_AT})
     SELECT json_build_object(
-        'there', {away.AT_QUEUE}, 'timing', (SELECT to_json(t) FROM newest t),
-        'calendar', (SELECT to_json(c) FROM newest t JOIN approvals_calendar c ON c.name = t.calendar
-                     ORDER BY c.version DESC LIMIT 1),
+        'there', {away.AT_QUEUE},
+        'timings', (SELECT coalesce(json_agg(to_json(t)::text ORDER BY t.version DESC), '[]') FROM newest t),
+        'named', (SELECT coalesce(json_object_agg(n.calendar, c.told), '{{}}')
+                  FROM (SELECT DISTINCT calendar FROM newest WHERE calendar <> '') n CROSS JOIN LATERAL (
+                      SELECT coalesce(json_agg(to_json(c)::text ORDER BY c.version DESC), '[]') AS told FROM (
+                          SELECT * FROM approvals_calendar c WHERE c.name = n.calendar
+                          ORDER BY c.version DESC LIMIT {LOOKED_AT}) c) c),
         'calendars', (SELECT coalesce(json_agg(c.name ORDER BY c.name), '[]') FROM (
                           SELECT DISTINCT ON (name) name, is_removed FROM approvals_calendar
                           ORDER BY name, version DESC) c WHERE NOT c.is_removed),
@@ -199,13 +220,14 @@ def timing_of(queue: Queue) -> ShownTiming:
     with connection.cursor() as cursor:
         cursor.execute(_TIMING, [queue.pk, queue.pk])
         told = json.loads(cursor.fetchone()[0])
-    row = None if told["timing"] is None else row_of(Timing, told["timing"])
-    calendar = None if told["calendar"] is None else row_of(Calendar, told["calendar"])
-    there = away.there_in(told["there"])
+    row = newest_of(Timing, told["timings"])
+    versions = told["named"].get(row.calendar, []) if row is not None else []
+    calendar, there = newest_of(Calendar, versions), away.there_in(told["there"])
     return ShownTiming(
-        queue, row, None if calendar is None or calendar.is_removed else calendar, told["calendars"],
+        queue, row, None if calendar is None or calendar.is_removed else calendar,
+        [name for name in told["calendars"] if acts.NAME.fullmatch(name)],
         [_shown_one(each, name, there.now) for each, name in there.absences[:MOST_SHOWN]], there.is_deserted,
-        told["others"],
+        told["others"], is_genuine=bool(row or not told["timings"]) and bool(calendar or not versions),
     )  # fmt: skip
 
 

@@ -145,4 +145,10 @@ class ComingBack(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             away.come_back(absence_id, by=by, justification=form.read(SteerBody).justification)
 
-        return done(request, "back", act, "The absence is over.", self.tell) or redirect("queues")
+        return done(
+            request,
+            "back",
+            act,
+            "The absence is over, and whoever was named to stand in meanwhile no longer does.",
+            self.tell,
+        ) or redirect("queues")

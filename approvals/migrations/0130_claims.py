@@ -19,7 +19,7 @@ DROP FUNCTION approvals_end_claims();
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0120_amended'),
+        ('approvals', '0125_absence_deputy'),
     ]
 
     operations = [

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, Delegation, Inquiry
 from approvals.notices.kinds import KINDS, Whom
 from approvals.outbox.models import Notice
 from approvals.policy import Standing, judge
@@ -22,7 +22,7 @@ from approvals.queues.standing import facts_of
 from ledger.actors import Actor
 from ledger.four_eyes.changes import can_be_agreed, may_second
 from ledger.models import RuleChange
-from ledger.web.roles import OPERATOR, is_role
+from ledger.web.roles import AUDITOR, OPERATOR, is_role
 from ledger.web.seeing.viewers import viewer_of
 from runs import seen
 from runs.fleet import agent_versions
@@ -31,6 +31,7 @@ from runs.models import Run, State, Wait
 from runs.services.authority import raises_budgets
 from runs.services.questions import roles_for
 
+INQUIRIES = ("inquiry", "inquiry_answer")
 MOST = 500  # that are asked about for one notice
 
 
@@ -43,6 +44,7 @@ class Case:
     approval: Approval | None
     wait: Wait | None
     change: RuleChange | None = None
+    inquiry: Inquiry | None = None
 
     @property
     def whom(self) -> Whom:
@@ -76,6 +78,8 @@ class Case:
             return f"it is {self.approval.state}"
         if self.wait is not None and self.wait.resolved_at is not None:
             return "it is settled"
+        if self.inquiry is not None and self.inquiry.ended_at is not None and self.notice.kind == "inquiry":
+            return f"it is {self.inquiry.outcome}"
         if self.notice.kind == "failed" and (self.run is None or self.run.state != State.FAILED):
             return "the run was begun again"
         if self.notice.kind == "version_missing" and self.notice.about not in agent_versions.unserved():
@@ -97,16 +101,18 @@ class Case:
 
 def case_of(notice: Notice) -> Case:
     """Read what a notice is about."""
-    run = approval = wait = change = None
+    run = approval = wait = change = inquiry = None
     if notice.run_id is not None:
         run = Run.objects.filter(pk=notice.run_id).first()
     if notice.approval_id is not None:
         approval = Approval.objects.select_related("wait").filter(pk=notice.approval_id).first()
     if notice.wait_id is not None:
         wait = Wait.objects.filter(pk=notice.wait_id).first()
+    if notice.kind in INQUIRIES and notice.about.isdecimal():
+        inquiry = Inquiry.objects.filter(approval=notice.approval_id, n=int(notice.about)).first()
     if (change_id := _change_id(notice)) is not None:
         change = RuleChange.objects.filter(pk=change_id).first()
-    return Case(notice, run, approval, wait, change)
+    return Case(notice, run, approval, wait, change, inquiry)
 
 
 def _change_id(notice: Notice) -> str | None:
@@ -123,7 +129,7 @@ def recipients(case: Case) -> list[User]:
     else:
         wanted = Q(groups__name__in=case.roles)
         if case.whom == Whom.DECIDERS:
-            wanted |= Q(pk__in=_deputies(case.queues))
+            wanted |= Q(pk__in=_deputies(case.queues)) | Q(pk__in=_holders(case))
         if case.whom == Whom.STARTER and case.run is not None and case.run.creator is not None:
             wanted |= Q(pk=case.run.creator)
         if case.whom == Whom.SECONDS:
@@ -138,7 +144,7 @@ def may_be_told(case: Case, user: User | None) -> bool:
         return False
     held = _held(user)
     if case.whom == Whom.NAMED:
-        return case.notice.person == user.pk
+        return case.notice.person == user.pk and (case.notice.kind not in INQUIRIES or bool(held - {AUDITOR}))
     if case.whom == Whom.SECONDS:
         return case.change is not None and may_second(user, case.change)
     if case.approval is not None:
@@ -164,6 +170,11 @@ def _deputies(queues: list[str]) -> Any:
     return Deputy.objects.filter(there, revoked_at__isnull=True, starts_at__lte=Now(), ends_at__gt=Now()).values(
         "deputy"
     )
+
+
+def _holders(case: Case) -> Any:
+    """Whoever it was handed to."""
+    return Delegation.objects.filter(approval=case.notice.approval_id, ended_at__isnull=True).values("deputy")
 
 
 def people_by_id(ids: Iterable[int]) -> dict[int, User]:

@@ -19,7 +19,7 @@ from django.urls import reverse
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.changes.listed import title_of as title_of_change
 from approvals.notices.kinds import KINDS
-from approvals.notices.recipients import Case
+from approvals.notices.recipients import INQUIRIES, Case
 from approvals.policy import Sum
 from approvals.queues.standing import asked_in
 from approvals.timing.words import is_endless
@@ -58,6 +58,8 @@ def said(case: Case, zone: str = "UTC") -> Said:
 
 
 def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
+    if case.notice.kind in INQUIRIES:
+        return _of_inquiry(case, zone)
     if case.approval is not None:
         return _of_approval(case, zone)
     if case.wait is not None:
@@ -73,6 +75,19 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     what = case.run.graph_id if case.run is not None else case.notice.about
     error = "" if case.run is None else case.run.error_code
     return what, [("What", "the run failed"), *([("Error", inert(error))] if error else [])]
+
+
+def _of_inquiry(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
+    """What somebody was asked, in the asker's words: of the call itself no more than what it is called, for they may
+    not be among those who read it."""
+    approval, row = case.approval, case.inquiry
+    assert approval is not None and row is not None
+    tool = cards_by_name(case.run.graph_id if case.run else "").get(approval.tool)
+    title = inert(title_of(approval, tool))
+    lines = [("What", title), ("Asked", inert(row.question)), ("By", inert(row.by))]
+    lines += [("Answer", inert(row.answer)), ("From", inert(row.ended_by))] if row.outcome == "answered" else []
+    until = "it waits for ever" if is_endless(approval) else _moment(approval.deadline, zone)
+    return title, [*lines, ("To be decided by", until)]
 
 
 def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:

@@ -21,8 +21,9 @@ from runs.queries.attributes.grammar import Misread
 
 # As one JSON document: the newest revision, and all that are in force, in the order in which they are judged.
 STATEMENT = """SELECT json_build_object(
-    'revision', (SELECT to_json(r) FROM runs_policyrevision r ORDER BY r.revision DESC LIMIT 1),
-    'policies', (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM approvals_policy p WHERE p.ended_at IS NULL)
+    'revision', (SELECT to_json(r)::text FROM runs_policyrevision r ORDER BY r.revision DESC LIMIT 1),
+    'policies', (SELECT coalesce(json_agg(to_json(p)::text ORDER BY p.name), '[]')
+                 FROM approvals_policy p WHERE p.ended_at IS NULL)
 )::text"""
 
 

@@ -4,45 +4,78 @@ in the statement that reads the session or the key, so no page costs a statement
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Any
+from uuid import UUID
 
+from approvals.calendars.rows import LOOKED_AT, row_of
+from approvals.queue_models import Deputy
+from approvals.talk.models import Delegation
 from ledger.clock import MOMENT
-from ledger.web.roles import StandsIn
+from ledger.web.roles import Mark, OwnCase, StandsIn
 from runs.journal import wait_hooks
 
-_QUEUES = """(SELECT coalesce(json_agg(json_build_array(q.name, q.role, q.state = 'open', q.proof)
+_QUEUES = """(SELECT coalesce(json_agg(json_build_array(q.name, q.role, q.state = 'open', q.proof::text)
                               ORDER BY q.id), '[]')
               FROM approvals_queue q WHERE q.state <> 'removed')"""
 _ROLES = r"(SELECT coalesce(json_agg(g.name), '[]') FROM auth_group g WHERE g.name LIKE 'approver\_%%')"
 # A deputy of a deputy is none: the principal holds the queue's role themselves, and may still sign in.
 _STANDS = """(
-    SELECT coalesce(json_agg(json_build_array(q.name, to_char(d.ends_at AT TIME ZONE 'UTC',
-                             'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), p.username)), '[]')
+    SELECT coalesce(json_agg(json_build_array(to_json(d)::text, p.username, at.queues)), '[]')
     FROM approvals_deputy d
-    JOIN approvals_queue q ON q.state <> 'removed' AND (d.queue_id IS NULL OR d.queue_id = q.id)
     JOIN auth_user p ON p.id = d.principal AND p.is_active
+    CROSS JOIN LATERAL (
+        SELECT json_agg(q.name) AS queues FROM approvals_queue q
+        WHERE q.state <> 'removed' AND (d.queue_id IS NULL OR d.queue_id = q.id)
+          AND EXISTS (SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
+                      WHERE m.user_id = p.id AND g.name = q.role)) at
     WHERE d.deputy = {user} AND d.revoked_at IS NULL AND d.ends_at > statement_timestamp()
-      AND d.starts_at <= statement_timestamp()
-      AND EXISTS (SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
-                  WHERE m.user_id = p.id AND g.name = q.role))"""
-# As a value in SQL: the newest timing of each queue that has any, and the newest version of the calendar that it names.
-_TIMINGS = """(SELECT coalesce(json_agg(json_build_object('queue', q.name, 'timing', to_json(t), 'calendar', (
-        SELECT to_json(c) FROM approvals_calendar c WHERE c.name = t.calendar ORDER BY c.version DESC LIMIT 1))), '[]')
-    FROM approvals_queue q CROSS JOIN LATERAL (
-        SELECT * FROM approvals_timing t WHERE t.queue_id = q.id ORDER BY t.version DESC LIMIT 1) t
-    WHERE q.state <> 'removed')"""
+      AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL)"""
+# Single cases that are somebody's: handed to them, or they were asked about them. The newest, for they stay. {user} may
+# be a column of whatever reads it, so no table here has a name that others give theirs.
+_CASES = """(
+    SELECT coalesce(json_agg(json_build_array(x.approval_id, x.what, x.name, x.told) ORDER BY x.at DESC), '[]') FROM (
+        (SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at, to_json(d)::text AS told
+         FROM approvals_delegation d JOIN auth_user principal ON principal.id = d.principal AND principal.is_active
+         WHERE d.deputy = {user} AND d.ended_at IS NULL ORDER BY d.made_at DESC LIMIT 100)
+        UNION ALL
+        (SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'answered' END, asker.username, i.at, NULL
+         FROM approvals_inquiry i JOIN auth_user asker ON asker.id = i.asker
+         WHERE i.person = {user} AND i.outcome <> 'withdrawn' ORDER BY i.at DESC LIMIT 100)) x)"""
+# As a value in SQL: the newest timings of each queue that has any, and the newest versions of the calendars that any
+# timing names. Which of them count is seen by their codes.
+_TIMINGS = f"""json_build_object(
+    'queues', (SELECT coalesce(json_agg(json_build_array(q.name, t.told)), '[]')
+        FROM approvals_queue q CROSS JOIN LATERAL (
+            SELECT json_agg(to_json(t)::text ORDER BY t.version DESC) AS told FROM (
+                SELECT * FROM approvals_timing t WHERE t.queue_id = q.id
+                ORDER BY t.version DESC LIMIT {LOOKED_AT}) t) t
+        WHERE q.state <> 'removed' AND t.told IS NOT NULL),
+    'calendars', (SELECT coalesce(json_agg(json_build_array(n.calendar, c.told)), '[]')
+        FROM (SELECT DISTINCT calendar FROM approvals_timing WHERE calendar <> '') n CROSS JOIN LATERAL (
+            SELECT json_agg(to_json(c)::text ORDER BY c.version DESC) AS told FROM (
+                SELECT * FROM approvals_calendar c WHERE c.name = n.calendar
+                ORDER BY c.version DESC LIMIT {LOOKED_AT}) c) c
+        WHERE c.told IS NOT NULL))"""
 # By the worker's side alone, which puts questions: no page asks for more by it.
 _TIMED = f"SELECT json_build_object({{facts}}, 'timing', {_TIMINGS})::text"
 _FACTS = f"'at', {MOMENT}, 'queues', {_QUEUES}, 'roles', {_ROLES}"
 
 # The queues alone; and with them, of SQL about an account named by `user`, for whom it stands in.
 FACTS = _TIMED.format(facts=_FACTS).replace("%%", "%")
-ALONG = f"json_build_object({_FACTS}, 'stands', {_STANDS})::text"
+ALONG = f"json_build_object({_FACTS}, 'stands', {_STANDS}, 'cases', {_CASES})::text"
 
 
-def learnt(told: Any) -> list[StandsIn]:
-    """Know what was read, and give for whom the reader stands in."""
+def learnt(told: Any) -> list[Mark]:
+    """Know what was read, and give for whom the reader stands in, and which single cases are theirs. A row that none of
+    our processes wrote makes nobody a deputy."""
     told = json.loads(told) if isinstance(told, str) else told
     wait_hooks.queues.learn(told)
-    return [StandsIn(queue, datetime.fromisoformat(until), whom) for queue, until, whom in told["stands"]]
+    deputies = [(row_of(Deputy, row), whom, queues) for row, whom, queues in told["stands"]]
+    stands = [
+        StandsIn(queue, row.ends_at, whom) for row, whom, queues in deputies if row.is_genuine for queue in queues
+    ]  # fmt: skip
+    cases = [
+        OwnCase(UUID(case), what, whom) for case, what, whom, row in told["cases"]
+        if row is None or row_of(Delegation, row).is_genuine
+    ]  # fmt: skip
+    return [*stands, *cases]

@@ -8,16 +8,18 @@ lowered, a deputy who is revoked counts from the moment on which it is committed
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
 from approvals.calendars.models import Escalation
-from approvals.calendars.rows import row_of
-from approvals.models import Approval
+from approvals.calendars.rows import moment_in, row_of
+from approvals.models import Approval, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.actors import Actor
@@ -30,20 +32,22 @@ from runs.services.authority import own_act
 
 _HOLD_QUEUE = "SELECT id FROM approvals_queue WHERE name = %s FOR SHARE"
 _HOLD_DEPUTIES = "SELECT principal FROM approvals_deputy WHERE deputy = %s AND revoked_at IS NULL FOR SHARE"
+_HOLD_HANDED = "SELECT principal FROM approvals_delegation WHERE approval_id = %s AND deputy = %s FOR SHARE"
 _HOLD_ACCOUNTS = "SELECT id FROM auth_user WHERE id = ANY(%s) ORDER BY id FOR SHARE"
 _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY id FOR SHARE"
 _ACCOUNT = """json_build_object('name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
 # What makes somebody one who set up what a question rests on, once it is open.
 _CHANGES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit', 'queue_limit_lift', 'queue_proof'"
-# As a value in SQL: {queue} is the queue's name, {case} the first stage's question; its one parameter the account of
-# who wants to decide. Of the deputyships that are not now the last ones come along, for words; all that are now, for
-# they count.
+# As a value in SQL: {queue} is the queue's name, {case} the first stage's question, {approval} this one; its one
+# parameter the account of who wants to decide. Of the deputyships that are not now the last ones come along, for words;
+# all that are now, for they count.
 FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
-    'queue', (SELECT to_json(q) FROM approvals_queue q WHERE q.name = {{queue}}),
-    'limits', (SELECT coalesce(json_agg(l), '[]') FROM (
+    'queue', (SELECT to_json(q)::text FROM approvals_queue q WHERE q.name = {{queue}}),
+    'limits', (SELECT coalesce(json_agg(to_json(l)::text), '[]') FROM (
                    SELECT DISTINCT ON (l.person) l.* FROM approvals_limit l JOIN approvals_queue q ON q.id = l.queue_id
-                   WHERE q.name = {{queue}} ORDER BY l.person, l.set_at DESC, l.id DESC) l),
+                   WHERE q.name = {{queue}}
+                   ORDER BY l.person, l.ended_at IS NULL DESC, l.set_at DESC, l.id DESC) l),
     'seats', (SELECT coalesce(json_agg(json_build_array(s.person, d.verdict, d.at, a.queue, d.person)), '[]')
               FROM approvals_seat s JOIN approvals_decision d ON d.id = s.decision_id
               JOIN approvals_approval a ON a.id = d.approval_id WHERE s.case_id = {{case}}),
@@ -53,17 +57,20 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
                     OR r.action = 'deputy' AND starts_with(r.subject, u.username || ' for '))
                 ORDER BY r.at LIMIT 1),
     'who', (SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = me.id),
-    'deputies', (SELECT coalesce(json_agg(json_build_object('row', to_json(d), 'whom', (
+    'deputies', (SELECT coalesce(json_agg(json_build_object('row', to_json(d)::text, 'whom', (
                      SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal))), '[]')
                  FROM (SELECT d.*, row_number() OVER (ORDER BY d.ends_at DESC) AS nth,
                            d.revoked_at IS NULL AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()
                            AS is_now
                        FROM approvals_deputy d LEFT JOIN approvals_queue q ON q.id = d.queue_id
                        WHERE d.deputy = me.id AND (q.name = {{queue}} OR d.queue_id IS NULL)) d
-                 WHERE d.is_now OR d.nth <= 20))::text
+                 WHERE d.is_now OR d.nth <= 20),
+    'handed', (SELECT coalesce(json_agg(json_build_object('row', to_json(d)::text, 'whom', (
+                   SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal))), '[]')
+               FROM approvals_delegation d WHERE d.approval_id = {{approval}} AND d.deputy = me.id))::text
     FROM (SELECT %s::bigint AS id) AS me)"""
-_BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of")}
-               FROM (SELECT %s::text AS name, %s::uuid AS of) AS asked"""
+_BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of", approval="asked.id")}
+               FROM (SELECT %s::text AS name, %s::uuid AS of, %s::uuid AS id) AS asked"""
 
 
 def asked_in(approval: Approval) -> Asked:
@@ -99,9 +106,9 @@ def _facts_at(
     queue: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool
 ) -> Facts:
     if locked:
-        _hold(queue, by.person)
+        _hold(queue, approval, by.person)
     with connection.cursor() as cursor:
-        cursor.execute(_BY_NAME, [by.person, queue, approval.case_id or approval.id])
+        cursor.execute(_BY_NAME, [by.person, queue, approval.case_id or approval.id, approval.id])
         return facts_in(cursor.fetchone()[0], approval, run, by, held, at=queue)
 
 
@@ -117,7 +124,10 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     role = "" if queue is None else queue.role
     pairs = [(row_of(Deputy, each["row"]), each["whom"]) for each in read["deputies"]]
     said = {seat[0]: _word(*seat) for seat in read["seats"]}
-    deputyships = [_deputyship(row, _member(whom, row.principal, caps, said), run, role, now) for row, whom in pairs]
+    handed = [(row_of(Delegation, each["row"]), each["whom"]) for each in read["handed"]]
+    made = [_for_all(row, _member(whom, row.principal, caps, said)) for row, whom in pairs]
+    made += [_for_one(row, _member(whom, row.principal, caps, said)) for row, whom in handed]
+    deputyships = [_deputyship(each, run, role, now) for each in made]
     who = Member(by.name, None, held) if by.person is None else _member(read["who"], by.person, caps, said)
     if run is not None and (role in who.roles or any(each.is_now(now) for each in deputyships)):
         changed = read["changed"] and f"changed who decides here at {_moment(read['changed'])}, after it was asked"
@@ -126,6 +136,14 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
         queue=None if queue is None else _queue(queue, caps.get(None)), name=at or approval.queue, who=who, now=now,
         deputyships=deputyships, asked=asked_in(approval),
     )  # fmt: skip
+
+
+def went_further(run_ids: Collection[UUID]) -> dict[UUID, set[str]]:
+    """To which queues questions of these runs were put besides, by rows that one of our processes wrote."""
+    found: dict[UUID, set[str]] = {run_id: set() for run_id in run_ids}
+    for row in Escalation.objects.filter(run_id__in=list(run_ids)):
+        found[row.run_id] |= {row.queue} if row.is_genuine else set()
+    return found
 
 
 def role_held(queue: str) -> str | None:
@@ -139,22 +157,34 @@ def role_held(queue: str) -> str | None:
     return row.role
 
 
-def _hold(queue: str, person: int | None) -> None:
+def _hold(queue: str, approval: Approval, person: int | None) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_HOLD_QUEUE, [queue])
         if person is None:
             return
         cursor.execute(_HOLD_DEPUTIES, [person])
-        people = sorted({person, *(principal for (principal,) in cursor.fetchall())})
+        principals = {principal for (principal,) in cursor.fetchall()}
+        cursor.execute(_HOLD_HANDED, [approval.pk, person])
+        people = sorted({person, *principals, *(principal for (principal,) in cursor.fetchall())})
         cursor.execute(_HOLD_ACCOUNTS, [people])
         cursor.execute(_HOLD_ROLES, [people])
 
 
-def _deputyship(row: Deputy, whom: Member, run: Run | None, role: str, now: datetime) -> Deputyship:
-    made = Deputyship(row.pk, whom, row.starts_at, row.ends_at, row.revoked_at is not None, row.is_genuine)
+def _for_all(row: Deputy, whom: Member) -> Deputyship:
+    return Deputyship(row.pk, whom, row.starts_at, row.ends_at, row.revoked_at is not None, row.is_genuine)
+
+
+def _for_one(row: Delegation, whom: Member) -> Deputyship:
+    """What was handed over is somebody's until it is taken back, or decided."""
+    ends = datetime.max.replace(tzinfo=UTC)
+    return Deputyship(row.pk, whom, row.made_at, ends, row.ended_at is not None, row.is_genuine, is_of_one=True)
+
+
+def _deputyship(made: Deputyship, run: Run | None, role: str, now: datetime) -> Deputyship:
+    whom = made.principal
     if run is not None and made.is_now(now) and role in whom.roles:
         whom = whom.having(own_act(run, whom.person, whom.name))
-    return Deputyship(made.id, whom, made.starts_at, made.ends_at, made.is_revoked, made.is_genuine)
+    return replace(made, principal=whom)
 
 
 def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap], said: dict[int, str]) -> Member:
@@ -171,7 +201,7 @@ def _word(person: int, verdict: str, at: str, queue: str, by: int | None) -> str
 
 
 def _moment(at: str) -> str:
-    return f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{moment_in(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _queue(row: Queue, cap: Cap | None) -> QueueFacts:
@@ -193,7 +223,8 @@ def told(standing: Standing, asked: Asked) -> dict[str, Any] | None:
     deputy = standing.deputyship
     said: dict[str, Any] = {"queue": standing.queue} if standing.queue else {}
     if deputy is not None:
-        said["deputy_of"] = {"name": deputy.principal.name, "person": deputy.principal.person, "deputy": deputy.id}
+        by_what = "delegation" if deputy.is_of_one else "deputy"
+        said["deputy_of"] = {"name": deputy.principal.name, "person": deputy.principal.person, by_what: deputy.id}
     caps = [cap for cap in (standing.cap, standing.deputy_cap) if cap is not None]
     if caps:
         said["limits"] = [

@@ -17,6 +17,7 @@ import pgtrigger
 from django.db import models
 from django.db.models.functions import Lower
 
+from approvals.queue_models import Json
 from ledger.chain import microseconds
 from ledger.codes import is_rows_code, row_code
 from ledger.keys import code_key
@@ -44,12 +45,12 @@ class Policy(Coded):
     agent = models.TextField(blank=True, default="")
     tool = models.TextField(blank=True, default="")
     condition = models.TextField(blank=True, default="")
-    kinds = models.JSONField(default=dict)
+    kinds = Json(default=dict)
     effect = models.TextField(choices=Effect.choices)
     queue = models.TextField(blank=True, default="")
     within_seconds = models.IntegerField(default=0)
     rule = models.TextField(help_text="Why, in words for people and agents.")
-    proof = models.JSONField(null=True, help_text="What such a yes has to show; empty: no more than the queue asks.")
+    proof = Json(null=True, help_text="What such a yes has to show; empty: no more than the queue asks.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

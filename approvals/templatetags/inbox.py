@@ -59,6 +59,12 @@ def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
 
 
 @register.simple_tag
+def part(act: str, n: object, refused: Refused | None) -> Refused | None:
+    """What was refused, if it was this form: the act's name, and its number where there are several."""
+    return refused if refused is not None and refused.act == f"{act}{n}" else None
+
+
+@register.simple_tag
 def approval_chip(approval: Approval) -> SafeString:
     """What became of it, or whom it waits for, in its tone."""
     words, tone = chip_of(approval)

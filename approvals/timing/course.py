@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from approvals.calendars import asof
 from approvals.models import Approval
 from ledger import events as e
 from ledger.chain import body_hash
@@ -18,24 +19,33 @@ from ledger.codec import unpack
 from ledger.codes import is_genuine
 from ledger.keys import code_key
 from ledger.models import Event
+from runs.engine.gate.calendars import Calendar
+from runs.engine.gate.clock import stopped, went_on
 from runs.engine.gate.timing import Course, first_look, terms_in, went
 from runs.engine.tape import payload_of
 from runs.models import Wait
 from runs.services.halts.standing import stood_still
 
 _KINDS = [
-    kind.KIND for kind in (e.ApprovalRequested, e.ApprovalTimed, e.ApprovalReminded, e.ApprovalEscalated)
+    kind.KIND for kind in (
+        e.ApprovalRequested, e.ApprovalTimed, e.ApprovalReminded, e.ApprovalEscalated, e.InquiryMade, e.InquiryEnded,
+    )
 ]  # fmt: skip
 
 
 @dataclass(slots=True)
 class Read:
-    """What a slot's journal says of one question. `reminders` and `escalations` count those of all questions at the
-    slot: they number the next one. `due` is when people are still to be reminded."""
+    """What a slot's journal says of one question. `reminders`, `escalations` and `inquiries` count those of all
+    questions at the slot: they number the next one. `went` are the queues that
+    this one was put to besides. `due` is when people are still to be reminded; `asked` numbers the
+    inquiries about this one that nobody has answered."""
 
     course: Course
     reminders: int = 0
     escalations: int = 0
+    went: list[str] = field(default_factory=list)
+    inquiries: int = 0
+    asked: set[int] = field(default_factory=set)
     due: list[str] = field(default_factory=list)
 
 
@@ -72,7 +82,8 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
             found.course = Course(datetime.fromisoformat(event.deadline))
         case e.ApprovalTimed() if is_this:
             terms = terms_in(payload_of(event))
-            found.course, found.due = Course(was.deadline, terms), [] if terms is None else list(terms["remind_at"])
+            found.course = Course(was.deadline, terms, was.since)
+            found.due = [] if terms is None else list(terms["remind_at"])
         case e.ApprovalReminded():
             found.reminders += 1
             if is_this:
@@ -80,7 +91,16 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
         case e.ApprovalEscalated():
             found.escalations += 1
             if is_this:
+                found.went.append(event.to)
                 found.course, found.due = went(datetime.fromisoformat(event.deadline), payload_of(event), was)
+        case e.InquiryMade():
+            found.inquiries += 1
+            if is_this:
+                found.asked.add(event.n)
+                found.course, found.due = stopped(event.deadline, payload_of(event), was, found.due)
+        case e.InquiryEnded() if is_this:
+            found.asked.discard(event.n)
+            found.course, found.due = went_on(event.deadline, payload_of(event), was, found.due)
         case _:
             pass
 
@@ -94,9 +114,21 @@ def _reminded(found: Read, event: e.ApprovalReminded) -> None:
         found.due = found.due[of if isinstance(of, int) else 1 :]
 
 
+def calendar_now(course: Course) -> Calendar | None:
+    """By which its time is counted now; none around the clock."""
+    terms = course.terms or {}
+    return asof.recorded(terms) if terms.get("is_working") or course.escalated else None
+
+
 def look_at(due: Sequence[str]) -> datetime | None:
     """When somebody looks at a question next, of the reminders that are to come."""
     return first_look({"remind_at": list(due)})
+
+
+def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
+    """When a question's time is over, or people are reminded of one that waits on, by its journal and by how long its
+    run stood still: whatever its rows say, which whoever has the application's rights in the database could move."""
+    return course.deadline + stood_still(wait.run_id, course.since or wait.opened_at, now)
 
 
 def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:

@@ -8,13 +8,15 @@ from typing import Any
 
 from approvals.calendars import asof
 from approvals.models import Approval, Escalation
-from approvals.timing.course import Read, look_at, step
+from approvals.timing.course import Read, calendar_now, look_at, step
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
-from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
+from runs.engine.gate.clock import go_on, stop
 from runs.engine.gate.timing import Course, plus
 from runs.engine.tape import payload_of
+from runs.services.halts.standing import stood_still
 
 
 class Times:
@@ -26,6 +28,8 @@ class Times:
         self.timed: dict[str, int] = {}
         self.last_reminder: dict[str, int] = {}
         self.went: dict[str, list[tuple[int, e.ApprovalEscalated]]] = {}
+        self.most: dict[str, datetime] = {}  # until when at most, of what a change is asked for anew
+        self.carried: dict[str, list[str]] = {}  # and to which queues that was put besides
         self.wrong: list[str] = []
 
     def see(self, line: Line) -> None:
@@ -33,14 +37,37 @@ class Times:
         event = line.event
         match event:
             case e.ApprovalRequested(approval_id=id):
-                self.of[id] = Read(Course(datetime.fromisoformat(event.deadline)))
+                deadline = datetime.fromisoformat(event.deadline)
+                self.of[id] = Read(Course(deadline, since=line.at))
+                if deadline > self.most.get(id, deadline):
+                    self.wrong.append(f"event {line.seq}: approval {id} got more time than what it is a change of had")
+            case e.ApprovalDecided(approval_id=id, verdict="expired") if id in self.of:
+                self._too_early(line, id, "expired")
+            case e.PlanAmended(approval_id=id, next=next) if id in self.of:
+                self.most[next] = self._latest(line, self.of[id].course)
+                self.carried[next] = list(self.of[id].went)
             case e.ApprovalTimed() | e.ApprovalReminded() | e.ApprovalEscalated():
-                self._see(line.seq, event)
+                self._see(line, event)
+            case e.InquiryMade() | e.InquiryEnded() if event.approval_id in self.of:
+                self.wrong += self._wrong_clock(line, event)
+                step(self.of[event.approval_id], event.approval_id, event)
             case _:
                 pass
 
-    def _see(self, seq: int, event: e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated) -> None:
-        id = event.approval_id
+    def _too_early(self, line: Line, id: str, what: str) -> None:
+        """Nothing comes of a deadline before it has passed: by whoever moved it in its rows."""
+        if line.at < self.of[id].course.deadline:
+            self.wrong.append(f"event {line.seq}: approval {id} {what} before its time was over")
+
+    def _latest(self, line: Line, course: Course) -> datetime:
+        """Until when a question may be open that a change puts anew."""
+        if course.stop is not None:
+            stood = stood_still(self.journal.run_id, course.stop.at, line.at)
+            return go_on(course, calendar_now(course), line.at, stood=stood)[0].deadline + SLACK
+        return course.deadline + stood_still(self.journal.run_id, course.since or line.at, line.at) + SLACK
+
+    def _see(self, line: Line, event: e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated) -> None:
+        seq, id = line.seq, event.approval_id
         if id not in self.of:
             self.wrong.append(f"event {seq} tells of approval {id}, which nobody asked for")
             return
@@ -54,7 +81,11 @@ class Times:
                     self.wrong.append(f"event {seq}: a reminder of approval {id} moved its deadline")
                 if event.cause == "no_deadline" and not now.is_endless:
                     self.wrong.append(f"event {seq}: approval {id} has a deadline, and waited on beyond it")
+                elif event.cause == "no_deadline":
+                    self._too_early(line, id, "waited on")
             case e.ApprovalEscalated():
+                if event.cause == "timeout":
+                    self._too_early(line, id, f"went to {event.to}")
                 self.went.setdefault(id, []).append((seq, event))
                 self.wrong += self._wrong_step(seq, event)
         step(self.of[id], id, event)
@@ -67,10 +98,32 @@ class Times:
         if named is None or named["to"] != event.to:
             yield f"event {seq}: approval {event.approval_id} went to {event.to}, which its terms do not name"
             return
+        if event.cause == "amended":
+            known = self.of[event.approval_id]
+            if event.to not in self.carried.get(event.approval_id, []):
+                yield f"event {seq}: approval {event.approval_id} went to {event.to}, where what it changes never went"
+            if datetime.fromisoformat(event.deadline) != known.course.deadline:
+                yield f"event {seq}: approval {event.approval_id} got another time with {event.to}"
+            return
         at, calendar = datetime.fromisoformat(payload["at"]), asof.recorded(terms)
         right = (plus if calendar is None else calendar.after)(at, timedelta(minutes=named["minutes"]))
         if datetime.fromisoformat(event.deadline) != right:
             yield f"event {seq}: approval {event.approval_id} got until {event.deadline}, and not {right.isoformat()}"
+
+    def _wrong_clock(self, line: Line, event: e.InquiryMade | e.InquiryEnded) -> Iterator[str]:
+        """Whether a clock stopped, or went on, as its terms have it, and by just as much."""
+        known, what = self.of[event.approval_id], f"event {line.seq}: the clock of approval {event.approval_id}"
+        course, calendar = known.course, calendar_now(known.course)
+        stood = stood_still(self.journal.run_id, (course.stop.at if course.stop else course.since) or line.at, line.at)
+        if isinstance(event, e.InquiryMade):
+            right = stop(course, known.due, calendar, _at(event, line), stood=stood)
+        else:
+            is_last = course.stop is not None and known.asked == {event.n}
+            right = go_on(course, calendar, _at(event, line), stood=stood)[0] if is_last else None
+        if (right is None) != (not event.deadline):
+            yield f"{what} {'stood' if event.deadline else 'ran on'}, which its terms do not say"
+        elif right is not None and abs(right.deadline - datetime.fromisoformat(event.deadline)) > SLACK:
+            yield f"{what} gives until {event.deadline}, and not {right.deadline.isoformat()}"
 
     def deadline(self, request: e.ApprovalRequested) -> datetime:
         """Until when it is open now, by the journal."""
@@ -126,3 +179,9 @@ class Times:
         queue = standing.get("queue") if isinstance(standing, dict) else None
         if queue is not None and queue not in [event.to for _, event in self.went.get(approval_id, [])]:
             yield f"{what}: it was made at {queue}, where approval {approval_id} never went"
+
+
+def _at(event: e.InquiryMade | e.InquiryEnded, line: Line) -> datetime:
+    """When, by the event itself: its line's time is a little later."""
+    clock = payload_of(event).get("clock")
+    return asof.moment(clock["at"]) if isinstance(clock, dict) and isinstance(clock.get("at"), str) else line.at

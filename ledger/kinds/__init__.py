@@ -15,10 +15,18 @@ from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
 from ledger.kinds.succession import RunCarriedOn, RunHandedOff, RunRenewed, SignalCarried
 from ledger.kinds.undo import EffectLeft, EffectUndone, UndoAsked, UndoBegun, UndoRegistered
-from ledger.kinds.votes import ApprovalVoted, PlanAmended
+from ledger.kinds.votes import (
+    ApprovalDelegated,
+    ApprovalVoted,
+    DelegationEnded,
+    InquiryEnded,
+    InquiryMade,
+    PlanAmended,
+)
 
 __all__ = [
     "AnswerTakenOver",
+    "ApprovalDelegated",
     "ApprovalEscalated",
     "ApprovalReminded",
     "ApprovalTimed",
@@ -30,9 +38,12 @@ __all__ = [
     "CachedReadTaken",
     "ContentScreened",
     "ContentWithheld",
+    "DelegationEnded",
     "EffectLeft",
     "EffectUndone",
     "ForkMade",
+    "InquiryEnded",
+    "InquiryMade",
     "MessageHandled",
     "MessageReceived",
     "ModelRouted",

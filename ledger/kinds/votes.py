@@ -1,5 +1,5 @@
-"""The kinds of event that tell what people say of one question: several of them, or with changes. The others are in
-`ledger/events.py`, which knows these too."""
+"""The kinds of event that tell what people say of one question: several of them, or with changes, and whom they ask
+about it or hand it to. The others are in `ledger/events.py`, which knows these too."""
 
 from __future__ import annotations
 
@@ -42,4 +42,53 @@ class PlanAmended(Event, fact="amended"):
     by: str
     role: str
     next: str
+    n: int = 0
+
+
+class InquiryMade(Event, fact="inquiry"):
+    """Somebody who may decide a question asked a named person about it first. `to` is that person's name, `person`
+    their account; `deadline` is until when the question is open now, where its clock stops meanwhile, else empty.
+    Payload: the words, when, and what the deadline and the reminders were. The `n`-th at its slot."""
+
+    approval_id: str
+    by: str
+    role: str
+    to: str
+    person: int
+    deadline: str = ""
+    n: int = 0
+
+
+class InquiryEnded(Event, fact="inquiry_ended"):
+    """An inquiry is over. `outcome`: answered (by the person who was asked), withdrawn (by whoever asked). `deadline`
+    as above, where the clock goes on by that. Payload: the words, and how long it stood. `n` is the inquiry's."""
+
+    approval_id: str
+    outcome: str
+    by: str
+    role: str
+    deadline: str = ""
+    n: int = 0
+
+
+class ApprovalDelegated(Event, fact="delegated"):
+    """Somebody who may decide a question handed it to a named person, who may decide it in their place from now on.
+    `principal` is the account of whoever handed it over, `person` that of whoever has it. Payload: the justification.
+    The `n`-th at its slot."""
+
+    approval_id: str
+    by: str
+    role: str
+    principal: int
+    to: str
+    person: int
+    n: int = 0
+
+
+class DelegationEnded(Event, fact="delegation_ended"):
+    """What was handed over was taken back, or given back. `n` is the delegation's. Payload: the justification."""
+
+    approval_id: str
+    by: str
+    role: str
     n: int = 0

@@ -88,6 +88,20 @@ def _is_of_the_start(line: Line) -> bool:
     return line.seq == 2 and isinstance(line.event, e.BudgetSet) and line.event.payload is None
 
 
+def _on_a_case(event: e.InquiryMade | e.InquiryEnded | e.ApprovalDelegated | e.DelegationEnded) -> tuple[str, str]:
+    """The act's name, and what was written, of what people do with a case that they don't decide by it."""
+    told = event.payload if isinstance(event.payload, dict) else {}
+    match event:
+        case e.InquiryMade():
+            return "inquiry", told.get("question", "")
+        case e.InquiryEnded(outcome=outcome):
+            return "inquiry_answer" if outcome == "answered" else "inquiry_withdraw", told.get("answer", "")
+        case e.ApprovalDelegated():
+            return "delegate", told.get("justification", "")
+        case _:
+            return "delegate_end", told.get("justification", "")
+
+
 class _Act(NamedTuple):
     """An event that somebody's act brought, as far as the act's record repeats it. `columns`: see `compared`."""
 
@@ -136,6 +150,9 @@ class Acts:
                         "justification": justification if line.is_coded else {justification, ""},
                     },
                 )
+            case e.InquiryMade() | e.InquiryEnded() | e.ApprovalDelegated() | e.DelegationEnded():
+                name, why = _on_a_case(event)
+                by, seq, columns = event.by, line.seq - 1, {"by": event.by, "role": event.role, "justification": why}
             case _:
                 return
         if by.startswith(_PERSON):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views import View
@@ -47,6 +47,8 @@ class Page(View):
             return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
         if not self.may_open(roles(request.user)):
             return self.refuse(request)
+        if any(isinstance(given, str) and "\x00" in given for given in kwargs.values()):
+            raise Http404  # nothing is called that: no text in the database can hold it
         try:
             if "run_id" in kwargs:
                 must_see(kwargs["run_id"])

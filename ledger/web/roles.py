@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -104,6 +105,49 @@ class StandsIn(NamedTuple):
         return f"for:{self.queue}:{self.until.isoformat()}:{self.whom}".replace("+00:00", "Z")
 
 
+class OwnCase(NamedTuple):
+    """One case that is somebody's whatever roles they hold: it was handed to them to `decide` it in the place of
+    `whom`, or `whom` has `asked` them about it, which they may have `answered`."""
+
+    approval_id: UUID
+    what: str
+    whom: str
+
+    @property
+    def mark(self) -> str:
+        """As above: a text that is no role."""
+        return f"case:{self.approval_id}:{self.what}:{self.whom}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether they have something to do about it."""
+        return self.what != "answered"
+
+
+def own_cases(held: Iterable[str]) -> list[OwnCase]:
+    """The single cases that are somebody's."""
+    parts = (mark.split(":", 3) for mark in held if mark.startswith("case:"))
+    return [OwnCase(UUID(case), what, whom) for _, case, what, whom in parts]
+
+
+def decides_case(held: Iterable[str], approval_id: UUID) -> bool:
+    """Whether just this one was handed to somebody."""
+    return any(mark.startswith(f"case:{approval_id}:decide:") for mark in held)
+
+
+def has_case(held: Iterable[str], approval_id: UUID) -> bool:
+    """Whether it was, or they were asked about it."""
+    return any(mark.startswith(f"case:{approval_id}:") for mark in held)
+
+
+class Mark(Protocol):
+    """What stands among somebody's roles and is none."""
+
+    @property
+    def mark(self) -> str:
+        """The text."""
+
+
 def stand_ins(held: Iterable[str]) -> list[StandsIn]:
     """For whom somebody decides besides themselves, and where; soonest over first."""
     return sorted(map(_stands_in, (mark for mark in held if mark.startswith("for:"))), key=lambda one: one[1:])
@@ -126,7 +170,7 @@ def roles(user: Any) -> frozenset[str]:
     return known
 
 
-def know_roles(user: Any, groups: Iterable[str], stands: Iterable[StandsIn] = ()) -> None:
+def know_roles(user: Any, groups: Iterable[str], stands: Iterable[Mark] = ()) -> None:
     """The names of a user's groups, and for whom they stand in, from whoever has read them together with the user."""
     held = [name for name in groups if is_role(name)]
     setattr(user, _CACHE, frozenset([*held, *(one.mark for one in stands if held)]))

@@ -6,7 +6,7 @@ withdrawing it takes along.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -35,6 +35,8 @@ queues = Queues()
 # The same as the queue's row has it, which is held until the transaction ends: the last word on a right that a queue
 # gives. Raises Forbidden where nobody here wrote the row.
 queue_holder: list[Holder] = []
+# To which queues questions of these runs were put besides, because nobody answered, as far as our processes wrote that.
+went_further: list[Callable[[Collection[UUID]], dict[UUID, set[str]]]] = []
 # A statement with one parameter, whom a question is put to, that goes along with what opens it. Refused (DA059) where
 # nobody may be asked there.
 on_ask: list[str] = []

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from runs.services.answer_schema import misfits_of
+
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
@@ -23,11 +25,7 @@ _DECIMAL = {"integer", "number", "string"}
 
 def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
     """The first twenty. What only the schema's own code can tell, the node finds out, and asks again."""
-    from jsonschema import Draft202012Validator
-
-    errors = sorted(
-        Draft202012Validator(schema).iter_errors(given), key=lambda error: [str(part) for part in error.absolute_path]
-    )
+    errors = sorted(misfits_of(schema, given), key=lambda error: [str(part) for part in error.absolute_path])
     return [_misfit(error) for error in errors][:MOST]
 
 

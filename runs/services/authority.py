@@ -8,7 +8,7 @@ a run may use is set by operators, and by whoever is in charge of the budgets' q
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -110,14 +110,25 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
     """Who may steer each of these runs, in one query."""
     runs = list(runs)
     asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
-    rows = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
-    for run_id, queue, of, also in rows.values_list("run_id", "detail__queue", "detail__of", "also").distinct():
-        asked[run_id] |= {*asked_of({"queue": queue, "of": of}, also)}
+    waits = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
+    rows = list(waits.values_list("run_id", "detail__queue", "detail__of", "also").distinct())
+    went = _went({run_id for run_id, *_, also in rows if also})
+    for run_id, queue, of, also in rows:
+        asked[run_id] |= {*asked_of({"queue": queue, "of": of}, [to for to in also or () if to in went[run_id]])}
     in_charge_of = {name: wait_hooks.queues.get(name, name) for names in asked.values() for name in names}
     return {
         run.pk: Standing(frozenset(map(in_charge_of.__getitem__, asked[run.pk])), run.creator, frozenset(asked[run.pk]))
         for run in runs
     }
+
+
+def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
+    """To which queues questions of these runs were put besides. What a wait says of that shows people a question; the
+    right to steer a run goes by the rows that our processes have signed."""
+    found: dict[UUID, Collection[str]] = dict.fromkeys(run_ids, ())
+    for put_further in wait_hooks.went_further if run_ids else ():
+        found |= put_further(run_ids)
+    return found
 
 
 def standing(run: Run) -> Standing:
@@ -186,7 +197,7 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 def own_act(run: Run, person: int | None, name: str) -> str | None:
     """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected
     an earlier revision has only decided, and whoever paused or resumed it, set its budget or forked it, has put nothing
-    into it.
+    into it; nor has whoever asked about a case, or was asked.
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
@@ -239,16 +250,26 @@ _RECORD = """
         ORDER BY id LIMIT 1)
     UNION ALL (
         SELECT NULL, action, at FROM ledger_actrecord
-        WHERE run_id IN (SELECT id FROM chain) AND action <> 'start'
+        WHERE run_id IN (SELECT id FROM chain) AND action <> ALL(%(talking)s)
         AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine))
         ORDER BY id LIMIT 1)"""
+
+
+# Who asks about a case, answers, or hands it over has put nothing into the run.
+TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegate_end")
 
 
 def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:
     with connection.cursor() as cursor:
         cursor.execute(
             _RECORD,
-            {"name": name, "person": person, "first": run.first or run.pk, "stopping": [*STOPPING, *FORKING, BUDGET]},
+            {
+                "name": name,
+                "person": person,
+                "first": run.first or run.pk,
+                "stopping": [*STOPPING, *FORKING, BUDGET],
+                "talking": ["start", *TALKING],
+            },
         )
         rows = cursor.fetchall()
     return {by for by, *_ in rows if by is not None}, [(at, action) for by, action, at in rows if by is None]

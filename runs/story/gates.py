@@ -77,6 +77,11 @@ def _escalated(gates: Gates, line: Fact) -> None:
         gate.also.append(line.clear["to"])
 
 
+def _put_off(gates: Gates, line: Fact) -> None:
+    if (gate := gates.by_id.get(line.clear["approval_id"])) and line.clear["deadline"]:
+        gate.deadline = line.clear["deadline"]
+
+
 def _amended(gates: Gates, line: Fact) -> None:
     if gate := gates.by_id.get(line.clear["approval_id"]):
         gate.verdict, gate.by, gate.role = "amended", line.clear["by"], line.clear["role"]
@@ -85,5 +90,5 @@ def _amended(gates: Gates, line: Fact) -> None:
 
 STEPS: dict[str, Callable[[Gates, Fact], None]] = {
     "ApprovalRequested": _requested, "ApprovalDecided": _decided, "ApprovalReminded": _reminded,
-    "ApprovalEscalated": _escalated, "PlanAmended": _amended,
+    "ApprovalEscalated": _escalated, "PlanAmended": _amended, "InquiryMade": _put_off, "InquiryEnded": _put_off,
 }  # fmt: skip

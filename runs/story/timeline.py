@@ -4,9 +4,10 @@ without payloads."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from runs.engine.tape import CALLED_BACK
 from runs.story import findings
@@ -248,10 +249,19 @@ def _decided(timeline: Timeline, line: Fact) -> None:
         row.tone, row.note, row.noted = ("ok" if is_yes else "bad"), "", line.seq
 
 
-def _escalated(timeline: Timeline, line: Fact) -> None:
+def _told_of(timeline: Timeline, line: Fact) -> None:
+    """What people or time did about a question that is still open."""
     row = timeline._gates.get(line.clear["approval_id"])
     if row is not None:
-        row.note, row.noted = f"nobody answered, so {line.clear['to']} may decide it too", line.seq
+        row.note, row.noted = _SINCE[line.kind](line.clear), line.seq
+
+
+_SINCE: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "ApprovalEscalated": lambda f: f"nobody answered, so {f['to']} may decide it too",
+    "InquiryMade": lambda f: f"{f['by']} asked {f['to']} about it",
+    "InquiryEnded": lambda f: f"{f['by']} answered" if f["outcome"] == "answered" else "",
+    "ApprovalDelegated": lambda f: f"{f['by']} handed it to {f['to']}",
+}
 
 
 def _amended(timeline: Timeline, line: Fact) -> None:
@@ -410,7 +420,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "BranchesOpened": _branches,
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decided,
-    "ApprovalEscalated": _escalated,
+    **dict.fromkeys(_SINCE, _told_of),
     "PlanAmended": _amended,
     "WaitOpened": _wait_opened,
     "WaitResolved": _wait_resolved,

@@ -72,6 +72,9 @@ class Waits:
                     else {}
                 )
                 self._open(line, Key(event.slot, event.attempt, event.wait, event.n), event.deadline, detail)
+            case e.InquiryMade() | e.InquiryEnded():
+                if event.deadline:
+                    self._move(event.approval_id, event.deadline)
             case e.ApprovalReminded():
                 self._move(event.approval_id, event.deadline)
             case e.ApprovalEscalated():

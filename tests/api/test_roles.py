@@ -125,6 +125,12 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-approval", "GET"): EVERY,
     # The queue decides who may; see test_approvals.py. Nobody without any role gets as far as the queue.
     ("api-approval-decision", "POST"): EVERY,
+    # Likewise; whoever is asked answers, and whoever has it gives it back: see tests/api/test_consulting.py.
+    ("api-inquiries", "POST"): EVERY,
+    ("api-inquiry-answer", "POST"): EVERY,
+    ("api-inquiry-withdraw", "POST"): EVERY,
+    ("api-delegations", "POST"): EVERY,
+    ("api-delegation-end", "POST"): EVERY,
     ("api-approval-claim", "POST"): EVERY,
     ("api-approval-release", "POST"): EVERY,
     ("api-queues", "GET"): EVERY | {SUPERUSER},
@@ -213,7 +219,7 @@ def address(path: str) -> str:
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
-    for number in ("<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>", "<int:absence_id>"):
+    for number in ("<int:n>", "<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>", "<int:absence_id>"):
         path = path.replace(number, "404")
     return f"/{path}"
 
@@ -277,7 +283,8 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
 
 OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
-    "<str:queue>": "legal", "<str:policy>": "none", "<int:deputy_id>": "404", "<int:delivery_id>": "404",
+    "<str:queue>": "legal", "<str:policy>": "none", "<int:n>": "404", "<int:deputy_id>": "404",
+    "<int:delivery_id>": "404",
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
     "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
 }  # fmt: skip

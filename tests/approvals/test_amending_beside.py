@@ -25,7 +25,7 @@ from ledger.errors import Forbidden, InvalidInput
 from runs.engine.agents import Agent
 from runs.models import Wait
 from runs.queries.recordings.folder import Wish, export
-from tests.approvals.setup import boss, somebody
+from tests.approvals.setup import boss, limited, somebody
 from tests.approvals.test_amending import ROLE, asked, change, fiona, paying, sound
 from tests.approvals.test_policies import put as put_policy
 from tests.approvals.test_policies import turned
@@ -284,4 +284,38 @@ def test_a_wait_that_was_moved_gives_the_next_revision_no_more_time(stage: Stage
     first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=HOUR)))
     Wait.objects.update(deadline=timezone.now() + timedelta(days=30))
     change(first, fiona, amount=2500)
+    assert Approval.objects.get(state="open").deadline == first.deadline
+
+
+# --- rows that other hands have moved ---------------------------------------------------------------------------------
+
+
+def test_a_change_takes_a_question_from_nobody_who_was_asked_besides(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    """It went to legal because nobody answered; what finance makes of it, legal may decide too, until the same time."""
+    admin, lena = boss(), replace(somebody("lena", LEGAL), role=LEGAL)
+    timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
+    limited(admin, "1000")
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", amount="amount USD", within=SOON)))
+    sweep()
+    first = Approval.objects.get(pk=first.pk)
+    change(first, fiona, amount=4000)
+    anew = Approval.objects.get(state="open")
+    assert anew.escalated_to == ["legal"] == anew.wait.also and anew.deadline == first.deadline
+    escalated = events(first.run, e.ApprovalEscalated)
+    assert [(x.cause, x.n) for x in escalated] == [("timeout", 0), ("amended", 1)]
+    sound(first.run)
+    decide(anew.id, verdict="approve", plan_hash=anew.plan_hash, justification="so be it", by=lena)
+    assert stage.drive() == "completed" and sent(outside) == [4000]
+    sound(first.run)
+
+
+def test_a_deadline_that_was_moved_in_its_rows_is_not_handed_on(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    limited(boss(), "1000")
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", amount="amount USD")))
+    later = first.deadline + timedelta(days=300)
+    Approval.objects.update(deadline=later)
+    Wait.objects.update(deadline=later)
+    change(Approval.objects.get(), fiona, amount=4000)
     assert Approval.objects.get(state="open").deadline == first.deadline

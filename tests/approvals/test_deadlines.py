@@ -13,7 +13,7 @@ from django.utils import timezone
 from approvals.calendars.asof import calendar_of
 from approvals.deadlines import away, due
 from approvals.deadlines.bodies import AbsenceBody
-from approvals.models import Approval, Decision, Escalation
+from approvals.models import Approval, Decision, Escalation, Queue, Timing
 from approvals.queues import acts as queue_acts
 from approvals.services import AlreadyDecided, decide
 from approvals.timing.course import read
@@ -394,10 +394,11 @@ def test_terms_that_none_of_our_processes_recorded_put_nothing_off(stage: Stage,
         yes(asked, FIONA)
 
 
-def test_a_timing_and_a_calendar_that_were_forged_count_as_not_said(stage: Stage, tools: Toolbox) -> None:
-    row = timing(boss(), on_timeout="remind")
-    row.pk, row.version, row.on_timeout = None, 2, "escalate"
-    row.save(force_insert=True)
+def test_deadlines_that_were_forged_count_as_not_said(stage: Stage, tools: Toolbox) -> None:
+    finance = Queue.objects.get(name="finance_po")
+    row = Timing(queue=finance, version=1, on_timeout="remind", set_by="user:boss", set_at=timezone.now())
+    row.code = bytes(33)
+    row.save()
     asked = put(stage, tools, within=SOON)
     assert asked.timing is None
     sweep()

@@ -26,6 +26,7 @@ from ledger.errors import DurableAgentsError, Forbidden
 from runs.engine.agents import Agent
 from runs.models import Wait
 from tests.approvals.setup import WHY, away, boss, limited, somebody
+from tests.approvals.timing import make_late
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage as Fleet
 from tests.runs.stage import dump, events, problems
@@ -166,8 +167,7 @@ def test_a_deadline_denies_whatever_was_said_before(stage: Fleet, ask: Callable[
 
     asked, (_, fiona, _) = ask(TWO), people()
     say(fiona)
-    Approval.objects.filter(pk=asked.pk).update(deadline=asked.opened_at)
-    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.opened_at)
+    make_late(asked)
     timers.sweep()
     assert stage.drive() == "failed" and Approval.objects.get().state == "expired"
 

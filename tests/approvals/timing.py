@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import pgtrigger
 from django.utils import timezone
 
 from approvals.deadlines import acts
 from approvals.deadlines.bodies import CalendarBody, TimingBody
 from approvals.models import Approval, Queue, Timing
+from approvals.timing.course import look_at, read
 from durableagents import Context, End, Expired, Rejected
+from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.engine.agents import Agent
 from runs.journal import wait_hooks
-from runs.models import Wait
+from runs.models import Run, Wait
 from runs.workers import timers
 from tests.approvals.setup import WHY
+from tests.runs.aging import earlier
+from tests.runs.stage import events
 from tests.world import Item, Notes, Toolbox, agent_of
 
 OFFICE = dict.fromkeys(("mon", "tue", "wed", "thu", "fri"), "09:00-17:00")
@@ -65,11 +70,30 @@ def paying(tools: Toolbox, **gate: Any) -> Agent:
     return agent_of(node, tools=[pay])
 
 
-def make_late(approval: Approval) -> None:
-    """As if its time had run out, for the sweeper: the rows say so, and the journal still says until when it was."""
-    past = database_now() - timedelta(seconds=1)
-    Approval.objects.filter(pk=approval.pk).update(deadline=past)
+def make_late(approval: Approval, at: datetime | None = None) -> None:
+    """As if it had been given less time, which is over, or will be `at` that moment: its journal says so, and its
+    rows."""
+    wait = Wait.objects.get(pk=approval.wait_id)
+    past = at or database_now() - timedelta(seconds=1)
+    earlier(approval.run_id, read(Approval.objects.get(pk=approval.pk), wait).course.deadline - past, str(approval.pk))
+    now = Approval.objects.get(pk=approval.pk)
+    due = read(now, wait).due
+    with pgtrigger.ignore("approvals.Approval:terms_are_frozen"):
+        Approval.objects.filter(pk=approval.pk).update(deadline=past, look_at=look_at(due), timing=_terms(now))
     Wait.objects.filter(pk=approval.wait_id).update(deadline=past)
+
+
+def _terms(approval: Approval) -> Any:
+    """What is on record of its time."""
+    told = [x for x in events(approval.run, e.ApprovalTimed) if x.approval_id == str(approval.pk)]
+    return told[-1].payload if told else None
+
+
+def due(run: Run) -> None:
+    """Let every open wait of the run be due."""
+    for question in Approval.objects.filter(run=run, state="open"):
+        make_late(question)
+    Wait.objects.filter(run=run, resolved_at=None).update(deadline=database_now() - timedelta(seconds=1))
 
 
 def sweep() -> None:

@@ -27,7 +27,7 @@ def admin(browser: Browser, site: Site) -> Iterator[Page]:
     page.fill("#username", boss["username"])
     page.fill("#password", boss["password"])
     page.press("#password", "Enter")
-    page.wait_for_url("**/")
+    page.wait_for_url("**/setup")
     yield page
     context.close()
 

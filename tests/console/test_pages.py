@@ -273,7 +273,8 @@ def test_a_decided_case_says_so_first(finance: Reader, asked: Callable[..., Appr
 
 def test_an_administrator_without_a_role_is_shown_the_way(reader: Callable[..., Reader]) -> None:
     admin = Reader(User.objects.create_superuser("root"))
-    answer = admin.get("/")
+    assert admin.get("/")["Location"] == "/setup"
+    answer = admin.get("/runs")
     page = answer.content.decode()
     assert (
         answer.status_code == 403

@@ -47,7 +47,9 @@ ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
-    "decision": {"approver_finance", "approver_legal"}, "password": ALL, "new_batch": STOP,
+    "decision": {"approver_finance", "approver_legal"}, "inquiries": {"approver_finance", "approver_legal"},
+    "delegations": {"approver_finance", "approver_legal"}, "case_answers": ALL, "inquiry_withdrawals": ALL,
+    "delegation_ends": ALL, "password": ALL, "new_batch": STOP,
     "claims": {"approver_finance", "approver_legal"}, "releases": {"approver_finance", "approver_legal"},
     "batch_starts": STOP, "batch_stops": STOP, "changes": {"approver_finance", "approver_legal"},
     "account_session_ends": ALL, "account_key_revocations": ALL,
@@ -94,7 +96,10 @@ ADMIN_ACT = {
 ALLOWED = {"account_keys": "/account/keys"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision",
-    "changes": "/approvals/{id}/changes",
+    "changes": "/approvals/{id}/changes", "inquiries": "/approvals/{id}/inquiries",
+    "case_answers": "/approvals/{id}/inquiries/0/answers",
+    "inquiry_withdrawals": "/approvals/{id}/inquiries/0/withdrawals", "delegations": "/approvals/{id}/delegations",
+    "delegation_ends": "/approvals/{id}/delegations/0/ends",
     "claims": "/approvals/{id}/claims", "releases": "/approvals/{id}/releases",
     "runs": "/runs", "start": "/runs/new",
     "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit",
@@ -301,7 +306,7 @@ def test_acts_need_the_forms_own_token(reader: Callable[..., Reader]) -> None:
 
 def test_an_act_is_no_page(operator: Reader, finance: Reader) -> None:
     for name in sorted(set(ACT) - {"start", "password", "second_factor", "new_batch", "changes"}):
-        who = finance if name in ("decision", "claims", "releases") else operator
+        who = finance if name in ("decision", "inquiries", "delegations", "claims", "releases") else operator
         answer = who.get(path_of(name))
         assert answer.status_code == 405 and "POST" in answer["Allow"], name
         assert "Forms are sent to this address" in answer.content.decode(), name

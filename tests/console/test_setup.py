@@ -175,7 +175,8 @@ def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
 
 
 def test_an_administrator_without_a_role_is_led_to_the_set_up() -> None:
-    assert b'href="/setup"' in boss().get("/").content
+    answer = boss().get("/")
+    assert (answer.status_code, answer["Location"]) == (302, "/setup")
 
 
 def test_every_page_of_it_costs_at_most_eight_statements_and_that_of_the_halts(reader: Callable[..., Reader]) -> None:

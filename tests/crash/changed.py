@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 TOOL = "changed"
-# How people answer such a call: as it is, with a change, or several of them at once.
-MANNERS = ("plain", "change", "race")
+# How people answer such a call: as it is, with a change, several of them at once, while somebody is asked about it, or
+# by somebody to whom it was handed, and perhaps not any more.
+MANNERS = ("plain", "change", "race", "ask", "hand")
 
 
 def amendments(events: Iterable[Event]) -> Counter[str]:
@@ -40,6 +41,7 @@ def judge_call(told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
         after = asked.get(change["data"]["next"])
         if after is None or after["seq"] != change["seq"] + 1:
             yield "lost", f"{what}: what it became at event {change['seq']} was not asked for with it"
+    yield from _talked(what, told)
     for sent in (x for x in told if x["kind"] == "ToolInvoked"):
         yield from _sent(what, sent, asked, told)
 
@@ -60,3 +62,34 @@ def _sent(what: str, sent: Event, asked: dict[str, Event], told: Sequence[Event]
         yield "broken", f"{what}: {'what the node asked for' if is_changed else 'something else'} was sent"
     if sent["data"]["requested_hash"] != questions[0]["data"]["requested_hash"]:
         yield "broken", f"{what}: the journal forgot what the node had asked for"
+
+
+_TALK = ("InquiryMade", "InquiryEnded", "ApprovalDelegated", "DelegationEnded")
+
+
+def _talked(what: str, told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
+    """Who was asked answered once, of what was open; who decided in another's place had it, and not given back."""
+    asked, held, over = set[int](), dict[int, str](), set[str]()
+    for event in told:
+        data = event["data"]
+        match event["kind"]:
+            case "ApprovalDecided":
+                over.add(data["approval_id"])
+                name = data["by"].partition(":")[2]
+                if name.startswith("handed") and name not in held.values():
+                    yield "broken", f"{what} was decided by {name}, who did not have it"
+            case "PlanAmended":
+                over.add(data["approval_id"])
+            case "InquiryMade":
+                asked.add(data["n"])
+            case "InquiryEnded" if data["n"] not in asked:
+                yield "duplicate", f"{what}: what was asked was answered or withdrawn twice, or never asked"
+            case "InquiryEnded":
+                asked.discard(data["n"])
+            case "ApprovalDelegated":
+                held[data["n"]] = data["to"]
+            case "DelegationEnded":
+                if held.pop(data["n"], None) is None:
+                    yield "duplicate", f"{what}: what was handed over was taken back twice"
+        if event["kind"] in _TALK and data["approval_id"] in over:
+            yield "broken", f"{what}: event {event['seq']} is about a question that was over"

@@ -9,6 +9,7 @@ from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_cases import CASES
 from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_claims import CLAIMING
+from tests.crash.mutations_damaged import DAMAGED
 from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
@@ -20,6 +21,7 @@ from tests.crash.mutations_proofs import PROVING
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
 from tests.crash.mutations_sight import SIGHT_AND_QUEUES
+from tests.crash.mutations_talk import TALKS
 from tests.crash.mutations_testing import TESTING
 from tests.crash.mutations_undo import UNDOING
 from tests.crash.mutations_versions import VERSIONS
@@ -378,11 +380,13 @@ MUTANTS = [
     *RELEASES,
     *CERTIFIED,
     *CLAIMING,
+    *DAMAGED,
     *DEADLINES,
     *VERSIONS,
     *UNDOING, *SIGHT_AND_QUEUES,
     *POLICIES,
     *CASES,
+    *TALKS,
     *MIGRATION,
     *FORKING,
     *OVERSIGHT,

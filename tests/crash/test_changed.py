@@ -24,7 +24,7 @@ def changed(n: int, to: int | None = None) -> Event:
 
 
 def decided(n: int, verdict: str = "approved") -> Event:
-    return told("ApprovalDecided", approval_id=str(n), verdict=verdict)
+    return told("ApprovalDecided", approval_id=str(n), verdict=verdict, by="user:fiona")
 
 
 def sent(executed: str = "r", requested: str = "r") -> Event:
@@ -73,3 +73,51 @@ def test_what_may_come_of_it_is_sound(events: list[Event]) -> None:
 )
 def test_what_may_not_is_found(events: list[Event]) -> None:
     assert found(events)
+
+
+def inquiry(n: int) -> Event:
+    return told("InquiryMade", approval_id="0", n=n, to="ira")
+
+
+def answered(n: int, of: int = 0) -> Event:
+    return told("InquiryEnded", approval_id=str(of), n=n, outcome="answered")
+
+
+def handed(n: int) -> Event:
+    return told("ApprovalDelegated", approval_id="0", n=n, to="handed-0")
+
+
+def back(n: int) -> Event:
+    return told("DelegationEnded", approval_id="0", n=n)
+
+
+def by_them() -> Event:
+    return told("ApprovalDecided", approval_id="0", verdict="approved", by="user:handed-0")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [asked(0), inquiry(0), answered(0), inquiry(1), decided(0), sent()],
+        [asked(0), handed(0), by_them(), sent()],
+        [asked(0), handed(0), back(0), handed(1), by_them(), sent()],
+        [asked(0), handed(0), decided(0), sent()],
+    ],
+)
+def test_what_people_talk_about_is_sound(events: list[Event]) -> None:
+    assert found(events) == []
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [asked(0), answered(0)],
+        [asked(0), inquiry(0), answered(0), answered(0)],
+        [asked(0), by_them()],
+        [asked(0), handed(0), back(0), by_them()],
+        [asked(0), handed(0), back(0), back(0)],
+        [asked(0), decided(0), inquiry(0)],
+    ],
+)
+def test_what_people_can_t_have_said_is_found(events: list[Event]) -> None:
+    assert found(events) != []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -159,6 +160,86 @@ def test_two_spans_one_after_the_other_are_one(
 @given(st.sampled_from(ZONES), moments, spans)
 def test_around_the_clock_working_time_is_time(zone: str, start: datetime, span: timedelta) -> None:
     assert Calendar("always", 1, zone, ALWAYS).after(start, span) == start + span
+
+
+# --- no moment counts twice -------------------------------------------------------------------------------------------
+
+# Clocks that are put back by an hour, half an hour or two, by day or by night, from midnight or over it.
+ODD = [
+    "Europe/Berlin", "Africa/Casablanca", "America/Havana", "Atlantic/Azores", "Antarctica/Troll", "Asia/Beirut",
+    "America/Nuuk", "America/Santiago", "Australia/Lord_Howe", "Africa/Cairo", "America/Asuncion", "America/Sao_Paulo",
+]  # fmt: skip
+
+
+@lru_cache
+def turns(zone: str) -> list[datetime]:
+    """The hours of two years before which the clocks there were changed."""
+    there, hour = ZoneInfo(zone), timedelta(hours=1)
+    hours = [datetime(year, 1, 1, tzinfo=UTC) + n * hour for year in (2018, 2026) for n in range(365 * 24)]
+    return [at for at in hours if at.astimezone(there).utcoffset() != (at - hour).astimezone(there).utcoffset()]
+
+
+def worked(calendar: Calendar, begins: datetime, minutes: int) -> list[bool]:
+    """Minute by minute, by looking at a clock there: from the first time at which it shows when a shift begins to the
+    last at which it shows when the shift ends."""
+    there = ZoneInfo(calendar.zone)
+    start = begins - timedelta(days=2)
+    shown = [
+        (start + timedelta(minutes=n)).astimezone(there).replace(tzinfo=None, fold=0) for n in range(minutes + 5760)
+    ]  # fmt: skip
+    found = [False] * len(shown)
+    for day in sorted({each.date() for each in shown[1440:-1440]}):
+        for opens, closes in calendar.week[day.weekday()] if day not in calendar.holidays else ():
+            midnight = datetime(day.year, day.month, day.day)
+            from_, to = midnight + timedelta(minutes=opens), midnight + timedelta(minutes=closes)
+            first = next(n for n, each in enumerate(shown) if each >= from_)
+            if closes == MINUTES:
+                last = next(n for n, each in enumerate(shown) if each >= to)
+            else:
+                last = len(shown) - next(n for n, each in enumerate(reversed(shown)) if each < to)
+            found[first:last] = [True] * (last - first) if last > first else []
+    return found[2880 : 2880 + minutes]
+
+
+odd = st.sampled_from(ODD).flatmap(lambda zone: st.tuples(st.just(zone), st.sampled_from(turns(zone))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(odd, st.sampled_from([ALWAYS, NIGHTS]) | weeks, st.booleans())
+def test_time_around_a_change_of_the_clocks_is_what_a_clock_shows(
+    of: tuple[str, datetime], week: Week, is_free: bool
+) -> None:
+    zone, turn = of
+    begins, minutes = turn - timedelta(hours=30), 60 * 60
+    free = frozenset({turn.astimezone(ZoneInfo(zone)).date()} if is_free else ())
+    calendar = Calendar("odd", 1, zone, week, free)
+    seen = worked(calendar, begins, minutes)
+    minute = timedelta(minutes=1)
+    assert calendar.between(begins, begins + minutes * minute) == sum(seen) * minute
+    assert [calendar.is_open(begins + n * minute) for n in range(0, minutes, 15)] == seen[::15]
+    if whole := sum(seen):
+        end = max(n for n, each in enumerate(seen) if each) + 1
+        assert calendar.after(begins, whole * minute) == begins + end * minute
+
+
+@pytest.mark.parametrize("zone", ODD)
+def test_a_day_that_is_cut_in_two_is_as_long_as_it_was(zone: str) -> None:
+    for turn in turns(zone):
+        begins = turn - timedelta(hours=30)
+        for cut in (30, 60, 90, 150, 180, 1410):
+            halves = Calendar("halves", 1, zone, (((0, cut), (cut, MINUTES)),) * 7)
+            assert halves.between(begins, begins + timedelta(hours=60)) == timedelta(hours=60)
+            assert halves.after(begins, timedelta(hours=60)) == begins + timedelta(hours=60)
+
+
+@pytest.mark.parametrize("zone", ["America/Havana", "Atlantic/Azores"])
+def test_a_day_is_over_as_the_next_begins_where_midnight_comes_twice(zone: str) -> None:
+    back = next(turn for turn in turns(zone) if turn.month > 8)
+    local_day = back.astimezone(ZoneInfo(zone)).date()
+    calendar = Calendar("free", 1, zone, ALWAYS, frozenset({local_day}))
+    midnight = datetime(local_day.year, local_day.month, local_day.day, tzinfo=ZoneInfo(zone), fold=0).astimezone(UTC)
+    assert calendar.is_open(midnight - timedelta(minutes=1)) and not calendar.is_open(midnight)
+    assert calendar.between(midnight, midnight + timedelta(hours=25)) == timedelta(0)
 
 
 def test_every_day_has_its_name() -> None:

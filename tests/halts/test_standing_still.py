@@ -17,6 +17,7 @@ from runs.services.budgets import raising
 from runs.services.halts.lifting import let_go
 from runs.workers import timers
 from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
+from tests.runs.aging import earlier
 from tests.runs.stage import Stage, fresh, now, waiting
 from tests.world import Notes, Toolbox, agent_of
 
@@ -44,6 +45,8 @@ def pass_time(by: timedelta) -> None:
             moved = ", ".join(f"{column} = {column} - %s" for column in columns)
             cursor.execute(f"UPDATE {table} SET {moved}", [by] * len(columns))
         cursor.execute("SET session_replication_role = origin")
+    for run_id in Approval.objects.filter(state="open").values_list("run_id", flat=True).distinct():
+        earlier(run_id, by)
 
 
 def left(wait: Wait) -> timedelta:

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from approvals.models import Escalation, Queue, Timing
+from approvals.consulting import delegations, inquiries
+from approvals.models import Approval, Escalation, Queue, Timing
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
 from ledger.actors import Actor
 from runs.engine.agents import Agent
@@ -17,6 +18,7 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
 from runs.workers import failover, timers
+from tests.approvals.setup import somebody
 from tests.runs.stage import Stage, now
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
@@ -149,4 +151,16 @@ def escalated(stage: Stage, tools: Toolbox) -> Run:
     assert stage.drive() == "parked"
     timers.sweep()
     assert [row.queue for row in Escalation.objects.filter(run_id=run.id)] == ["legal"]
+    talked_about(run)
     return run
+
+
+def talked_about(run: Run) -> None:
+    """Two people are asked about its question, one of whom answers; it is handed to both, and taken back from one."""
+    fay, ira, ina = somebody("fay", "approver_finance"), somebody("ira", "operator"), somebody("ina", "operator")
+    case, why = Approval.objects.get(run=run), "as agreed with the board"
+    for one in (ira, ina):
+        inquiries.ask(case.id, to=one.name, question="Do you know them?", by=fay)
+        delegations.delegate(case.id, to=one.name, justification=why, by=fay)
+    inquiries.answer(case.id, 0, answer="For ten years.", by=ira)
+    delegations.take_back(case.id, 1, justification=why, by=fay)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
@@ -77,3 +78,50 @@ def test_what_no_word_is_known_for_is_told_in_the_schema_s_own() -> None:
 def test_of_very_many_the_first_twenty_are_told() -> None:
     found = misfits({"items": {"type": "integer", "maximum": 1}}, [9] * 1000)
     assert len(found) == 20 and {one["problem"] for one in found} == {"is more than 1"}
+
+
+class Named(BaseModel):
+    code: str = Field(default="", pattern=r"^(a+)+$")
+    by_name: dict[Annotated[str, Field(pattern=r"^(a+)+$")], int] = {}
+    looks: Annotated[str, Field(json_schema_extra={"pattern": r"^(?=a)(a+)+$"})] = ""
+    words: set[str | int] = set()
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "problem"),
+    [
+        ({"code": "a" * 40 + "!"}, "code", "does not have the form that is asked for"),
+        ({"by_name": {"a" * 40 + "!": 1}}, "by_name", "holds what is not asked for"),
+        ({"words": [*range(60_000), "x", "x"]}, "words", "names something more than once"),
+    ],
+)
+def test_nothing_that_is_sent_keeps_anybody_waiting(given: dict[str, Any], field: str, problem: str) -> None:
+    """Each of these took longer than a run does, on a few letters or a list."""
+    began = time.monotonic()
+    schema = Named.model_json_schema()
+    schema["properties"]["by_name"]["additionalProperties"] = False
+    (found,) = misfits(schema, given)
+    assert found["field"] == f"answer.{field}" and problem in found["problem"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_pattern_that_can_not_be_run_safely_is_left_to_the_tools_own_code() -> None:
+    began = time.monotonic()
+    for text in ("aa!", "a" * 40 + "!"):
+        assert misfits(Named.model_json_schema(), {"looks": text}) == []
+    assert (
+        misfits({"patternProperties": {"(?=a)a": {"type": "integer"}}, "additionalProperties": False}, {"a": 1}) == []
+    )
+    assert time.monotonic() - began < 5
+
+
+def test_patterns_of_names_and_lists_without_twins_are_checked_as_they_were() -> None:
+    schema = {
+        "patternProperties": {"^n_": {"type": "integer"}}, "additionalProperties": {"type": "boolean"},
+    }  # fmt: skip
+    assert misfits(schema, {"n_1": 1, "x": True}) == []
+    assert [one["field"] for one in misfits(schema, {"n_1": "x", "x": 1})] == ["answer.n_1", "answer.x"]
+    unique = {"uniqueItems": True}
+    assert misfits(unique, [1, True, "1", [1], {"a": 1}]) == []
+    assert len(misfits(unique, [1, 1.0])) == len(misfits(unique, [{"a": 1, "b": 2}, {"b": 2, "a": 1}])) == 1
+    assert len(misfits({"unevaluatedProperties": False, "properties": {"a": {}}}, {"a": 1, "b": 1})) == 1

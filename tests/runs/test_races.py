@@ -16,6 +16,7 @@ from ledger.errors import IllegalTransition
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle
 from runs.workers import failover, timers
+from tests.approvals.timing import due, make_late
 from tests.runs.situations import Situations, act
 from tests.runs.stage import Stage, at_once, dump, events, fresh, in_thread, kinds, now, overrides, problems, waiting
 from tests.runs.test_steering import check_form
@@ -68,9 +69,7 @@ def test_of_sixty_four_that_approve_or_do_something_else_one_wins_and_the_losers
     run = situations.make("at_gate")
     approval = run.approvals.get()
     if other == "expire":
-        soon = now() + timedelta(seconds=0.3)
-        Wait.objects.filter(pk=approval.wait_id).update(deadline=soon)
-        Approval.objects.filter(pk=approval.pk).update(deadline=soon)
+        make_late(approval, now() + timedelta(seconds=0.3))
     others = {
         "reject": deciding(approval, "reject", FRANK),
         "expire": timers.sweep,
@@ -253,11 +252,6 @@ def test_a_reconcile_waits_for_the_worker_to_let_go(situations: Situations, stag
 
 
 # --- sweepers and watchdogs ---
-
-
-def due(run: Run) -> None:
-    """Let every open wait of the run be due."""
-    Wait.objects.filter(run=run, resolved_at=None).update(deadline=now() - timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("situation", ["asleep", "at_gate", "at_callback", "paused_asleep"])

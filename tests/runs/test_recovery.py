@@ -15,6 +15,7 @@ from runs.journal.claims import Worker
 from runs.models import Process, Run, Wait
 from runs.workers import failover, timers
 from runs.workers.failover import MOST_DEATHS
+from tests.approvals.timing import due
 from tests.runs.situations import Situations, act
 from tests.runs.stage import Stage, dump, events, fresh, head, in_thread, kinds, now, problems, waiting
 from tests.runs.test_steering import check_form
@@ -192,10 +193,6 @@ def test_an_engine_failure_that_repeats_stops_for_an_operator(stage: Stage) -> N
 
 
 # --- the sweeper ---
-
-
-def due(run: Run) -> None:
-    Wait.objects.filter(run=run, resolved_at=None).update(deadline=now() - timedelta(seconds=1))
 
 
 def test_a_timer_wakes_its_run_when_it_is_due_and_not_before(situations: Situations, stage: Stage) -> None:

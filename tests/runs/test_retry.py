@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
+from approvals.models import Approval
 from durableagents import Assistant, BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
-from runs.models import Run, Wait
+from runs.models import Run
 from runs.workers import timers
+from tests.approvals.timing import make_late
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
-from tests.runs.stage import Stage, events, facts, fresh, now, output, waiting
+from tests.runs.stage import Stage, events, facts, fresh, output, waiting
 from tests.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -156,7 +158,7 @@ def test_a_retry_does_not_turn_a_no_into_a_yes(stage: Stage, tools: Toolbox, out
     if verdict == "reject":
         stage.decide(run, "reject")
     else:
-        Wait.objects.filter(run=run).update(deadline=now() - timedelta(seconds=1))
+        make_late(Approval.objects.get(run=run))
         timers.sweep()
     assert stage.drive() == "failed"
     assert retried(stage, run) == "failed" and outside.requests == []

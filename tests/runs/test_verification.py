@@ -61,6 +61,8 @@ UNTOLD = {
     "approvals_approval": {"why"},
     "approvals_decision": {"id"},
     "approvals_escalation": {"id"},
+    "approvals_inquiry": {"id"},
+    "approvals_delegation": {"id"},
     "ledger_register": {"uncoded"},
 }
 OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
@@ -267,8 +269,8 @@ def taken_back() -> Iterator[None]:
 
 
 def of_table(record: list[Run], table: str) -> Run:
-    """One of the runs that has rows there: only one went to a further queue."""
-    return record[-1] if table == "approvals_escalation" else record[0]
+    """One of the runs that has rows there: only one went to a further queue, and was talked about."""
+    return record[-1] if table in ("approvals_escalation", "approvals_inquiry", "approvals_delegation") else record[0]
 
 
 def test_a_table_emptied_of_a_run_is_an_alarm_and_not_an_unknown_run(record: list[Run]) -> None:

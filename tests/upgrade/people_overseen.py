@@ -32,16 +32,17 @@ from approvals.policies import inforce
 from approvals.services import AlreadyDecided, AlreadyVoted, StalePlan
 from approvals.stepup.checking import ProofNeeded
 from ledger import events as e
+from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.four_eyes import changes
 from ledger.models import Event, FourEyes, RuleChange
 from ledger.verification.runs import verify
-from runs.models import NEVER, Halt, Run
+from runs.models import NEVER, Halt, Run, Wait
 from runs.services import lifecycle, signals
 from runs.services.releases.choosing import StartsStopped
 from runs.workers import failover
 from tests.approvals.post import Postbox
-from tests.approvals.timing import calendar, make_late, sweep, timing
+from tests.approvals.timing import calendar, sweep, timing
 from tests.halts.halting import everybody_goes_on, lift
 from tests.runs.stage import Stage, events, now, output
 from tests.upgrade import agents_overseen as a
@@ -205,9 +206,11 @@ def of_time(stage: Stage, runs: Named) -> None:
     _agrees(stage, planned, "mia", "bea")
     ever = runs["reminds without end"]
     assert (ever.question.reminded, ever.question.state) == (1, "open")
-    make_late(ever.question)
+    rings = ever.question.deadline
+    for rows in (Approval.objects.filter(pk=ever.question.pk), Wait.objects.filter(pk=ever.question.wait_id)):
+        rows.update(deadline=database_now())  # other hands: it rings when its journal says so, and not before
     sweep()
-    assert (ever.question.reminded, ever.question.state) == (2, "open")
+    assert (ever.question.reminded, ever.question.state, ever.question.deadline) == (1, "open", rings)
     assert verify(ever.id).problems == []
     _agrees(stage, ever, "max", "gus")
     for name, cause in (("went further", "timeout"), ("went further at once", "away")):

@@ -203,6 +203,7 @@ def _withheld(f: Facts, attempt: int) -> str:
     )
 
 
+_WHY_FURTHER = {"away": "everybody is away", "amended": "it was before the change"}
 EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCreated": _by,
     "StartPlanned": _planned,
@@ -291,9 +292,19 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     ),
     "ApprovalEscalated": lambda f, _: (
         f"put to <b>{visible(f['to'])}</b> too: "
-        f"{'everybody is away' if f['cause'] == 'away' else 'nobody answered'}; until {_plain(str(f['deadline'])[:19])}"
+        f"{_WHY_FURTHER.get(f['cause'], 'nobody answered')}; until {_plain(str(f['deadline'])[:19])}"
     ),
     "ApprovalVoted": lambda f, _: f"{_words(f['verdict'])}, a vote of {visible(f['by'])} · {_plan(f)}",
     "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",
+    "InquiryMade": lambda f, _: (
+        f"{visible(f['by'])} asks <b>{visible(f['to'])}</b>"
+        f"{'; its clock stops, until ' + _plain(str(f['deadline'])[:19]) + ' at most' if f['deadline'] else ''}"
+    ),
+    "InquiryEnded": lambda f, _: (
+        f"{_words(f['outcome'])} by {visible(f['by'])}"
+        f"{'; its clock goes on, until ' + _plain(str(f['deadline'])[:19]) if f['deadline'] else ''}"
+    ),
+    "ApprovalDelegated": lambda f, _: f"{visible(f['by'])} hands it to <b>{visible(f['to'])}</b>",
+    "DelegationEnded": lambda f, _: f"what was handed over is taken back, by {visible(f['by'])}",
     "PlanAmended": lambda f, _: f"changed by {visible(f['by'])} · {_plan(f)}",
 }

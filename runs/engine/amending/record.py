@@ -8,15 +8,19 @@ what the node asked for, so a replay knows the call again.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger import events as e
-from runs.engine.canonical import printable
+from runs.engine.canonical import plain, printable
+from runs.engine.gate.editable import editable_in
 from runs.engine.gate.requirement import is_staged, required_by
 from runs.engine.tape import Slot, payload_of
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from runs.engine.tools import Gate, Tool
 
 NO_CODE = "it was changed where this agent's code is not installed"
@@ -67,8 +71,30 @@ def changes(before: Any, after: Any) -> dict[str, dict[str, Any]]:
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """As they are on record: 1 and true are two things, and so are 1 and 1.0."""
-    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
+    """By value, as they are on record: 1 and true are two things, 1 and 1.0 one number."""
+    return json.dumps(_by_value(one), sort_keys=True) != json.dumps(_by_value(other), sort_keys=True)
+
+
+def _by_value(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _by_value(each) for name, each in value.items()}
+        case list():
+            return list(map(_by_value, value))
+        case _:
+            return value
+
+
+def moved_along(tool: Tool, before: Any, made: BaseModel, fields: Collection[str]) -> list[str]:
+    """What the tool's own code makes another value of than it makes of what was asked (`before`), although nobody may
+    change it: `fields` are those that people may. `made` is its input of the changed arguments."""
+    try:
+        was = plain(tool.input.model_validate(before))
+    except ValueError:  # of another version of the code
+        was = before
+    return sorted(name for name in changes(was, plain(made)) if name not in fields)
 
 
 def arguments_of(record: Slot) -> Any:
@@ -77,6 +103,12 @@ def arguments_of(record: Slot) -> Any:
         return None
     given = payload_of(record.amended[-1][0]).get("arguments")
     return given if record.gate is not None and payload_of(record.gate).get("arguments") == given else None
+
+
+def editable_of(record: Slot) -> set[str]:
+    """What people could change of a call: the fields that the questions named of which they changed something."""
+    asked = (record.asked.get(event.approval_id) for event, _ in record.amended)
+    return {name for question in asked for name in editable_in(payload_of(question))["properties"]}
 
 
 def asked_for(record: Slot) -> Any:

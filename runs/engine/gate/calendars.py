@@ -1,7 +1,8 @@
 """Business calendars: which hours of which days somebody works, in a time zone, and when so much of that is over. Pure.
 
 Hours are those of the wall clock there, time is what really passes: a shift over the night in which the clocks are put
-forward is an hour shorter, one over the night in which they are put back an hour longer.
+forward is an hour shorter, one over the night in which they are put back an hour longer. No moment counts twice: where
+an hour that there is twice belongs to two shifts, that touch or lie at a midnight, it passes once.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MINUTES = 24 * 60  # of a day; as an end, its midnight
 LEAST = 60  # minutes of work that a week has
 MOST_SHIFTS = 6  # of a day
 MOST_DAYS = 40_000  # that are looked through, over a century
+
+_OF_A_MACHINE = ("right/", "posix/")
 
 # From and until, in minutes after midnight.
 Shift = tuple[int, int]
@@ -36,6 +39,14 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:  # ZoneInfoNotFoundError is a KeyError
         raise ValueError(f"{name!r} is no time zone by its IANA name, such as Europe/Berlin") from error
+
+
+@lru_cache(maxsize=1)
+def zones() -> frozenset[str]:
+    """The names by which a zone may be set: those that mean the same zone everywhere. What a machine calls its own, or
+    what counts leap seconds, is none of them."""
+    no = ("localtime", "posixrules", "Factory")
+    return frozenset(name for name in available_timezones() if name not in no and not name.startswith(_OF_A_MACHINE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +87,24 @@ class Calendar:
         return first is not None and first[0] <= at < first[1]
 
     def _shifts(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """The shifts that aren't over at `since`, in UTC, one after the other."""
+        """The working time that isn't over at `since`, in UTC, one piece after the other: none overlap."""
+        last = since
+        for begins, ends in self._by_the_wall(since):
+            begins = max(begins, last)
+            if begins < ends:
+                yield begins, ends
+                last = ends
+
+    def _by_the_wall(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Each shift by itself, from the first moment at which a clock there shows its beginning to the last at which
+        it shows its end. A day ends as the next one begins, also where that midnight comes twice."""
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()
         for _ in range(MOST_DAYS):
             if day not in self.holidays:
                 for opens, closes in self.week[day.weekday()]:
                     # An hour that there is twice counts whole; one that there is not, not at all.
-                    ends = _moment(day, closes, zone, fold=1)
+                    ends = _moment(day, closes, zone, fold=int(closes != MINUTES))
                     if ends > since and (begins := _moment(day, opens, zone, fold=0)) < ends:
                         yield begins, ends
             if day >= date(9998, 12, 30):
@@ -107,10 +128,10 @@ def _moment(day: date, minutes: int, zone: ZoneInfo, *, fold: int) -> datetime:
 def _transition(local: datetime, before: timedelta, after: timedelta, zone: ZoneInfo) -> datetime:
     """The moment at which a gap in the wall clock's hours is jumped over: between the two readings of an hour in it."""
     low, high = sorted([(local - before).replace(tzinfo=UTC), (local - after).replace(tzinfo=UTC)])
-    while high - low > timedelta(seconds=1):
-        middle = low + (high - low) // 2
+    while (seconds := (high - low) // timedelta(seconds=1)) > 1:
+        middle = low + timedelta(seconds=seconds // 2)
         low, high = (middle, high) if middle.astimezone(zone).utcoffset() == before else (low, middle)
-    return high.replace(microsecond=0)
+    return high
 
 
 def wrong(week: Week) -> str:

@@ -45,6 +45,25 @@ def told(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
     return {EDITABLE: json.loads(json.dumps(schema))}
 
 
+def closed(schema: Any) -> Any:
+    """The same schema, in which each object that names its fields has no others: what a tool would leave out without a
+    word is refused instead. One that says itself what else it takes stays as it is."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for several in ("properties", "$defs"):
+        if isinstance(found.get(several), dict):
+            found[several] = {name: closed(each) for name, each in found[several].items()}
+    for some in ("anyOf", "oneOf", "prefixItems"):
+        if isinstance(found.get(some), list):
+            found[some] = [closed(each) for each in found[some]]
+    for one in ("items", "additionalProperties"):
+        found |= {one: closed(found[one])} if one in found else {}
+    if "properties" in found and not {"additionalProperties", "allOf", "patternProperties"} & set(found):
+        found["additionalProperties"] = False
+    return found
+
+
 def editable_in(plan: Any) -> dict[str, Any]:
     """The schema of what may be changed of a plan: without properties where nothing may."""
     schema = plan.get(EDITABLE) if isinstance(plan, dict) and isinstance(plan.get("arguments"), dict) else None

@@ -108,6 +108,7 @@ class QueueTiming:
     remind: tuple[int, ...] = ()
     every: int = 0
     at_once_if_away: bool = False
+    clock_stops: int = 0  # for at most so many minutes, while somebody named is asked about a question
 
 
 @runtime_checkable
@@ -155,6 +156,8 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
         "remind": [] if word == "remind" else sorted(set_.remind),
         "at_once_if_away": set_.at_once_if_away and word == "escalate",
     }  # fmt: skip
+    if set_.clock_stops and word != "remind":
+        said["clock_stops"] = set_.clock_stops
     said["remind_at"] = reminders(said, calendar if is_working else None, now, span)
     if said["at_once_if_away"]:
         said["look_at"] = now.isoformat()
@@ -190,13 +193,15 @@ def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
         and isinstance(payload.get("every"), int)
         and isinstance(payload.get("at_once_if_away"), bool)
         and isinstance(payload.get("remind"), list)
+        and isinstance(payload.get("clock_stops", 0), int)
         and isinstance(steps, list) and all(isinstance(each, dict) and set(each) == {"to", "minutes"} for each in steps)
-        and _are_moments(times)
+        and are_moments(times)
     )  # fmt: skip
     return payload if is_right else None
 
 
-def _are_moments(times: Any) -> bool:
+def are_moments(times: Any) -> bool:
+    """Whether they are a list of moments as they are recorded."""
     try:
         return isinstance(times, list) and all(datetime.fromisoformat(each) for each in times)
     except (TypeError, ValueError):
@@ -204,6 +209,16 @@ def _are_moments(times: Any) -> bool:
 
 
 # --- what time brings -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A clock that stands: since when, what the deadline and the reminders were, and how long it may stand at most."""
+
+    at: datetime
+    deadline: datetime
+    due: tuple[str, ...]
+    left: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +232,14 @@ class Course:
     escalated: int = 0
     reminded: int = 0
     reminded_late: int = 0
+    stop: Stop | None = None
+    has_stood: timedelta = timedelta()  # what it stood before
+
+    @property
+    def may_stand(self) -> timedelta:
+        """For how long its clock may still stand."""
+        most = 0 if self.terms is None else self.terms.get("clock_stops", 0)
+        return timedelta(minutes=most) - self.has_stood
 
     @property
     def is_endless(self) -> bool:
@@ -245,6 +268,6 @@ def went(deadline: datetime, payload: Mapping[str, Any], before: Course) -> tupl
     """How far an escalation led, and when people are reminded there, as it was recorded."""
     place, due, at = payload.get("step"), payload.get("remind_at"), payload.get("at")
     step = place if isinstance(place, int) else before.escalated
-    since = datetime.fromisoformat(at) if isinstance(at, str) and _are_moments([at]) else before.since
-    course = replace(before, deadline=deadline, since=since, escalated=step + 1)
-    return course, due if isinstance(due, list) and _are_moments(due) else []
+    since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else before.since
+    course = replace(before, deadline=deadline, since=since, escalated=step + 1, stop=None)
+    return course, due if isinstance(due, list) and are_moments(due) else []

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from ledger.kinds.screening import CONTENT_REFUSED
-from runs.engine.amending.record import arguments_of
+from runs.engine.amending.record import arguments_of, editable_of, moved_along
 from runs.engine.canonical import digest_of, plain
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
@@ -103,9 +103,14 @@ class LogicalCall:
         """Go on with what a person put in the place of what was asked. What doesn't fit the tool is asked about again:
         whoever typed it may have had none of the agent's code."""
         try:
-            self.tool.input.model_validate(arguments)
+            made = self.tool.input.model_validate(arguments)
         except ValidationError as error:
             self.misfit = f"what was put in their place does not fit the tool: {brief(error)}"
+            return
+        fields = editable_of(self.record)
+        moved = [] if self.record.was_invoked else moved_along(self.tool, self.arguments, made, fields)
+        if moved:
+            self.misfit = f"{', '.join(moved)} would change with what was put in their place, and may not be changed"
         else:
             self.replace(arguments)
 

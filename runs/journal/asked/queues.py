@@ -49,8 +49,8 @@ def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
     """By queue. One that can't be read was changed past us: nobody decides there at all."""
     found: dict[str, Threshold] = {}
     for name, _, _, *more in rows:
-        with suppress(DefinitionError):
-            threshold = threshold_in(*more) if more else None
+        with suppress(DefinitionError, ValueError, RecursionError):
+            threshold = threshold_in(json.loads(more[0])) if more and more[0] is not None else None
             found |= {} if threshold is None else {name: threshold}
     return found
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from approvals.cases.amending import amend
-from approvals.models import Approval
+from approvals.consulting import delegations, inquiries
+from approvals.models import Approval, Delegation, Inquiry
 from ledger.actors import Actor
 from tests.crash.changed import MANNERS, TOOL
 from tests.crash.light.shown import WHY, Shown
 from tests.crash.light.together import at_once
+from tests.crash.light.votes import HANDED, account
 from tests.world import FIONA, FRANK
+
+FINANCE = "approver_finance"
 
 
 class Changing:
@@ -31,9 +36,36 @@ class Changing:
                 at_once([_change(approval, FIONA, 7000)])
             case "race":
                 at_once([_change(approval, FIONA, 7000), _change(approval, FRANK, 8000), yes])
+            case "ask":
+                self._ask(approval, yes)
+            case "hand":
+                self._hand(approval)
             case _:
                 at_once([yes])
         return True
+
+    def _ask(self, approval: Approval, yes: Callable[[], Any]) -> None:
+        """Somebody is asked, twice at once; they answer just as whoever asked withdraws it, and somebody says yes."""
+        first, second = (account(f"{FINANCE}-{n}", FINANCE) for n in (0, 1))
+        put = partial(inquiries.ask, approval.pk, to=second.name, question=WHY, by=first)
+        at_once([put, put])
+        for row in Inquiry.objects.filter(approval=approval.pk, ended_at=None):
+            at_once([
+                partial(inquiries.answer, approval.pk, row.n, answer=WHY, by=second),
+                partial(inquiries.withdraw, approval.pk, row.n, justification=WHY, by=first),
+            ])  # fmt: skip
+        at_once([yes, put])
+
+    def _hand(self, approval: Approval) -> None:
+        """It is handed to somebody, who decides it just as it is taken back; whoever handed it over decides it in the
+        end."""
+        first, handed = account(f"{FINANCE}-0", FINANCE), account(HANDED, FINANCE)
+        put = partial(delegations.delegate, approval.pk, to=HANDED, justification=WHY, by=first)
+        at_once([put, put, self._shown.yes(approval, handed)])
+        rows = Delegation.objects.filter(approval=approval.pk, ended_at=None)
+        backs = [partial(delegations.take_back, approval.pk, row.n, justification=WHY, by=first) for row in rows]
+        at_once([*backs, self._shown.yes(approval, handed), self._shown.yes(approval, handed)])
+        at_once([self._shown.yes(approval, first)])
 
 
 def may_be_changed(approval: Approval) -> bool:

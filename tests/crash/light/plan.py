@@ -367,9 +367,8 @@ def _late(seed: str, jobs: Jobs) -> Drawn:
 def _changed(seed: str, jobs: Jobs) -> Drawn:
     """Drawn apart, too: in some people change a call before they say yes, several of them at once, and its worker dies
     in between."""
-    return _asked_with(
-        random.Random(f"light changes {seed}"), jobs, ("changed",), ("plain", "change", "change", "race")
-    )
+    manners = ("plain", "change", "change", "race", "ask", "hand", "hand")
+    return _asked_with(random.Random(f"light changes {seed}"), jobs, ("changed",), manners)
 
 
 def _asked_with(dice: random.Random, jobs: Jobs, calls: tuple[str, ...], manners: tuple[str, ...]) -> Drawn:

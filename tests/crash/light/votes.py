@@ -12,6 +12,7 @@ from ledger.actors import Actor
 from tests.crash.light.shown import Shown
 from tests.crash.light.together import at_once
 
+HANDED = "handed-0"  # an operator, who decides what is handed to them
 PEOPLE = 6  # of each queue: four have words of their own, the others say yes
 ROLES = {"legal": "approver_legal", "finance_po": "approver_finance"}
 
@@ -23,6 +24,14 @@ def put_people() -> None:
         for n in range(PEOPLE):
             user, _ = User.objects.get_or_create(username=f"{role}-{n}")
             user.groups.add(group)
+    handed, _ = User.objects.get_or_create(username=HANDED)
+    handed.groups.add(Group.objects.get_or_create(name="operator")[0])
+
+
+def account(name: str, role: str) -> Actor:
+    """One of them, as an actor."""
+    person = User.objects.values_list("pk", flat=True).get(username=name)
+    return Actor("user", name, role=role, auth="session", address="192.0.2.9", person=person)
 
 
 class Voters:

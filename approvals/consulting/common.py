@@ -1,0 +1,69 @@
+"""What asking and handing over have in common: an open question, locked, with somebody who may decide it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth.models import User
+
+from approvals.models import Approval, ApprovalState
+from approvals.policy import Facts, Standing
+from approvals.queues.standing import facts_of
+from approvals.queues.who import account, can_look, check_text, wrong
+from approvals.services import AlreadyDecided, closed_by_time, locked_question, may_decide
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import Forbidden, NotFound
+from ledger.models import Head
+from runs.models import Run, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An open question with all that belongs to it, locked."""
+
+    head: Head
+    run: Run
+    wait: Wait
+    approval: Approval
+    now: datetime
+
+
+def held(approval_id: UUID, by: Actor) -> Held:
+    """Lock it. Raises NotFound, AlreadyDecided, RecordDamaged."""
+    unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
+    if unlocked is None:
+        raise NotFound("approval", approval_id)
+    if unlocked.state != ApprovalState.OPEN:
+        raise AlreadyDecided(unlocked)
+    head, run, wait, approval = locked_question(unlocked, by)
+    now = database_now()
+    if (late := closed_by_time(approval, wait, now)) is not None:
+        raise late
+    return Held(head, run, wait, approval, now)
+
+
+def decider(approval_id: UUID, by: Actor) -> tuple[Held, Facts, Standing]:
+    """The same for somebody who may decide it. Raises Forbidden, AlreadyVoted besides."""
+    unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
+    if unlocked is None:
+        raise NotFound("approval", approval_id)
+    may_decide(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
+    if by.person is None:
+        raise Forbidden("Only somebody with an account can ask about a case, or hand it to anybody.")
+    found = held(approval_id, by)
+    facts = facts_of(found.approval, found.run, by, frozenset([by.role]), locked=True)
+    return found, facts, may_decide(found.approval, facts, by)
+
+
+def named(name: str, by: Actor) -> User:
+    """Somebody else who gets into the console. Raises InvalidInput."""
+    user = account("to", name)
+    if user.pk == by.person:
+        raise wrong("to", "is yourself", "somebody else")
+    if not can_look(user):
+        raise wrong("to", "has no role with which they get to it", "somebody with a role besides auditor")
+    check_text("to", user.get_username(), most=150)
+    return user

@@ -1,0 +1,114 @@
+"""Handing one question to a named person, who may decide it in one's place: within one's limit and their own, with one
+word for both. Each is one verb in one transaction; whoever handed it over may still decide it, and take it back."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from approvals.consulting.common import decider, held, named
+from approvals.consulting.inquiries import AlreadyEnded
+from approvals.models import Approval, Delegation
+from approvals.notices.tell import tell
+from approvals.policy import No, judge
+from approvals.queues.standing import facts_of
+from approvals.queues.who import roles_of, wrong
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.errors import Forbidden, NotFound
+from ledger.models import Event
+from runs.services.command import journal
+
+MOST_OPEN, MOST = 5, 40  # of one question
+
+
+class NotHeld(AlreadyEnded):
+    """It was taken back before."""
+
+    def __init__(self, row: Delegation) -> None:
+        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
+        super(AlreadyEnded, self).__init__(f"This was taken back by {row.ended_by}{at}.")
+
+
+@transaction.atomic
+def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> Delegation:
+    """Let somebody decide an open question in one's place. Only who decides it by a role of their own may.
+
+    `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
+    JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
+    """
+    found, _, standing = decider(approval_id, by)
+    if standing.deputyship is not None:
+        whom = standing.deputyship.principal.name
+        raise Forbidden(f"You decide this in the place of {whom}: what was handed to you isn't handed on.")
+    why, user = justified("delegate", justification), named(to, by)
+    rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
+    if any(row.ended_at is None and (row.principal, row.deputy) == (by.person, user.pk) for row in rows):
+        raise wrong("to", "has it from you already", "somebody else")
+    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
+        raise wrong("to", f"would be one more than {MOST_OPEN} who have it at once, or {MOST} in all", "take one back")
+    principal = by.person
+    assert principal is not None
+    row = Delegation(
+        approval=found.approval, run_id=found.run.pk, n=_number(found.approval, found.wait.slot), principal=principal,
+        by=by.ref, role=by.role, deputy=user.pk, to=user.get_username(), reason=why, made_at=found.now,
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
+    _check(found.approval, user)
+    acted("delegate", by=by, head=found.head, subject=_subject(row), queue=found.approval.queue, justification=why,
+          at=found.now)  # fmt: skip
+    event = e.ApprovalDelegated(
+        slot=found.wait.slot, approval_id=str(approval_id), by=by.ref, role=by.role, principal=principal,
+        to=row.to, person=user.pk, n=row.n, payload={"justification": why},
+    )  # fmt: skip
+    journal(found.run.pk, event, by=by)
+    tell("delegated", f"{approval_id}:{row.n}", run_id=row.run_id, approval_id=approval_id, wait_id=found.wait.pk,
+         person=user.pk)  # fmt: skip
+    return row
+
+
+@transaction.atomic
+def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Delegation:
+    """End it now: whoever handed it over may, and whoever has it. Raises NotFound, Forbidden, AlreadyDecided, NotHeld,
+    JustificationRequired."""
+    unlocked = Delegation.objects.filter(approval=approval_id, n=n).first()
+    if unlocked is None:
+        raise NotFound("delegation", f"{approval_id}/{n}")
+    if by.person is None or by.person not in (unlocked.principal, unlocked.deputy):
+        raise Forbidden(f"Only {unlocked.by.partition(':')[2]}, who handed it over, and {unlocked.to} may end that.")
+    why, found = justified("delegate_end", justification), held(approval_id, by)
+    row = Delegation.objects.select_for_update().get(pk=unlocked.pk)
+    if row.ended_at is not None:
+        raise NotHeld(row)
+    row.ended_at, row.ended_by = found.now, by.ref
+    row.seal()
+    row.save(update_fields=["ended_at", "ended_by", "code"])
+    acted("delegate_end", by=by, head=found.head, subject=_subject(row), queue=found.approval.queue,
+          justification=why, at=found.now)  # fmt: skip
+    event = e.DelegationEnded(
+        slot=found.wait.slot, approval_id=str(approval_id), by=by.ref, role=by.role, n=row.n,
+        payload={"justification": why},
+    )  # fmt: skip
+    journal(found.run.pk, event, by=by)
+    return row
+
+
+def _number(approval: Approval, slot: str) -> int:
+    """Of the next one at the slot, as the journal counts them."""
+    return Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
+
+
+def _check(approval: Approval, user: User) -> None:
+    """Nobody is handed what they may not decide."""
+    them = Actor("user", user.get_username(), person=user.pk)
+    found = judge(facts_of(approval, approval.run, them, roles_of(user)), approves=False)
+    if isinstance(found, No):
+        raise wrong("to", f"can't be {user.get_username()}. To them it would be said: {found.why}", "somebody else")
+
+
+def _subject(row: Delegation) -> str:
+    return f"approval {row.approval_id} to {row.to}"

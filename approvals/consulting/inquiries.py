@@ -1,0 +1,163 @@
+"""Asking a named person about a case: they are told, and answer on it; the run waits on. Where the queue says so, the
+question's clock stands meanwhile. Each is one verb in one transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from approvals.consulting.common import Held, decider, held, named
+from approvals.models import Approval, Inquiry
+from approvals.notices.tell import tell
+from approvals.queues.who import can_look, wrong
+from approvals.timing import moving
+from approvals.timing.course import Read, calendar_now, look_at, read
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from runs.engine.gate.clock import Moved, go_on, stop, told_end, told_stop
+from runs.engine.gate.timing import Course
+from runs.services.command import journal
+from runs.services.halts.standing import stood_still
+
+MOST_OPEN, MOST = 5, 40  # of one question
+ANSWERED, WITHDRAWN = "answered", "withdrawn"
+
+
+class AlreadyEnded(DurableAgentsError):
+    """It was answered, or nobody waits for it any more."""
+
+    status, code, title = 409, "already-ended", "Already over"
+
+    def __init__(self, row: Inquiry) -> None:
+        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
+        super().__init__(f"This was {row.outcome or 'ended'} by {row.ended_by}{at}. What came first stands.")
+
+
+@transaction.atomic
+def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
+    """Ask somebody about an open question. Who may decide it may ask.
+
+    `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
+    JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
+    """
+    found, _, _ = decider(approval_id, by)
+    text, user = justified("inquiry", question), named(to, by)
+    rows = list(Inquiry.objects.filter(approval=found.approval.pk))
+    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
+        many = f"would be asked one more than {MOST_OPEN} at once, or {MOST} in all"
+        raise wrong("to", many, "decide, or withdraw one")
+    known = read(found.approval, found.wait)
+    moved = _stopped(found, known)
+    n, asker = known.inquiries, by.person
+    assert asker is not None
+    row = Inquiry(
+        approval=found.approval, run_id=found.run.pk, n=n, asker=asker, by=by.ref, role=by.role, person=user.pk,
+        to=user.get_username(), question=text, stops_clock=moved is not None, at=found.now,
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
+    event = e.InquiryMade(
+        slot=found.wait.slot, approval_id=str(found.approval.pk), by=by.ref, role=by.role, to=user.get_username(),
+        person=user.pk, deadline="" if moved is None else moved.deadline.isoformat(), n=n,
+        payload={"question": text} | ({} if moved is None else {"clock": told_stop(moved)}),
+    )  # fmt: skip
+    _put(found, moved)
+    acted("inquiry", by=by, head=found.head, subject=_subject(found.approval, user.get_username()),
+          queue=found.approval.queue, justification=text, at=found.now)  # fmt: skip
+    journal(found.run.pk, event, by=by)
+    _tell("inquiry", row, row.person)
+    return row
+
+
+@transaction.atomic
+def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
+    """Answer what one was asked; nobody else may. Raises as `ask`, and AlreadyEnded."""
+    row = _find(approval_id, n)
+    if by.person is None or row.person != by.person:
+        raise Forbidden(f"Only {row.to} is asked, and answers.")
+    user = User.objects.filter(pk=by.person, is_active=True).first()
+    if user is None or not can_look(user):
+        raise Forbidden("You have no role any more with which you could answer.")
+    text = justified("answer", answer)
+    return _end(approval_id, n, ANSWERED, text, by=by)
+
+
+@transaction.atomic
+def withdraw(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Inquiry:
+    """Wait for the answer no longer; whoever asked may say so. Raises as `answer`."""
+    row = _find(approval_id, n)
+    if by.person is None or row.asker != by.person:
+        raise Forbidden(f"Only {row.by.partition(':')[2]}, who asked, may take that back.")
+    return _end(approval_id, n, WITHDRAWN, justified("inquiry_withdraw", justification), by=by)
+
+
+def _find(approval_id: UUID, n: int) -> Inquiry:
+    row = Inquiry.objects.filter(approval=approval_id, n=n).first()
+    if row is None or not row.is_genuine:
+        raise NotFound("inquiry", f"{approval_id}/{n}")
+    return row
+
+
+def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> Inquiry:
+    found = held(approval_id, by)
+    row = Inquiry.objects.select_for_update().get(approval=approval_id, n=n)
+    if row.ended_at is not None:
+        raise AlreadyEnded(row)
+    known = read(found.approval, found.wait)
+    went = _went_on(found, known) if known.asked == {n} else None
+    moved, clock = (None, {}) if went is None else (went[0], {"clock": told_end(went[0], found.now, went[1])})
+    row.outcome, row.answer, row.ended_by, row.ended_at = outcome, text, by.ref, found.now
+    row.seal()
+    row.save(update_fields=["outcome", "answer", "ended_by", "ended_at", "code"])
+    event = e.InquiryEnded(
+        slot=found.wait.slot, approval_id=str(approval_id), outcome=outcome, by=by.ref, role=by.role,
+        deadline="" if moved is None else moved.deadline.isoformat(), n=n, payload={"answer": text} | clock,
+    )  # fmt: skip
+    _put(found, moved)
+    acted("inquiry_answer" if outcome == ANSWERED else "inquiry_withdraw", by=by, head=found.head,
+          subject=_subject(found.approval, row.to), queue=found.approval.queue, justification=text,
+          at=found.now)  # fmt: skip
+    journal(found.run.pk, event, by=by)
+    if outcome == ANSWERED:
+        _tell("inquiry_answer", row, row.asker)
+    return row
+
+
+def _subject(approval: Approval, to: str) -> str:
+    return f"a question to {to} about approval {approval.pk}"
+
+
+def _tell(kind: str, row: Inquiry, person: int) -> None:
+    tell(kind, f"{row.approval_id}:{row.n}", run_id=row.run_id, approval_id=row.approval_id, person=person,
+         about=str(row.n))  # fmt: skip
+
+
+# --- its clock --------------------------------------------------------------------------------------------------------
+
+
+def _stopped(found: Held, known: Read) -> Moved | None:
+    course = known.course
+    stood = stood_still(found.run.pk, course.since or found.wait.opened_at, found.now)
+    return stop(course, known.due, calendar_now(course), found.now, stood=stood)
+
+
+def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
+    return None if known.course.stop is None else resumed(known.course, found.run.pk, found.now)
+
+
+def resumed(course: Course, run_id: UUID, now: datetime) -> tuple[Moved, timedelta]:
+    """Where a question whose clock stands is once it goes on, and for how long it stood."""
+    assert course.stop is not None
+    return go_on(course, calendar_now(course), now, stood=stood_still(run_id, course.stop.at, now))
+
+
+def _put(found: Held, moved: Moved | None) -> None:
+    if moved is not None:
+        moving.count_anew(found.approval, found.wait, moved.deadline, found.now)
+        if found.approval.look_at is None or found.approval.look_at > found.now:
+            moving.look_again(found.approval, look_at(moved.due))

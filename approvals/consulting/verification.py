@@ -1,0 +1,133 @@
+"""What people were asked about cases, and to whom these were handed, held against the journal: a part of
+`approvals.verification`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from approvals.models import Decision, Delegation, Inquiry
+from ledger import events as e
+from ledger.codes import row_code
+from ledger.keys import code_key
+from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from runs.engine.tape import payload_of
+
+Key = tuple[str, int]  # the approval and the number
+
+
+class Talks:
+    """Of one run: inquiries and delegations, rows against events, both ways."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.asked: dict[Key, tuple[int, e.InquiryMade]] = {}
+        self.ended: dict[Key, tuple[int, e.InquiryEnded]] = {}
+        self.handed: dict[Key, tuple[int, e.ApprovalDelegated]] = {}
+        self.back: dict[Key, tuple[int, e.DelegationEnded]] = {}
+        self.requested: set[str] = set()
+        self.over: set[str] = set()
+        self.wrong: list[str] = []
+
+    def see(self, line: Line) -> None:
+        """Fold one event in."""
+        match line.event:
+            case e.ApprovalRequested(approval_id=id):
+                self.requested.add(id)
+            case e.ApprovalDecided(approval_id=id) | e.PlanAmended(approval_id=id):
+                self.over.add(id)
+            case e.InquiryMade() as made:
+                self._put(self.asked, line.seq, made, "somebody was asked about")
+            case e.InquiryEnded() as ended:
+                self._put(self.ended, line.seq, ended, "an answer was given about")
+                if (ended.approval_id, ended.n) not in self.asked:
+                    self.wrong.append(f"event {line.seq} answers what nobody was asked")
+            case e.ApprovalDelegated() as handed:
+                self._put(self.handed, line.seq, handed, "somebody was handed")
+            case e.DelegationEnded() as back:
+                self._put(self.back, line.seq, back, "somebody gave back")
+                if (back.approval_id, back.n) not in self.handed:
+                    self.wrong.append(f"event {line.seq} takes back what nobody was handed")
+            case _:
+                pass
+
+    def _put(self, where: dict[Key, Any], seq: int, event: Any, what: str) -> None:
+        id = event.approval_id
+        if id not in self.requested or id in self.over:
+            self.wrong.append(f"event {seq}: {what} approval {id}, which was not open")
+        if where.setdefault((id, event.n), (seq, event))[0] != seq:
+            self.wrong.append(f"event {seq}: {what} approval {id} under a number that there was")
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the rows."""
+        yield from self.wrong
+        yield from self._inquiries()
+        yield from self._delegations()
+
+    def _inquiries(self) -> Iterator[str]:
+        missing, rows = dict(self.asked), list(Inquiry.objects.filter(run_id=self.journal.run_id).order_by("id"))
+        yield from at_most_once("the inquiry about approval", [(str(row.approval_id), row.n) for row in rows])
+        for row in rows:
+            what, key = f"inquiry {row.n} about approval {row.approval_id}", (str(row.approval_id), row.n)
+            told = missing.pop(key, None)
+            if told is None:
+                yield f"{what} has no event"
+                continue
+            seq, made = told
+            end_seq, ended = self.ended.get(key, (0, None))
+            yield from compared(what, row, {
+                "by": made.by, "role": made.role, "to": made.to, "person": made.person,
+                "question": payload_of(made).get("question"), "stops_clock": bool(made.deadline),
+                "outcome": "" if ended is None else ended.outcome, "ended_by": "" if ended is None else ended.by,
+                "answer": "" if ended is None else payload_of(ended).get("answer"),
+            })  # fmt: skip
+            yield from self._times(what, seq, row.at, end_seq, row.ended_at)
+            yield from _code(what, row, "inquiry")
+        for id, n in missing:
+            yield f"inquiry {n} about approval {id} has no row"
+
+    def _delegations(self) -> Iterator[str]:
+        missing, rows = dict(self.handed), list(Delegation.objects.filter(run_id=self.journal.run_id).order_by("id"))
+        yield from at_most_once("the delegation of approval", [(str(row.approval_id), row.n) for row in rows])
+        for row in rows:
+            what, key = f"delegation {row.n} of approval {row.approval_id}", (str(row.approval_id), row.n)
+            told = missing.pop(key, None)
+            if told is None:
+                yield f"{what} has no event"
+                continue
+            seq, handed = told
+            end_seq, back = self.back.get(key, (0, None))
+            yield from compared(what, row, {
+                "by": handed.by, "role": handed.role, "principal": handed.principal, "to": handed.to,
+                "deputy": handed.person, "reason": payload_of(handed).get("justification"),
+                "ended_by": "" if back is None else back.by,
+            })  # fmt: skip
+            yield from self._times(what, seq, row.made_at, end_seq, row.ended_at)
+            yield from _code(what, row, "delegation")
+        for id, n in missing:
+            yield f"delegation {n} of approval {id} has no row"
+
+    def _times(self, what: str, seq: int, at: Any, end_seq: int, ended_at: Any) -> Iterator[str]:
+        if not self.journal.is_about(seq, at):
+            yield f"{what}: its time is not that of its event"
+        if not (self.journal.is_about(end_seq, ended_at) if end_seq else ended_at is None):
+            yield f"{what}: the time of its end is not the journal's"
+
+    def place_of(self, what: str, row: Decision, seq: int) -> Iterator[str]:
+        """Whether somebody who decided in another's place had just this handed to them, and it was not taken back."""
+        deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
+        if not isinstance(deputy_of, Mapping) or "delegation" not in deputy_of:
+            return
+        id, person, principal = str(row.approval_id), row.person, deputy_of.get("person")
+        held = [
+            key for key, (at, event) in self.handed.items()
+            if key[0] == id and at < seq and (event.person, event.principal) == (person, principal)
+            and not (key in self.back and self.back[key][0] < seq)
+        ]  # fmt: skip
+        if not held:
+            yield f"{what}: it was made in the place of account {principal}, who had not handed approval {id} over"
+
+
+def _code(what: str, row: Inquiry | Delegation, table: str) -> Iterator[str]:
+    if row.code is None or bytes(row.code) != row_code(code_key(), table, row.coded()):
+        yield f"{what} was not written with this installation's key, or was changed"

@@ -1,0 +1,107 @@
+"""Asking about a case, answering, and handing it over: forms of the case's page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from approvals import services
+from approvals.brief import Brief, brief
+from approvals.consulting import delegations, inquiries
+from approvals.consulting.bodies import AnswerBody, DelegationBody, InquiryBody
+from approvals.views import Deciding, InboxPage
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import actor, ordered, roles
+from runs.services.bodies import SteerBody
+
+
+class _Act(InboxPage):
+    """One act on a case that is shown to whoever does it. `name` says which form to show again when it is refused."""
+
+    http_method_names = ["post"]
+
+    def done(
+        self, request: HttpRequest, approval_id: UUID, name: str, act: Callable[[Sent, Brief, Actor], None], words: str
+    ) -> HttpResponse:
+        """Do it, and show the case; what was refused stands where it was written."""
+        held = roles(request.user)
+        opened = brief(approval_id, held, actor(request, ""))
+        form, somebody = Sent(request), actor(request, (ordered(held) or [""])[0])
+        try:
+            act(form, opened, somebody)
+        except DurableAgentsError as error:
+            return self.tell(request, approval_id, Refused(name, error, form.kept))
+        messages.success(request, words, extra_tags="ok")
+        return redirect("approval", approval_id=approval_id)
+
+
+class Inquiries(Deciding, _Act):
+    """Asking somebody about it."""
+
+    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        held = roles(request.user)
+
+        def act(form: Sent, opened: Brief, somebody: Actor) -> None:
+            by = services.deciding(opened.approval, somebody, held)
+            body = form.read(InquiryBody)
+            inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
+
+        return self.done(request, approval_id, "ask", act, "They are told. It waits on, and you may decide any time.")
+
+
+class Delegations(Deciding, _Act):
+    """Handing it over."""
+
+    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        held = roles(request.user)
+
+        def act(form: Sent, opened: Brief, somebody: Actor) -> None:
+            by = services.deciding(opened.approval, somebody, held)
+            body = form.read(DelegationBody)
+            delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
+
+        return self.done(request, approval_id, "hand", act, "They are told, and may decide it in your place.")
+
+
+class Answers(_Act):
+    """Answering what one was asked."""
+
+    def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
+        def act(form: Sent, opened: Brief, by: Actor) -> None:
+            inquiries.answer(approval_id, n, answer=form.read(AnswerBody).answer, by=by)
+
+        return self.done(request, approval_id, f"answer-{n}", act, "Your answer stands at the case.")
+
+
+class InquiryWithdrawals(_Act):
+    """Waiting for it no longer."""
+
+    def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
+        def act(form: Sent, opened: Brief, by: Actor) -> None:
+            why = form.read(SteerBody).justification
+            inquiries.withdraw(approval_id, n, justification=why, by=replace(by, role=_as(opened, by)))
+
+        return self.done(request, approval_id, f"withdraw-{n}", act, "Nobody waits for that answer any more.")
+
+
+class DelegationEnds(_Act):
+    """Taking it back, or giving it back."""
+
+    def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
+        def act(form: Sent, opened: Brief, by: Actor) -> None:
+            why = form.read(SteerBody).justification
+            delegations.take_back(approval_id, n, justification=why, by=replace(by, role=_as(opened, by)))
+
+        return self.done(request, approval_id, f"back-{n}", act, "It is taken back.")
+
+
+def _as(opened: Brief, by: Actor) -> str:
+    """Under which role somebody acts: the queue's, where they decide there."""
+    return opened.role if opened.is_mine else by.role

@@ -1,0 +1,103 @@
+"""What a named person was asked about a case, and to whom one was handed. Rows end and stay; each carries a code
+(ledger/codes.py), so that what somebody with the application's rights in the database writes past us lets nobody
+decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from approvals.queue_models import Coded, ends_once
+from ledger.chain import microseconds
+
+
+class Inquiry(Coded):
+    """That somebody who may decide a question asked a named person about it, and what came of it. `n` is its number at
+    the question's slot, as the journal has it."""
+
+    TABLE = "inquiry"
+
+    id = models.BigAutoField(primary_key=True)
+    approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="inquiries")
+    run_id = models.UUIDField()
+    n = models.IntegerField()
+    asker = models.BigIntegerField(help_text="The account that asks.")
+    by = models.TextField()
+    role = models.TextField()
+    person = models.BigIntegerField(help_text="The account that is asked.")
+    to = models.TextField(help_text="Its name then.")
+    question = models.TextField()
+    stops_clock = models.BooleanField(default=False)
+    at = models.DateTimeField()
+    outcome = models.TextField(blank=True, default="", help_text="answered, withdrawn; empty: it waits.")
+    answer = models.TextField(blank=True, default="")
+    ended_by = models.TextField(blank=True, default="")
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name_plural = "inquiries"
+        constraints = [models.UniqueConstraint(fields=["approval", "n"], name="approvals_inquiry_once")]
+        indexes = [
+            models.Index(fields=["run_id"], name="approvals_inquiry_of_run"),
+            models.Index(fields=["person", "-at"], name="approvals_inquiry_to"),
+        ]
+        triggers = [ends_once("ended_at")]
+
+    def __str__(self) -> str:
+        return f"{self.by} to {self.to}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "approval": str(self.approval_id), "run_id": str(self.run_id), "n": self.n, "asker": self.asker,
+            "by": self.by, "role": self.role, "person": self.person, "to": self.to, "question": self.question,
+            "stops_clock": self.stops_clock, "at": microseconds(self.at), "outcome": self.outcome,
+            "answer": self.answer, "ended_by": self.ended_by,
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
+        }  # fmt: skip
+
+
+class Delegation(Coded):
+    """That whoever may decide a question handed it to a named person, who may decide just this one in their place.
+    `n` is its number at the question's slot."""
+
+    TABLE = "delegation"
+
+    id = models.BigAutoField(primary_key=True)
+    approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="delegations")
+    run_id = models.UUIDField()
+    n = models.IntegerField()
+    principal = models.BigIntegerField(help_text="The account in whose place.")
+    by = models.TextField()
+    role = models.TextField()
+    deputy = models.BigIntegerField(help_text="The account that decides.")
+    to = models.TextField(help_text="Its name then.")
+    reason = models.TextField()
+    made_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["approval", "n"], name="approvals_delegation_once"),
+            models.UniqueConstraint(
+                fields=["approval", "principal", "deputy"], condition=models.Q(ended_at__isnull=True),
+                name="approvals_delegation_one_of_two",
+            ),
+        ]  # fmt: skip
+        indexes = [
+            models.Index(fields=["run_id"], name="approvals_delegation_of_run"),
+            models.Index(fields=["deputy", "-made_at"], name="approvals_delegation_to"),
+        ]
+        triggers = [ends_once("ended_at")]
+
+    def __str__(self) -> str:
+        return f"{self.to} for {self.by}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "approval": str(self.approval_id), "run_id": str(self.run_id), "n": self.n, "principal": self.principal,
+            "by": self.by, "role": self.role, "deputy": self.deputy, "to": self.to, "reason": self.reason,
+            "made_at": microseconds(self.made_at),
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,
+        }  # fmt: skip

@@ -1,0 +1,106 @@
+"""What was asked about a case and to whom it was handed, as it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+from approvals.calendars.rows import row_of
+from approvals.talk.models import Delegation, Inquiry
+
+# As a value in SQL: what there is of the question {approval}, as text.
+TALK = """(SELECT json_build_object(
+    'inquiries', (SELECT coalesce(json_agg(to_json(i)::text ORDER BY i.at, i.id), '[]') FROM approvals_inquiry i
+                  WHERE i.approval_id = {approval}),
+    'delegations', (SELECT coalesce(json_agg(to_json(d)::text ORDER BY d.made_at, d.id), '[]')
+                    FROM approvals_delegation d WHERE d.approval_id = {approval}))::text)"""
+_ALONE = f"SELECT {TALK.format(approval='asked.id')} FROM unnest(%s::uuid[]) AS asked(id)"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownInquiry:
+    """One question to somebody. `is_mine`: the reader is asked; `is_own`: they asked it."""
+
+    row: Inquiry
+    is_genuine: bool
+    is_mine: bool = False
+    is_own: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has answered."""
+        return self.row.ended_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDelegation:
+    """One handing over. `is_mine`: the reader handed it over, or has it."""
+
+    row: Delegation
+    is_genuine: bool
+    is_mine: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not taken back."""
+        return self.row.ended_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """All of it, in order."""
+
+    inquiries: Sequence[ShownInquiry] = field(default_factory=tuple)
+    delegations: Sequence[ShownDelegation] = field(default_factory=tuple)
+
+    def of(self, approval_id: UUID) -> Talk:
+        """What is of this one question."""
+        return Talk(
+            [each for each in self.inquiries if each.row.approval_id == approval_id],
+            [each for each in self.delegations if each.row.approval_id == approval_id],
+        )
+
+    def told(self, *, is_read: bool) -> Talk:
+        """What of it is told to the reader: who doesn't read what is asked reads what they asked, or were asked."""
+        inquiries = [each for each in self.inquiries if is_read or each.is_mine or each.is_own]
+        return Talk(inquiries, self.delegations)
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody has not answered yet."""
+        return any(each.is_open for each in self.inquiries)
+
+    @property
+    def stands(self) -> bool:
+        """Whether the clock stands for it."""
+        return any(each.is_open and each.row.stops_clock for each in self.inquiries)
+
+
+NO_TALK = Talk()
+
+
+def talk_of(approval_ids: Sequence[UUID], person: int | None) -> Talk:
+    """What was said of these questions, as somebody with this account sees it: one statement for all."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ALONE, [list(approval_ids)])
+        return talk_in([told for (told,) in cursor.fetchall()], person)
+
+
+def talk_in(told: Iterable[str], person: int | None) -> Talk:
+    """The same of what TALK gave to somebody who asked for more along with it, for each of the questions."""
+    read = [json.loads(each) for each in told]
+    inquiries = sorted((row_of(Inquiry, row) for each in read for row in each["inquiries"]), key=lambda row: row.at)
+    handed = sorted((row_of(Delegation, row) for each in read for row in each["delegations"]), key=_since)
+    return Talk(
+        [ShownInquiry(row, row.is_genuine, row.person == person, row.asker == person) for row in inquiries],
+        [ShownDelegation(row, row.is_genuine, person in (row.principal, row.deputy)) for row in handed],
+    )
+
+
+def _since(row: Delegation) -> datetime:
+    return row.made_at

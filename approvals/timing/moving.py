@@ -1,0 +1,28 @@
+"""A question's deadline is set anew in its rows, whoever does it: the journal, which its caller writes, says why."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from approvals.models import Approval
+from runs.models import Wait
+from runs.services.halts import standing
+
+
+def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
+    """Until when it is open from now on."""
+    approval.deadline = wait.deadline = deadline
+    approval.save(update_fields=["deadline"])
+    wait.save(update_fields=["deadline"])
+
+
+def count_anew(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
+    """The same of a deadline that runs from now on: what its run stood still under a halt before is counted in it."""
+    put_off(approval, wait, deadline)
+    standing.count_from(wait, now)
+
+
+def look_again(approval: Approval, at: datetime | None) -> None:
+    """When somebody looks at it next."""
+    approval.look_at = at
+    approval.save(update_fields=["look_at"])

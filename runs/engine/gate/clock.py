@@ -1,0 +1,128 @@
+"""A question's clock that stops while somebody named is asked about it, and goes on with their answer. Pure.
+
+The deadline is put off at once by as much as the clock may stand, and taken back by what wasn't needed when the answer
+comes. So there is a deadline at every moment that holds if nothing more happens, and whoever dies in between, or never
+answers, keeps nothing open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from runs.engine.gate.calendars import Calendar, NoSuchTime
+from runs.engine.gate.timing import Course, Stop, are_moments, plus
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Until when a question is open now, and when people are reminded of it."""
+
+    course: Course
+    due: list[str]
+
+    @property
+    def deadline(self) -> datetime:
+        """In short."""
+        return self.course.deadline
+
+
+def stop(
+    course: Course, due: Sequence[str], calendar: Calendar | None, at: datetime, *, stood: timedelta
+) -> Moved | None:
+    """The clock stops at this moment. None where it doesn't: nobody said that it should, there is no deadline, it
+    stands already, or it has stood for as long as it may. `stood` is for how long the run stood still under a halt
+    since the deadline began to run, which puts it off too."""
+    left = course.may_stand
+    if course.stop is not None or left <= timedelta() or course.is_endless:
+        return None
+    later = _step(calendar)
+    was, shown = course.deadline + stood, [shifted(each, stood) for each in due]
+    stopped = Stop(at, was, tuple(shown), left)
+    moved = [later(datetime.fromisoformat(each), left).isoformat() for each in shown]
+    return Moved(replace(course, deadline=later(was, left), since=at, stop=stopped), moved)
+
+
+def go_on(course: Course, calendar: Calendar | None, at: datetime, *, stood: timedelta) -> tuple[Moved, timedelta]:
+    """The clock goes on, and for how long it has stood. `stood` is of halts again, since the clock stopped."""
+    stopped = course.stop
+    assert stopped is not None
+    between = (at - stopped.at) if calendar is None else calendar.between(stopped.at, at)
+    for_ = max(timedelta(), min(stopped.left, between - stood))
+    later = _step(calendar)
+    deadline = later(stopped.deadline + stood, for_)
+    due = [later(datetime.fromisoformat(each) + stood, for_).isoformat() for each in stopped.due]
+    course = replace(course, deadline=deadline, since=at, stop=None, has_stood=course.has_stood + for_)
+    return Moved(course, [each for each in due if datetime.fromisoformat(each) > at]), for_
+
+
+def stopped(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
+    """The same as it was recorded: how far a question has come by an inquiry. What can't be any stops nothing."""
+    clock = payload.get("clock")
+    if not deadline or not isinstance(clock, dict) or not _is_stop(clock):
+        return before, due
+    at = datetime.fromisoformat(clock["at"])
+    was = Stop(at, datetime.fromisoformat(clock["was"]), tuple(clock["due"]), timedelta(microseconds=clock["left"]))
+    return replace(before, deadline=datetime.fromisoformat(deadline), since=at, stop=was), list(clock["remind_at"])
+
+
+def went_on(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
+    """The same of its end."""
+    clock = payload.get("clock")
+    if not deadline or not isinstance(clock, dict) or not _is_end(clock):
+        return before, due
+    stood = before.has_stood + timedelta(microseconds=clock["stood"])
+    at = datetime.fromisoformat(clock["at"])
+    return (
+        replace(before, deadline=datetime.fromisoformat(deadline), since=at, stop=None, has_stood=stood),
+        list(clock["remind_at"]),
+    )
+
+
+def told_stop(found: Moved) -> dict[str, Any]:
+    """What goes on record of a clock that stops."""
+    stop_ = found.course.stop
+    assert stop_ is not None
+    return {
+        "at": stop_.at.isoformat(), "was": stop_.deadline.isoformat(), "due": list(stop_.due),
+        "left": stop_.left // _MICROSECOND, "remind_at": found.due,
+    }  # fmt: skip
+
+
+def told_end(found: Moved, at: datetime, stood: timedelta) -> dict[str, Any]:
+    """And of one that goes on."""
+    return {"at": at.isoformat(), "stood": stood // _MICROSECOND, "remind_at": found.due}
+
+
+def _is_stop(clock: Mapping[str, Any]) -> bool:
+    are_right = are_moments([clock.get("was")]) and are_moments(clock.get("due"))
+    return are_right and _is_end({**clock, "stood": clock.get("left")})
+
+
+def _is_end(clock: Mapping[str, Any]) -> bool:
+    is_number = isinstance(clock.get("stood"), int) and clock["stood"] >= 0
+    return is_number and are_moments([clock.get("at")]) and are_moments(clock.get("remind_at"))
+
+
+def shifted(at: str, by: timedelta) -> str:
+    """A moment of the terms, so much later."""
+    return (datetime.fromisoformat(at) + by).isoformat()
+
+
+def _step(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
+    """So much later: of working time, where a calendar counts. No time is none of it, also outside of the hours; and
+    where a calendar has no days left, every hour counts."""
+
+    def later(at: datetime, by: timedelta) -> datetime:
+        if calendar is None or not by:
+            return plus(at, by)
+        try:
+            return calendar.after(at, by)
+        except NoSuchTime:
+            return plus(at, by)
+
+    return later

@@ -1,0 +1,96 @@
+"""Who is back is back: what was said of the time in which they were away ends with it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from approvals.deadlines import away
+from approvals.deadlines.bodies import AbsenceBody
+from approvals.models import Absence
+from approvals.queue_models import Deputy
+from approvals.queues import deputies
+from ledger.actors import Actor
+from ledger.errors import Forbidden
+from ledger.models import ActRecord
+from tests.approvals.setup import WHY, asked, boss, say, somebody
+from tests.approvals.setup import away as appointed
+from tests.runs.stage import Stage
+from tests.world import Toolbox
+
+pytestmark = pytest.mark.django_db
+
+
+def leaves(by: Actor, deputy: str = "", person: str = "", days: float = 2, **more: Any) -> Absence:
+    ends_at = timezone.now() + timedelta(days=days)
+    body = AbsenceBody(ends_at=ends_at, deputy=deputy, person=person, justification=WHY, **more)
+    return away.leave(body, by=by)
+
+
+def stand() -> set[int]:
+    """The deputies who stand in now or will."""
+    return set(Deputy.objects.filter(revoked_at__isnull=True).values_list("pk", flat=True))
+
+
+def test_a_deputy_who_was_named_with_an_absence_ends_with_it(stage: Stage, tools: Toolbox) -> None:
+    ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
+    row, approval = leaves(ann, "bob"), asked(stage, tools)
+    assert row.deputy is not None and row.is_genuine and stand() == {row.deputy_id}
+    away.come_back(row.pk, by=ann, justification="back early")
+    with pytest.raises(Forbidden, match="You no longer stand in for ann"):
+        say(approval, bob)
+    (ended,) = ActRecord.objects.filter(action="deputy_revoke")
+    assert (ended.by, ended.subject, ended.justification) == ("user:ann", "bob for ann", "back early")
+    assert ended.after["revoked_at"] and Absence.objects.get().is_genuine and Deputy.objects.get().is_genuine
+    (said,) = ActRecord.objects.filter(action="absence_end")
+    assert said.before["deputy"] == row.deputy_id
+
+
+def test_of_absences_that_overlap_each_ends_its_own_deputy_and_no_other(stage: Stage, tools: Toolbox) -> None:
+    ann, admin = somebody("ann", "approver_finance"), boss()
+    somebody("bob", "operator")
+    first, second = leaves(ann, "bob"), leaves(admin, "bob", "ann", days=4)
+    own = appointed(ann, "bob")
+    assert len(stand()) == 3
+    away.come_back(first.pk, by=admin, justification=WHY)
+    assert stand() == {second.deputy_id, own.pk}
+    away.come_back(second.pk, by=ann, justification=WHY)
+    assert stand() == {own.pk}
+
+
+def test_one_that_has_not_begun_takes_its_deputy_along(stage: Stage, tools: Toolbox) -> None:
+    ann = somebody("ann", "approver_finance")
+    somebody("bob", "operator")
+    row = leaves(ann, "bob", starts_at=timezone.now() + timedelta(days=1))
+    away.come_back(row.pk, by=ann, justification=WHY)
+    assert stand() == set()
+
+
+def test_a_deputy_who_was_revoked_before_keeps_nobody_away(stage: Stage, tools: Toolbox) -> None:
+    ann = somebody("ann", "approver_finance")
+    somebody("bob", "operator")
+    row = leaves(ann, "bob")
+    assert row.deputy_id is not None
+    deputies.revoke(row.deputy_id, by=ann, justification=WHY)
+    away.come_back(row.pk, by=ann, justification=WHY)
+    assert Absence.objects.get().ended_at and ActRecord.objects.filter(action="deputy_revoke").count() == 1
+
+
+def test_a_forged_absence_ends_nobodys_deputy(stage: Stage, tools: Toolbox) -> None:
+    ann, cora, admin = somebody("ann", "approver_finance"), somebody("cora", "approver_finance"), boss()
+    somebody("bob", "operator")
+    row, now = leaves(ann, "bob"), timezone.now()
+    forged = Absence.objects.create(
+        person=cora.person, starts_at=now, ends_at=now + timedelta(days=1), reason="x", set_by="user:cora", made_at=now,
+        deputy_id=row.deputy_id, code=bytes(33),
+    )  # fmt: skip
+    away.come_back(forged.pk, by=admin, justification=WHY)
+    assert stand() == {row.deputy_id}
+
+
+def test_an_absence_without_a_deputy_has_the_code_that_it_had(stage: Stage, tools: Toolbox) -> None:
+    row = leaves(somebody("ann", "approver_finance"))
+    assert "deputy" not in row.coded() and "deputy" not in away.snapshot(row)

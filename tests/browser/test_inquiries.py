@@ -1,0 +1,58 @@
+"""Asking somebody about a case, and handing it over, by hand: finance asks legal, and hands it to them."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Complaints, Person, Site, read_all
+from tests.browser.test_four_eyes import holds_up
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+
+
+def test_somebody_is_asked_and_answers_and_somebody_else_decides(
+    person: Person, site: Site, complaints: Complaints
+) -> None:
+    run_id = site.start("zz-buyer", {"item": "chairs for the new floor", "amount_usd": 84_000})
+    site.reaches(run_id, "waiting_human")
+    case = site.question(run_id)
+    finance = person("approver_finance")
+    finance.goto(f"/inbox/{case['id']}")
+    finance.click("#ask-somebody summary")
+    finance.fill("#ask-to", "nobody at all")
+    finance.fill("#ask-what", "Is it the price that you agreed?")
+    finance.click("button:has-text('Ask them')")
+    expect(finance.locator("#talk")).to_contain_text("Not asked")
+    expect(finance.locator("#ask-what")).to_have_value("Is it the price that you agreed?")
+    finance.fill("#ask-to", "legal")
+    finance.click("button:has-text('Ask them')")
+    expect(finance.locator(".messages")).to_contain_text("They are told")
+    holds_up(finance)
+    legal = person("approver_legal")
+    legal.goto("/inbox")
+    legal.click(f"#item-{case['id']}")
+    expect(legal.locator("#talk")).to_contain_text("Is it the price that you agreed?")
+    expect(legal.locator("#payloads-hidden")).to_be_visible()
+    shown = legal.locator("#case").inner_text()
+    assert "84,000" not in shown and "84000" not in shown, "who is asked reads no arguments by that"
+    holds_up(legal)
+    legal.locator("#talk textarea").fill("It is, until June.")
+    legal.click("button:has-text('Answer')")
+    expect(legal.locator("#talk")).to_contain_text("It is, until June.")
+    finance.goto(f"/inbox/{case['id']}")
+    expect(finance.locator("#talk")).to_contain_text("It is, until June.")
+    finance.click("#hand-over summary")
+    finance.fill("#hand-to", "legal")
+    finance.fill("#hand-why", "They made the contract.")
+    finance.click("button:has-text('Hand it over')")
+    expect(finance.locator("#talk")).to_contain_text("handed it to")
+    holds_up(finance)
+    legal.goto(f"/inbox/{case['id']}")
+    expect(legal.locator("#in-place-of")).to_contain_text("finance")
+    read_all(legal)
+    holds_up(legal)
+    legal.fill("#justification", "As we agreed with them.")
+    legal.click("button[data-verdict=approve]")
+    expect(legal.locator(".messages")).to_contain_text("Approved")
+    site.reaches(run_id, "completed")

@@ -1,0 +1,32 @@
+"""Seeded bugs in what nobody can read, and in what should not get through or stand still. See `mutations.py`, which has
+them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+ROWS, ALONG, DAMAGE = "approvals/calendars/rows.py", "approvals/queues/along.py", "tests/approvals/test_damaged.py"
+
+AMEND, CALL, SCHEMA, FIELDS, WORDS = (
+    "approvals/cases/amending.py", "runs/engine/steps/logical_call.py", "runs/services/answer_schema.py",
+    "tests/approvals/test_amended_fields.py", "tests/runs/test_answer_words.py",
+)  # fmt: skip
+
+AMEND, CALL, SCHEMA, FIELDS, WORDS = (
+    "approvals/cases/amending.py", "runs/engine/steps/logical_call.py", "runs/services/answer_schema.py",
+    "tests/approvals/test_amended_fields.py", "tests/runs/test_answer_words.py",
+)  # fmt: skip
+
+DAMAGED = [
+    Mutant("a row that nobody can read ends each run", ROWS, "    except _UNREADABLE:\n", "    except ZeroDivisionError:\n", f"{DAMAGE} -k steps_that_nobody_can_read"),
+    Mutant("a forged version stands in the way", ROWS, "for each in told) if row.is_genuine), None)", "for each in list(told)[:1]) if row.is_genuine), None)", f"{DAMAGE} -k takes_nothing_away"),
+    Mutant("a forged deputy is shown what the other decides", ALONG, "for row, whom, queues in deputies if row.is_genuine for", "for row, whom, queues in deputies for", f"{DAMAGE} -k is_shown_nothing"),
+    Mutant("what changes along with a field is sent", AMEND, "    if moved:\n", "    if False:\n", f"{FIELDS} -k changes_along_with_a_field_and_may_not"),
+    Mutant("a worker sends what changed along with a field", CALL, "        if moved:\n", "        if False:\n", f"{FIELDS} -k worker_sends_nothing"),
+    Mutant("a stage that was not read is approved with changes", AMEND, "    check_stage(approval, wait, stage)\n", "", f"{FIELDS} -k stage_that_was_read"),
+    Mutant("a pattern that nobody can run safely is run", SCHEMA, '"pattern": _pattern, "patternProperties"', '"patternProperties"', f"{WORDS} -k run_safely"),
+    Mutant("an address with a NUL asks the database", "ledger/web/page_base.py", "            raise Http404  # nothing", "            pass  # nothing", "tests/console/test_addresses.py"),
+    Mutant("whoever is back has a deputy still", "approvals/deadlines/away.py", "    if stands_in is not None:\n", "    if False:\n", "tests/approvals/test_absences.py -k ends_with_it"),
+    Mutant("nobody verifies what is set up", "approvals/queues/verification.py", "        if not row.is_genuine:\n", "        if False:\n", f"{DAMAGE} -k each_row_that_was_forged"),
+    Mutant("an hour that two shifts have passes twice", "runs/engine/gate/calendars.py", "            begins = max(begins, last)\n", "", "tests/engine/test_calendars.py -k cut_in_two"),
+]  # fmt: skip

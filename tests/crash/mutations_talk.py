@@ -1,0 +1,53 @@
+"""Seeded bugs in asking about cases and handing them over, and in whose time counts. See `mutations.py`."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+ASK, HAND, COMMON, CLOCK, STANDING, ALONG, TALK = (
+    "approvals/consulting/inquiries.py", "approvals/consulting/delegations.py", "approvals/consulting/common.py",
+    "runs/engine/gate/clock.py", "approvals/queues/standing.py", "approvals/queues/along.py",
+    "approvals/consulting/verification.py",
+)  # fmt: skip
+DUE, TIMES, AMEND, COURSE = (
+    "approvals/deadlines/due.py", "approvals/timing/verification.py", "approvals/cases/amending.py",
+    "approvals/timing/course.py",
+)  # fmt: skip
+ASKED, HANDED, MOVED, API = (
+    "tests/approvals/test_inquiries.py", "tests/approvals/test_delegations.py",
+    "tests/approvals/test_deadlines_moved.py", "tests/api/test_consulting.py",
+)  # fmt: skip
+BESIDE = "tests/approvals/test_amending_beside.py"
+
+TALKS = [
+    Mutant("anybody answers what another was asked", ASK, "    if by.person is None or row.person != by.person:\n        raise Forbidden(f\"Only {row.to}", "    if by.person is None:\n        raise Forbidden(f\"Only {row.to}", f"{ASKED} -k nobody_else"),
+    Mutant("an answer is given twice", ASK, "    if row.ended_at is not None:\n        raise AlreadyEnded(row)\n    known", "    known", f"{ASKED} -k nobody_else"),
+    Mutant("whoever decides nothing asks about a case", COMMON, "    return found, facts, may_decide(found.approval, facts, by)\n", "    return found, facts, Standing(by.role)\n", f"{ASKED} -k only_who_may"),
+    Mutant("what is decided is asked about", COMMON, "    if unlocked.state != ApprovalState.OPEN:\n        raise AlreadyDecided(unlocked)\n    head, run, wait, approval = locked_question(unlocked, by)", "    from runs.services.command import locked\n    head, run = locked(unlocked.run_id, under=by)\n    wait, approval = unlocked.wait, unlocked", f"{ASKED} -k is_decided"),
+    Mutant("an auditor is asked, who may change nothing", COMMON, "    if not can_look(user):", "    if False:", f"{ASKED} -k t_be_asked"),
+    Mutant("nobody is told that they are asked", ASK, '    _tell("inquiry", row, row.person)\n', "    pass\n", f"{ASKED} -k on_the_record"),
+    Mutant("a clock stands longer with each question", COURSE, "            found.course, found.due = went_on(event.deadline, payload_of(event), was, found.due)", "            found.course, found.due = replace(went_on(event.deadline, payload_of(event), was, found.due)[0], has_stood=was.has_stood), found.due", f"{ASKED} -k no_longer_than"),
+    Mutant("a clock goes on though one has not answered", ASK, "    went = _went_on(found, known) if known.asked == {n} else None", "    went = _went_on(found, known)", f"{ASKED} -k goes_on_with_the_answer"),
+    Mutant("what wasn't needed is not taken back", CLOCK, "    for_ = max(timedelta(), min(stopped.left, between - stood))", "    for_ = stopped.left", f"{ASKED} -k goes_on_with_the_answer"),
+    Mutant("a clock stands where nobody said that it should", CLOCK, "    left = course.may_stand\n", "    left = course.may_stand or timedelta(hours=1)\n", f"{ASKED} -k says_nothing"),
+    Mutant("what is changed has the time that its clock stood for", AMEND, "    if course.stop is not None:\n", "    if False:\n", f"{ASKED} -k that_was_left"),
+    Mutant("a forged inquiry is answered", ASK, "    if row is None or not row.is_genuine:", "    if row is None:", f"{ASKED} -k written_past_us"),
+    Mutant("rows of inquiries that nobody made are passed over", TALK, "            if told is None:\n                yield f\"{what} has no event\"\n                continue\n            seq, made = told", "            if told is None:\n                continue\n            seq, made = told", f"{ASKED} -k row_without"),
+    Mutant("to ask is to have a hand in the run", "runs/services/authority.py", '"talking": ["start", *TALKING]', '"talking": ["start"]', f"{ASKED} -k end_to_asking"),
+    Mutant("what was handed over can be handed on", HAND, "    if standing.deputyship is not None:\n", "    if False:\n", f"{HANDED} -k role_of_their_own"),
+    Mutant("what was taken back still decides", STANDING, "row.ended_at is not None, row.is_genuine, is_of_one=True", "False, row.is_genuine, is_of_one=True", f"{HANDED} -k taken_back_gives"),
+    Mutant("a forged delegation decides", STANDING, "row.ended_at is not None, row.is_genuine, is_of_one=True", "row.ended_at is not None, True, is_of_one=True", f"{HANDED} -k written_past_us"),
+    Mutant("one question handed over is all of them", STANDING, "WHERE d.approval_id = {{approval}} AND d.deputy = me.id", "WHERE d.deputy = me.id", f"{HANDED} -k just_this_one"),
+    Mutant("whoever started the run is handed its question", HAND, "    _check(found.approval, user)\n", "    pass\n", f"{HANDED} -k t_have_it"),
+    Mutant("a place that nobody gave is not found", TALK, "        if not held:\n", "        if False:\n", f"{HANDED} -k is_found"),
+    Mutant("who was asked reads what is asked", "approvals/brief.py", "    hidden -= seen.among(hidden)\n", "    hidden = set()\n", f"{API} -k reads_nothing"),
+    Mutant("what was taken back is still in sight", ALONG, "WHERE d.deputy = {user} AND d.ended_at IS NULL", "WHERE d.deputy = {user}", f"{API} -k out_of_sight"),
+    Mutant("of questions to others whoever is asked is told", "approvals/talk/shown.py", "if is_read or each.is_mine or each.is_own]", "if True]", f"{API} -k questions_to_others"),
+    Mutant("the sweeper goes by the row's deadline", DUE, "    if (ends := runs_out(known.course, wait, now)) > now:", "    if (ends := runs_out(known.course, wait, now)) > now and False:", f"{MOVED} -k moved_forward"),
+    Mutant("what came before its time is not found", TIMES, "        if line.at < self.of[id].course.deadline:", "        if False:", f"{MOVED} -k before_its_time"),
+    Mutant("a forged escalation keeps the genuine one out", DUE, '    return (Escalation.objects.filter(approval=approval).aggregate(last=Max("n"))["last"] or 0) + 1', "    return 1", f"{MOVED} -k forged_escalation"),
+    Mutant("what a question says of where it went is believed", DUE, "    asked = {approval.queue, *known.went}", "    asked = {approval.queue, *(approval.escalated_to or ())}", f"{MOVED} -k forged_escalation"),
+    Mutant("what a wait says of where it went steers a run", "runs/services/authority.py", "[to for to in also or () if to in went[run_id]]", "also", f"{MOVED} -k forged_escalation"),
+    Mutant("a change hands on a deadline that was moved", AMEND, "    course, due, deadline = known.course, known.due, runs_out(known.course, wait, now)", "    course, due, deadline = known.course, known.due, approval.deadline", f"{BESIDE} -k not_handed_on"),
+    Mutant("a change takes a question from the further queue", AMEND, "    carried = _carried_on(following, new, known, now=now) if following.queue == approval.queue else []", "    carried = []", f"{BESIDE} -k from_nobody"),
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Time that passes in a story: what is on record of a run's questions happened earlier, its journal included, as it
+would stand there had it been written then. Whoever has neither the installation's key nor the owner's rights in the
+database can't do that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from approvals.models import Decision
+from ledger import events as e
+from ledger.chain import body_hash, link_hash
+from ledger.codec import decode, pack, unpack
+from ledger.codes import event_code, place_of, row_code
+from ledger.keys import code_key
+from ledger.models import Event
+
+Timed = (
+    e.ApprovalRequested | e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated | e.InquiryMade | e.InquiryEnded
+)
+TIMED = [kind.KIND for kind in Timed.__args__]
+
+
+def earlier(run_id: UUID, by: timedelta, approval_id: str = "") -> None:
+    """All that a run's journal says of its questions' time, or of one's, is so much earlier."""
+    for row in Event.objects.filter(run_id=run_id, kind__in=TIMED).order_by("seq"):
+        event = decode(bytes(row.clear), unpack(row.sealed))
+        if not approval_id or getattr(event, "approval_id", "") == approval_id:
+            written_as(row, _moved(event, by))
+
+
+def _moved(event: Any, by: timedelta) -> e.Event:
+    """The event with every moment that it tells of so much earlier; a plan stays as it was hashed."""
+
+    def shift(value: Any) -> Any:
+        match value:
+            case dict():
+                return {name: shift(each) for name, each in value.items()}
+            case list():
+                return [shift(each) for each in value]
+            case str() if _is_moment(value):
+                return (datetime.fromisoformat(value) - by).isoformat()
+        return value
+
+    deadline = getattr(event, "deadline", "")
+    payload = event.payload if isinstance(event, e.ApprovalRequested) else shift(event.payload)
+    return replace(event, payload=payload, **({"deadline": shift(deadline)} if deadline else {}))
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return len(text) > 18 and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def written_as(row: Event, event: e.Event) -> None:
+    """Have another event stand in a row's place, with its code, and the chain and the decisions behind it."""
+    clear, packed, place = e.encode_clear(event), pack(event.payload), place_of(bytes(row.code))
+    assert place is not None
+    code = event_code(code_key(), row.run_id, place, body_hash(clear, packed))
+    longer = len(clear) + len(packed or b"") - len(bytes(row.clear)) - len(bytes(row.sealed or b""))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "UPDATE ledger_event SET clear = %s, sealed = %s, code = %s WHERE run_id = %s AND seq = %s",
+            [clear, packed, code, row.run_id, row.seq],
+        )
+        chain = _chained(row.run_id, row.seq, cursor.execute)
+        cursor.execute(
+            "UPDATE ledger_head SET chain = %s, bytes = bytes + %s WHERE run_id = %s", [chain, longer, row.run_id]
+        )
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+def _chained(run_id: UUID, since: int, execute: Callable[..., Any]) -> bytes:
+    chain = bytes(Event.objects.get(run_id=run_id, seq=since - 1).hash)
+    for each in Event.objects.filter(run_id=run_id, seq__gte=since).order_by("seq"):
+        body = body_hash(bytes(each.clear), None if each.sealed is None else bytes(each.sealed))
+        before, chain = chain, link_hash(chain, each.seq, each.epoch, each.at, body)
+        execute(
+            "UPDATE ledger_event SET prev_hash = %s, hash = %s WHERE run_id = %s AND seq = %s",
+            [before, chain, run_id, each.seq],
+        )
+        for decision in Decision.objects.filter(approval__run_id=run_id, seq=each.seq):
+            decision.chain = chain
+            coded = Decision.coded(decision)
+            execute(
+                "UPDATE approvals_decision SET chain = %s, code = %s WHERE id = %s",
+                [chain, row_code(code_key(), "decision", coded), decision.pk],
+            )
+    return chain
