@@ -9,7 +9,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 
 from approvals.models import Approval, ApprovalState
-from approvals.policy import Facts, Standing
+from approvals.policy import Standing
 from approvals.queues.standing import facts_of
 from approvals.queues.who import account, can_look, check_text, wrong
 from approvals.services import AlreadyDecided, closed_by_time, locked_question, may_decide
@@ -45,7 +45,7 @@ def held(approval_id: UUID, by: Actor) -> Held:
     return Held(head, run, wait, approval, now)
 
 
-def decider(approval_id: UUID, by: Actor) -> tuple[Held, Facts, Standing]:
+def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
     """The same for somebody who may decide it. Raises Forbidden, AlreadyVoted besides."""
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
@@ -55,7 +55,7 @@ def decider(approval_id: UUID, by: Actor) -> tuple[Held, Facts, Standing]:
         raise Forbidden("Only somebody with an account can ask about a case, or hand it to anybody.")
     found = held(approval_id, by)
     facts = facts_of(found.approval, found.run, by, frozenset([by.role]), locked=True)
-    return found, facts, may_decide(found.approval, facts, by)
+    return found, may_decide(found.approval, facts, by)
 
 
 def named(name: str, by: Actor) -> User:

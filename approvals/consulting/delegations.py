@@ -40,7 +40,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
     JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
     """
-    found, _, standing = decider(approval_id, by)
+    found, standing = decider(approval_id, by)
     if standing.deputyship is not None:
         whom = standing.deputyship.principal.name
         raise Forbidden(f"You decide this in the place of {whom}: what was handed to you isn't handed on.")

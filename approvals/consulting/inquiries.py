@@ -45,7 +45,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
     JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
     """
-    found, _, _ = decider(approval_id, by)
+    found, _ = decider(approval_id, by)
     text, user = justified("inquiry", question), named(to, by)
     rows = list(Inquiry.objects.filter(approval=found.approval.pk))
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:

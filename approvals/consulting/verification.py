@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from approvals.models import Decision, Delegation, Inquiry
 from ledger import events as e
-from ledger.codes import row_code
-from ledger.keys import code_key
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
 
@@ -65,47 +64,50 @@ class Talks:
         yield from self._delegations()
 
     def _inquiries(self) -> Iterator[str]:
-        missing, rows = dict(self.asked), list(Inquiry.objects.filter(run_id=self.journal.run_id).order_by("id"))
-        yield from at_most_once("the inquiry about approval", [(str(row.approval_id), row.n) for row in rows])
-        for row in rows:
-            what, key = f"inquiry {row.n} about approval {row.approval_id}", (str(row.approval_id), row.n)
-            told = missing.pop(key, None)
-            if told is None:
-                yield f"{what} has no event"
-                continue
-            seq, made = told
-            end_seq, ended = self.ended.get(key, (0, None))
-            yield from compared(what, row, {
+        def columns(made: e.InquiryMade, ended: e.InquiryEnded | None) -> dict[str, Any]:
+            return {
                 "by": made.by, "role": made.role, "to": made.to, "person": made.person,
                 "question": payload_of(made).get("question"), "stops_clock": bool(made.deadline),
                 "outcome": "" if ended is None else ended.outcome, "ended_by": "" if ended is None else ended.by,
                 "answer": "" if ended is None else payload_of(ended).get("answer"),
-            })  # fmt: skip
-            yield from self._times(what, seq, row.at, end_seq, row.ended_at)
-            yield from _code(what, row, "inquiry")
-        for id, n in missing:
-            yield f"inquiry {n} about approval {id} has no row"
+            }  # fmt: skip
+
+        rows = Inquiry.objects.filter(run_id=self.journal.run_id).order_by("id")
+        yield from self._against("inquiry", "about", [(row, row.at) for row in rows], self.asked, self.ended, columns)
 
     def _delegations(self) -> Iterator[str]:
-        missing, rows = dict(self.handed), list(Delegation.objects.filter(run_id=self.journal.run_id).order_by("id"))
-        yield from at_most_once("the delegation of approval", [(str(row.approval_id), row.n) for row in rows])
-        for row in rows:
-            what, key = f"delegation {row.n} of approval {row.approval_id}", (str(row.approval_id), row.n)
+        def columns(handed: e.ApprovalDelegated, back: e.DelegationEnded | None) -> dict[str, Any]:
+            return {
+                "by": handed.by, "role": handed.role, "principal": handed.principal, "to": handed.to,
+                "deputy": handed.person, "reason": payload_of(handed).get("justification"),
+                "ended_by": "" if back is None else back.by,
+            }  # fmt: skip
+
+        rows = Delegation.objects.filter(run_id=self.journal.run_id).order_by("id")
+        told = [(row, row.made_at) for row in rows]
+        yield from self._against("delegation", "of", told, self.handed, self.back, columns)
+
+    def _against(
+        self, word: str, of: str, rows: Sequence[tuple[Inquiry | Delegation, datetime]], begun: Mapping[Key, Any],
+        ended: Mapping[Key, Any], columns: Callable[[Any, Any], dict[str, Any]],
+    ) -> Iterator[str]:  # fmt: skip
+        """Rows, each with when it began, against the events that begin and end what they say."""
+        missing = dict(begun)
+        yield from at_most_once(f"the {word} {of} approval", [(str(row.approval_id), row.n) for row, _ in rows])
+        for row, at in rows:
+            what, key = f"{word} {row.n} {of} approval {row.approval_id}", (str(row.approval_id), row.n)
             told = missing.pop(key, None)
             if told is None:
                 yield f"{what} has no event"
                 continue
-            seq, handed = told
-            end_seq, back = self.back.get(key, (0, None))
-            yield from compared(what, row, {
-                "by": handed.by, "role": handed.role, "principal": handed.principal, "to": handed.to,
-                "deputy": handed.person, "reason": payload_of(handed).get("justification"),
-                "ended_by": "" if back is None else back.by,
-            })  # fmt: skip
-            yield from self._times(what, seq, row.made_at, end_seq, row.ended_at)
-            yield from _code(what, row, "delegation")
+            seq, event = told
+            end_seq, end = ended.get(key, (0, None))
+            yield from compared(what, row, columns(event, end))
+            yield from self._times(what, seq, at, end_seq, row.ended_at)
+            if not row.is_genuine:
+                yield f"{what} was not written with this installation's key, or was changed"
         for id, n in missing:
-            yield f"delegation {n} of approval {id} has no row"
+            yield f"{word} {n} {of} approval {id} has no row"
 
     def _times(self, what: str, seq: int, at: Any, end_seq: int, ended_at: Any) -> Iterator[str]:
         if not self.journal.is_about(seq, at):
@@ -126,8 +128,3 @@ class Talks:
         ]  # fmt: skip
         if not held:
             yield f"{what}: it was made in the place of account {principal}, who had not handed approval {id} over"
-
-
-def _code(what: str, row: Inquiry | Delegation, table: str) -> Iterator[str]:
-    if row.code is None or bytes(row.code) != row_code(code_key(), table, row.coded()):
-        yield f"{what} was not written with this installation's key, or was changed"

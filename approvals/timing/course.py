@@ -36,9 +36,8 @@ _KINDS = [
 @dataclass(slots=True)
 class Read:
     """What a slot's journal says of one question. `reminders`, `escalations` and `inquiries` count those of all
-    questions at the slot: they number the next one. `went` are the queues that
-    this one was put to besides. `due` is when people are still to be reminded; `asked` numbers the
-    inquiries about this one that nobody has answered."""
+    questions at the slot: they number the next one. `went` are the queues that this one was put to besides; `asked`
+    numbers the inquiries about it that nobody has answered. `due` is when people are still to be reminded."""
 
     course: Course
     reminders: int = 0

@@ -10,8 +10,6 @@ from approvals.calendars import asof
 from approvals.models import Approval, Escalation
 from approvals.timing.course import Read, calendar_now, look_at, step
 from ledger import events as e
-from ledger.codes import row_code
-from ledger.keys import code_key
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
 from runs.engine.gate.clock import go_on, stop
 from runs.engine.gate.timing import Course, plus
@@ -169,7 +167,7 @@ class Times:
             })  # fmt: skip
             if not self.journal.is_about(seq, row.at):
                 yield f"{what}: its time is not that of its event"
-            if row.code is None or bytes(row.code) != row_code(code_key(), "escalation", row.coded()):
+            if not row.is_genuine:
                 yield f"{what} was not written with this installation's key, or was changed"
         for id, n in missing:
             yield f"the escalation {n} of approval {id} has no row"

@@ -22,7 +22,7 @@ BESIDE = "tests/approvals/test_amending_beside.py"
 TALKS = [
     Mutant("anybody answers what another was asked", ASK, "    if by.person is None or row.person != by.person:\n        raise Forbidden(f\"Only {row.to}", "    if by.person is None:\n        raise Forbidden(f\"Only {row.to}", f"{ASKED} -k nobody_else"),
     Mutant("an answer is given twice", ASK, "    if row.ended_at is not None:\n        raise AlreadyEnded(row)\n    known", "    known", f"{ASKED} -k nobody_else"),
-    Mutant("whoever decides nothing asks about a case", COMMON, "    return found, facts, may_decide(found.approval, facts, by)\n", "    return found, facts, Standing(by.role)\n", f"{ASKED} -k only_who_may"),
+    Mutant("whoever decides nothing asks about a case", COMMON, "    return found, may_decide(found.approval, facts, by)\n", "    return found, Standing(by.role)\n", f"{ASKED} -k only_who_may"),
     Mutant("what is decided is asked about", COMMON, "    if unlocked.state != ApprovalState.OPEN:\n        raise AlreadyDecided(unlocked)\n    head, run, wait, approval = locked_question(unlocked, by)", "    from runs.services.command import locked\n    head, run = locked(unlocked.run_id, under=by)\n    wait, approval = unlocked.wait, unlocked", f"{ASKED} -k is_decided"),
     Mutant("an auditor is asked, who may change nothing", COMMON, "    if not can_look(user):", "    if False:", f"{ASKED} -k t_be_asked"),
     Mutant("nobody is told that they are asked", ASK, '    _tell("inquiry", row, row.person)\n', "    pass\n", f"{ASKED} -k on_the_record"),
@@ -32,7 +32,7 @@ TALKS = [
     Mutant("a clock stands where nobody said that it should", CLOCK, "    left = course.may_stand\n", "    left = course.may_stand or timedelta(hours=1)\n", f"{ASKED} -k says_nothing"),
     Mutant("what is changed has the time that its clock stood for", AMEND, "    if course.stop is not None:\n", "    if False:\n", f"{ASKED} -k that_was_left"),
     Mutant("a forged inquiry is answered", ASK, "    if row is None or not row.is_genuine:", "    if row is None:", f"{ASKED} -k written_past_us"),
-    Mutant("rows of inquiries that nobody made are passed over", TALK, "            if told is None:\n                yield f\"{what} has no event\"\n                continue\n            seq, made = told", "            if told is None:\n                continue\n            seq, made = told", f"{ASKED} -k row_without"),
+    Mutant("rows of inquiries that nobody made are passed over", TALK, "            if told is None:\n                yield f\"{what} has no event\"\n", "            if told is None:\n", f"{ASKED} -k row_without"),
     Mutant("to ask is to have a hand in the run", "runs/services/authority.py", '"talking": ["start", *TALKING]', '"talking": ["start"]', f"{ASKED} -k end_to_asking"),
     Mutant("what was handed over can be handed on", HAND, "    if standing.deputyship is not None:\n", "    if False:\n", f"{HANDED} -k role_of_their_own"),
     Mutant("what was taken back still decides", STANDING, "row.ended_at is not None, row.is_genuine, is_of_one=True", "False, row.is_genuine, is_of_one=True", f"{HANDED} -k taken_back_gives"),
