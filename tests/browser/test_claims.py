@@ -91,6 +91,9 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
     finance.locator("#reasons a", has_text="framework contract").click()
     expect(finance.locator("#justification")).to_have_value(f"As I was saying, {REASON}")
     finance.fill("#justification", f"{REASON} Twice.")
+    # what is offered stands before the field: from what one wrote, the next key leads to the buttons
+    finance.keyboard.press("Tab")
+    expect(finance.locator("[data-verdict=approve]")).to_be_focused()
     read_all(finance)
     finance.locator("[data-verdict=reject]").click()
     expect(finance.locator("#case [data-closed]")).to_contain_text(f"{REASON} Twice.")
