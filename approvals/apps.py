@@ -8,6 +8,7 @@ class ApprovalsConfig(AppConfig):
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
         from approvals.deadlines.plugged import plug_in as plug_in_deadlines
+        from approvals.granting.plugged import plug_in as plug_in_grants
         from approvals.notices import duty
         from approvals.offered.decisions import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
@@ -18,6 +19,7 @@ class ApprovalsConfig(AppConfig):
 
         register()
         plug_in_deadlines()
+        plug_in_grants()
         plug_in()
         plug_in_policies()
         verify_policies()

@@ -6,9 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from approvals.grants.terms import MOST_TIMES
+from approvals.queues.bodies import Most
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import Strict
 from runs.engine.gate.proof import AMOUNT, TARGET
+from runs.services.bodies import Moment
+
+
+class AgainBody(Strict):
+    """The same again: so many `times`, of so much in all (`sum`, where the call names an amount), for all runs of the
+    agent or for this one, until when."""
+
+    times: Annotated[int, Field(strict=False, ge=1, le=MOST_TIMES, description="How many further calls.")]
+    until: Moment
+    sum: Annotated[
+        Most | None, Field(description="Of all of them together; needed where the call names an amount.")
+    ] = None
+    scope: Annotated[Literal["agent", "run"], Field(description="All runs of the agent, or this one alone.")] = "agent"
 
 
 class DecisionBody(Strict):
@@ -32,6 +47,10 @@ class DecisionBody(Strict):
         dict[str, Any],
         Field(description="With *approve*: what goes out in the place of what was asked; those that change, or all."),
     ] = {}
+    again: Annotated[
+        AgainBody | None,
+        Field(description="With *approve*: let what is the same through without asking, so often, until when."),
+    ] = None
 
     @property
     def changes_arguments(self) -> bool:

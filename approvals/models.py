@@ -13,6 +13,9 @@ from approvals.calendars.models import Absence as Absence
 from approvals.calendars.models import Calendar as Calendar
 from approvals.calendars.models import Escalation as Escalation
 from approvals.calendars.models import Timing as Timing
+from approvals.grants.models import StandingEnd as StandingEnd
+from approvals.grants.models import StandingGrant as StandingGrant
+from approvals.grants.models import StandingUse as StandingUse
 from approvals.outbox.models import Channel as Channel
 from approvals.outbox.models import Delivery as Delivery
 from approvals.outbox.models import Notice as Notice
@@ -81,10 +84,14 @@ class Approval(models.Model):
     escalated_to = ArrayField(models.TextField(), null=True, help_text="Queues that it was put to besides.")
     reminded = models.SmallIntegerField(db_default=0, default=0)
     reminded_at = models.DateTimeField(null=True)
+    same = models.TextField(null=True, help_text="By which a standing grant is found; what counts is the plan.")
 
     class Meta:
         indexes = [
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),
+            models.Index(
+                fields=["same"], condition=models.Q(state="open", same__isnull=False), name="approvals_open_same"
+            ),
             # Whom time concerns: what is to be looked at, and what went further, for whoever it went to.
             models.Index(
                 fields=["look_at"], condition=models.Q(state="open", look_at__isnull=False), name="approvals_to_look_at"

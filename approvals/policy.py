@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from runs.engine.gate.proof import Threshold
 
@@ -62,6 +63,7 @@ class QueueFacts:
     is_genuine: bool = True
     threshold: Threshold | None = None  # from where on a yes has to show more
     reasons: tuple[str, ...] = ()  # that are offered there: for words
+    again: Any = None  # how far standing grants may go there, as its row says
 
 
 @dataclass(frozen=True, slots=True)

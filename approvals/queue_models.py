@@ -51,6 +51,7 @@ class Queue(Coded):
     )
     proof = Json(null=True, help_text="What a yes has to show, and from where on; empty: no more.")
     reasons = Json(null=True, help_text="Short reasons that are offered to whoever decides; empty: none.")
+    again = Json(null=True, help_text="How far standing grants may go there; empty: none may be given.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     changed_at = models.DateTimeField()
@@ -62,9 +63,8 @@ class Queue(Coded):
         return self.name
 
     def coded(self) -> dict[str, Any]:
-        proof = {} if self.proof is None else {"proof": self.proof}
-        reasons = {} if self.reasons is None else {"reasons": self.reasons}
-        return proof | reasons | {
+        more = {name: said for name in ("proof", "reasons", "again") if (said := getattr(self, name)) is not None}
+        return more | {
             "name": self.name, "title": self.title, "role": self.role, "state": str(self.state),
             "currency": self.currency, "needs_amount": self.needs_amount, "set_by": self.set_by,
             "made_at": microseconds(self.made_at), "changed_at": microseconds(self.changed_at),

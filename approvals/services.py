@@ -102,12 +102,13 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
 @transaction.atomic
 def decide(
     approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None,
-    typed: Mapping[str, str] | None = None,
+    typed: Mapping[str, str] | None = None, besides: Mapping[str, Any] | None = None,
 ) -> Approval:  # fmt: skip
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
     Where several people decide, a yes is one of theirs, and the last one grants the call; one no ends it. `stage` is
-    the stage that was read, for whoever wants that checked; `typed` what was typed where a yes has to show that. Raises
+    the stage that was read, for whoever wants that checked; `typed` what was typed where a yes has to show that;
+    `besides` what its record says of the standing under which it was said, beside who and up to how much. Raises
     NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
     ProofNeeded, KeyCannotProve, RecordDamaged, NotCounted; then nothing has changed.
     """
@@ -130,7 +131,8 @@ def decide(
     if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
     proof = _proof(approval, run, facts, standing, typed or {}, by, now) if verdict == APPROVE else None
-    said = _Said(verdict, text, standing, told(standing, facts.asked), by, now, proof)
+    terms = {**(told(standing, facts.asked) or {}), **(besides or {})} or None
+    said = _Said(verdict, text, standing, terms, by, now, proof)
     decision = Decision(
         approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,
         role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before,

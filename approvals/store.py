@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from runs.engine.gate.same import sameness_of
 from runs.engine.journal import GateOpening, WaitSpec
 
 # A gate that follows a rejected one for the same tool and queue of the same run is its next revision; so is one that
@@ -13,10 +14,10 @@ from runs.engine.journal import GateOpening, WaitSpec
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
                                 plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id,
-                                timing, look_at)
+                                timing, look_at, same)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
        (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s, %s,
-       %s::jsonb, %s::timestamptz
+       %s::jsonb, %s::timestamptz, %s
 FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
     SELECT a.id, a.revision FROM approvals_approval a
     WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s
@@ -45,7 +46,7 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     return _OPEN, [
         gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan,
         gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, gate.case,
-        None if gate.timing is None else Jsonb(gate.timing), gate.look_at,
+        None if gate.timing is None else Jsonb(gate.timing), gate.look_at, sameness_of(gate.plan),
         gate.queue,
         wait.run_id, gate.tool, gate.queue,
     ]  # fmt: skip

@@ -39,7 +39,7 @@ ACTS = (
     "setup_link", "setup", "invite", "invitation_revoke", "invitation_accept", "session_end", "reset_link", "own_keys",
     "read_payloads",
     "queue", "queue_change", "queue_close", "queue_open", "queue_remove", "queue_limit", "queue_limit_lift",
-    "queue_proof", "queue_reasons", "deputy",
+    "queue_proof", "queue_reasons", "queue_grants", "standing_grant", "standing_revoke", "deputy",
     "deputy_revoke", "calendar", "calendar_remove", "queue_timing", "absence", "absence_end",
     "policy", "policy_change", "policy_retire", "policy_restore",
     "rule_change", "rule_change_apply", "rule_change_refuse", "rule_change_withdraw", "four_eyes", "roles",

@@ -8,6 +8,7 @@ from approvals.cases import views as cases
 from approvals.changes import views as changes
 from approvals.consulting import views as consulting
 from approvals.deadlines import views as timing
+from approvals.granting import views as granting
 from approvals.notices.console import views as notices
 from approvals.policies import views as policies
 from approvals.queues import views as queues
@@ -44,6 +45,10 @@ urlpatterns = [
     path("queues/of/<str:queue>/limits", queues.QueueLimits.as_view(), name="queue_limits"),
     path("queues/of/<str:queue>/lifts", queues.QueueLifts.as_view(), name="queue_lifts"),
     path("queues/of/<str:queue>/proofs", queues.QueueProofs.as_view(), name="queue_proofs"),
+    path("queues/of/<str:queue>/grants", granting.QueueGrants.as_view(), name="queue_grants"),
+    path("queues/grants", granting.GrantsPage.as_view(), name="standing_grants"),
+    path("queues/grants/<int:grant_id>", granting.OneGrantPage.as_view(), name="standing_grant"),
+    path("queues/grants/<int:grant_id>/ends", granting.GrantEnds.as_view(), name="standing_grant_ends"),
     path("queues/of/<str:queue>/reasons", queues.QueueReasons.as_view(), name="queue_reasons"),
     path("policies", policies.PoliciesPage.as_view(), name="policies"),
     path("policies/new", policies.PolicyAdding.as_view(), name="new_policy"),

@@ -11,11 +11,13 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from approvals import services
-from approvals.bodies import DecisionBody
 from approvals.brief import Brief, brief
+from approvals.granting.deciding import said
+from approvals.granting.forms import DecisionForm
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
 from approvals.policy import ABSTAIN, VERDICTS
+from approvals.queues.views import moment, most
 from approvals.stepup.asking import answer, ask
 from approvals.stepup.checking import NothingToShow, ProofNeeded
 from ledger.errors import DurableAgentsError, InvalidInput
@@ -116,16 +118,8 @@ class Decisions(Deciding, InboxPage):
                     "Choose approve or reject, to fail the run, or to abstain.",
                     errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
                 )
-            body = form.read(DecisionBody, stage=_whole)
-            decided = services.decide(
-                approval_id,
-                verdict=body.verdict,
-                plan_hash=body.plan_hash,
-                justification=body.justification,
-                stage=body.stage,
-                typed=body.typed,
-                by=by,
-            )
+            body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=most)
+            decided = said(approval_id, body, body.asked_again, by)
         except ProofNeeded as needed:
             page = ask(request, what, needed.wanted)
             return page or self.tell(request, approval_id, Refused("decide", NothingToShow(needed.wanted), form.kept))

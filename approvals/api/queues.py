@@ -11,6 +11,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from approvals.grants.terms import bounds_in
 from approvals.queue_models import Deputy, Queue
 from approvals.queues import acts, deputies, listed
 from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
@@ -70,6 +71,14 @@ class ProofRow(Shape):
     risk: str
 
 
+class BoundsRow(Shape):
+    """How far standing grants may go at a queue."""
+
+    times: int
+    days: int
+    sum: str | None = Field(description="In the queue's currency; null: what whoever gives it may approve at once.")
+
+
 class QueueRow(Shape):
     """A queue: who decides there, up to how much, and what waits."""
 
@@ -85,6 +94,7 @@ class QueueRow(Shape):
     deputies: list[DeputyRow] = Field(description="Now and to come.")
     proof: ProofRow | None = Field(description="What a yes has to show here; null: no more than being said.")
     reasons: list[str] = Field(description="Short ones that are offered to whoever decides; any other does, too.")
+    grants: BoundsRow | None = Field(description="How far standing grants may go; null: none may be given.")
     set_by: str
     made_at: datetime
     changed_at: datetime
@@ -256,6 +266,7 @@ def row_of(queue: Queue) -> QueueRow:
     limits += [row for _, _, row in shown.own_limits]
     return QueueRow.of(
         queue, open=shown.open, is_genuine=shown.is_genuine, proof=_proof_row(shown), reasons=shown.reasons,
+        grants=_bounds_row(queue),
         members=[
             MemberRow.of(None, name=m.name, person=m.person, limit=m.most, limit_of=m.whose) for m in shown.members
         ],
@@ -281,6 +292,14 @@ def _proof_row(shown: listed.Shown) -> ProofRow | None:
         type_target=asked.proof.target, above=None if asked.above is None else format(asked.above, "f"),
         currency=asked.currency, risk=asked.risk,
     )  # fmt: skip
+
+
+def _bounds_row(queue: Queue) -> BoundsRow | None:
+    bounds = bounds_in(queue.again) if queue.is_genuine else None
+    if bounds is None:
+        return None
+    most = None if bounds.most is None else format(bounds.most, "f")
+    return BoundsRow.of(None, times=bounds.times, days=bounds.days, sum=most)
 
 
 def deputy_row(row: Deputy) -> DeputyRow:

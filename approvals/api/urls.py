@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import audit, changes, claims, consulting, notices, policies, queues, timing, views
+from approvals.api import audit, changes, claims, consulting, grants, notices, policies, queues, timing, views
 
 urlpatterns = [
     path("audit", audit.Audit.as_view(), name="api-audit"),
@@ -12,6 +12,10 @@ urlpatterns = [
     path("queues/<str:queue>/limit", queues.QueueLimit.as_view(), name="api-queue-limit"),
     path("queues/<str:queue>/lift", queues.QueueLift.as_view(), name="api-queue-lift"),
     path("queues/<str:queue>/proof", queues.QueueProof.as_view(), name="api-queue-proof"),
+    path("queues/<str:queue>/grants", grants.QueueGrants.as_view(), name="api-queue-grants"),
+    path("grants", grants.Grants.as_view(), name="api-grants"),
+    path("grants/<int:grant_id>", grants.OneGrant.as_view(), name="api-grant"),
+    path("grants/<int:grant_id>/end", grants.GrantEnd.as_view(), name="api-grant-end"),
     path("queues/<str:queue>/reasons", queues.QueueReasons.as_view(), name="api-queue-reasons"),
     path("policies", policies.Policies.as_view(), name="api-policies"),
     path("policies/restore", policies.PoliciesRestore.as_view(), name="api-policies-restore"),

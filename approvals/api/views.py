@@ -14,6 +14,7 @@ from approvals.api.present import approval_rows
 from approvals.api.schemas import ApprovalPage, ApprovalRow
 from approvals.bodies import DecisionBody
 from approvals.cases.amending import amend
+from approvals.granting.deciding import said
 from approvals.models import Approval, ApprovalState
 from ledger.actors import Actor
 from ledger.errors import InvalidInput, NotFound
@@ -74,17 +75,9 @@ class Decide(ApiView):
         approval = shown_one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
         body = read_body(request, DecisionBody)
-        if body.changes_arguments:
+        if body.changes_arguments and body.again is None:
             return Response(approval_rows([_amended(approval_id, body, by)])[0])
-        decided = services.decide(
-            approval_id,
-            verdict=body.verdict,
-            plan_hash=body.plan_hash,
-            justification=body.justification,
-            stage=body.stage,
-            typed=body.typed,
-            by=by,
-        )
+        decided = said(approval_id, body, body.again, by)
         return Response(approval_rows([decided])[0])
 
 

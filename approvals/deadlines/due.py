@@ -31,7 +31,7 @@ from ledger.models import Head
 from runs.engine.gate.calendars import Calendar
 from runs.engine.gate.timing import Step, plus, reminders
 from runs.models import ENDED, Run, State, Wait
-from runs.services.command import journal, locked
+from runs.services.command import is_busy, journal, locked
 from runs.services.halts import standing
 
 log = logging.getLogger("approvals.timing")
@@ -82,10 +82,8 @@ def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]
 
 @transaction.atomic
 def _look_at(approval_id: UUID, run_id: UUID) -> None:
-    with connection.cursor() as cursor:  # somebody who has the run just now is not waited for
-        cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
-        if cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists():
-            return
+    if is_busy(run_id):  # who has it just now is not waited for
+        return
     _, run = locked(run_id, under=SWEEPER)
     wait = Wait.objects.select_for_update().get(approval=approval_id)
     approval = Approval.objects.select_for_update().get(pk=approval_id)

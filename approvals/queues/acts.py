@@ -43,7 +43,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
 # What the application may change of a queue at all: its name and when it was made stay (durableagents/grants.py).
-CHANGES = ["title", "role", "state", "currency", "needs_amount", "proof", "reasons", "set_by", "changed_at", "code"]
+CHANGES = [
+    "title", "role", "state", "currency", "needs_amount", "proof", "reasons", "again", "set_by", "changed_at", "code",
+]  # fmt: skip
 
 
 class QueueInUse(DurableAgentsError):
@@ -90,7 +92,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
     queue.needs_amount, queue.state = body.needs_amount, Queue.State.OPEN
     try:
         with transaction.atomic():
-            return _done("queue", queue, by=by, before=before, why=why)
+            return store("queue", queue, by=by, before=before, why=why)
     except IntegrityError:
         raise wrong("name", "is that of another queue by now", "look at the queues again") from None
 
@@ -118,7 +120,7 @@ def change(name: str, body: QueueChangeBody, *, by: Actor) -> Queue:
         setattr(queue, key, value)
     if snapshot(queue) == before and queue.is_genuine:
         raise wrong("title", "and all else is as it was", "name what is to be set anew")
-    return _done("queue_change", queue, by=by, before=before, why=why)
+    return store("queue_change", queue, by=by, before=before, why=why)
 
 
 @second("queues", needs=PERMISSION)
@@ -148,7 +150,7 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
         raise QueueInUse(f"The queue {queue.name} can't be removed: {needed}.")
     before = snapshot(queue)
     queue.state = Queue.State.REMOVED
-    return _done("queue_remove", queue, by=by, before=before, why=why)
+    return store("queue_remove", queue, by=by, before=before, why=why)
 
 
 @second("queues", needs=PERMISSION)
@@ -207,7 +209,7 @@ def prove(name: str, body: ProofBody, *, by: Actor) -> Queue:
     queue.proof = threshold.as_json() if proof.is_any else None
     if snapshot(queue) == before and queue.is_genuine:
         raise wrong("minutes", "and all else is as it was", "say what is to be asked another way")
-    return _done("queue_proof", queue, by=by, before=before, why=why)
+    return store("queue_proof", queue, by=by, before=before, why=why)
 
 
 @second("queues", needs=PERMISSION)
@@ -227,7 +229,7 @@ def offer(name: str, body: ReasonsBody, *, by: Actor) -> Queue:
     queue.reasons = list(body.reasons) or None
     if snapshot(queue) == before and queue.is_genuine:
         raise wrong("reasons", "are as they were", "say what is to be offered another way")
-    return _done("queue_reasons", queue, by=by, before=before, why=why)
+    return store("queue_reasons", queue, by=by, before=before, why=why)
 
 
 def _number_of(name: str) -> int:
@@ -241,7 +243,7 @@ def _number_of(name: str) -> int:
 def snapshot(queue: Queue) -> dict[str, Any]:
     """What a queue is, as an act's record keeps it."""
     told = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
-    more = {name: said for name in ("proof", "reasons") if (said := getattr(queue, name)) is not None}
+    more = {name: said for name in ("proof", "reasons", "again") if (said := getattr(queue, name)) is not None}
     return told | {"state": str(queue.state)} | more
 
 
@@ -260,10 +262,11 @@ def _move(action: str, name: str, source: str, target: str, by: Actor, justifica
         raise QueueState(f"The queue {queue.name} is {queue.state} already.")
     before = snapshot(queue)
     queue.state = target
-    return _done(action, queue, by=by, before=before, why=why)
+    return store(action, queue, by=by, before=before, why=why)
 
 
-def _done(action: str, queue: Queue, *, by: Actor, before: dict[str, Any], why: str) -> Queue:
+def store(action: str, queue: Queue, *, by: Actor, before: dict[str, Any], why: str) -> Queue:
+    """Keep what was changed of a queue, with the act's record."""
     queue.set_by, queue.changed_at = by.ref, database_now()
     queue.seal()
     queue.save(update_fields=None if queue.pk is None else CHANGES)

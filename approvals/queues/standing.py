@@ -209,7 +209,7 @@ def _queue(row: Queue, cap: Cap | None) -> QueueFacts:
         row.name, row.role, is_open=row.state == Queue.State.OPEN, is_removed=row.state == Queue.State.REMOVED,
         needs_amount=row.needs_amount, cap=cap, is_genuine=row.is_genuine,
         threshold=threshold_in(row.proof) if row.is_genuine else None,
-        reasons=tuple(row.reasons or ()) if row.is_genuine else (),
+        reasons=tuple(row.reasons or ()) if row.is_genuine else (), again=row.again if row.is_genuine else None,
     )  # fmt: skip
 
 

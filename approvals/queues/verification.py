@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from approvals.models import Absence, Calendar, Policy, Timing
+from approvals.models import Absence, Calendar, Policy, StandingEnd, StandingGrant, StandingUse, Timing
 from approvals.outbox.models import Channel
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues.seeding import BY
@@ -25,6 +25,7 @@ _WHAT: dict[type[Coded], Callable[[Any], str]] = {
     Calendar: lambda row: f"calendar {row.name!r}, version {row.version},",
     Timing: lambda row: f"what queue {row.queue_id} says of deadlines, version {row.version},",
     Absence: lambda row: f"absence {row.pk}",
+    StandingGrant: str, StandingUse: str, StandingEnd: str,
 }  # fmt: skip
 
 

@@ -168,7 +168,7 @@ class QueueLimits(QueueAct):
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         form.texts["most"] = form.texts.get("most") or "none"
-        acts.limit(name, form.read(LimitBody, most=_most), by=by)
+        acts.limit(name, form.read(LimitBody, most=most), by=by)
 
 
 class QueueLifts(QueueAct):
@@ -188,7 +188,7 @@ class QueueProofs(QueueAct):
     def act(self, form: Sent, name: str, by: Actor) -> None:
         form.texts["above"] = form.texts.get("above") or "none"
         boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), is_on)
-        acts.prove(name, form.read(ProofBody, above=_most, **boxes), by=by)
+        acts.prove(name, form.read(ProofBody, above=most, **boxes), by=by)
 
 
 class QueueReasons(QueueAct):
@@ -245,8 +245,8 @@ def is_on(text: str) -> Any:
     return {"on": True, "off": False}.get(text, text)
 
 
-def _most(text: str) -> Any:
-    """A limit as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+def most(text: str) -> Any:
+    """A sum as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
     if text == "none":
         return None
     try:

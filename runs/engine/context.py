@@ -22,6 +22,7 @@ from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.errors import MisusedContext, ToolFailure
+from runs.engine.gate import same
 from runs.engine.gate.amounts import Amount, told
 from runs.engine.gate.requirement import Stage
 from runs.engine.gate.timing import OnTimeout, Time, WorkingHours, wrong_word
@@ -244,7 +245,7 @@ class Context:
             plan = plan_of(
                 visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
                 title=title, effect=effect, headline=headline, evidence=evidence,
-            ) | self._amount_of(tool, body, amount) | required.in_plan()  # fmt: skip
+            ) | self._amount_of(tool, body, amount) | required.in_plan() | same.told_of(tool)  # fmt: skip
             await open_gate(
                 visit, slot, plan, requested_hash=requested_hash, why=why, time=time,
             )  # fmt: skip

@@ -91,7 +91,8 @@ class Gate:
     `within` may be `WorkingHours(8)`, which counts in the queue's calendar. `on_timeout` is what becomes of a question
     that nobody answered: reject (a no), escalate (it is put to a further queue besides, `escalate_to` where the queue
     has none of its own), remind (it waits for ever). Where the queue says something else, the stricter word wins.
-    `editable` names the fields of the input that people may change as they approve (none unless given).
+    `editable` names the fields of the input that people may change as they approve (none unless given), `same` those
+    that count as the same for whoever allows the same again (all unless given).
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -107,6 +108,7 @@ class Gate:
     on_timeout: OnTimeout | None = None
     escalate_to: str = ""
     editable: Sequence[str] = ()
+    same: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
@@ -115,16 +117,16 @@ class Gate:
         for name in ("when", "headline"):
             given = getattr(self, name)
             if inspect.iscoroutinefunction(given) or not (callable(given) or (name == "headline" and given is None)):
-                raise DefinitionError(
-                    f"Gate({name}={given!r}) of queue {self.queue!r}: give a plain function of the tool's input"
-                )
+                problem = "give a plain function of the tool's input"
+                raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: {problem}")
         if problem := problem_of(self.time):
             raise DefinitionError(f"Gate(within={self.within!r}) of queue {self.queue!r}: {problem}")
         if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
             raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
-        if wrong := edits.wrong(self.editable):
-            raise DefinitionError(f"Gate(editable={self.editable!r}) of queue {self.queue!r}: {wrong}")
-        object.__setattr__(self, "editable", tuple(self.editable))
+        for name in ("editable", "same"):
+            if wrong := edits.wrong(given := getattr(self, name)):
+                raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: {wrong}")
+            object.__setattr__(self, name, tuple(given))
         object.__setattr__(self, "then", self.requirement.stages[1:])
 
     @property
@@ -369,13 +371,13 @@ def tool(
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
-            raise DefinitionError(
-                f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output="
-            )
+            problem = "say what it returns: a Pydantic model as return annotation, or output="
+            raise DefinitionError(f"tool {name!r}: {problem}")
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
-        if gate is not None and (problem := edits.misfit(gate.editable, taken)):
-            raise DefinitionError(f"tool {name!r}: Gate(editable=…): {problem}")
+        for names, fields in () if gate is None else (("editable", gate.editable), ("same", gate.same)):
+            if problem := edits.misfit(fields, taken):
+                raise DefinitionError(f"tool {name!r}: Gate({names}=…): {problem}")
         _check_key_ttl(name, replay_class, key_ttl)
         _check_times(name, timeout)
         _check_cache(name, replay_class, cache, shared)
@@ -418,19 +420,16 @@ def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: ob
     if replay_class is not ReplayClass.PURE:
         raise DefinitionError(f"tool {name!r}: cache= is for pure tools: any other call must be made")
     if not isinstance(cache, timedelta) or not timedelta(0) < cache <= LONGEST_CACHE:
-        raise DefinitionError(
-            f"tool {name!r}: cache is {cache!r}: give a timedelta of at most {LONGEST_CACHE.days} days"
-        )
+        fix = f"give a timedelta of at most {LONGEST_CACHE.days} days"
+        raise DefinitionError(f"tool {name!r}: cache is {cache!r}: {fix}")
     if not isinstance(shared, bool):
         raise DefinitionError(f"tool {name!r}: shared is {shared!r}: give True or False")
 
 
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
     if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
-        raise DefinitionError(
-            f"tool {name!r}: key_ttl is for keyed tools, and a positive time: "
-            "for how long the other side remembers a key"
-        )
+        fix = "key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key"
+        raise DefinitionError(f"tool {name!r}: {fix}")
 
 
 def must_be_stable(whose: str, model: Any) -> None:

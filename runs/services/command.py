@@ -39,6 +39,13 @@ def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
     return head, Run.objects.select_for_update().get(pk=run_id)
 
 
+def is_busy(run_id: UUID) -> bool:
+    """Whether somebody holds the run just now; if not, it is the caller's until their transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
+        return cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists()
+
+
 def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] = ()) -> None:
     """Append events, and let those who watch the run know once they are committed."""
     notify.ring(run_id, append(run_id, *events, by=by, entries=entries))

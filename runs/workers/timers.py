@@ -27,7 +27,7 @@ from runs.journal.cache import reads
 from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
 from runs.services.budgets import raising
-from runs.services.command import journal, locked, resolve, wake
+from runs.services.command import is_busy, journal, locked, resolve, wake
 from runs.services.families import ends
 from runs.services.halts import standing
 from runs.services.pools import waiting
@@ -263,10 +263,8 @@ def _seconds_to_next() -> float:
 def _expire(wait_id: UUID, run_id: UUID) -> None:
     """One wait's deadline has passed: look again under the locks, then do what its kind says. Somebody who has the run
     just now is not waited for: another sweeper does the same, and anybody else is soon done."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
-        if cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists():
-            return
+    if is_busy(run_id):
+        return
     head, run = locked(run_id, under=SWEEPER)
     wait = Wait.objects.select_for_update().get(pk=wait_id)
     now = database_now()

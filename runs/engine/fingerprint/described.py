@@ -143,11 +143,13 @@ def _gate(gate: Gate, code: Code) -> dict[str, Any]:
     # So is one that says nothing of what becomes of it when nobody answers, and one that lets nobody change anything.
     on_timeout = {} if gate.on_timeout is None else {"on_timeout": [gate.on_timeout, gate.escalate_to]}
     editable = {"editable": list(gate.editable)} if gate.editable else {}
+    same = {"same": list(gate.same)} if gate.same else {}
     return (
         amount
         | stages
         | on_timeout
         | editable
+        | same
         | {
             "queue": gate.queue,
             "rule": gate.rule,

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, RootModel, ValidationInfo, model_validator
 
 from runs.engine.errors import BusinessFailure, DefinitionError, MisusedContext, TransportError
+from runs.engine.gate.editable import misfit
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -101,9 +102,12 @@ def tool_of(
     if gate is not None and gate.editable:
         problem = "a Pydantic AI agent calls its tools itself, with what its model said: nobody can change that"
         raise DefinitionError(f"tool {name!r}: Gate(editable={gate.editable!r}): {problem}")
+    taken = _arguments(name, schema)
+    if gate is not None and (problem := misfit(gate.same, taken)):
+        raise DefinitionError(f"tool {name!r}: Gate(same=…): {problem}")
     return Tool(
         name=name, title=name.replace("_", " ").capitalize(), system="", effect="", replay_class=replay_class,
-        _function=_function_of(function, answers_later), input=_arguments(name, schema), output=Returned,
+        _function=_function_of(function, answers_later), input=taken, output=Returned,
         timeout=timeout or USUAL_TIMEOUT, gate=gate, answers_later=answers_later, description=description,
         sequential=sequential,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from runs.engine.amending.put_anew import detail_of, id_of, timed
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, NotAsked, Rejected
-from runs.engine.gate import editable
+from runs.engine.gate import editable, same
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
 from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
@@ -203,7 +203,7 @@ async def ask_anew(
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
     # A gate that declares none of these has the plan that it had before there were any.
-    plan |= amount | stages
+    plan |= amount | stages | same.told_of(tool)
     if demanded is not None:
         plan |= {"policy": demanded.as_json()}
     elif gate is not None and queue == gate.queue:

@@ -1,0 +1,143 @@
+"""Standing grants over HTTP: reading them, taking one back, and how far they may go at a queue. One is given with a
+decision."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals.api.queues import QueueRow, SetsUp, row_of
+from approvals.granting import acts, bounds, listed
+from approvals.granting.bodies import BoundsBody
+from approvals.queues import acts as queues
+from ledger.chain import microseconds
+from ledger.web.api_base import READ, ApiView, Query, described, no_cursor, read_body
+from ledger.web.cursors import at_microseconds, numbered, numbers_of
+from ledger.web.roles import EVERY, roles
+from ledger.web.shapes import Page, Shape
+from runs.journal import wait_hooks
+from runs.services.bodies import SteerBody
+
+
+class UseRow(Shape):
+    """One question that it answered."""
+
+    n: int
+    approval_id: UUID
+    run_id: UUID
+    amount: str | None
+    at: datetime
+
+
+class EndRow(Shape):
+    """That it was taken back."""
+
+    by: str
+    role: str
+    reason: str
+    at: datetime
+
+
+class GrantRow(Shape):
+    """That the same again needs no further yes."""
+
+    id: int
+    approval_id: UUID = Field(description="The question with whose decision it was given.")
+    run_id: UUID
+    queue: str
+    tool: str
+    agent: str
+    scope: str = Field(description="agent: all its runs; run: that one alone.")
+    fields: list[str] = Field(description="The arguments that have to be the same.")
+    times: int
+    used: int
+    sum: str | None = Field(description="Of all of them together; null: the calls name no amount.")
+    spent: str | None
+    currency: str
+    until: datetime
+    by: str
+    role: str
+    reason: str
+    at: datetime
+    state: str = Field(description="active, used_up, over, taken_back; not_genuine: it lets nothing through.")
+    end: EndRow | None
+    uses: list[UseRow] = Field(description="The newest first, not beyond 50.")
+
+
+class GrantPage(Page):
+    results: list[GrantRow]
+
+
+class Grants(ApiView):
+    """Those of the queues that one decides at; all for operators, auditors and administrators. Newest first."""
+
+    permission_classes = [SetsUp]
+    roles = READ
+
+    @described("List standing grants", GrantPage, name="v1_grants_list", query=("queue", "cursor", "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, "queue", "cursor")
+        beyond = None
+        if cursor := query.text("cursor"):
+            numbers = numbers_of(cursor, 18, 18)
+            at = at_microseconds(numbers[0]) if numbers else None
+            if at is None or numbers is None:
+                raise no_cursor("cursor")
+            beyond = at, numbers[1]
+        queue = query.choice("queue", sorted(wait_hooks.queues)) or ""
+        rows = listed.page(request.user, queue=queue, beyond=beyond, limit=query.limit + 1)
+        return query.page(rows, lambda one: {"cursor": numbered(microseconds(one.row.at), one.row.pk)}, grant_row)
+
+
+class OneGrant(ApiView):
+    permission_classes = [SetsUp]
+    roles = READ
+
+    @described("A standing grant", GrantRow)
+    def get(self, request: Request, grant_id: int) -> Response:
+        Query(request)
+        return Response(grant_row(listed.one(grant_id, request.user)))
+
+
+class GrantEnd(ApiView):
+    """Taking it back: whoever gave it, whoever decides at its queue, operators and administrators may."""
+
+    permission_classes = [SetsUp]
+    roles = {"POST": EVERY}
+
+    @described("Take a standing grant back", GrantRow, body=SteerBody)
+    def post(self, request: Request, grant_id: int) -> Response:
+        listed.one(grant_id, request.user)
+        why = read_body(request, SteerBody).justification
+        acts.take_back(grant_id, justification=why, by=self.by, roles=roles(request.user))
+        return Response(grant_row(listed.one(grant_id, request.user)))
+
+
+class QueueGrants(ApiView):
+    permission_classes = [SetsUp]
+    roles = {"POST": ()}
+
+    @described("Set how far standing grants may go", QueueRow, body=BoundsBody)
+    def post(self, request: Request, queue: str) -> Response:
+        queues.find(queue)
+        return Response(row_of(bounds.allow(queue, read_body(request, BoundsBody), by=self.by)))
+
+
+def grant_row(shown: listed.Shown) -> GrantRow:
+    """One as the API tells it."""
+    row, held = shown.row, shown.held
+    return GrantRow.of(
+        None, id=row.pk, approval_id=row.approval_id, run_id=row.run_id, queue=row.queue, tool=row.tool,
+        agent=row.agent, scope="run" if row.is_of_run else "agent", fields=shown.fields, times=row.count,
+        used=len(held.uses), sum=None if row.most is None else format(row.most, "f"),
+        spent=None if row.most is None else format(held.spent, "f"), currency=row.currency, until=row.until,
+        by=row.by, role=row.role, reason=row.reason, at=row.at, state=shown.state,
+        end=None if held.end is None else EndRow.of(held.end),
+        uses=[
+            UseRow.of(use, amount=None if use.amount is None else format(use.amount, "f")) for use in shown.uses
+        ],
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Allowing the same again with a yes, and taking that back: each is one verb in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from approvals.bodies import AgainBody
+from approvals.granting.rows import Held, held
+from approvals.grants.models import StandingEnd, StandingGrant
+from approvals.grants.terms import Asked, asked_of, bounds_in
+from approvals.models import Approval
+from approvals.policy import Asked as About
+from approvals.policy import Facts, No, Standing, Sum, judge
+from approvals.queues.standing import facts_of, role_held
+from approvals.queues.who import as_admin, wrong
+from approvals.services import decide
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.web.roles import OPERATOR
+from runs.engine.gate.votes import APPROVE
+
+# A yes that lies there unused under a grant that is taken back lets nothing through any more.
+_LAPSE = """
+    UPDATE runs_wait w SET grant_expires_at = %s FROM approvals_approval a
+    WHERE a.id = ANY(%s::uuid[]) AND w.id = a.wait_id AND w.grant_expires_at > %s
+    RETURNING w.consumed_at IS NULL"""
+
+
+class GrantOver(DurableAgentsError):
+    """There is nothing to take back."""
+
+    status, code, title = 409, "illegal-state", "Over already"
+
+
+@transaction.atomic
+def approve_again(
+    approval_id: UUID, *, plan_hash: str, justification: str, by: Actor, again: AgainBody, stage: int | None = None,
+    typed: Mapping[str, str] | None = None,
+) -> Approval:  # fmt: skip
+    """Approve a question, and let what is the same through without asking: as often, for so much and until when `again`
+    says.
+
+    Only who decides it by a role of their own may, as far as its queue's administrators allow, and for no more in all
+    than they may approve at once. The rest is as in `services.decide`. Raises as that does, and InvalidInput by the
+    field that is wrong; then nothing has changed.
+    """
+    unlocked = Approval.objects.filter(pk=approval_id).first()
+    if unlocked is None:
+        raise NotFound("approval", approval_id)
+    try:
+        asked = asked_of(bytes(unlocked.plan))
+    except ValueError as error:
+        raise wrong("again", f"can't be: {error}", "approve this one alone") from None
+    sum_ = _sum(asked, again)
+    said = {
+        "times": again.times, "until": again.until.isoformat(), "scope": again.scope,
+        **({} if sum_ is None else {"sum": format(sum_.value, "f"), "currency": sum_.currency}),
+    }  # fmt: skip
+    approval = decide(
+        approval_id, verdict=APPROVE, plan_hash=plan_hash, justification=justification, by=by, stage=stage,
+        typed=typed, besides={"again": said},
+    )  # fmt: skip
+    facts = facts_of(approval, approval.run, by, frozenset([by.role]), locked=True)
+    _check(facts, again, sum_)
+    row = _given(approval, asked, again, sum_, justified("standing_grant", justification), by, approval.decided_at)
+    acted(
+        "standing_grant", by=by, subject=_subject(row), queue=row.queue, justification=row.reason,
+        after=snapshot(row), at=row.at,
+    )  # fmt: skip
+    return approval
+
+
+def _sum(asked: Asked, again: AgainBody) -> Sum | None:
+    """Of how much all of them together may be. Raises InvalidInput."""
+    if asked.amount is None and again.sum is not None:
+        raise wrong("again.sum", "is given, and the call names no amount", "leave it out")
+    if asked.amount is None or again.sum is None:
+        if asked.amount is not None:
+            raise wrong("again.sum", "is missing: the call names an amount", "how much all of them together may be")
+        return None
+    return Sum(again.sum, asked.amount.currency)
+
+
+def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
+    """Raises Forbidden for whoever can't give one, InvalidInput for one that goes further than it may."""
+    standing = judge(facts, approves=True)
+    assert isinstance(standing, Standing) and facts.queue is not None
+    if standing.deputyship is not None:
+        whom = standing.deputyship.principal.name
+        raise Forbidden(f"You decide this in the place of {whom}: to allow the same again is theirs.")
+    if standing.queue or facts.who.person is None:
+        raise Forbidden("Only somebody of the queue that was asked, with an account, can allow the same again.")
+    bounds = bounds_in(facts.queue.again)
+    if bounds is None:
+        fix = "approve this one alone, or let an administrator allow it there"
+        raise wrong("again", f"may not be allowed in {facts.queue.name}", fix)
+    if again.times > bounds.times:
+        raise wrong("again.times", f"is more than {bounds.times}, the most in {facts.queue.name}", "fewer")
+    latest = facts.now + timedelta(days=bounds.days)
+    if not facts.now < again.until <= latest:
+        fix = f"a time until {latest:%Y-%m-%d %H:%M} UTC, {bounds.days} days from now"
+        raise wrong("again.until", "has passed" if again.until <= facts.now else "is too late", fix)
+    if sum_ is None:
+        return
+    if bounds.most is not None and sum_.value > bounds.most:
+        most = Sum(bounds.most, sum_.currency)
+        raise wrong("again.sum", f"is more than {most}, the most in {facts.queue.name}", "less")
+    no = judge(replace(facts, asked=About(sum_)), approves=True)
+    if isinstance(no, No):
+        raise wrong("again.sum", f"is more than you may approve at once. {no.why}", "less")
+
+
+def _given(
+    approval: Approval, asked: Asked, again: AgainBody, sum_: Sum | None, why: str, by: Actor, at: datetime | None
+) -> StandingGrant:
+    assert by.person is not None and at is not None
+    if StandingGrant.objects.filter(approval=approval).exists():
+        fix = "approve this one alone, and tell an operator"
+        raise wrong("again", "stands at this question already, written past this installation", fix)
+    row = StandingGrant(
+        approval=approval, run_id=approval.run_id, queue=approval.queue, tool=asked.tool, agent=asked.agent,
+        is_of_run=again.scope == "run", same=asked.same, fields=asked.fields, count=again.times,
+        most=None if sum_ is None else sum_.value, currency="" if sum_ is None else sum_.currency, until=again.until,
+        person=by.person, by=by.ref, role=by.role, reason=why, at=at,
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
+    return row
+
+
+@transaction.atomic
+def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> Held:
+    """End a standing grant now: whoever gave it, whoever decides at its queue, an operator or an administrator may.
+
+    Nothing is answered by it from this moment on, and a yes that it gave and no call has used yet lets nothing through.
+    What is on its way already stays so. Raises NotFound, Forbidden, GrantOver, JustificationRequired.
+    """
+    found = held(grant_id)
+    if found is None:
+        raise NotFound("standing grant", grant_id)
+    row, by = found.row, _as(found.row, by, frozenset(roles))
+    why = justified("standing_revoke", justification)
+    if found.end is not None:
+        raise GrantOver(f"It was taken back by {found.end.by} at {found.end.at:%Y-%m-%d %H:%M:%S} UTC.")
+    end = StandingEnd(grant=row, person=by.person, by=by.ref, role=by.role, reason=why, at=found.now)
+    end.seal()
+    end.save(force_insert=True)
+    own = [use.approval_id for use in found.uses if use.is_genuine]
+    with connection.cursor() as cursor:
+        cursor.execute(_LAPSE, [found.now, own, found.now])
+        unused = sum(is_unused for (is_unused,) in cursor.fetchall())
+    acted(
+        "standing_revoke", by=by, subject=_subject(row), queue=row.queue, justification=why,
+        before={"uses": len(found.uses)}, after={"lapsed": unused}, at=found.now,
+    )  # fmt: skip
+    return replace(found, end=end)
+
+
+def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
+    """Under which role somebody takes it back. Raises Forbidden."""
+    if (role := role_held(row.queue)) in roles and role is not None:
+        return replace(by, role=role)
+    if OPERATOR in roles:
+        return replace(by, role=OPERATOR)
+    if by.person is not None and by.person == row.person:
+        return replace(by, role=row.role)
+    return as_admin(by)
+
+
+def snapshot(row: StandingGrant) -> dict[str, Any]:
+    """What it is, as an act's record keeps it."""
+    return {
+        "approval": str(row.approval_id), "tool": row.tool, "agent": row.agent, "fields": row.fields,
+        "scope": "run" if row.is_of_run else "agent", "times": row.count, "currency": row.currency,
+        "sum": None if row.most is None else format(row.most, "f"), "until": row.until.isoformat(),
+    }  # fmt: skip
+
+
+def _subject(row: StandingGrant) -> str:
+    return f"standing grant {row.pk}"

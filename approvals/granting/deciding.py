@@ -1,0 +1,30 @@
+"""One person's word as it was sent: a decision, or one that allows the same again."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from approvals import services
+from approvals.bodies import AgainBody, DecisionBody
+from approvals.granting.acts import approve_again
+from approvals.models import Approval
+from approvals.queues.who import wrong
+from ledger.actors import Actor
+from runs.engine.gate.votes import APPROVE
+
+
+def said(approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor) -> Approval:
+    """Decide it as the body says. Raises as `services.decide` and `approve_again` do."""
+    if again is None:
+        return services.decide(
+            approval_id, verdict=body.verdict, plan_hash=body.plan_hash, justification=body.justification,
+            stage=body.stage, typed=body.typed, by=by,
+        )  # fmt: skip
+    if body.verdict != APPROVE:
+        raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")
+    if body.changes_arguments:
+        raise wrong("again", "does not go with changes", "approve the changed call, and allow it again another time")
+    return approve_again(
+        approval_id, plan_hash=body.plan_hash, justification=body.justification, by=by, again=again,
+        stage=body.stage, typed=body.typed,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Standing grants as people are shown them: those of the queues that they decide at, or all for whoever answers for
+it. Of what the calls were about no more is told than the names of the fields that have to be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from approvals.granting.rows import Held, held_in, one_of
+from approvals.grants.terms import bounds_in
+from approvals.policy import Sum
+from approvals.queue_models import Queue
+from approvals.queues.who import is_admin
+from ledger.errors import NotFound
+from ledger.web.roles import AUDITOR, OPERATOR, roles
+from runs.journal import wait_hooks
+
+PAGE, MOST_USES = 50, 50
+ALL = None  # queues that are seen
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A standing grant, and whether the reader may take it back."""
+
+    held: Held
+    may_end: bool
+
+    @property
+    def row(self) -> Any:
+        """As it was given."""
+        return self.held.row
+
+    @property
+    def state(self) -> str:
+        """active; or how it ended: taken_back, used_up, over; or not_genuine."""
+        held = self.held
+        if not held.is_genuine:
+            return "not_genuine"
+        if held.end is not None:
+            return "taken_back"
+        if held.now >= held.row.until:
+            return "over"
+        return "used_up" if len(held.uses) >= held.row.count else "active"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it lets anything through."""
+        return self.state == "active"
+
+    @property
+    def sum_words(self) -> str:
+        """How much of how much, in words; empty where the calls name no amount."""
+        row = self.held.row
+        if row.most is None:
+            return ""
+        return f"{Sum(self.held.spent, row.currency)} of {Sum(row.most, row.currency)}"
+
+    @property
+    def fields(self) -> list[str]:
+        """The arguments that have to be the same; none are told of a row that can't be read."""
+        named = self.held.row.fields
+        return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
+
+    @property
+    def uses(self) -> Sequence[Any]:
+        """The newest ones first, not beyond MOST_USES."""
+        return [*self.held.uses][::-1][:MOST_USES]
+
+
+def queues_of(user: Any) -> frozenset[str] | None:
+    """The queues whose grants somebody is shown; None: all."""
+    held = roles(user)
+    if held & {OPERATOR, AUDITOR} or is_admin(user):
+        return ALL
+    return frozenset(name for name, role in wait_hooks.queues.items() if role in held)
+
+
+def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE) -> list[Shown]:
+    """Grants, the newest first."""
+    seen = queues_of(user)
+    conditions = ["true"]
+    values: list[Any] = []
+    if seen is not None:
+        conditions.append("g.queue = ANY(%s)")
+        values.append(sorted(seen))
+    if queue:
+        conditions.append("g.queue = %s")
+        values.append(queue)
+    if beyond is not None:
+        conditions.append("(g.at, g.id) < (%s, %s)")
+        values += beyond
+    with connection.cursor() as cursor:
+        cursor.execute(one_of(" AND ".join(conditions)), [*values, limit])
+        return [_shown(held_in(told), user) for (told,) in cursor.fetchall()]
+
+
+def one(grant_id: int, user: Any) -> Shown:
+    """One of them. Raises NotFound, also for one that the reader is not shown."""
+    seen = queues_of(user)
+    with connection.cursor() as cursor:
+        cursor.execute(one_of("g.id = %s"), [grant_id, 1])
+        found = [held_in(told) for (told,) in cursor.fetchall()]
+    if not found or (seen is not None and found[0].row.queue not in seen):
+        raise NotFound("standing grant", grant_id)
+    return _shown(found[0], user)
+
+
+def bounds_of(queue: Queue) -> dict[str, Any]:
+    """How far they may go there, for the queue's page."""
+    bounds = bounds_in(queue.again) if queue.is_genuine else None
+    most = "" if bounds is None or bounds.most is None else str(Sum(bounds.most, queue.currency))
+    return {"again": bounds, "again_most": most}
+
+
+def _shown(held: Held, user: Any) -> Shown:
+    own, role = roles(user), wait_hooks.queues.get(held.row.queue)
+    may = role in own or OPERATOR in own or held.row.person == user.pk or is_admin(user)
+    return Shown(held, may and held.end is None)

@@ -1,0 +1,92 @@
+"""A standing grant as it stands: read whole, under its lock where it is used or taken back.
+
+Rows come along as JSON, so that one that nobody can read breaks nothing. What other hands wrote gives nothing: a grant,
+or a use of it, that is not genuine lets nothing through, and any row that says it is taken back takes it back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import connection
+
+from approvals.calendars.rows import row_of
+from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
+from approvals.policy import Sum
+
+# Any number, the same in every process: with a grant's own one it is the lock of that grant.
+_LOCK = 7_231_076
+_READ = """SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text,
+    'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM approvals_standinguse u
+             WHERE u.grant_id = g.id),
+    'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id))::text
+    FROM approvals_standinggrant g"""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A grant with what was made of it, as of `now`."""
+
+    row: StandingGrant
+    uses: Sequence[StandingUse]
+    end: StandingEnd | None
+    now: datetime
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether one of our processes wrote all that counts."""
+        return self.row.is_genuine and all(use.is_genuine for use in self.uses)
+
+    @property
+    def is_over(self) -> str:
+        """Why it lets nothing through any more; empty while it may."""
+        if not self.is_genuine:
+            return "it was not put on record by this installation"
+        if self.end is not None:
+            return f"it was taken back by {self.end.by}"
+        if self.now >= self.row.until:
+            return f"its time was over at {self.row.until:%Y-%m-%d %H:%M} UTC"
+        return "it is used up" if len(self.uses) >= self.row.count else ""
+
+    @property
+    def spent(self) -> Decimal:
+        """How much its uses were about."""
+        return sum((abs(use.amount) for use in self.uses if use.amount is not None), Decimal(0))
+
+    def covers(self, amount: Sum | None) -> str:
+        """Why it is not enough for a call of this amount; empty where it is."""
+        if (amount is None) != (self.row.most is None):
+            return "one of the two names an amount"
+        if amount is None or self.row.most is None:
+            return ""
+        if amount.currency != self.row.currency:
+            return f"it is in {self.row.currency}"
+        left = self.row.most - self.spent
+        return f"{Sum(left, self.row.currency)} of it are left" if abs(amount.value) > left else ""
+
+
+def held(grant_id: int) -> Held | None:
+    """The grant, whose next use or end waits for the end of this transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])
+        cursor.execute(one_of("g.id = %s"), [grant_id, 1])
+        found = cursor.fetchone()
+    return None if found is None else held_in(found[0])
+
+
+def one_of(condition: str) -> str:
+    """The statement that reads those that a condition names, the newest first; its last parameter is how many."""
+    return f"{_READ} WHERE {condition} ORDER BY g.at DESC, g.id DESC LIMIT %s"
+
+
+def held_in(told: str) -> Held:
+    """What one reading gave."""
+    found = json.loads(told)
+    return Held(
+        row_of(StandingGrant, found["grant"]), [row_of(StandingUse, use) for use in found["uses"]],
+        None if found["end"] is None else row_of(StandingEnd, found["end"]), datetime.fromisoformat(found["now"]),
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""A standing grant answers what is the same. The sweeper does it, each question in a transaction of its own under its
+run's locks and the grant's: so whoever decides at that moment either comes first or finds it decided, two sweepers do
+it once, and a grant is never used more often than it says.
+
+The yes is one of whoever gave the grant, judged as if they said it now: by the role, the limit and the hand in the run
+that they have at this moment, of a plan whose bytes are checked as for anybody. What they could not approve any more,
+what was asked about or tried before, and what asks for more than a yes is left to people.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from approvals.granting.rows import Held, held
+from approvals.grants.models import StandingUse
+from approvals.grants.terms import Asked, asked_of
+from approvals.models import Approval, ApprovalState
+from approvals.services import decide, locked_question
+from ledger.actors import SWEEPER, Actor
+from ledger.errors import DurableAgentsError
+from runs.engine.gate.votes import APPROVE
+from runs.engine.steps.gates import HISTORY
+from runs.models import ENDED, Run, Wait
+from runs.services.command import is_busy
+
+log = logging.getLogger("approvals.grants")
+BATCH = 100
+LEFT_SECONDS = 60.0  # until what was left to people is looked at again
+AUTH = "standing_grant"  # how strongly who says such a yes was authenticated: when they gave it
+_TO_ANSWER = """
+    SELECT a.id, a.run_id, g.id FROM approvals_standinggrant g
+    JOIN approvals_approval a ON a.same = g.same AND a.state = 'open' AND a.revision = 1 AND a.case_id IS NULL
+        AND a.opened_at > g.at
+    WHERE g.until > statement_timestamp() AND (NOT g.is_of_run OR g.run_id = a.run_id) AND NOT (a.id = ANY(%s::uuid[]))
+      AND NOT EXISTS (SELECT 1 FROM approvals_standingend e WHERE e.grant_id = g.id)
+      AND (SELECT count(*) FROM approvals_standinguse u WHERE u.grant_id = g.id) < g.count
+    ORDER BY a.opened_at, g.id LIMIT %s"""
+# Questions that a grant is about and that are left to people, and until when: two grants of the same may differ.
+_left: dict[tuple[UUID, int], float] = {}
+
+
+class LeftToPeople(DurableAgentsError):
+    """A grant does not answer this question: people do."""
+
+    status, code, title = 409, "not-granted", "Left to people"
+
+
+def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+    """Answer what standing grants are about. Costs what is open and the same. Returns what could not be done, with its
+    run and why; what is given as `besides` is passed over."""
+    now = time.monotonic()
+    for key in [key for key, till in _left.items() if till <= now]:
+        del _left[key]
+    with connection.cursor() as cursor:
+        cursor.execute(_TO_ANSWER, [besides, BATCH + len(_left)])
+        rows = [row for row in cursor.fetchall() if (row[0], row[2]) not in _left]
+    troubles = []
+    for approval_id, run_id, grant_id in rows[:BATCH]:
+        if time.monotonic() >= until:
+            break
+        try:
+            _answer(approval_id, run_id, grant_id)
+        except DurableAgentsError as no:
+            _left[approval_id, grant_id] = time.monotonic() + LEFT_SECONDS
+            log.info("approval %s is left to people, not to standing grant %s: %s", approval_id, grant_id, no)
+        except Exception as error:  # one question's trouble must not keep the others waiting: the sweeper tells it
+            log.exception("run %s: standing grant %s can't answer approval %s", run_id, grant_id, approval_id)
+            troubles.append((approval_id, run_id, error))
+    return troubles
+
+
+@transaction.atomic
+def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
+    """Say yes in the place of whoever gave the grant, and count it. Raises what says why it is left to people."""
+    if is_busy(run_id):  # somebody has the run just now, who is not waited for
+        return
+    unlocked = Approval.objects.get(pk=approval_id)
+    if unlocked.state != ApprovalState.OPEN:
+        return
+    _, run, wait, approval = locked_question(unlocked, SWEEPER)
+    found = held(grant_id)
+    if found is None:
+        return
+    asked = _asked(approval, run, wait)
+    if no := found.is_over or _not_the_same(found, approval, asked) or found.covers(asked.amount):
+        raise LeftToPeople(f"{found.row}: {no}.")
+    row, n = found.row, len(found.uses) + 1
+    giver = User.objects.filter(pk=row.person).first()
+    if giver is None:
+        raise LeftToPeople(f"{row}: who gave it has no account any more.")
+    decided = decide(
+        approval_id, verdict=APPROVE, plan_hash=approval.plan_hash, justification=row.reason,
+        by=Actor("user", giver.get_username(), role=row.role, auth=AUTH, person=row.person),
+        besides={"grant": row.pk, "use": n},
+    )  # fmt: skip
+    use = StandingUse(
+        grant=row, n=n, approval=decided, run_id=run_id, at=decided.decided_at or found.now,
+        amount=None if asked.amount is None else asked.amount.value,
+    )  # fmt: skip
+    use.seal()
+    use.save(force_insert=True)
+
+
+def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
+    """What it is about, where it is asked for the first time. Raises LeftToPeople."""
+    try:
+        asked = asked_of(bytes(approval.plan))
+    except ValueError as error:
+        raise LeftToPeople(f"It can't be the same as anything: {error}.") from None
+    is_told_of = any((each.get("label"), each.get("source")) == HISTORY for each in approval.evidence)
+    if wait.n or wait.attempt or approval.revision != 1 or is_told_of:
+        raise LeftToPeople("It was asked about before, or tried.")
+    if run.state in ENDED or run.forked_from is not None:
+        raise LeftToPeople("Its run is a fork, or over.")
+    return asked
+
+
+def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
+    """Why the grant is not about it; empty where it is. What finds grants is a column that anybody could have set; what
+    counts is the plan."""
+    row = found.row
+    about = (row.same, row.queue, row.tool, row.agent)
+    if about != (asked.same, approval.queue, asked.tool, asked.agent):
+        return "it is about something else"
+    if row.is_of_run and row.run_id != approval.run_id:
+        return "it is of another run"
+    return "" if approval.opened_at > row.at else "it was asked before it was given"

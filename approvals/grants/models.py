@@ -1,0 +1,118 @@
+"""That the same again needs no further yes: given with a decision, used by later questions, taken back. Three kinds of
+row, each only ever added, each with a code (ledger/codes.py): what somebody with the application's rights in the
+database writes past us lets nothing through, and brings back nothing that was used up or taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from approvals.queue_models import Coded, Json
+from ledger.chain import microseconds
+from ledger.models import append_only
+
+
+def _number(value: Any) -> str | None:
+    return None if value is None else f"{value:.6f}"
+
+
+class StandingGrant(Coded):
+    """Somebody's yes to questions that are the same as the one they decided (`approval`): `same` is the digest of what
+    has to be, `fields` are the arguments that have to be. So many times (`count`), of so much in all
+    (`most`), for one run or for all of an agent, until when."""
+
+    TABLE = "standing_grant"
+
+    id = models.BigAutoField(primary_key=True)
+    approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_grant")
+    run_id = models.UUIDField(help_text="Where it was given.")
+    queue = models.TextField()
+    tool = models.TextField()
+    agent = models.TextField(help_text="Its name, whatever its version.")
+    is_of_run = models.BooleanField(help_text="It counts in that run alone.")
+    same = models.TextField()
+    fields = Json(help_text="The arguments that have to be the same.")
+    count = models.IntegerField()
+    most = models.DecimalField(max_digits=36, decimal_places=6, null=True, help_text="Of all uses together.")
+    currency = models.TextField(blank=True, default="")
+    until = models.DateTimeField()
+    person = models.BigIntegerField(help_text="The account of whoever gave it.")
+    by = models.TextField()
+    role = models.TextField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["same", "until"], name="approvals_grant_of_same"),
+            models.Index(fields=["until"], name="approvals_grant_until"),
+            models.Index(fields=["run_id"], name="approvals_grant_of_run"),
+            models.Index(fields=["queue", "-at", "-id"], name="approvals_grant_of_queue"),
+        ]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"standing grant {self.pk}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "approval": str(self.approval_id), "run_id": str(self.run_id), "queue": self.queue, "tool": self.tool,
+            "agent": self.agent, "is_of_run": self.is_of_run, "same": self.same, "fields": self.fields,
+            "count": self.count, "most": _number(self.most), "currency": self.currency,
+            "until": microseconds(self.until), "person": self.person, "by": self.by, "role": self.role,
+            "reason": self.reason, "at": microseconds(self.at),
+        }  # fmt: skip
+
+
+class StandingUse(Coded):
+    """The `n`-th question that was answered by a standing grant, and how much it was about."""
+
+    TABLE = "standing_use"
+
+    id = models.BigAutoField(primary_key=True)
+    grant = models.ForeignKey(StandingGrant, on_delete=models.PROTECT, related_name="uses")
+    n = models.IntegerField()
+    approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_use")
+    run_id = models.UUIDField()
+    amount = models.DecimalField(max_digits=36, decimal_places=6, null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["grant", "n"], name="approvals_use_once")]
+        indexes = [models.Index(fields=["run_id"], name="approvals_use_of_run")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"use {self.n} of standing grant {self.grant_id}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "grant": self.grant_id, "n": self.n, "approval": str(self.approval_id), "run_id": str(self.run_id),
+            "amount": _number(self.amount), "at": microseconds(self.at),
+        }  # fmt: skip
+
+
+class StandingEnd(Coded):
+    """That a standing grant was taken back, by whom and why."""
+
+    TABLE = "standing_end"
+
+    grant = models.OneToOneField(StandingGrant, primary_key=True, on_delete=models.PROTECT, related_name="end")
+    person = models.BigIntegerField(null=True)
+    by = models.TextField()
+    role = models.TextField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"end of standing grant {self.grant_id}"
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "grant": self.grant_id, "person": self.person, "by": self.by, "role": self.role, "reason": self.reason,
+            "at": microseconds(self.at),
+        }  # fmt: skip
