@@ -11,6 +11,7 @@ from uuid import UUID
 
 from approvals.cases.verified import amendment_problems, as_decision
 from approvals.consulting.verification import Talks
+from approvals.granting.verification import Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
@@ -20,6 +21,7 @@ from ledger.codes import row_code
 from ledger.keys import code_key
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
 from runs.engine.gate.requirement import is_staged
+from runs.engine.gate.same import sameness_of
 from runs.engine.gate.votes import FAIL, lacking
 from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
@@ -41,13 +43,14 @@ class Gates:
         self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
-        self.times, self.talks = Times(journal), Talks(journal)
+        self.times, self.talks, self.standing = Times(journal), Talks(journal), Standing(journal)
         self.amended: dict[str, e.PlanAmended] = {}
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
         self.times.see(line)
         self.talks.see(line)
+        self.standing.see(line)
         match line.event:
             case e.RunCreated(by=by):
                 self.created_by = by
@@ -87,6 +90,7 @@ class Gates:
         yield from self._decisions()
         yield from self.times.escalations()
         yield from self.talks.problems()
+        yield from self.standing.problems()
         yield from self._seats()
         yield from self._stages(plans)
 
@@ -97,6 +101,7 @@ class Gates:
             "requested_by": self.created_by, "deadline": _deadline(row, self.times.deadline(request)),
             "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
             "requester": self._requesters(seq), "case_id": _case(row, plan),
+            "same": {sameness_of(bytes(row.plan)), None},
         })  # fmt: skip
         if row.previous_id is not None and not _is_revised_by(row.previous, row):
             yield f"{what}: it is no revision of approval {row.previous_id}"
@@ -138,9 +143,13 @@ class Gates:
             yield f"{what}: its decision is about another plan"
         if wait.grant_hash != (row.plan_hash if is_yes else None):
             yield f"{what}: its wait grants {wait.grant_hash}, the journal {'this plan' if is_yes else 'nothing'}"
-        lives = wait.grant_expires_at and wait.resolved_at and wait.grant_expires_at - wait.resolved_at
-        if (lives is not None) != is_yes or (lives and abs(lives - GRANT_LIVES) > SLACK):
+        ends = wait.grant_expires_at if wait.resolved_at is not None else None
+        if (ends is not None) != is_yes or (ends and wait.resolved_at and not self._is_in_time(row, ends)):
             yield f"{what}: its grant does not end when it should"
+
+    def _is_in_time(self, row: Approval, ends: datetime) -> bool:
+        right = self.standing.ends(str(row.id), (row.wait.resolved_at or ends) + GRANT_LIVES)
+        return abs(ends - right) <= SLACK
 
     def _decisions(self) -> Iterator[str]:
         """A person's decision has its row, and so has each vote; a deadline's has none."""
@@ -181,6 +190,7 @@ class Gates:
             yield from compared(what, row, right)
             yield from self.times.where(what, str(row.approval_id), row.standing)
             yield from self.talks.place_of(what, row, seq)
+            yield from self.standing.decision(what, row)
             said = row.verdict if isinstance(event, e.ApprovalVoted) else _VERDICTS.get(row.verdict)
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
@@ -261,7 +271,7 @@ def plug_in() -> None:
     """Add to the verification of runs."""
     register(
         Gates, approvals_approval="run_id", approvals_escalation="run_id", approvals_inquiry="run_id",
-        approvals_delegation="run_id",
+        approvals_delegation="run_id", approvals_standinggrant="run_id", approvals_standinguse="run_id",
     )  # fmt: skip
 
 

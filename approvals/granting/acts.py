@@ -19,7 +19,7 @@ from approvals.policy import Asked as About
 from approvals.policy import Facts, No, Standing, Sum, judge
 from approvals.queues.standing import facts_of, role_held
 from approvals.queues.who import as_admin, wrong
-from approvals.services import decide
+from approvals.services import decide, locked_question, may_decide
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
@@ -63,12 +63,12 @@ def approve_again(
         "times": again.times, "until": again.until.isoformat(), "scope": again.scope,
         **({} if sum_ is None else {"sum": format(sum_.value, "f"), "currency": sum_.currency}),
     }  # fmt: skip
+    facts = _locked_facts(unlocked, by)
+    _check(facts, may_decide(unlocked, facts, by), again, sum_)
     approval = decide(
         approval_id, verdict=APPROVE, plan_hash=plan_hash, justification=justification, by=by, stage=stage,
         typed=typed, besides={"again": said},
     )  # fmt: skip
-    facts = facts_of(approval, approval.run, by, frozenset([by.role]), locked=True)
-    _check(facts, again, sum_)
     row = _given(approval, asked, again, sum_, justified("standing_grant", justification), by, approval.decided_at)
     acted(
         "standing_grant", by=by, subject=_subject(row), queue=row.queue, justification=row.reason,
@@ -88,10 +88,15 @@ def _sum(asked: Asked, again: AgainBody) -> Sum | None:
     return Sum(again.sum, asked.amount.currency)
 
 
-def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
+def _locked_facts(unlocked: Approval, by: Actor) -> Facts:
+    """Who asks for it, and where, as it stays until the transaction ends. Raises AlreadyDecided, RecordDamaged."""
+    _, run, _, approval = locked_question(unlocked, by)
+    return facts_of(approval, run, by, frozenset([by.role]), locked=True)
+
+
+def _check(facts: Facts, standing: Standing, again: AgainBody, sum_: Sum | None) -> None:
     """Raises Forbidden for whoever can't give one, InvalidInput for one that goes further than it may."""
-    standing = judge(facts, approves=True)
-    assert isinstance(standing, Standing) and facts.queue is not None
+    assert facts.queue is not None
     if standing.deputyship is not None:
         whom = standing.deputyship.principal.name
         raise Forbidden(f"You decide this in the place of {whom}: to allow the same again is theirs.")

@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from approvals.granting.rows import Held, held
+from approvals.granting.verification import AUTH
 from approvals.grants.models import StandingUse
 from approvals.grants.terms import Asked, asked_of
 from approvals.models import Approval, ApprovalState
@@ -31,7 +32,6 @@ from runs.services.command import is_busy
 log = logging.getLogger("approvals.grants")
 BATCH = 100
 LEFT_SECONDS = 60.0  # until what was left to people is looked at again
-AUTH = "standing_grant"  # how strongly who says such a yes was authenticated: when they gave it
 _TO_ANSWER = """
     SELECT a.id, a.run_id, g.id FROM approvals_standinggrant g
     JOIN approvals_approval a ON a.same = g.same AND a.state = 'open' AND a.revision = 1 AND a.case_id IS NULL

@@ -1,0 +1,174 @@
+"""Standing grants held against the journal: a part of `approvals.verification`. Each yes that one gave is counted once,
+is of whoever gave it, of a call that is the same, and within what was allowed; and each grant was given with a decision
+that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
+from approvals.grants.terms import Asked, asked_of
+from approvals.models import Decision
+from ledger import events as e
+from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from runs.engine.tape import payload_of
+
+AUTH = "standing_grant"  # how strongly whoever says such a yes was authenticated: when they gave the grant
+
+
+class Standing:
+    """Of one run: what was answered in it by standing grants, and what was given in it."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.by_grant: dict[str, tuple[int, e.ApprovalDecided, int, int]] = {}  # with the grant, and which use
+        self.given: dict[str, tuple[int, e.ApprovalDecided, Mapping[str, Any]]] = {}
+        self.sent: dict[str, list[int]] = {}  # by slot of the grant: where calls went out under it
+        self._uses: dict[str, StandingUse] | None = None
+
+    def see(self, line: Line) -> None:
+        """Fold one event in."""
+        match line.event:
+            case e.ApprovalDecided() as decided:
+                terms = payload_of(decided).get("standing")
+                if not isinstance(terms, Mapping):
+                    return
+                if "grant" in terms:
+                    told = line.seq, decided, _whole(terms["grant"]), _whole(terms.get("use"))
+                    self.by_grant[decided.approval_id] = told
+                if isinstance(terms.get("again"), Mapping):
+                    self.given[decided.approval_id] = line.seq, decided, terms["again"]
+            case e.ToolInvoked(grant=grant) if grant is not None:
+                self.sent.setdefault(grant, []).append(line.seq)
+            case _:
+                pass
+
+    @property
+    def uses(self) -> dict[str, StandingUse]:
+        """The rows of this run's uses, by the question."""
+        if self._uses is None:
+            rows = StandingUse.objects.filter(run_id=self.journal.run_id).select_related("grant__end", "approval")
+            self._uses = {str(row.approval_id): row for row in rows.order_by("id")}
+        return self._uses
+
+    def ends(self, approval_id: str, until: datetime) -> datetime:
+        """When a yes that would be good `until` then ends, if the grant that gave it was taken back before."""
+        use = self.uses.get(approval_id)
+        end = None if use is None else _end_of(use.grant)
+        return until if end is None or approval_id not in self.by_grant else min(until, end.at)
+
+    def decision(self, what: str, row: Decision) -> Iterator[str]:
+        """Whether somebody decided themselves where it says so, and a grant did where it says that."""
+        if (row.auth == AUTH) != (str(row.approval_id) in self.by_grant):
+            yield f"{what}: it was given by a standing grant on one record, and by a person on the other"
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the rows."""
+        missing = dict(self.by_grant)
+        for id, use in self.uses.items():
+            told = missing.pop(id, None)
+            if told is None:
+                yield f"{use} answered approval {id}, and no event says so"
+            else:
+                yield from self._use(use, *told)
+            if not use.is_genuine:
+                yield f"{use} was not written with this installation's key, or was changed"
+        for id, (_, _, grant, n) in missing.items():
+            yield f"approval {id} was answered by standing grant {grant}, and its use {n} has no row"
+        yield from self._given()
+
+    def _use(self, use: StandingUse, seq: int, decided: e.ApprovalDecided, grant_id: int, n: int) -> Iterator[str]:
+        what, grant, end = str(use), use.grant, _end_of(use.grant)
+        try:
+            asked = asked_of(bytes(use.approval.plan))
+        except ValueError as error:
+            yield f"{what}: nothing can be the same as what it answered: {error}"
+            return
+        amount = None if asked.amount is None else asked.amount.value
+        yield from compared(what, use, {"grant_id": grant_id, "n": n, "amount": amount})
+        if not self.journal.is_about(seq, use.at):
+            yield f"{what}: its time is not that of its event"
+        if not grant.is_genuine:
+            yield f"{what}: its grant was not written with this installation's key, or was changed"
+        if (decided.by, decided.role, decided.verdict) != (grant.by, grant.role, "approved") or decided.n:
+            yield f"{what}: the yes is another one than its grant gives"
+        if problem := _not_within(use, grant, asked):
+            yield f"{what}: {problem}"
+        if end is not None and end.at + SLACK < use.at:
+            yield f"{what}: its grant had been taken back"
+        late = [] if end is None else [seq for seq in self.sent.get(decided.slot or "", []) if self._at(seq) > end.at + SLACK]
+        if late:
+            yield f"{what}: the call went out (event {late[0]}) after its grant was taken back"
+
+    def _at(self, seq: int) -> datetime:
+        return self.journal.at[seq - 1]
+
+    def _given(self) -> Iterator[str]:
+        missing = dict(self.given)
+        for row in StandingGrant.objects.filter(run_id=self.journal.run_id).order_by("id"):
+            what, told = str(row), missing.pop(str(row.approval_id), None)
+            if not row.is_genuine:
+                yield f"{what} was not written with this installation's key, or was changed"
+            if told is None:
+                yield f"{what}: no decision gives it"
+                continue
+            seq, decided, said = told
+            yield from compared(what, row, {
+                "by": decided.by, "role": decided.role, "reason": payload_of(decided).get("justification"),
+                "count": said.get("times"), "is_of_run": said.get("scope") == "run",
+                "currency": said.get("currency", ""), "most": _decimal(said.get("sum")),
+                "until": _moment(said.get("until")),
+            })  # fmt: skip
+            if not self.journal.is_about(seq, row.at):
+                yield f"{what}: its time is not that of its decision"
+        for id in missing:
+            yield f"the decision on approval {id} allows the same again, and there is no standing grant of it"
+
+
+def _not_within(use: StandingUse, grant: StandingGrant, asked: Asked) -> str:
+    """Why a use is none that its grant allows; empty where it is."""
+    question = use.approval
+    about = (asked.same, question.queue, asked.tool, asked.agent)
+    if about != (grant.same, grant.queue, grant.tool, grant.agent):
+        return "what it answered is not the same"
+    if grant.is_of_run and grant.run_id != use.run_id:
+        return "its grant is of another run"
+    if not 1 <= use.n <= grant.count:
+        return f"its grant is for {grant.count} of them"
+    if use.at > grant.until or question.opened_at < grant.at:
+        return "it is not within the time of its grant"
+    if (asked.amount is None) != (grant.most is None) or (asked.amount and asked.amount.currency != grant.currency):
+        return "its amount is not in the currency of its grant"
+    if grant.most is not None:
+        before = StandingUse.objects.filter(grant=grant, n__lte=use.n).values_list("amount", flat=True)
+        if sum((abs(each) for each in before if each is not None), Decimal(0)) > grant.most:
+            return f"with it more is let through than {grant.most:f} {grant.currency}"
+    return ""
+
+
+def _end_of(grant: StandingGrant) -> StandingEnd | None:
+    try:
+        return grant.end if grant.end.is_genuine else None
+    except StandingEnd.DoesNotExist:
+        return None
+
+
+def _whole(given: Any) -> int:
+    return given if type(given) is int else 0
+
+
+def _decimal(given: Any) -> Decimal | None:
+    try:
+        return None if given is None else Decimal(str(given))
+    except ArithmeticError:
+        return None
+
+
+def _moment(given: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(given))
+    except ValueError:
+        return None

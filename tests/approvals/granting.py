@@ -1,0 +1,85 @@
+"""Standing grants, for the stories about what is the same again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from approvals.bodies import AgainBody
+from approvals.granting import bounds, using
+from approvals.granting.acts import approve_again
+from approvals.granting.bodies import BoundsBody
+from approvals.grants.models import StandingGrant
+from approvals.models import Approval
+from durableagents import Context, End
+from ledger.actors import Actor
+from ledger.clock import database_now
+from runs.engine.agents import Agent
+from runs.models import Run
+from runs.workers import timers
+from tests.approvals.setup import WHY
+from tests.runs.stage import Stage
+from tests.world import Item, Notes, Toolbox, agent_of
+
+
+def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None, queue: str = "finance_po") -> None:
+    """Its queue lets the same again be allowed."""
+    most = None if sum is None else Decimal(sum)
+    bounds.allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
+
+
+def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: Any) -> Agent:
+    """An agent that pays what its input says, such as `pen 5000`, once finance says yes to its amount."""
+    assert tools.pay.gate is not None
+    said: dict[str, Any] = {"amount": "amount USD", "same": ["name"]} | gate
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, **said))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        what, _, amount = state.asked.text.partition(" ")
+        return End((await ctx.call(pay, Item(name=what, amount=int(amount)))).ref)
+
+    return agent_of(node, tools=[pay], name=name, version=version)
+
+
+def asks(stage: Stage, agent: Agent, text: str = "pen 5000") -> Approval:
+    """A run of it that waits for finance."""
+    run = stage.start(agent, text=text)
+    while not Approval.objects.filter(run=run).exists():
+        assert stage.drive() in ("parked", "completed")
+    return Approval.objects.get(run=run, state="open")
+
+
+def paid(tools: Toolbox) -> int:
+    """How often it was paid."""
+    return len(tools.outside.executed("pay"))
+
+
+def body(times: int = 2, sum: str | None = "20000", days: float = 3, **more: Any) -> AgainBody:
+    said = {
+        "times": times,
+        "sum": None if sum is None else Decimal(sum),
+        "until": database_now() + timedelta(days=days),
+    }
+    return AgainBody.model_validate(said | more)
+
+
+def given(approval: Approval, by: Actor, **more: Any) -> StandingGrant:
+    """Approve it, and the same again."""
+    approve_again(
+        approval.id, plan_hash=approval.plan_hash, justification="the same every month", by=by, again=body(**more)
+    )
+    return StandingGrant.objects.get(approval=approval)
+
+
+def swept() -> None:
+    """What the sweeper does, with nothing left aside."""
+    using._left.clear()
+    timers._troubled.clear()
+    timers.sweep()
+    using.look([], float("inf"))  # whatever was left for another pass
+
+
+def state(run: Run) -> str:
+    return str(Approval.objects.filter(run=run).latest("opened_at").state)
