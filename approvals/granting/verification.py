@@ -99,7 +99,11 @@ class Standing:
             yield f"{what}: {problem}"
         if end is not None and end.at + SLACK < use.at:
             yield f"{what}: its grant had been taken back"
-        late = [] if end is None else [seq for seq in self.sent.get(decided.slot or "", []) if self._at(seq) > end.at + SLACK]
+        late = (
+            []
+            if end is None
+            else [seq for seq in self.sent.get(decided.slot or "", []) if self._at(seq) > end.at + SLACK]
+        )
         if late:
             yield f"{what}: the call went out (event {late[0]}) after its grant was taken back"
 

@@ -12,6 +12,7 @@ from approvals.account_words import Change, changes
 from approvals.brief import Brief, chip_of
 from approvals.claims.shown import Shown, shown
 from approvals.deadlines.listed import ShownTiming
+from approvals.granting import forms
 from approvals.models import Approval
 from approvals.timing.words import TimeWords
 from approvals.timing.words import time_of as words_of_time
@@ -50,6 +51,18 @@ def chosen_reason(opened: Brief, number: str | None) -> str:
     """The reason that the address names, of those that are offered now: for whoever has no scripts."""
     by_number = {str(n): reason for n, reason in enumerate(opened.reasons, start=1)}
     return by_number.get(number or "", "")
+
+
+@register.simple_tag
+def offer_again(opened: Brief) -> dict[str, Any] | None:
+    """How far the reader may allow the same again with their yes; nothing where they may not."""
+    return forms.offer(opened)
+
+
+@register.simple_tag
+def typed_again(refused: Refused | None) -> dict[str, str]:
+    """What they had typed of that, where the decision was refused."""
+    return forms.typed_again(refused)
 
 
 @register.simple_tag

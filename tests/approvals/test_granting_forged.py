@@ -168,9 +168,7 @@ def test_a_yes_that_lapsed_and_was_set_back_is_found(stage: Stage, tools: Toolbo
     assert any("its grant does not end when it should" in problem for problem in verify(case.run_id).problems)
 
 
-def test_a_row_that_nobody_can_read_keeps_no_other_from_being_used(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
+def test_a_row_that_nobody_can_read_keeps_no_other_from_being_used(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     allowed(boss())
     agent = paying(tools)
     given(asks(stage, agent), fiona)
