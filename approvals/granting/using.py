@@ -44,10 +44,8 @@ _TO_ANSWER = """
 _left: dict[tuple[UUID, int], float] = {}
 
 
-class LeftToPeople(DurableAgentsError):
+class LeftToPeople(Exception):
     """A grant does not answer this question: people do."""
-
-    status, code, title = 409, "not-granted", "Left to people"
 
 
 def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
@@ -65,7 +63,7 @@ def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]
             break
         try:
             _answer(approval_id, run_id, grant_id)
-        except DurableAgentsError as no:
+        except (LeftToPeople, DurableAgentsError) as no:
             _left[approval_id, grant_id] = time.monotonic() + LEFT_SECONDS
             log.info("approval %s is left to people, not to standing grant %s: %s", approval_id, grant_id, no)
         except Exception as error:  # one question's trouble must not keep the others waiting: the sweeper tells it

@@ -99,16 +99,9 @@ class Standing:
             yield f"{what}: {problem}"
         if end is not None and end.at + SLACK < use.at:
             yield f"{what}: its grant had been taken back"
-        late = (
-            []
-            if end is None
-            else [seq for seq in self.sent.get(decided.slot or "", []) if self._at(seq) > end.at + SLACK]
-        )
-        if late:
-            yield f"{what}: the call went out (event {late[0]}) after its grant was taken back"
-
-    def _at(self, seq: int) -> datetime:
-        return self.journal.at[seq - 1]
+        for sent in self.sent.get(decided.slot or "", []):
+            if end is not None and self.journal.at[sent - 1] > end.at + SLACK:
+                yield f"{what}: the call went out (event {sent}) after its grant was taken back"
 
     def _given(self) -> Iterator[str]:
         missing = dict(self.given)

@@ -63,10 +63,6 @@ class Migration(migrations.Migration):
             name='again',
             field=models.JSONField(help_text='How far standing grants may go there; empty: none may be given.', null=True),
         ),
-        migrations.AddIndex(
-            model_name='approval',
-            index=models.Index(condition=models.Q(('same__isnull', False), ('state', 'open')), fields=['same'], name='approvals_open_same'),
-        ),
         migrations.CreateModel(
             name='StandingEnd',
             fields=[

@@ -143,6 +143,10 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-queue-limit", "POST"): ADMINS,
     ("api-queue-proof", "POST"): ADMINS,
     ("api-queue-reasons", "POST"): ADMINS,
+    ("api-queue-grants", "POST"): ADMINS,
+    ("api-grants", "GET"): EVERY | {SUPERUSER},
+    ("api-grant", "GET"): EVERY | {SUPERUSER},
+    ("api-grant-end", "POST"): EVERY | {SUPERUSER},
     ("api-queue-lift", "POST"): ADMINS,
     ("api-policies", "GET"): EVERY | {SUPERUSER},
     ("api-policies", "POST"): ADMINS,
@@ -219,7 +223,8 @@ def address(path: str) -> str:
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
-    for number in ("<int:n>", "<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>", "<int:absence_id>"):
+    for number in ("<int:n>", "<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>", "<int:absence_id>",
+                   "<int:grant_id>"):  # fmt: skip
         path = path.replace(number, "404")
     return f"/{path}"
 
@@ -287,6 +292,7 @@ OF_NOBODY = {
     "<int:delivery_id>": "404",
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
     "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
+    "<int:grant_id>": "404",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}
