@@ -101,6 +101,7 @@ FURTHER_GATE = Gate(
 )
 PATIENT_GATE = Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_timeout="remind")
 CHANGED_GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", editable=["n"])
+AGAIN_GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", same=["mark"])
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 
@@ -207,6 +208,12 @@ async def changed(args: Arguments, call: ToolCall) -> Answer:
     return await _create(args, call)
 
 
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=AGAIN_GATE, effect="Adds a vendor.")
+async def again(args: Arguments, call: ToolCall) -> Answer:
+    """The same, of which a yes may be for further ones too."""
+    return await _create(args, call)
+
+
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=BRIEF_GATE, effect="Adds a vendor.")
 async def brief(args: Arguments, call: ToolCall) -> Answer:
     """The same, if the yes comes soon: the gate closes by itself."""
@@ -259,6 +266,7 @@ CALLS: dict[str, Tool] = {
         further,
         patient,
         changed,
+        again,
         brief,
         later,
         unsafe,

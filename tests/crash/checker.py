@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.crash.changed import amendments, judge_changed
+from tests.crash.granted import judge_again, lapsed
 from tests.crash.late import judge_late
 from tests.crash.links import Kind as Kind
 from tests.crash.links import Link as Link
@@ -106,6 +107,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += judge_stages(facts)
     found += judge_late(facts)
     found += judge_changed(facts)
+    found += judge_again(facts)
     found += _budget(facts)
     found += [*judge_attributes(facts), *broken_at(facts.run_id, facts.links)]
     return [Finding(kind, facts.run_id, what) for kind, what in found]
@@ -243,7 +245,8 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         for event in facts.events
         if event["kind"] == "ToolInvoked" and event["data"]["grant"] and event["attempt"] == 0  # more: see below
     )
-    for slot, times in ((asked - amendments(facts.events)) | decided | used).items():
+    over = lapsed(facts.events)  # asked and decided once more
+    for slot, times in ((asked - amendments(facts.events) - over) | (decided - over) | used).items():
         if times > 1 and not (
             slot in staged_slots(facts) and used[slot] < 2
         ):  # each stage asks: judge_stages looks at those

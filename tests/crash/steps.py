@@ -5,7 +5,7 @@ nothing."""
 # `signal`, `question` and `message` are no calls.
 EFFECTS = {
     "staged": "erp.create_vendor", "further": "erp.create_vendor", "patient": "erp.create_vendor",
-    "changed": "erp.create_vendor",
+    "changed": "erp.create_vendor", "again": "erp.create_vendor",
     "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor",
     "brief": "erp.create_vendor", "think": "erp.create_vendor",
     "ponder": "erp.create_vendor", "aide": "erp.create_vendor",
@@ -16,7 +16,7 @@ EFFECTS = {
 }  # fmt: skip
 # Who has to say yes before `staged` is called, one after the other: so many different people of each queue.
 STAGES = (("legal", 1), ("finance_po", 2))
-GATED = ("gated", "staged", "further", "patient", "changed", "brief", "unsafe_gated", "clerk", "gated_cleaned")
+GATED = ("gated", "staged", "further", "patient", "changed", "again", "brief", "unsafe_gated", "clerk", "gated_cleaned")
 # Of which tool a step is, where it isn't named so: calls that a hook has a say in (`withheld` never comes to have its
 # effect), and a read that must not be old.
 OF = {"cleaned": "keyed", "gated_cleaned": "gated", "withheld": "keyed", "fresh": "cached"}

@@ -108,9 +108,11 @@ class Ground:
 
 
 def _put_people() -> None:
+    from tests.crash.light.granting import put_bounds
     from tests.crash.light.votes import put_people
 
     put_people()
+    put_bounds()
 
 
 def _put_price() -> None:

@@ -30,6 +30,7 @@ from tests.crash.forked import AGAIN, WHAT_IF
 from tests.crash.light.asked import Asked, is_asked
 from tests.crash.light.changing import Changing, may_be_changed
 from tests.crash.light.crew import Crew
+from tests.crash.light.granting import Granting, may_be_again
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
 from tests.crash.light.sharing import Sharing
@@ -63,6 +64,7 @@ class People:
         self._race, self._voters = list(schedule.race), Voters(schedule.words, self.shown)
         self._in_time = Asked(schedule.answers, self.shown)
         self._changing = Changing(schedule.changes, self.shown)
+        self._granting = Granting(schedule.grants, self.shown)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
         self._said: set[str] = set()
@@ -218,6 +220,8 @@ class People:
             return False
         if may_be_changed(approval):
             return self._changing.act(approval)
+        if may_be_again(approval):
+            return self._granting.act(approval)
         if is_asked(approval):
             return self._in_time.act(approval)
         if approval.case_id is not None:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from runs.failpoints import POINTS
 from tests.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN, WHAT_IF
+from tests.crash.light import asking
+from tests.crash.light.asking import AT_A_TOOL, Jobs
 from tests.crash.policed import MANNERS, PROOFS
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, OF, POOLS, READS, SHARING, THOUGHTS, UNDONE
 
@@ -17,7 +19,6 @@ CALLS = (
     *THOUGHTS, *GATHERED, *FAMILIES, "signal", "question", "message",
 )  # fmt: skip
 FREE = ("hop", "values", "sleep")
-_AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 
 # What may be done at an event of a run, and how likely.
 ACTS = {
@@ -35,8 +36,6 @@ LIMITS = (
     {"at_once": 1, "breaker": 50, "rest": 1}, {"per_minute": 1200, "at_once": 1, "breaker": 20, "rest": 1},
 )  # fmt: skip
 Loss = Literal["question", "answer"]
-Jobs = tuple[tuple[str, ...], ...]
-Drawn = tuple[Jobs, tuple[str, ...], tuple[str, ...]]  # jobs, points, what people say
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,8 @@ class Schedule:
     to show, and `manners` how people say it first (light/shown.py). `forks`: what is made of them; acts and moves count
     these as runs after those of `jobs`. `words`: what people say at once where several decide
     (light/votes.py). `answers`: when people answer where little time is
-    given (light/asked.py), `changes` where they may change it (light/changing.py). `halts`: what is halted meanwhile,
+    given (light/asked.py), `changes` where they may change it (light/changing.py), `grants` where they may allow the
+    same again (light/granting.py). `halts`: what is halted meanwhile,
     and lifted (light/halting.py)."""
 
     seed: str
@@ -125,6 +125,7 @@ class Schedule:
     words: Jobs = ()
     answers: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
     halts: tuple[Halting, ...] = ()
 
     @property
@@ -152,14 +153,16 @@ def draw(seed: str) -> Schedule:
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
     jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
     jobs, struck = _regretted(seed, jobs)
-    jobs, at_votes, words = _staged(seed, jobs)
-    jobs, at_answers, answers = _late(seed, jobs)
-    jobs, at_changes, changes = _changed(seed, jobs)
+    jobs, at_votes, words = asking.staged(seed, jobs)
+    jobs, at_answers, answers = asking.late(seed, jobs)
+    jobs, at_changes, changes = asking.changed(seed, jobs)
+    jobs, at_grants, grants = asking.granted(seed, jobs)
     ramp, more = _ramp(seed)
     moves = _moves(seed, jobs)
     forks, later, moved = _forks(seed, jobs := _with_visits(seed, jobs))
     return Schedule(
-        seed, jobs, (*points, *more, *struck, *at_votes, *at_answers, *at_changes), (*acts, *later), _losses(dice),
+        seed, jobs, (*points, *more, *struck, *at_votes, *at_answers, *at_changes, *at_grants), (*acts, *later),
+        _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
         tells_early=dice.random() < 0.3,
@@ -180,6 +183,7 @@ def draw(seed: str) -> Schedule:
         words=words,
         answers=answers,
         changes=changes,
+        grants=grants,
         halts=_halts(seed, jobs, is_plain=not (forks or moves or moved)),
     )  # fmt: skip
 
@@ -293,7 +297,7 @@ def _ramp(seed: str) -> tuple[Jobs, tuple[str, ...]]:
         act = dice.choice(("raise:50", "raise:80", "raise:100", "rollback", "rollback", "finish", "begin:50"))
         cut = dice.choice(((), (), ("cut:0.002",), ("cut:0.006",)))
         bursts.append((*(f"start:{dice.choice('abcd')}" for _ in range(dice.choice((1, 2, 3)))), act, *cut))
-    points = [f"{dice.choice(_AT_A_TOOL)}@keyed:kill:{dice.choice((1, 2, 3))}" for _ in range(dice.choice((0, 1, 1)))]
+    points = [f"{dice.choice(AT_A_TOOL)}@keyed:kill:{dice.choice((1, 2, 3))}" for _ in range(dice.choice((0, 1, 1)))]
     return tuple(bursts), tuple(points)
 
 
@@ -306,7 +310,7 @@ def _undone(seed: str, jobs: Jobs, points: tuple[str, ...], *, has_zombies: bool
     first = (*jobs[0][:at], "undone" if has_zombies else step, *jobs[0][at:])
     tools = ("booked", "bought", "unbooked", "refunded", *(("mailed", "unmailed") if first[at] != "undone" else ()))
     more = [
-        f"{dice.choice(_AT_A_TOOL)}@{dice.choice(tools)}:kill:{dice.choice((1, 1, 2))}"
+        f"{dice.choice(AT_A_TOOL)}@{dice.choice(tools)}:kill:{dice.choice((1, 1, 2))}"
         for _ in range(dice.choice((0, 1, 1, 2)))
     ]
     return (first, *jobs[1:]), (*points, *more)
@@ -323,69 +327,12 @@ def _regretted(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...]]:
     job = (*jobs[n][:at], "regretted", *jobs[n][at:])
     tools = ("booked", "bought", "unbooked", "refunded")
     points = [
-        f"{dice.choice((*_AT_A_TOOL, 'CP5', 'CP7', 'CP8', 'CP9', 'CP10'))}:kill:{dice.randint(1, 12)}"
+        f"{dice.choice((*AT_A_TOOL, 'CP5', 'CP7', 'CP8', 'CP9', 'CP10'))}:kill:{dice.randint(1, 12)}"
         if dice.random() < 0.3
-        else f"{dice.choice(_AT_A_TOOL)}@{dice.choice(tools)}:kill:{dice.choice((1, 1, 2))}"
+        else f"{dice.choice(AT_A_TOOL)}@{dice.choice(tools)}:kill:{dice.choice((1, 1, 2))}"
         for _ in range(dice.choice((0, 1, 1, 2)))
     ]
     return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points)
-
-
-def _staged(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...], Jobs]:
-    """Drawn apart, too: in some a call needs the yes of several people, who vote in every order, twice and at once, or
-    abstain, and sometimes one says no; its worker dies in between."""
-    dice = random.Random(f"light stages {seed}")
-    if dice.random() < 0.75:
-        return jobs, (), ()
-    n = dice.randrange(len(jobs))
-    at = dice.randint(0, len(jobs[n]))
-    job = (*jobs[n][:at], *("staged",) * dice.choice((1, 1, 2)), *jobs[n][at:])
-    points = [
-        f"{dice.choice(('CP8', 'CP9', 'CP10', 'CP5', 'CP7'))}:kill:{dice.randint(1, 6)}"
-        if dice.random() < 0.5
-        else f"{dice.choice(_AT_A_TOOL)}@staged:kill:{dice.choice((1, 1, 2))}"
-        for _ in range(dice.choice((0, 1, 1, 2)))
-    ]
-    bursts = []
-    for _ in range(dice.randint(1, 5)):
-        said = [
-            f"{dice.choice(('user', 'user', 'key'))}:{dice.randrange(4)}:"
-            f"{dice.choice(('approve',) * 9 + ('abstain',) * 3 + ('reject',))}"
-            for _ in range(dice.choice((1, 2, 2, 3, 5)))
-        ]
-        bursts.append((*said, *said[:1]) if dice.random() < 0.4 else tuple(said))
-    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), tuple(bursts)
-
-
-def _late(seed: str, jobs: Jobs) -> Drawn:
-    """Drawn apart, too: in some people have little time for a call, which goes further then or waits on; they answer
-    early, just then or late, and its worker dies in between."""
-    manners = ("early", "race", "race", "after", "after")
-    return _asked_with(random.Random(f"light answers {seed}"), jobs, ("further", "further", "patient"), manners)
-
-
-def _changed(seed: str, jobs: Jobs) -> Drawn:
-    """Drawn apart, too: in some people change a call before they say yes, several of them at once, and its worker dies
-    in between."""
-    manners = ("plain", "change", "change", "race", "ask", "hand", "hand")
-    return _asked_with(random.Random(f"light changes {seed}"), jobs, ("changed",), manners)
-
-
-def _asked_with(dice: random.Random, jobs: Jobs, calls: tuple[str, ...], manners: tuple[str, ...]) -> Drawn:
-    if dice.random() < 0.75:
-        return jobs, (), ()
-    n = dice.randrange(len(jobs))
-    at = dice.randint(0, len(jobs[n]))
-    steps = tuple(dice.choice(calls) for _ in range(dice.choice((1, 1, 2))))
-    job = (*jobs[n][:at], *steps, *jobs[n][at:])
-    points = [
-        f"{dice.choice(('CP8', 'CP9', 'CP10', 'CP5', 'CP7'))}:kill:{dice.randint(1, 6)}"
-        if dice.random() < 0.5
-        else f"{dice.choice(_AT_A_TOOL)}@{dice.choice(steps)}:kill:{dice.choice((1, 1, 2))}"
-        for _ in range(dice.choice((0, 1, 1, 2)))
-    ]
-    said = tuple(dice.choice(manners) for _ in range(3))
-    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), said
 
 
 def _shared(seed: str) -> dict[str, Any]:
@@ -413,7 +360,7 @@ def _points(dice: random.Random, jobs: Jobs) -> tuple[str, ...]:
         n = dice.randrange(len(jobs))
         calls = [step for step in jobs[n] if (step in EFFECTS and step not in THOUGHTS) or step == "pure"]
         point, tool = dice.choice(POINTS), dice.choice(["", *calls])
-        at = f"@{tool}" if tool and point in _AT_A_TOOL else ""
+        at = f"@{tool}" if tool and point in AT_A_TOOL else ""
         then = "+" if drawn and dice.random() < 0.7 else ""
         act = dice.choice(("kill",) * 9 + ("stop",) * 2 + ("raise",))
         whose = "" if FAMILIES.keys() & set(jobs[n]) and dice.random() < 0.6 else f"/{{{n}}}"  # of any run: a child's
