@@ -171,7 +171,7 @@ class PurchaseState(BaseModel):
     replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy it", system="shop", effect="Spends money.",
     gate=Gate(
         "finance_po", "Always", headline=lambda args: f"${args.amount_usd:,}.00", amount="amount_usd USD",
-        editable=["amount_usd", "needed_by"],
+        editable=["amount_usd", "needed_by"], same=["item"],
     ),
 )  # fmt: skip
 async def buy_it(args: Purchase, call: ToolCall) -> Purchase:

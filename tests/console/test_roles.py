@@ -265,7 +265,7 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
     others = set() if is_own or role in ("operator", "auditor") else {"batch"}
-    hidden = {"approval", "rule_change", "calendar", "changes"} | others
+    hidden = {"approval", "rule_change", "calendar", "changes", "standing_grant"} | others
     hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     if not is_own and role not in READERS:  # see test_payloads.py
