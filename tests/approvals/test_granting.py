@@ -12,7 +12,8 @@ from django.contrib.auth.models import Group, User
 from approvals.granting import using
 from approvals.granting.acts import GrantOver, take_back
 from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
-from approvals.models import Approval, Decision
+from approvals.models import Approval, Decision, Notice, Queue
+from approvals.notices.recipients import case_of
 from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
 from approvals.queues import acts as queues
@@ -29,11 +30,13 @@ from runs.models import Run
 from runs.services import lifecycle
 from tests.approvals.granting import allowed, asks, given, paid, paying, state, swept
 from tests.approvals.setup import WHY, away, boss, limited, say, somebody
+from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, dump, events
 from tests.world import Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
+__all__ = ["anna", "bert", "guarded"]  # fixtures
 ROLE = "approver_finance"
 
 
@@ -297,8 +300,10 @@ def test_two_sweepers_answer_once_and_sixty_questions_get_as_many_yes_as_there_a
     given(asks(stage, agent), fiona, times=7, sum="1000000")
     assert stage.drive() == "completed"
     cases = [asks(stage, agent) for _ in range(20)]
-    at_once(*[lambda: using.look([], float("inf")) for _ in range(8)])
+    troubles: list[Any] = []
+    at_once(*[lambda: troubles.extend(using.look([], float("inf"))) for _ in range(8)])
     swept()
+    assert troubles == []
     states = [state(case.run) for case in cases]
     assert (states.count("approved"), states.count("open")) == (7, 13)
     assert sorted(StandingUse.objects.values_list("n", flat=True)) == [*range(1, 8)]
@@ -327,3 +332,61 @@ def test_what_was_tried_before_is_a_persons_to_answer(stage: Stage, tools: Toolb
     swept()
     assert state(case.run) == "open" and StandingUse.objects.count() == 1
     sound(case.run)
+
+
+def test_what_is_paid_back_counts_as_much_as_what_is_paid(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """A credit makes no room for more."""
+    allowed(boss())
+    agent = paying(tools, when=lambda args: True)
+    given(asks(stage, agent), fiona, times=5, sum="12000")
+    back, more = asks(stage, agent, "pen -7000"), asks(stage, agent, "pen 6000")
+    swept()
+    assert (state(back.run), state(more.run)) == ("approved", "open")
+
+
+def test_how_far_it_may_go_is_set_by_two_people_where_two_set_queues(guarded: None, anna: Actor, bert: Actor) -> None:
+    change = proposed(lambda: allowed(anna))
+    assert Queue.objects.get(name="finance_po").again is None
+    agreed(change, bert)
+    row = Queue.objects.get(name="finance_po")
+    assert row.again == {"times": 5, "days": 30} and row.is_genuine
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [({"times": 3, "days": 0}, "days"), ({"times": 0, "days": 3}, "times"), ({"times": 0, "sum": "5"}, "times")],
+)  # fmt: skip
+def test_bounds_that_say_half_of_it_are_refused(stage: Stage, said: dict[str, Any], field: str) -> None:
+    admin = boss()
+    allowed(admin)
+    with pytest.raises(InvalidInput, match=f"That can't be: {field}"):
+        allowed(admin, **({"days": 0} | said))
+    with pytest.raises(InvalidInput, match="as it was"):
+        allowed(admin)
+    with pytest.raises(Forbidden):
+        allowed(somebody("fiona", ROLE))
+
+
+def test_nobody_is_told_of_what_is_answered_at_once_and_people_are_of_what_is_not(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    given(asks(stage, agent), fiona, sum="6000")
+    answered, left, other = asks(stage, agent), asks(stage, agent, "pen 5001"), asks(stage, agent, "ink 5000")
+    due = {row.approval_id: row.due_at - row.at for row in Notice.objects.filter(kind="opened")}
+    assert due[answered.pk] > timedelta(seconds=4) < due[left.pk] and due[other.pk] < timedelta(seconds=1)
+    swept()
+    assert (state(answered.run), state(left.run)) == ("approved", "open")
+    assert case_of(Notice.objects.get(kind="opened", approval_id=answered.pk)).over == "it is approved"
+    assert case_of(Notice.objects.get(kind="opened", approval_id=left.pk)).over == ""
+
+
+def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """Somebody may be reading them."""
+    allowed(boss())
+    agent = paying(tools)
+    before = asks(stage, agent)
+    given(asks(stage, agent), fiona)
+    swept()
+    assert state(before.run) == "open"

@@ -13,6 +13,7 @@ from tests.crash.mutations_damaged import DAMAGED
 from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
+from tests.crash.mutations_grants import GRANTING
 from tests.crash.mutations_halts import HALTING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
@@ -380,6 +381,7 @@ MUTANTS = [
     *RELEASES,
     *CERTIFIED,
     *CLAIMING,
+    *GRANTING,
     *DAMAGED,
     *DEADLINES,
     *VERSIONS,

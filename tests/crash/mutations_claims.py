@@ -35,8 +35,8 @@ CLAIMING = [
     Mutant("reasons are set by anybody", QUEUES, 'by, why = as_admin(by), justified("queue_reasons", body.justification)', 'why = justified("queue_reasons", body.justification)', f"{REASONS} -k who_may_not"),
     Mutant("one person sets reasons where two have to", QUEUES, '@second("queues", needs=PERMISSION)\n@transaction.atomic\ndef offer(', "@transaction.atomic\ndef offer(", f"{REASONS} -k two_people"),
     Mutant("reasons hide characters", QUEUES, '        check_text("reasons", each, LONGEST_REASON)\n', "", f"{REASONS} -k nobody_should_be_offered"),
-    Mutant("the queue's code does not cover its reasons", QUEUE, "        return proof | reasons | {", "        return proof | {", f"{REASONS} -k past_us"),
-    Mutant("old rows lose their code", QUEUE, "reasons = {} if self.reasons is None else", "reasons = {} if False else", f"{REASONS} -k from_before"),
+    Mutant("the queue's code does not cover its reasons", QUEUE, 'for name in ("proof", "reasons", "again") if', 'for name in ("proof", "again") if', f"{REASONS} -k past_us"),
+    Mutant("old rows lose their code", QUEUE, "if (said := getattr(self, name)) is not None}", "if (said := getattr(self, name)) is not None or name == 'reasons'}", f"{REASONS} -k from_before"),
     Mutant("forged reasons are offered", "approvals/queues/standing.py", "reasons=tuple(row.reasons or ()) if row.is_genuine else (),", "reasons=tuple(row.reasons or ()),", f"{REASONS} -k past_us"),
     Mutant("an address writes somebody's reason", "approvals/templatetags/inbox.py", 'return by_number.get(number or "", "")', 'return by_number.get(number or "", number or "")', f"{OFFERED} -k may_be_changed"),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ PROOF, VOTES, JUDGING, GATES, STEPUP, SERVICES, VERIFIED = (
 ENGINE, STORY = "tests/engine/test_proofs.py", "tests/approvals/test_stepup.py"
 
 PROVING = [
-    Mutant("a decision asks nobody to show anything", SERVICES, " if verdict == APPROVE else None\n    said = _Said(", " if False else None\n    said = _Said(", f"{STORY} -k fresh_second_factor"),
+    Mutant("a decision asks nobody to show anything", SERVICES, " if verdict == APPROVE else None\n    terms = ", " if False else None\n    terms = ", f"{STORY} -k fresh_second_factor"),
     Mutant("the engine uses a yes that showed too little", VOTES, "        return next(filter(None, (short_of(question.payload, shown_with(yes)) for yes in yes_to_it)), \"\")\n", "        return \"\"\n", ENGINE),
     Mutant("a vote that showed too little counts", VOTES, "    return [x for x in yes if not short_of(question.payload, shown_with(x))]\n", "    return yes\n", ENGINE),
     Mutant("a call goes out again on a yes that showed less than its policy wants", JUDGING, "        if each.queue not in yes or not is_shown(call, each, given, brought)\n", "        if each.queue not in yes\n", f"{ENGINE} -k what_went_out"),
@@ -24,7 +24,7 @@ PROVING = [
     Mutant("a password is a second factor", PROOF, "(FACTORS if self.factor else FACTORS | {PASSWORD})", "(FACTORS | {PASSWORD})", f"{STORY} -k fresh_second_factor"),
     Mutant("who names no amount is below it", PROOF, "            isinstance(amount, Amount) and amount.currency == self.currency and abs(amount.value) <= self.above\n", "            not isinstance(amount, Amount) or (amount.currency == self.currency and abs(amount.value) <= self.above)\n", f"{STORY} -k counts_as_above"),
     Mutant("a comma is a point", PROOF, "Decimal(found[0].replace(\",\", \"\"))", "Decimal(found[0].replace(\",\", \".\", 1).replace(\",\", \"\"))", ENGINE),
-    Mutant("what a queue asks to be shown can be taken away past us", "approvals/queue_models.py", "        proof = {} if self.proof is None else {\"proof\": self.proof}\n", "        proof: dict[str, Any] = {}\n", f"{STORY} -k taken_away_past_us_closes"),
+    Mutant("what a queue asks to be shown can be taken away past us", "approvals/queue_models.py", 'for name in ("proof", "reasons", "again") if', 'for name in ("reasons", "again") if', f"{STORY} -k taken_away_past_us_closes"),
     Mutant("what was shown isn't covered by a decision's code", "approvals/models.py", "        proof = {} if self.proof is None else {\"proof\": self.proof}\n", "        proof: dict[str, Any] = {}\n", f"{STORY} -k stronger_proof"),
     Mutant("a click on a demo's button shows who somebody is", "durableagents/views.py", "        request.session.pop(PROVED_BY, None)  # the button shows nothing of anybody\n", "", "tests/console/test_acts.py -k one_click"),
     Mutant("nobody looks whether what a policy wants was shown", VERIFIED, "            if not is_shown:\n", "            if False:\n", f"{STORY} -k for_its_policy_is_found"),

@@ -18,7 +18,8 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
 from runs.workers import failover, timers
-from tests.approvals.setup import somebody
+from tests.approvals.granting import allowed, asks, given, paying, swept
+from tests.approvals.setup import boss, somebody
 from tests.runs.stage import Stage, now
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
@@ -153,6 +154,19 @@ def escalated(stage: Stage, tools: Toolbox) -> Run:
     assert [row.queue for row in Escalation.objects.filter(run_id=run.id)] == ["legal"]
     talked_about(run)
     return run
+
+
+def allowed_again(stage: Stage, tools: Toolbox) -> list[Run]:
+    """Two runs: with the yes to the first the same is allowed again, and the second goes through by that."""
+    allowed(boss())
+    gina, agent = somebody("gina", "approver_finance"), paying(tools)
+    first = asks(stage, agent)
+    given(first, gina, times=5)
+    second = asks(stage, agent)
+    swept()
+    while Run.objects.filter(pk__in=[first.run_id, second.run_id]).exclude(state="completed").exists():
+        stage.drive()
+    return [first.run, second.run]
 
 
 def talked_about(run: Run) -> None:

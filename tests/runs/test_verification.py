@@ -27,7 +27,7 @@ from ledger.verification.runs import tables as every_table
 from runs.models import Run, Wait
 from tests.runs.sharing import pool
 from tests.runs.stage import Stage, fresh, in_thread
-from tests.runs.stories import answered, as_superuser, cancelled, escalated, everything, failed, through
+from tests.runs.stories import allowed_again, answered, as_superuser, cancelled, escalated, everything, failed, through
 from tests.tiers import many
 from tests.world import Item, Notes, Toolbox, agent_of
 
@@ -63,6 +63,8 @@ UNTOLD = {
     "approvals_escalation": {"id"},
     "approvals_inquiry": {"id"},
     "approvals_delegation": {"id"},
+    "approvals_standinggrant": {"id"},
+    "approvals_standinguse": {"id"},
     "ledger_register": {"uncoded"},
 }
 OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
@@ -89,6 +91,7 @@ def record(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> lis
         cancelled(stage, tools),
         answered(stage, tools),
         escalated(stage, tools),
+        *allowed_again(stage, tools),
     ]
     for host in ("a.example", "b.example", "c.example"):
         acted(

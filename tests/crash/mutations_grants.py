@@ -1,0 +1,52 @@
+"""Seeded bugs in allowing the same again. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+ACTS, USING, ROWS = "approvals/granting/acts.py", "approvals/granting/using.py", "approvals/granting/rows.py"
+SAME, TERMS, BOUNDS = "runs/engine/gate/same.py", "approvals/grants/terms.py", "approvals/granting/bounds.py"
+PROOF = "approvals/granting/verification.py"
+STORIES, FORGED = "tests/approvals/test_granting.py", "tests/approvals/test_granting_forged.py"
+API = "tests/api/test_grants.py"
+
+GRANTING = [
+    Mutant("the rule may have changed", SAME, '"queue", "rule", "policy")', '"queue", "policy")', f"{STORIES} -k 'is_not_the_same_is_asked and rule'"),
+    Mutant("what it is called may be anything", SAME, '("tool", "title", "effect",', '("tool", "effect",', f"{STORIES} -k 'is_not_the_same_is_asked and title'"),
+    Mutant("another agent asks the same", SAME, '| {"agent": agent_of(plan), "is_named": SAME in plan}', '| {"is_named": SAME in plan}', f"{STORIES} -k 'is_not_the_same_is_asked and agent'"),
+    Mutant("the named fields may differ", SAME, '{name: plan["arguments"][name] for name in fields}', "{}", f"{STORIES} -k 'is_not_the_same_is_asked and name'"),
+    Mutant("without named fields anything is the same", SAME, "        return sorted(arguments)\n", "        return []\n", f"{STORIES} -k without_named_fields"),
+    Mutant("each version is another agent", SAME, '.partition("@")[0]', '', f"{STORIES} -k next_version"),
+    Mutant("a yes without a tool is allowed again", SAME, 'plan.get("tool") in (None, "", NO_TOOL)', 'plan.get("tool") in (None, "")', f"{STORIES} -k 'can_not_be_allowed_again and tool'"),
+    Mutant("what several decide is allowed by one", TERMS, "    if is_staged(plan):\n", "    if False:\n", f"{STORIES} -k 'can_not_be_allowed_again and stages'"),
+    Mutant("a proof is shown once for all", TERMS, '    if "proof" in plan:\n', "    if False:\n", f"{STORIES} -k 'reaches_no_further and proof'"),
+    Mutant("it may be allowed anywhere", ACTS, "    if bounds is None:\n", "    if False:\n", f"{STORIES} -k 'can_not_be_allowed_again and not_allowed'"),
+    Mutant("it is for as many as one likes", ACTS, "    if again.times > bounds.times:\n", "    if False:\n", f"{STORIES} -k further_than_it_may"),
+    Mutant("it is for as long as one likes", ACTS, "if not facts.now < again.until <= latest:", "if not facts.now < again.until:", f"{STORIES} -k further_than_it_may"),
+    Mutant("it is of as much as one likes", ACTS, "if bounds.most is not None and sum_.value > bounds.most:", "if False:", f"{STORIES} -k further_than_it_may"),
+    Mutant("many small ones make a large one", ACTS, "    if isinstance(no, No):\n", "    if False:\n", f"{STORIES} -k approve_at_once"),
+    Mutant("a deputy allows it for longer than they stand in", ACTS, "    if standing.deputyship is not None:\n", "    if False:\n", f"{STORIES} -k 'can_not_be_allowed_again and deputy'"),
+    Mutant("a sum is forgotten", ACTS, "        if asked.amount is not None:\n            raise", "        if False:\n            raise", f"{STORIES} -k further_than_it_may"),
+    Mutant("what is taken back goes out", ACTS, "        cursor.execute(_LAPSE, [found.now, own, found.now])\n        unused = sum(is_unused for (is_unused,) in cursor.fetchall())\n", "        unused = 0\n", f"{STORIES} -k taken_back_it"),
+    Mutant("anybody takes it back", ACTS, "    return as_admin(by)\n", '    return replace(by, role="admin")\n', f"{STORIES} -k who_may_take_it_back"),
+    Mutant("it is taken back twice", ACTS, "    if found.end is not None:\n", "    if False:\n", f"{STORIES} -k taken_back_it"),
+    Mutant("what it was given for is on no act's record", ACTS, '        "standing_grant", by=by, subject', '        "", by=by, subject', f"{STORIES} -k as_often_as"),
+    Mutant("nobody looks whether it was taken back", ROWS, "        if self.end is not None:\n", "        if False:\n", f"{FORGED} -k whatever_says"),
+    Mutant("it is never over in time", ROWS, "if self.now >= self.row.until:", "if False:", f"{STORIES} -k over_in_time"),
+    Mutant("it is used once more than it says", ROWS, "if len(self.uses) >= self.row.count", "if len(self.uses) > self.row.count", f"{STORIES} -k two_sweepers"),
+    Mutant("two use it at once", ROWS, '        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])\n', "", f"{STORIES} -k two_sweepers"),
+    Mutant("what was spent is forgotten", ROWS, "left = self.row.most - self.spent", "left = self.row.most", f"{STORIES} -k sum_of_all"),
+    Mutant("less than nothing makes room", ROWS, "sum((abs(use.amount) for use", "sum((use.amount for use", f"{STORIES} -k credit"),
+    Mutant("a forged use counts", ROWS, "self.row.is_genuine and all(use.is_genuine for use in self.uses)", "self.row.is_genuine", f"{FORGED} -k forged_use"),
+    Mutant("a forged grant counts", ROWS, "return self.row.is_genuine and all(", "return all(", f"{FORGED} -k forged_grant"),
+    Mutant("what the column says is the same", USING, "    about = (row.same, row.queue, row.tool, row.agent)\n    if about != (asked.same, approval.queue, asked.tool, asked.agent):\n", "    about = (row.same, row.queue, row.tool, row.agent)\n    if about[0] != approval.same:\n", f"{FORGED} -k made_to_look"),
+    Mutant("what was tried before is answered unseen", USING, "    if wait.n or wait.attempt or approval.revision != 1 or is_told_of:\n", "    if False:\n", f"{STORIES} -k tried_before"),
+    Mutant("the yes is nobody's in particular", USING, "role=row.role, auth=AUTH, person=row.person)", "role=row.role, auth=AUTH)", f"{STORIES} -k reaches_no_further"),
+    Mutant("a use leaves no row", USING, "    use.seal()\n    use.save(force_insert=True)\n", "    use.seal()\n", f"{STORIES} -k two_sweepers"),
+    Mutant("one question's trouble stops all", USING, "        except (LeftToPeople, DurableAgentsError) as no:\n", "        except LeftToPeople as no:\n            raise\n        except DurableAgentsError as no:\n", f"{STORIES} -k sum_of_all"),
+    Mutant("one person sets how far it goes where two have to", BOUNDS, '@second("queues", needs=PERMISSION)\n', "", f"{STORIES} -k two_people"),
+    Mutant("a use that nobody gave is not found", PROOF, '                yield f"{use} answered approval {id}, and no event says so"\n', "                pass\n", f"{FORGED} -k forged_use"),
+    Mutant("a grant that no decision gives is not found", PROOF, '                yield f"{what}: no decision gives it"\n                continue\n', "                continue\n", f"{FORGED} -k forged_grant"),
+    Mutant("who decides elsewhere is shown it", "approvals/granting/listed.py", "if not found or (seen is not None and found[0].row.queue not in seen):", "if not found:", API),
+    Mutant("people are told of what is answered at once", "approvals/sql/0135_standing_grants.sql", "interval '5 seconds' END", "interval '0 seconds' END", f"{STORIES} -k nobody_is_told"),
+]  # fmt: skip
