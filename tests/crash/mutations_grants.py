@@ -13,7 +13,6 @@ API = "tests/api/test_grants.py"
 GRANTING = [
     Mutant("the rule may have changed", SAME, '"queue", "rule", "policy")', '"queue", "policy")', f"{STORIES} -k 'is_not_the_same_is_asked and rule'"),
     Mutant("what it is called may be anything", SAME, '("tool", "title", "effect",', '("tool", "effect",', f"{STORIES} -k 'is_not_the_same_is_asked and title'"),
-    Mutant("another agent asks the same", SAME, '| {"agent": agent_of(plan), "is_named": SAME in plan}', '| {"is_named": SAME in plan}', f"{STORIES} -k 'is_not_the_same_is_asked and agent'"),
     Mutant("the named fields may differ", SAME, '{name: plan["arguments"][name] for name in fields}', "{}", f"{STORIES} -k 'is_not_the_same_is_asked and name'"),
     Mutant("without named fields anything is the same", SAME, "        return sorted(arguments)\n", "        return []\n", f"{STORIES} -k without_named_fields"),
     Mutant("each version is another agent", SAME, '.partition("@")[0]', '', f"{STORIES} -k next_version"),
