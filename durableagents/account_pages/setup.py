@@ -113,15 +113,16 @@ def _queues(having: dict[str, int]) -> Iterator[Item]:
         number = having.get(role, 0)
         words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
         nobody = f"Nobody decides: what waits there ends at its deadline. Invite a {name_of(role)}."
-        yield _item(f"Queue {queue}", number, words, nobody, "people", "Invite people")
+        done = Item(f"Queue {queue}", "ok", words, "queues", "Queues")
+        yield done if number else Item(f"Queue {queue}", "wait", nobody, "people", "Invite people")
 
 
 def _installation() -> Iterator[Item]:
     environment = settings.DURABLEAGENTS
     agents = registry.agents()
-    names = ", ".join(agent.graph_id for agent in agents[:5]) + (" …" if len(agents) > 5 else "")
+    names = ", ".join(agent.graph_id for agent in agents[:5]) + (" and more" if len(agents) > 5 else "")
     none = "None is loaded: name their modules in DURABLEAGENTS_AGENTS."
-    yield _item("Agents", agents, names, none, "agents", "Agents")
+    yield _item("Agents", agents, f"Installed: {names}.", none, "agents", "Agents")
     by_hand = "You hand over links by hand, until DURABLEAGENTS_EMAIL_URL names a mail server."
     yield _item("Mail", mail.is_set(), f"Sent as {environment.email_from}.", by_hand)
     is_public = environment.base_url.startswith("https://") and bool(environment.allowed_hosts)

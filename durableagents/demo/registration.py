@@ -32,8 +32,8 @@ class Person(NamedTuple):
 PEOPLE = {
     "integrator": Person("integrator", "starts runs and reads them"),
     "operator": Person("operator", "starts, pauses, cancels, retries, settles unknown outcomes"),
-    "finance": Person("approver_finance", "decides purchase orders, stops what waits for them"),
-    "treasurer": Person("approver_finance", "decides refunds that are above what others may", "Treasurer"),
+    "finance": Person("approver_finance", "decides purchase orders and refunds, stops what waits for them"),
+    "treasurer": Person("approver_finance", "decides refunds too large for the others in finance", "Treasurer"),
     "legal": Person("approver_legal", "decides sanctions matches, stops what waits for them"),
     "auditor": Person("auditor", "reads everything, changes nothing"),
 }

@@ -286,7 +286,10 @@ def item(mapping: dict[Any, Any], key: Any) -> Any:
 @register.simple_tag(takes_context=True)
 def navigation(context: template.Context) -> list[around.Entry]:
     """The sections that the reader may open, with their numbers."""
-    return around.entries(context["held"], context["tally"])
+    user = context["request"].user
+    return around.entries(
+        context["held"], context["tally"], lambda permission: user.is_staff and user.has_perm(permission)
+    )
 
 
 @register.simple_tag
