@@ -70,11 +70,13 @@ def declare(
 
 
 def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:
-    """The sections for somebody with these roles, in their order; `may` tells of a permission whether they have it."""
+    """The sections for somebody with these roles, in their order; `may` tells of a permission whether they have it. Who
+    has no role is shown no numbers: they are counted by roles."""
+    known = [(one, role_in(one.roles, held) is not None) for one in _sections]
     return [
-        Entry(one, shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number else "")
-        for one in _sections
-        if role_in(one.roles, held) is not None or (one.permission and may(one.permission))
+        Entry(one, shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number and by_role else "")
+        for one, by_role in known
+        if by_role or (one.permission and may(one.permission))
     ]
 
 

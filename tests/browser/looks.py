@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import NAMES, Site
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+# Of what is on the page, which the window may be higher than.
+_HEIGHT = "Math.ceil(document.querySelector('#live').getBoundingClientRect().bottom + scrollY) + 24"
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -26,7 +28,8 @@ def picture(page: Page, name: str, of: str = "", *, is_live: bool = True) -> Non
     """Of the whole page, or of what `of` selects. `is_live`: a page that says that it is brought up to date."""
     if is_live:
         expect(page.locator("#live-state")).to_contain_text("live")
+    page.evaluate("document.activeElement.blur()")
     # As high as the page: what sticks to the window's edge then stands where it ends.
     width = page.viewport_size["width"] if page.viewport_size else WIDE["width"]
-    page.set_viewport_size({"width": width, "height": page.evaluate("document.documentElement.scrollHeight")})
+    page.set_viewport_size({"width": width, "height": page.evaluate(_HEIGHT)})
     (page.locator(of) if of else page).screenshot(path=PICTURES / f"{name}.png")

@@ -46,7 +46,7 @@ def take_approvers(site: Site, browser: Browser, cases: list[str]) -> None:
     finance.click("button:has-text('Show what would change')")
     expect(finance.locator("#diff")).to_contain_text("2400.00")
     finance.fill("#justification", "The machine is worth that much less.")
-    picture(finance, "approver-changes", of="#case", is_live=False)
+    picture(finance, "approver-changes", is_live=False)
 
     phone = signed_in(site, browser, "approver_finance", PHONE, color_scheme="dark")
     phone.goto(f"/inbox/{bistro}")
@@ -67,7 +67,7 @@ def take_operators(site: Site, browser: Browser) -> None:
     operator.locator("#b-why").fill("The bank is closed today.")
     operator.get_by_role("button", name="Look what would become of it").click()
     expect(operator.locator("#how-far")).to_contain_text("Nothing is done yet")
-    picture(operator, "operator-many")
+    picture(operator, "operator-many", is_live=False)
 
 
 def take_admins(site: Site, browser: Browser, runs: list[str]) -> None:
