@@ -44,7 +44,7 @@ def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader
 
 
 def test_states_are_called_what_they_are_called_everywhere() -> None:
-    of = Batch(action="pause", state="draft", forecast={"states": {"waiting_human": 2, "pending": 1}})
+    of = Batch(action="pause", forecast={"states": {"waiting_human": 2, "pending": 1}})
     assert _Shown(Progress(of, 0, 0, 0)).states == [("waiting for a person", 2), ("pending", 1)]
 
 
