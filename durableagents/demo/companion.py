@@ -26,10 +26,10 @@ class Demo:
             "SANDBOX_SMTP_PORT": environment.sandbox_smtp_port,
         }
         self.greeting = (
-            f"  console  {environment.base_url}   one click signs you in as finance, legal, operator,"
-            " integrator or auditor\n"
+            f"  console  {environment.base_url}   one click signs you in as finance, treasurer, legal,"
+            " operator, integrator or auditor\n"
             f"  sandbox  {environment.sandbox_url}   the outside systems the agents act on\n"
-            f"  {environment.data / FILE} has the passwords (user {ADMIN}: {environment.base_url}/admin/)"
+            f"  {environment.data / FILE} has the passwords (user {ADMIN}, whose page is /setup)"
             " and the API keys\n"
         )
 
