@@ -233,8 +233,8 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
 
 
 def page(template: str, problem: dict[str, Any], again: str = "/") -> str:
-    """A problem as people read it, also where the templates are not there. `again` is where it may be tried again; empty
-    for a form that was sent, which only the page before has."""
+    """A problem as people read it, also where the templates are not there. `again` is where it may be tried again;
+    empty for a form that was sent, which only the page before has."""
     try:
         return loader.get_template(template).render({"problem": problem, "again": again})
     except TemplateDoesNotExist:
