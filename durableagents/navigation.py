@@ -5,6 +5,8 @@ from __future__ import annotations
 from ledger.web.navigation import Notice, Number, Section
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, READS_AUDIT
 
+_SETS_RULES = "approvals.change_queue"
+
 SECTIONS = (
     Section("overview", "Overview", "overview"),
     Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
@@ -12,14 +14,15 @@ SECTIONS = (
     Section("schedules", "Schedules", "schedules"),
     Section("pools", "Pools", "pools"),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
-    Section("queues", "Queues", "queues"),
-    Section("policies", "Policies", "policies"),
+    Section("queues", "Queues", "queues", permission=_SETS_RULES),
+    Section("policies", "Policies", "policies", permission=_SETS_RULES),
     Section(
         "changes",
         "Rule changes",
         "rule_changes",
         roles=frozenset({OPERATOR, AUDITOR}),
         number=Number("changes", "waiting for a second person"),
+        permission=_SETS_RULES,
     ),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),

@@ -183,6 +183,11 @@ class ShownTiming:
         }  # fmt: skip
 
     @property
+    def remind_words(self) -> str:
+        """The same as people read it."""
+        return " and ".join(f"{share} %" for share in self.row.remind) if self.row is not None else ""
+
+    @property
     def remind(self) -> str:
         """Shares of the time, as they are typed."""
         return ", ".join(map(str, self.row.remind)) if self.row is not None else ""

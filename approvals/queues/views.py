@@ -19,6 +19,7 @@ from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import actor, ordered, roles
+from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs.services.bodies import SteerBody
 
@@ -38,6 +39,7 @@ class QueuePage(Page):
         return {
             "tally": Tally(held), "may_set": is_admin(request.user), "refused": refused,
             "typed": refused.typed if refused else {}, "decides": bool(ordered(held)), "me": request.user.pk,
+            "sees_all": viewer().sees_all,
         }  # fmt: skip
 
 

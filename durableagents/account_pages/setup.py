@@ -23,7 +23,7 @@ from durableagents.identity import first_admin, mail
 from durableagents.identity.rights import known_roles
 from durableagents.models import ApiKey, Invitation
 from ledger import privileges
-from ledger.web.roles import OPERATOR, name_of
+from ledger.web.roles import OPERATOR, name_of, ordered, roles
 from runs.engine.agents import registry
 from runs.journal import wait_hooks
 
@@ -69,7 +69,8 @@ class Setup(AdminPage):
         return super().dispatch(request, *args, **kwargs)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        people, installation = list(_people()), list(_installation())
+        people = list(_people())
+        installation = list(_installation(has_role=bool(ordered(roles(request.user)))))
         left = sum(item.tone == "wait" for item in (*people, *installation))
         return self.show(
             request, {"parts": {"People and programs": people, "The installation": installation}, "left": left}
@@ -113,15 +114,17 @@ def _queues(having: dict[str, int]) -> Iterator[Item]:
         number = having.get(role, 0)
         words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
         nobody = f"Nobody decides: what waits there ends at its deadline. Invite a {name_of(role)}."
-        yield _item(f"Queue {queue}", number, words, nobody, "people", "Invite people")
+        done = Item(f"Queue {queue}", "ok", words, "queues", "Queues")
+        yield done if number else Item(f"Queue {queue}", "wait", nobody, "people", "Invite people")
 
 
-def _installation() -> Iterator[Item]:
+def _installation(*, has_role: bool) -> Iterator[Item]:
+    """What is installed, and how it is run. Agents are for who has a role: nobody else is sent there."""
     environment = settings.DURABLEAGENTS
     agents = registry.agents()
-    names = ", ".join(agent.graph_id for agent in agents[:5]) + (" …" if len(agents) > 5 else "")
+    names = ", ".join(agent.graph_id for agent in agents[:5]) + (" and more" if len(agents) > 5 else "")
     none = "None is loaded: name their modules in DURABLEAGENTS_AGENTS."
-    yield _item("Agents", agents, names, none, "agents", "Agents")
+    yield _item("Agents", agents, f"Installed: {names}.", none, "agents" if has_role else "", "Agents")
     by_hand = "You hand over links by hand, until DURABLEAGENTS_EMAIL_URL names a mail server."
     yield _item("Mail", mail.is_set(), f"Sent as {environment.email_from}.", by_hand)
     is_public = environment.base_url.startswith("https://") and bool(environment.allowed_hosts)

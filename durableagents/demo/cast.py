@@ -24,6 +24,10 @@ FILE = "demo.json"
 DEMO = Actor(kind="system", name="demo")
 KEY_NAME = "demo"
 
+_FIRST = {person.role: name for name, person in reversed(PEOPLE.items())}
+# Under which name somebody's key stands in the file: their role's, or their own where somebody before them holds it too.
+KEYS = {name: person.role if _FIRST[person.role] == name else name for name, person in PEOPLE.items()}
+
 
 def make_cast(environment: Environment) -> None:
     """Users, groups and keys as `demo.json` has them; what it lacks is generated and added."""
@@ -31,18 +35,18 @@ def make_cast(environment: Environment) -> None:
     kept, keys = _people_in(known, environment)
     passwords = {name: kept.get(name) or secrets.token_urlsafe(12) for name in (*PEOPLE, ADMIN)}
     with acting(DEMO):
-        for name, (role, _) in PEOPLE.items():
-            user = _person(name, passwords[name], role, is_new_password=name not in kept)
-            keys[role] = auth.issue_key(user, KEY_NAME, token=keys.get(role))
+        for name, person in PEOPLE.items():
+            user = _person(name, passwords[name], person.role, is_new_password=name not in kept)
+            keys[KEYS[name]] = auth.issue_key(user, KEY_NAME, token=keys.get(KEYS[name]))
         _person(ADMIN, passwords[ADMIN], None, is_new_password=ADMIN not in kept)
     content = {
         "base_url": environment.base_url,
         "sandbox_url": environment.sandbox_url,
         "users": [
-            {"username": name, "password": passwords[name], "roles": [role]} for name, (role, _) in PEOPLE.items()
+            {"username": name, "password": passwords[name], "roles": [person.role]} for name, person in PEOPLE.items()
         ]
         + [{"username": ADMIN, "password": passwords[ADMIN], "roles": ["superuser"]}],
-        "api_keys": {role: keys[role] for role, _ in PEOPLE.values()},
+        "api_keys": {of: keys[of] for of in KEYS.values()},
     }
     if content != known:
         replace_private(environment.data / FILE, json.dumps(content, indent=2) + "\n")
@@ -59,10 +63,10 @@ def _read(environment: Environment) -> dict[str, Any]:
 
 
 def _people_in(known: dict[str, Any], environment: Environment) -> tuple[dict[str, str], dict[str, str]]:
-    """Passwords by name and keys by role."""
+    """Passwords by name and keys by role (`KEYS`)."""
     try:
         passwords = {str(user["username"]): str(user["password"]) for user in known.get("users", [])}
-        keys = {str(role): str(key) for role, key in known.get("api_keys", {}).items()}
+        keys = {str(of): str(key) for of, key in known.get("api_keys", {}).items()}
     except (AttributeError, KeyError, TypeError) as error:
         raise _unreadable(environment, error) from None
     return passwords, keys

@@ -1,4 +1,4 @@
-"""What `make up` starts for the demo: its people and prices, before anything serves, and the
+"""What `make up` starts for the demo: its people, prices and rules, before anything serves, and the
 sandbox that its agents act on."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import sys
 
 from durableagents.demo.cast import ADMIN, FILE, make_cast
 from durableagents.demo.money import put_money
+from durableagents.demo.oversight import put_oversight
 from durableagents.env import Environment
 
 
@@ -25,10 +26,10 @@ class Demo:
             "SANDBOX_SMTP_PORT": environment.sandbox_smtp_port,
         }
         self.greeting = (
-            f"  console  {environment.base_url}   one click signs you in as finance, legal, operator,"
-            " integrator or auditor\n"
+            f"  console  {environment.base_url}   one click signs you in as finance, treasurer, legal,"
+            " operator, integrator or auditor\n"
             f"  sandbox  {environment.sandbox_url}   the outside systems the agents act on\n"
-            f"  {environment.data / FILE} has the passwords (user {ADMIN}: {environment.base_url}/admin/)"
+            f"  {environment.data / FILE} has the passwords (user {ADMIN}, whose page is /setup)"
             " and the API keys\n"
         )
 
@@ -36,3 +37,4 @@ class Demo:
         """Once the database is migrated. Raises EnvironmentProblem."""
         make_cast(self._env)
         put_money()
+        put_oversight()

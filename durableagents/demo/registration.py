@@ -11,25 +11,29 @@ AGENTS = (
     "durableagents.demo.vendor_onboard",
     "durableagents.demo.warehouse",
     "durableagents.demo.mail_before_gate",
+    "durableagents.demo.customer_refund",
     "durableagents.demo.literature.paper_reader",
     "durableagents.demo.literature.literature_review",
 )
 
 # Queue → the role that decides it.
-QUEUES = {"finance_po": "approver_finance", "legal": "approver_legal"}
+QUEUES = {"finance_po": "approver_finance", "legal": "approver_legal", "customer_refunds": "approver_finance"}
 
 
 class Person(NamedTuple):
-    """`role` is the one group that a person is in; `does` says what they do all day."""
+    """`role` is the one group that a person is in; `does` says what they do all day; `label` is what they are called on
+    the page where one signs in, by their role unless given."""
 
     role: str
     does: str
+    label: str = ""
 
 
 PEOPLE = {
     "integrator": Person("integrator", "starts runs and reads them"),
     "operator": Person("operator", "starts, pauses, cancels, retries, settles unknown outcomes"),
-    "finance": Person("approver_finance", "decides purchase orders, stops what waits for them"),
+    "finance": Person("approver_finance", "decides purchase orders and refunds, stops what waits for them"),
+    "treasurer": Person("approver_finance", "decides refunds too large for the others in finance", "Treasurer"),
     "legal": Person("approver_legal", "decides sanctions matches, stops what waits for them"),
     "auditor": Person("auditor", "reads everything, changes nothing"),
 }

@@ -21,19 +21,26 @@ class Person:
 
 
 def people() -> list[Person]:
-    """The cast's own accounts, by their names and as long as each holds its one role, in the order of the roles. Nobody
-    outside the demo; and whoever else has an account signs in with a password there, too."""
+    """The cast's own accounts, by their names and as long as each holds its one role, in the order of the roles, and of
+    those who share one in the cast's. Nobody outside the demo; and whoever else has an account signs in with a password
+    there, too."""
     if not settings.DURABLEAGENTS.is_demo:
         return []
-    people: dict[str, Person] = {}
+    found: dict[str, Person] = {}
     for user in User.objects.filter(
         is_active=True, is_superuser=False, is_staff=False, username__in=settings.DURABLEAGENTS_PEOPLE
     ).prefetch_related("groups"):
         names = [group.name for group in user.groups.all() if is_role(group.name)]
-        role, does = settings.DURABLEAGENTS_PEOPLE[user.username]
-        if names == [role]:
-            people[role] = Person(user.username, name_of(role), does)
-    return [people[role] for role in ordered(people)]
+        known = settings.DURABLEAGENTS_PEOPLE[user.username]
+        if names == [known.role]:
+            found[user.username] = Person(user.username, known.label or name_of(known.role), known.does)
+    roles = ordered({known.role for known in settings.DURABLEAGENTS_PEOPLE.values()})
+    return [
+        found[name]
+        for role in roles
+        for name, known in settings.DURABLEAGENTS_PEOPLE.items()
+        if known.role == role and name in found
+    ]
 
 
 _SHOWN_SECONDS = 10.0

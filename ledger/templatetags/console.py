@@ -286,7 +286,12 @@ def item(mapping: dict[Any, Any], key: Any) -> Any:
 @register.simple_tag(takes_context=True)
 def navigation(context: template.Context) -> list[around.Entry]:
     """The sections that the reader may open, with their numbers."""
-    return around.entries(context["held"], context["tally"])
+    request = context.get("request")  # none where one rendering is for many, who share their roles and no more
+
+    def may(permission: str) -> bool:
+        return request is not None and request.user.is_staff and request.user.has_perm(permission)
+
+    return around.entries(context["held"], context["tally"], may)
 
 
 @register.simple_tag

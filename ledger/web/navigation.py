@@ -26,13 +26,15 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A place in the navigation. `name` is what its pages call their section, `view` the address's name."""
+    """A place in the navigation. `name` is what its pages call their section, `view` the address's name. Besides those
+    who hold one of `roles` it is shown to whoever has the `permission`: administrators need no role."""
 
     name: str
     label: str
     view: str
     roles: frozenset[str] = frozenset(EVERY)
     number: Number | None = None
+    permission: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,14 @@ def declare(
     _notices[:] = [notices]
 
 
-def entries(held: frozenset[str], tally: Tally) -> list[Entry]:
-    """The sections for somebody with these roles, in their order."""
+def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:
+    """The sections for somebody with these roles, in their order; `may` tells of a permission whether they have it. Who
+    has no role is shown no numbers: they are counted by roles."""
+    known = [(one, role_in(one.roles, held) is not None) for one in _sections]
     return [
-        Entry(one, shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number else "")
-        for one in _sections
-        if role_in(one.roles, held) is not None
+        Entry(one, shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number and by_role else "")
+        for one, by_role in known
+        if by_role or (one.permission and may(one.permission))
     ]
 
 

@@ -223,7 +223,8 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
         )
         answer = _answer(body)
     elif problem is not None:
-        answer = HttpResponse(page("503.html", problem), status=503)
+        again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
+        answer = HttpResponse(page("503.html", problem, again), status=503)
     else:
         return defaults.server_error(request)
     if problem is not None:
@@ -231,10 +232,11 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
     return answer
 
 
-def page(template: str, problem: dict[str, Any]) -> str:
-    """A problem as people read it, also where the templates are not there."""
+def page(template: str, problem: dict[str, Any], again: str = "/") -> str:
+    """A problem as people read it, also where the templates are not there. `again` is where it may be tried again;
+    empty for a form that was sent, which only the page before has."""
     try:
-        return loader.get_template(template).render({"problem": problem})
+        return loader.get_template(template).render({"problem": problem, "again": again})
     except TemplateDoesNotExist:
         return f"<!doctype html><title>{problem['title']}</title><p>{problem['detail']}"
 

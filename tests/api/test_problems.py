@@ -63,6 +63,17 @@ def test_a_lost_database_is_a_503_on_pages_too(faulty: Any) -> None:
     assert answer.status_code == 503 and answer["Retry-After"] and b"gone" not in answer.content
 
 
+def test_who_comes_back_comes_back_to_where_they_were_and_what_was_typed_is_not_lost(faulty: Any) -> None:
+    for address, link in (("/page?tab=a&b=<i>", "/page?tab=a&amp;b=%3Ci%3E"), ("//evil.example/page", None)):
+        page = faulty(OperationalError("gone"), address).content.decode()
+        assert link is None or f'href="{link}"' in page
+        assert 'href="//' not in page and "<i>" not in page
+    with override_settings(ROOT_URLCONF=__name__):
+        sent = Client(raise_request_exception=False).post("/page", {"text": "My careful reasons."})
+    words = sent.content.decode()
+    assert sent.status_code == 503 and "go back" in words and "Try again</a>" not in words
+
+
 @pytest.mark.parametrize("address", ["/api/raises", "/api/bare"])
 def test_a_bug_is_a_500_that_tells_nothing(faulty: Any, address: str) -> None:
     answer = faulty(RuntimeError("the secret is 42"), address)

@@ -19,7 +19,7 @@ WHY = {"justification": "as agreed"}
 
 def test_a_queue_is_added_limited_closed_and_removed(caller: Callable[[Any], Api]) -> None:
     boss, reader = caller("superuser"), caller("auditor")
-    Group.objects.create(name="approver_refunds")
+    Group.objects.get_or_create(name="approver_refunds")
     body = {"name": "refunds", "title": "Refunds", "role": "approver_refunds", **WHY}
     assert boss.post("queues", body).status_code == 201
     made = boss.post("queues/refunds/limit", {"most": "50000.00", **WHY}).json()

@@ -1,8 +1,9 @@
-"""`python -m tests.browser.pictures`: take the README's pictures anew, on an installation of its own and in a real
-Chromium.
+"""`python -m tests.browser.pictures`: take the pictures of the README and of docs/ anew, on an installation of its own
+and in a real Chromium. Words after it name those that are wanted: `vendor`, `mail`, `review`, `people`.
 
 One run of the sample: at its gate, the case as finance sees it, and after a `kill -9` while the order was on its way.
-Then an e-mail that has left before its gate, and a review: what it asks, and its page while it is read.
+Then an e-mail that has left before its gate, and a review: what it asks, and its page while it is read. Last, what
+approvers, operators and administrators have before them (`pictures_people.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.conftest import FLAGS, NAMES, Site, read_all
+from tests.browser.conftest import FLAGS, Site, read_all
+from tests.browser.looks import picture, signed_in
+from tests.browser.pictures_people import take_people
 from tests.infra.installation import eventually
 
-PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 NORDLICHT = {
     "legal_name": "Nordlicht Antriebe GmbH", "country": "DE", "tax_id": "DE811907980",
     "contact_email": "vendors@nordlicht.example",
@@ -37,7 +39,11 @@ ACME = {
 QUESTION = "How do transactions and locks behave when a database connection is lost?"
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
+    wanted = names or [*TAKEN]
+    if unknown := {*wanted} - {*TAKEN}:
+        print(f"pictures: {', '.join(sorted(unknown))}: none of {', '.join(TAKEN)}", file=sys.stderr)  # noqa: T201
+        return 2
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         print("pictures: no Chromium on PATH (Debian: apt-get install chromium)", file=sys.stderr)  # noqa: T201
@@ -49,9 +55,8 @@ def main() -> int:
         site.remember()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-            take(site, browser)
-            take_mail(site, browser)
-            take_review(site, browser)
+            for name in wanted:
+                TAKEN[name](site, browser)
             browser.close()
         site.stop()
     finally:
@@ -111,22 +116,6 @@ def take_review(site: Site, browser: Browser) -> None:
     site.reaches(run_id, "completed")
 
 
-def signed_in(site: Site, browser: Browser, role: str) -> Page:
-    page = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900}).new_page()
-    page.goto("/login")
-    page.locator(".roles button", has_text=NAMES[role]).click()
-    page.wait_for_url("**/")
-    return page
-
-
-def picture(page: Page, name: str) -> None:
-    if page.locator("#live-state").count():
-        expect(page.locator("#live-state")).to_contain_text("live")
-    # As high as the page: what sticks to the window's edge then stands where it ends.
-    page.set_viewport_size({"width": 1280, "height": page.evaluate("document.documentElement.scrollHeight")})
-    page.screenshot(path=PICTURES / f"{name}.png")
-
-
 def busy_worker(site: Site) -> int | None:
     rows = site.api("/fleet")["results"]
     return next((int(row["pid"]) for row in rows if row["kind"] == "worker" and row["slots_used"]), None)
@@ -139,5 +128,8 @@ def fault(site: Site, what: dict[str, Any]) -> None:
     ).close()
 
 
+# Refunds first, while nothing else waits.
+TAKEN = {"people": take_people, "vendor": take, "mail": take_mail, "review": take_review}
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -25,6 +25,11 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     finance.click("button:has-text('Ask them')")
     expect(finance.locator("#talk")).to_contain_text("Not asked")
     expect(finance.locator("#ask-what")).to_have_value("Is it the price that you agreed?")
+    expect(finance.locator("#live-state")).to_contain_text("live")
+    site.start("zz-buyer", {"item": "news, by which the page is drawn anew", "amount_usd": 1})
+    expect(finance.locator(".split > .list")).to_contain_text("$1.00")
+    note, field = finance.locator("#ask-form .note.bad").bounding_box(), finance.locator("#ask-to").bounding_box()
+    assert note is not None and field is not None and note["y"] < field["y"], "what is wrong stands above its field"
     finance.fill("#ask-to", "legal")
     finance.click("button:has-text('Ask them')")
     expect(finance.locator(".messages")).to_contain_text("They are told")

@@ -6,7 +6,9 @@ from __future__ import annotations
 import pytest
 
 from ledger.models import OverrideRecord
+from runs.console.bulk.views import _Shown
 from runs.models import Batch, Run
+from runs.queries.bulk.progress import Progress
 from runs.services import lifecycle
 from runs.services.bulk import working
 from tests.console.conftest import OLGA, Reader, start, text_of
@@ -39,6 +41,11 @@ def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader
     )
     refused = operator.read(f"/bulk/{batch.pk}", outcome="refused")
     assert str(runs[0].pk)[-4:] in refused and "Pause 3 runs" in operator.read("/bulk")
+
+
+def test_states_are_called_what_they_are_called_everywhere() -> None:
+    of = Batch(action="pause", forecast={"states": {"waiting_human": 2, "pending": 1}})
+    assert _Shown(Progress(of, 0, 0, 0)).states == [("waiting for a person", 2), ("pending", 1)]
 
 
 def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(operator: Reader) -> None:

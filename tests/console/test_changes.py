@@ -45,6 +45,7 @@ def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: R
     assert "What may be changed" in page and "Approve with these changes" not in page
     look = changed(finance, asked, **{"amount": "500", "step": "look"})
     words = text_of(look)
+    assert "<dd><del>84000</del> <ins>500</ins></dd>" in look.content.decode().replace("\n</dd>", "</dd>"), "as it is"
     assert look.status_code == 200 and "84000 500" in words and "Approve with these changes" in words
     assert Approval.objects.get().state == "open", "looking does nothing"
     sent = changed(

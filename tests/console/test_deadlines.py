@@ -58,10 +58,17 @@ def test_a_queues_deadlines_are_set_and_shown(boss: Reader, reader: Callable[...
     row = Timing.objects.get()
     assert (row.calendar, row.steps, row.remind, row.at_once_if_away) == ("DE", [["legal", 240]], [50, 80], True)
     page = reader("auditor").client.get("/queues/of/finance_po").content.decode()
-    assert "it goes to" in page and "after 50, 80 %" in page and "timing-form" not in page
+    assert (
+        "it goes to" in page
+        and "after 50 % and 80 % of the time" in page
+        and "after that; at once" in page
+        and "timing-form" not in page
+    )
     for wrong in ({"hours1": "soon"}, {"remind": "half"}, {"on_timeout": "approve"}, {"to1": "finance_po"}):
         assert boss.post("/queues/of/finance_po/timings", **sent | wrong).status_code == 422
     assert Timing.objects.count() == 1
+    assert boss.post("/queues/of/finance_po/timings", **sent | {"at_once_if_away": "off"}).status_code == 302
+    assert "and is denied after that. Nothing is ever" in reader("auditor").read("/queues/of/finance_po")
 
 
 def test_a_refused_form_of_deadlines_keeps_what_was_typed(boss: Reader) -> None:

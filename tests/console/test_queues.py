@@ -48,6 +48,22 @@ def test_a_limit_is_set_and_lifted_on_the_queues_page() -> None:
     assert not Limit.objects.filter(ended_at=None).exists()
 
 
+def test_a_key_is_spoken_of_only_where_one_has_to_show_who_one_is() -> None:
+    admin = boss()
+    for asked, is_said in (({"type_amount": "on", "minutes": ""}, False), ({"minutes": "5"}, True)):
+        assert admin.post("/queues/of/legal/proofs", above="1000", justification=WHY, **asked).status_code == 302
+        page = admin.client.get("/queues/of/legal").content.decode()
+        assert "What a yes has to show" in page and ("can't show who uses it" in page) == is_said
+
+
+def test_who_sees_few_runs_is_told_that_only_those_are_counted(reader: Callable[..., Reader]) -> None:
+    admin = boss()
+    assert "0 open questions of runs that you see" in admin.read("/queues/of/legal")
+    assert "Open, that you see" in admin.read("/queues")
+    page = reader("auditor").read("/queues/of/legal")
+    assert "0 open questions" in page and "that you see" not in page + reader("operator").read("/queues")
+
+
 def test_a_member_is_away_and_the_deputy_sees_it(reader: Callable[..., Reader]) -> None:
     ann, bob = reader("approver_legal", name="ann"), reader("operator", name="bob")
     until = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
@@ -172,6 +173,25 @@ def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     assert "invite an operator" not in page
     User.objects.filter(username="fin").update(is_active=False)
     assert "Queue finance_po Nobody decides" in root.read("/setup"), "who may not sign in decides nothing"
+
+
+def test_an_administrator_finds_what_they_set_up_and_no_link_ends_at_a_refusal() -> None:
+    """Without a role there is little in the navigation; what there is, and what the list leads to, opens."""
+    root = boss()
+    page = root.get("/setup").content.decode()
+    places = set(re.findall(r'href="(/[a-z][^"#]*)"', page)) - {"/admin/", "/static/"}
+    assert {"/queues", "/policies", "/changes", "/people"} <= places and "/inbox" not in places
+    refused = {path for path in places if "/static/" not in path and root.get(path).status_code not in (200, 302)}
+    assert refused == set()
+
+
+def test_nobody_else_is_shown_more_of_the_navigation_for_that(reader: Callable[..., Reader]) -> None:
+    clerk = User.objects.create(username="clerk", is_staff=True)
+    assert 'href="/queues"' not in Reader(clerk).get("/account").content.decode()
+    clerk.user_permissions.add(Permission.objects.get(codename="change_queue"))
+    assert 'href="/queues"' in Reader(User.objects.get(pk=clerk.pk)).get("/account").content.decode()
+    page = reader("integrator").get("/account").content.decode()
+    assert 'href="/queues"' in page and 'href="/changes"' not in page
 
 
 def test_an_administrator_without_a_role_is_led_to_the_set_up() -> None:

@@ -11,6 +11,7 @@ from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_claims import CLAIMING
 from tests.crash.mutations_damaged import DAMAGED
 from tests.crash.mutations_deadlines import DEADLINES
+from tests.crash.mutations_demo import DEMOS
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_grants import GRANTING
@@ -389,6 +390,7 @@ MUTANTS = [
     *POLICIES,
     *CASES,
     *TALKS,
+    *DEMOS,
     *MIGRATION,
     *FORKING,
     *OVERSIGHT,

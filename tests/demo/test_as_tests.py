@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from durableagents.demo import mail_before_gate, vendor_onboard, warehouse
+from durableagents.demo import customer_refund, mail_before_gate, vendor_onboard, warehouse
 from durableagents.testing import Harness
 from ledger import events as e
 from runs.engine.agents import Agent
@@ -91,6 +91,17 @@ async def test_one_that_mails_before_it_asks(sandbox: Sandbox) -> None:
         story.decide(verdict)
         assert await story.settle() == "completed"
         as_test(mail_before_gate.agent, story.run, sandbox)
+
+
+async def test_one_that_refunds_what_a_person_said_yes_to_and_one_that_is_proposed_anew(sandbox: Sandbox) -> None:
+    for number, verdicts in (("SO-600001", ["approved"]), ("SO-600002", ["rejected", "approved"])):
+        given = {"order_number": number, "complaint": "Broken.", "wanted_usd": "50.00"}
+        story = Story(customer_refund.agent, given)
+        for verdict in verdicts:
+            await story.settle()
+            story.decide(verdict)
+        assert await story.settle() == "completed"
+        as_test(customer_refund.agent, story.run, sandbox)
 
 
 async def test_one_that_waits_for_a_carrier_and_a_person(sandbox: Sandbox) -> None:

@@ -28,6 +28,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(file), f"{page.name} links to {target}, which has no such heading"
 
 
+def test_every_picture_is_shown_and_taken_by_the_one_command() -> None:
+    """By hand nobody would take it anew once the console has changed."""
+    kept = {path.stem for path in (ROOT / "docs/pictures").iterdir()}
+    shown = {Path(target).stem for page in PAGES for target in links(page) if "pictures/" in target}
+    scripts = "".join(path.read_text() for path in (ROOT / "tests/browser").glob("pictures*.py"))
+    assert kept == shown == set(re.findall(r'picture\(\w+, "([\w-]+)"', scripts))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_is_named_exists(page: Path) -> None:
     named = set(

@@ -10,8 +10,10 @@ import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 
-from durableagents.demo.cast import make_cast
+from durableagents.demo.cast import KEYS, make_cast
+from durableagents.demo.registration import PEOPLE
 from durableagents.env import Environment, EnvironmentProblem
+from durableagents.identity.auth import digest
 from durableagents.models import ApiKey
 
 pytestmark = pytest.mark.django_db
@@ -36,10 +38,34 @@ def test_each_role_has_a_person_with_a_password_and_a_key(environment: Environme
         "integrator",
         "operator",
         "approver_finance",
+        "treasurer",
         "approver_legal",
         "auditor",
     }
-    assert len(set(found["api_keys"].values())) == 5
+    assert len(set(found["api_keys"].values())) == 6
+
+
+def test_of_two_who_share_a_role_each_has_a_key_of_their_own(environment: Environment) -> None:
+    """The first one's stands under the role, as it did before there was a second."""
+    make_cast(environment)
+    keys = json.loads((environment.data / "demo.json").read_text())["api_keys"]
+    whose = {name: ApiKey.objects.get(hash=digest(keys[of])).user.get_username() for name, of in KEYS.items()}
+    assert whose == {name: name for name in PEOPLE} and KEYS["finance"] == "approver_finance"
+
+
+def test_a_file_from_before_there_were_two_keeps_its_keys(environment: Environment) -> None:
+    make_cast(environment)
+    path = environment.data / "demo.json"
+    before = json.loads(path.read_text())
+    older = before | {
+        "users": [user for user in before["users"] if user["username"] != "treasurer"],
+        "api_keys": {of: key for of, key in before["api_keys"].items() if of != "treasurer"},
+    }
+    path.write_text(json.dumps(older))
+    make_cast(environment)
+    now = json.loads(path.read_text())
+    assert {**now["api_keys"], "treasurer": ""} == {**before["api_keys"], "treasurer": ""}
+    assert _password(now, "finance") == _password(before, "finance") and now["api_keys"]["treasurer"]
 
 
 def test_a_second_start_changes_nothing(environment: Environment) -> None:
@@ -47,7 +73,7 @@ def test_a_second_start_changes_nothing(environment: Environment) -> None:
     before = (environment.data / "demo.json").read_bytes()
     make_cast(environment)
     assert (environment.data / "demo.json").read_bytes() == before
-    assert (User.objects.count(), ApiKey.objects.count()) == (6, 5)
+    assert (User.objects.count(), ApiKey.objects.count()) == (7, 6)
 
 
 def test_a_new_database_gets_the_people_the_file_knows(environment: Environment) -> None:

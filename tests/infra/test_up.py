@@ -49,7 +49,7 @@ def test_demo_file_names_people_and_keys_privately(running: Installation) -> Non
     assert stat.S_IMODE(running.data.stat().st_mode) == 0o700
     found = running.demo()
     roles = {"integrator", "operator", "approver_finance", "approver_legal", "auditor"}
-    assert set(found["api_keys"]) == roles
+    assert set(found["api_keys"]) == {*roles, "treasurer"}
     assert found["base_url"] == f"http://127.0.0.1:{running.port}"
     assert found["sandbox_url"] == f"http://127.0.0.1:{running.sandbox_port}"
     assert roles <= {role for user in found["users"] for role in user["roles"]}

@@ -1,8 +1,8 @@
 """The sandbox: the outside world the demo agents act on, and the oracle of what really happened to it.
 
 A separate process (``python -m durableagents.demo.sandbox``) with no Django in it and no code of ours but its own. It
-plays seven systems: company registry, sanctions list, vendor portal, ERP, credential service, a library and a mail
-server.
+plays eight systems: company registry, sanctions list, vendor portal, ERP, credential service, a library, a shop and a
+mail server.
 Everything is on disk, fsynced, before a request is answered, so ``kill -9`` at any moment loses nothing that was
 acknowledged.
 
@@ -49,6 +49,10 @@ Pure reads
     ``matches`` holds the entries at or above ``threshold`` (85), best first; ``best`` is the highest score met, also when it is
     below; ``is_hit`` is ``best >= threshold``. "Volga Heavy Industries" and near misses ("Volga Hevy Industrys") hit.
 
+``GET /api/shop/orders?number=`` - ``shop.order``
+    ``number`` is SO- and six digits. 200 ``{order_number, customer, goods, ordered_on, paid_usd}``, for any number and always the
+    same; 422 for SO-000000, which nobody ever ordered.
+
 Keyed effects
 =============
 Same key and same body bytes: the stored status and answer, with ``Idempotent-Replayed: true``. Same key, other body: 422.
@@ -81,12 +85,15 @@ errors are not stored: the key is free again.
 ``POST /api/library/reports {title, sha256, text}`` - ``library.publish``
     201 ``{report_id: "REP-000001", sha256}``; a text that isn't what ``sha256`` says is 422.
 
+``POST /api/shop/refunds {order_number, amount_usd, note}`` - ``shop.refund``
+    201 ``{refund_id: "RFD-000001", order_number, amount_usd, note}``. More than what is left of what the customer paid is 422.
+
 Limits: names and categories 1-300 characters, descriptions 1-2,000, e-mail addresses 3-254.
 
 To reconcile, read what a key did: ``GET <the same path>?idempotency_key=`` answers 200 ``{results: [answer]}``, with
 the stored answer or nothing in the list, and 409 while a request under that key is in progress (it may yet happen).
 They are reads, recorded as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``, ``erp.find_deactivation``, ``erp.find_cancellation``,
-``credentials.find``, ``library.find_embedding``, ``library.find_report``.
+``credentials.find``, ``library.find_embedding``, ``library.find_report``, ``shop.find_refund``.
 
 Mail
 ====

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .effects import Receipt
-from .systems import credentials, erp, library, portal, registry, sanctions
+from .systems import credentials, erp, library, portal, registry, sanctions, shop
 from .web.fields import Fields
 
 MAIL = "email"
@@ -45,6 +45,7 @@ class Effect:
 READS = (
     Read("registry", "lookup", "/api/registry/companies", registry.lookup),
     Read("sanctions", "screen", "/api/sanctions/screen", sanctions.screen),
+    Read("shop", "order", "/api/shop/orders", shop.order),
 )
 
 REQUEST_W9 = Effect(
@@ -121,6 +122,15 @@ EFFECTS = (
         library.Report,
         library.publish,
         "find_report",
+    ),
+    Effect(
+        "shop",
+        "refund",
+        "/api/shop/refunds",
+        201,
+        shop.Refund,
+        shop.refund,
+        "find_refund",
     ),
 )
 

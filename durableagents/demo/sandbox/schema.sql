@@ -89,6 +89,16 @@ CREATE TABLE IF NOT EXISTS messages (
 );
 CREATE INDEX IF NOT EXISTS messages_of_a_run ON messages (run_id, seq);
 
+CREATE TABLE IF NOT EXISTS refunds (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    order_number TEXT NOT NULL,
+    amount_usd   TEXT NOT NULL,
+    note         TEXT NOT NULL,
+    run_id       TEXT,
+    created_at   TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS refunds_of_an_order ON refunds (order_number);
+
 CREATE TABLE IF NOT EXISTS embeddings (
     seq         INTEGER PRIMARY KEY AUTOINCREMENT,
     document_id TEXT NOT NULL,

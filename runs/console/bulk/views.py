@@ -17,7 +17,7 @@ from ledger.web.cursors import closed, opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import roles
-from runs.console.tables.looks import VERBS
+from runs.console.tables.looks import LOOKS, VERBS
 from runs.models import Batch, BatchItem
 from runs.queries.bulk.choosing import chosen, found
 from runs.queries.bulk.progress import items, newest, progress_of, shown_runs
@@ -62,7 +62,8 @@ class _Shown:
     def states(self) -> list[tuple[str, int]]:
         """How its runs were when it was looked at."""
         known = self.of.forecast.get("states", {})
-        return sorted(((name.replace("_", " "), n) for name, n in known.items()), key=lambda pair: -pair[1])
+        called = ((LOOKS[name].label if name in LOOKS else name, n) for name, n in known.items())
+        return sorted(called, key=lambda pair: -pair[1])
 
     @property
     def chosen(self) -> list[tuple[str, str]]:

@@ -137,4 +137,5 @@ Country = Annotated[str, _text(300, "[A-Za-z]{2}", "an ISO 3166 code of two lett
 TaxId = Annotated[str, _text(300, "[A-Za-z0-9-]{4,20}", "4 to 20 letters, digits and hyphens")]
 Email = Annotated[str, _text(254, r"[^\s@<>,;]+@[^\s@<>,;]+", "an e-mail address")]
 Url = Annotated[str, _text(2000), AfterValidator(_http)]
+OrderNumber = Annotated[str, _text(300, "SO-[0-9]{6}", "SO- and six digits")]
 Amount = Annotated[str, PlainValidator(_cents)]

@@ -1,0 +1,112 @@
+"""What administrators say of the demo's queue for refunds, so that all of it is there to be tried: a calendar, deadlines,
+reasons, limits, what a yes has to show, a deputy and a policy.
+
+Each is an act like an administrator's, on record with its reason. It is done once: whatever somebody has said of the
+same since, or has taken away, stays as they left it. A start that is killed in the middle is gone on with by the next.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+
+from approvals.deadlines.acts import set_calendar, set_timing
+from approvals.deadlines.bodies import CalendarBody, Holiday, StepBody, TimingBody
+from approvals.models import Policy, Queue
+from approvals.policies import acts as policies
+from approvals.policies.bodies import NewPolicyBody
+from approvals.queues.acts import limit, offer, prove
+from approvals.queues.bodies import DeputyBody, LimitBody, ProofBody, ReasonsBody
+from approvals.queues.deputies import appoint
+from durableagents.demo.registration import QUEUES
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError
+from ledger.models import ActRecord
+
+QUEUE = "customer_refunds"
+CALENDAR = "office"
+POLICY = "large_customer_refunds"
+# Whoever starts it has a shell on the machine, and the record says so.
+BY = Actor(kind="system", name="demo", auth="shell")
+WHY = "The demo shows what can be said of a queue."
+
+_OFFICE = "09:00-17:00"
+_REASONS = [
+    "The goods were damaged on our side.",
+    "A regular customer: we want to keep them.",
+    "The amount is not what the damage is worth.",
+    "We need a picture of the damage first.",
+]
+
+
+def put_oversight() -> None:
+    """What nobody has said anything about yet. What can't be said is told on the terminal, and keeps nothing else from
+    being said."""
+    queue = Queue.objects.filter(name=QUEUE, role=QUEUES[QUEUE], state=Queue.State.OPEN).first()
+    if queue is None:  # somebody has closed, removed or given it away, or made one of that name
+        return
+    for what, act in _wanted():
+        try:
+            act()
+        except DurableAgentsError as refused:
+            print(f"up: the demo's {what} is left out: {refused.detail}", file=sys.stderr)
+
+
+def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
+    """What is still to be said, in its order: each with its name and the act."""
+    acts, now = ActRecord.objects, database_now()
+    of_queue = set(acts.filter(queue=QUEUE).values_list("action", "subject"))
+    actions = {action for action, _ in of_queue}
+    if not acts.filter(subject=f"calendar {CALENDAR}").exists():
+        yield f"calendar {CALENDAR}", partial(set_calendar, _calendar(now), by=BY)
+    if "queue_timing" not in actions:
+        yield "deadlines", partial(set_timing, QUEUE, _timing(), by=BY)
+    if "queue_reasons" not in actions:
+        yield "reasons", partial(offer, QUEUE, ReasonsBody(reasons=_REASONS, justification=WHY), by=BY)
+    if "queue_proof" not in actions:
+        shown = ProofBody(type_amount=True, above=Decimal(1000), justification=WHY)
+        yield "proof", partial(prove, QUEUE, shown, by=BY)
+    for person, most in (("", Decimal(2500)), ("treasurer", Decimal(25_000))):
+        if ("queue_limit", f"limit of {person or QUEUES[QUEUE]}") not in of_queue:
+            body = LimitBody(person=person, most=most, justification=WHY)
+            yield f"limit of {person or QUEUES[QUEUE]}", partial(limit, QUEUE, body, by=BY)
+    if "deputy" not in actions:
+        yield "deputy", partial(appoint, _deputy(now), by=BY)
+    if not Policy.objects.filter(name=POLICY).exists():
+        yield f"policy {POLICY}", partial(policies.create, _policy(), by=BY)
+
+
+def _calendar(now: datetime) -> CalendarBody:
+    days = ((1, 1, "New Year"), (5, 1, "Labour Day"), (12, 25, "Christmas Day"), (12, 26, "Boxing Day"))
+    holidays = [
+        Holiday(day=date(year, month, day), name=name) for year in (now.year, now.year + 1) for month, day, name in days
+    ]
+    week = {"mon": _OFFICE, "tue": _OFFICE, "wed": _OFFICE, "thu": _OFFICE, "fri": "09:00-15:00"}
+    return CalendarBody.model_validate(
+        {"name": CALENDAR, "zone": "Europe/Berlin", "week": week, "holidays": holidays, "justification": WHY}
+    )
+
+
+def _timing() -> TimingBody:
+    return TimingBody(
+        calendar=CALENDAR, on_timeout="escalate", steps=[StepBody(to="legal", hours=4)], remind=[50, 80],
+        clock_stops_hours=8, justification=WHY,
+    )  # fmt: skip
+
+
+def _deputy(now: datetime) -> DeputyBody:
+    return DeputyBody(
+        deputy="operator", principal="treasurer", queue=QUEUE, ends_at=now + timedelta(days=180), justification=WHY
+    )
+
+
+def _policy() -> NewPolicyBody:
+    return NewPolicyBody(
+        name=POLICY, agent="customer-refund", tool="refund_customer", condition="args.amount_usd > 5000",
+        effect="require", queue="legal", within_hours=48, rule="A refund above $5,000 is for legal as well",
+        justification=WHY,
+    )  # fmt: skip
