@@ -4,7 +4,7 @@ from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.deadlines import ApprovalEscalated, ApprovalReminded, ApprovalTimed
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
-from ledger.kinds.messages import MessageHandled, MessageReceived
+from ledger.kinds.messages import ContextInjected, MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.policies import PolicyApplied
@@ -38,6 +38,7 @@ __all__ = [
     "CachedReadTaken",
     "ContentScreened",
     "ContentWithheld",
+    "ContextInjected",
     "DelegationEnded",
     "EffectLeft",
     "EffectUndone",

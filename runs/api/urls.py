@@ -4,6 +4,7 @@ from runs.api import budgets, incidents, limits, live, messages, pools, schedule
 from runs.api.bulk.urls import urlpatterns as bulk
 from runs.api.forks import views as forks
 from runs.api.halts.urls import urlpatterns as halts
+from runs.api.injecting import views as injecting
 from runs.api.releases.urls import urlpatterns as releases
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
@@ -20,7 +21,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),
     path("runs/<uuid:run_id>/live", live.Live.as_view(), name="api-run-live"),
     path("runs/<uuid:run_id>/pause", views.Steer.as_view(action="pause"), name="api-run-pause"),
-    path("runs/<uuid:run_id>/resume", views.Steer.as_view(action="resume"), name="api-run-resume"),
+    path("runs/<uuid:run_id>/resume", views.GoOn.as_view(action="resume"), name="api-run-resume"),
+    path("runs/<uuid:run_id>/context", injecting.RunContext.as_view(), name="api-run-context"),
     path("runs/<uuid:run_id>/cancel", views.Cancel.as_view(action="cancel"), name="api-run-cancel"),
     path("runs/<uuid:run_id>/undo", undo.RunUndo.as_view(), name="api-run-undo"),
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),

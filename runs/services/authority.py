@@ -28,6 +28,7 @@ SETTLING = ("retry", "reconcile")
 BUDGET = "budget"
 MODELS = "models"
 FORKING = ("fork", "start_again")
+INJECT = "inject"
 # Who may stop some run: which ones, the run decides. The door of the faces.
 STOPPERS = tuple(role for role in EVERY if role != AUDITOR)
 # Who may have the budgets' queue: which of them does, the installation says.
@@ -61,9 +62,8 @@ class Standing:
     def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
         """All that somebody may do to the run."""
         held = frozenset(held)
-        return frozenset(
-            action for action in (*STOPPING, *SETTLING, *FORKING, BUDGET, MODELS) if self.role(action, held, person)
-        )
+        every = (*STOPPING, *SETTLING, *FORKING, BUDGET, MODELS, INJECT)
+        return frozenset(action for action in every if self.role(action, held, person))
 
     def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
         """Why not, to be raised."""
@@ -85,6 +85,7 @@ class Standing:
 # Acts whose names say too little.
 _IN_WORDS = {
     MODELS: "choose the models of", "start_again": "start again from the input of", "priority": "set the priority of",
+    INJECT: "hand anything to",
 }  # fmt: skip
 
 
@@ -228,7 +229,7 @@ def _first(run: Run) -> Run:
 _DID = {
     "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
     "signal": "sent this run a signal", "message": "sent this run a message", "models": "chose the models of this run",
-    "migrate": "moved this run to another version",
+    "migrate": "moved this run to another version", INJECT: "handed something to this run",
 }  # fmt: skip
 
 

@@ -316,6 +316,10 @@ def _signalled(timeline: Timeline, line: Fact) -> None:
     timeline.mark(line, f"signal {line.clear['name']}", note=line.clear["by"])
 
 
+def _handed(timeline: Timeline, line: Fact) -> None:
+    timeline.mark(line, "something was handed to it", note=line.clear["by"], tone="hold")
+
+
 def _message_came(timeline: Timeline, line: Fact) -> None:
     timeline.mark(line, _message(line), note=line.clear["by"])
 
@@ -430,6 +434,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "SignalCarried": _signalled,
     "MessageReceived": _message_came,
     "MessageHandled": _message_handled,
+    "ContextInjected": _handed,
     "SignalTaken": _taken,
     "InputAnswered": _taken,
     "WorkerLost": _lost,

@@ -29,6 +29,7 @@ from runs.services.bodies import (
     SteerRunBody,
 )
 from runs.services.command import refusal
+from runs.services.injecting.bodies import GoOnBody
 from runs.services.limits.acts import NotInThisState
 from runs.services.limits.bodies import PriorityBody
 from runs.services.lines import beside
@@ -41,6 +42,9 @@ STEERING: dict[str, type[BaseModel]] = {
     "pause": SteerRunBody, "resume": SteerRunBody, "cancel": CancelBody, "retry": SteerRunBody,
     "reconcile": ReconcileBody, "budget": BudgetBody, "models": ModelsBody, "priority": PriorityBody,
 }  # fmt: skip
+
+# What lets a run go on, with which an operator may hand it something.
+GOING_ON = ("resume", "retry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,8 @@ def _steering(act: str, seen: Seen, stands: Standing, reader: Reader) -> Offer:
     role = stands.role(act, reader.held, reader.by.person)
     if role is None:
         return offer.refused(stands.refusal(act, reader.held))
-    offer = replace(offer, role=role)
+    is_handing = act in GOING_ON and role == OPERATOR
+    offer = replace(offer, role=role, body=GoOnBody if is_handing else offer.body)
     error = _refusal(act, seen)
     return offer if error is None else offer.refused(error)
 

@@ -104,13 +104,27 @@ def _models(s: Stand) -> str | None:
     return OVER if s.has_ended or s.is_cancel_asked else None
 
 
+def _inject(s: Stand) -> str | None:
+    if s.is_undoing or s.is_cancel_asked:
+        return UNDOING if s.is_undoing else "Somebody has asked that it be cancelled."
+    if s.is_what_if:
+        return "It is a what-if: make another one, and give it other answers."
+    if s.told:
+        return f"Its parent {s.told} has heard of its end and gone on: that is the one to retry."
+    if s.is_owned:
+        return "A worker drives it: pause it first, and wait until it stands still."
+    if s.state not in (State.PAUSED, State.FAILED) and not s.is_stopped:
+        return "Only a run that is paused, has failed, or stopped for an operator can."
+    return None
+
+
 def _priority(s: Stand) -> str | None:
     return OVER if s.has_ended else None
 
 
 RULES: dict[str, Callable[[Stand], str | None]] = {
     "pause": _pause, "resume": _resume, "cancel": _cancel, "retry": _retry, "reconcile": _reconcile, "budget": _budget,
-    "models": _models, "priority": _priority,
+    "models": _models, "priority": _priority, "inject": _inject,
 }  # fmt: skip
 # Acts that nobody does to a run beside another one that does the same work.
 ALONE = frozenset({"resume", "retry"})
