@@ -51,6 +51,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-verification", "GET"): EVERY - {"integrator"},
     ("api-run-pause", "POST"): STOP,
     ("api-run-resume", "POST"): STOP,
+    ("api-run-context", "POST"): OPERATE,
     ("api-run-cancel", "POST"): STOP,
     # The installation says who besides operators: see test_budget.py.
     ("api-run-budget", "POST"): STOP - {"integrator"},
