@@ -9,7 +9,7 @@ from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.policies import PolicyApplied
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
-from ledger.kinds.recovery import WorkerLost
+from ledger.kinds.recovery import RunRequeued, WorkerLost
 from ledger.kinds.releases import VersionAssigned
 from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
@@ -57,6 +57,7 @@ __all__ = [
     "RunHandedOff",
     "RunMigrated",
     "RunRenewed",
+    "RunRequeued",
     "SignalCarried",
     "StartPlanned",
     "ToolReadAnew",

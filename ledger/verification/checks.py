@@ -17,7 +17,7 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
     "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,), "budget": (e.BudgetSet,),
     "models": (e.ModelsChosen,), "fork": (e.ForkMade,), "start_again": (e.ForkMade,), "migrate": (e.RunMigrated,),
-    "inject": (e.ContextInjected,),
+    "inject": (e.ContextInjected,), "requeue": (e.RunRequeued,),
 }  # fmt: skip
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.

@@ -2,6 +2,7 @@ from django.urls import path
 
 from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
 from runs.api.bulk.urls import urlpatterns as bulk
+from runs.api.fleet import views as fleet
 from runs.api.forks import views as forks
 from runs.api.halts.urls import urlpatterns as halts
 from runs.api.injecting import views as injecting
@@ -26,6 +27,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/cancel", views.Cancel.as_view(action="cancel"), name="api-run-cancel"),
     path("runs/<uuid:run_id>/undo", undo.RunUndo.as_view(), name="api-run-undo"),
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
+    path("runs/<uuid:run_id>/requeue", views.Requeue.as_view(action="requeue"), name="api-run-requeue"),
     path("runs/<uuid:run_id>/fork", forks.RunFork.as_view(), name="api-run-fork"),
     path("runs/<uuid:run_id>/start-again", forks.StartAgain.as_view(), name="api-run-start-again"),
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
@@ -72,5 +74,7 @@ urlpatterns = [
     *bulk,
     *halts,
     path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
+    path("fleet/dead", fleet.Dead.as_view(), name="api-fleet-dead"),
+    path("fleet/<uuid:process_id>/drain", fleet.Drain.as_view(), name="api-fleet-drain"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

@@ -36,6 +36,7 @@ from runs.queries.run_list import Filters, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
 from runs.services.bodies import AnswerBody, CancelBody, ReconcileBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
+from runs.services.fleet.requeueing import requeue
 from runs.services.forgeries import forgeries
 from runs.services.injecting.acts import go_on
 from runs.services.injecting.bodies import GoOnBody
@@ -176,6 +177,7 @@ class Steer(ApiView):
         def act(on: UUID) -> UUID:
             by = replace(self.by, role=role if on == run_id else self._role_at(on))
             if isinstance(body, GoOnBody) and body.context is not None:
+                must_read(on)
                 return go_on(self.action, on, body.context, by=by, justification=body.justification).id
             return _ACTS[self.action](on, by=by, justification=body.justification, **more).id
 
@@ -184,8 +186,6 @@ class Steer(ApiView):
 
         if not isinstance(body, GoOnBody):
             return Response(done()[1])
-        if body.context is not None:
-            must_read(run_id)
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
 
     def _role_at(self, run_id: UUID) -> str:
@@ -221,7 +221,14 @@ _ACTS: Mapping[str, Callable[..., Run]] = {
     "resume": lifecycle.resume,
     "cancel": lifecycle.cancel,
     "retry": lifecycle.retry,
+    "requeue": requeue,
 }
+
+
+class Requeue(Steer):
+    """Who a run is taken from is the business of those who run the fleet."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
 
 class Reconcile(ApiView):

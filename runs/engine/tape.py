@@ -101,6 +101,7 @@ class Slot:
     requested_hash: str | None = None
     branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
+    gate_id: str = ""  # the approval that it opened last
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
     asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question so far, by its id
@@ -339,8 +340,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.current = max(slot.current, event.attempt)
             attempt.intent, attempt.is_in_doubt = event, True
             if event.grant is not None:
-                own = slot.gate if event.grant == event.slot else None
-                slot.grants[event.attempt] = event.grant, "" if own is None else own.approval_id
+                slot.grants[event.attempt] = event.grant, slot.gate_id if event.grant == event.slot else ""
         case e.ChildStarted():
             slot.remember("child", event.requested_hash)
             slot.current = max(slot.current, event.attempt)
@@ -378,10 +378,8 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             _fold_finding(slot, attempt, event)
         case e.ApprovalRequested():
             slot.remember(event.tool, event.requested_hash)
-            slot.gate, slot.decision, slot.asked[event.approval_id] = event, None, event
-        case e.ApprovalDecided():
-            slot.decision = event
-            slot.decisions.append(event)
+            slot.gate = slot.asked[event.approval_id] = event
+            slot.decision, slot.gate_id = None, event.approval_id
         case _:
             _fold_wait(slot, attempt, event)
 
@@ -424,6 +422,9 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.result = event
         case e.ApprovalVoted():
             slot.votes.append(event)
+        case e.ApprovalDecided():
+            slot.decision = event
+            slot.decisions.append(event)
         case e.UndoRegistered():
             attempt.undo = event
         case e.PolicyApplied():

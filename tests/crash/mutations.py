@@ -362,7 +362,7 @@ MUTANTS = [
         "tests/engine/test_messages.py -k changes_the_state",
     ),
     Mutant(
-        "what a message changed between nodes dies with the worker", "runs/engine/messages/changes.py", "if not event.place]", "if False]",
+        "what a message changed between nodes dies with the worker", "runs/engine/messages/changes.py", "if event.place == BETWEEN]", "if False]",
         "tests/engine/test_messages.py -k between_nodes",
     ),
     Mutant(

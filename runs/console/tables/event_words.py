@@ -239,6 +239,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCancelled": _cancelled,
     "RunFailed": _code,
     "RunRetried": _by,
+    "RunRequeued": lambda f, _: f"by {visible(f['by'])}, {'from its worker' if f['worker'] else 'to be taken at once'}",
     "RunCompleted": lambda f, _: "",
     "OperatorNeeded": lambda f, _: visible(words(f["reason"])),
     "WorkerLost": _lost,

@@ -41,6 +41,7 @@ SENDERS = (INTEGRATOR, OPERATOR)
 STEERING: dict[str, type[BaseModel]] = {
     "pause": SteerRunBody, "resume": SteerRunBody, "cancel": CancelBody, "retry": SteerRunBody,
     "reconcile": ReconcileBody, "budget": BudgetBody, "models": ModelsBody, "priority": PriorityBody,
+    "requeue": SteerRunBody,
 }  # fmt: skip
 
 # What lets a run go on, with which an operator may hand it something.
@@ -94,7 +95,7 @@ def offers_of(seen: Seen, reader: Reader) -> list[Offer]:
 
 def steering(seen: Seen, reader: Reader, stands: Standing) -> dict[str, Offer]:
     """What a page has buttons for, of a run whose standing is known."""
-    return {act: _steering(act, seen, stands, reader) for act in ("pause", "resume", "cancel", "retry")}
+    return {act: _steering(act, seen, stands, reader) for act in ("pause", "resume", "cancel", "retry", "requeue")}
 
 
 def _is_there(act: str, seen: Seen) -> bool:

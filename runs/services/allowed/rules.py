@@ -15,6 +15,7 @@ from runs.models import ENDED, Run, State, Wait
 OVER = "It is over."
 NO_DOUBT = "It has no unknown outcome to settle."
 PARKING = "Its worker is just parking it: try again in a moment."
+IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
 UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave an effect there."
 
 
@@ -22,7 +23,8 @@ UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave a
 class Stand:
     """How a run stands, as far as it decides what may be done to it. `is_stopped`: for an operator; `asks_budget`: it
     stands still for a cap; `is_held`: a person has paused it besides; `doubts`: outcomes that a person has to settle;
-    `told`: the parent that has heard of its end."""
+    `told`: the parent that has heard of its end; `is_in_pool`: it became ready when it
+    last changed, and nobody has it."""
 
     state: str
     is_owned: bool = False
@@ -35,6 +37,7 @@ class Stand:
     doubts: int = 0
     told: str = ""
     is_what_if: bool = False
+    is_in_pool: bool = False
     visit: int = 0
 
     @property
@@ -52,6 +55,7 @@ def stand_of(
         is_undoing=run.is_undoing, is_stopped=Wait.Kind.OPERATOR in kinds, asks_budget=Wait.Kind.BUDGET in kinds,
         is_held=is_held, doubts=kinds.count(Wait.Kind.RECONCILE), told=str(run.parent) if run.is_told else "",
         is_what_if=run.fork_how == "what_if", visit=run.visit,
+        is_in_pool=run.owner is None and run.ready_at is not None and run.ready_at <= run.updated_at,
     )  # fmt: skip
 
 
@@ -118,6 +122,14 @@ def _inject(s: Stand) -> str | None:
     return None
 
 
+def _requeue(s: Stand) -> str | None:
+    if s.has_ended:
+        return OVER
+    if not s.is_owned and s.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        return "It waits or stands still: no worker has it, and none would."
+    return IN_POOL if s.is_in_pool else None
+
+
 def _priority(s: Stand) -> str | None:
     return OVER if s.has_ended else None
 
@@ -125,6 +137,7 @@ def _priority(s: Stand) -> str | None:
 RULES: dict[str, Callable[[Stand], str | None]] = {
     "pause": _pause, "resume": _resume, "cancel": _cancel, "retry": _retry, "reconcile": _reconcile, "budget": _budget,
     "models": _models, "priority": _priority, "inject": _inject,
+    "requeue": _requeue,
 }  # fmt: skip
 # Acts that nobody does to a run beside another one that does the same work.
 ALONE = frozenset({"resume", "retry"})
