@@ -47,7 +47,7 @@ def test_many_at_once_each_with_its_record(operator: Api, run: Any) -> None:
     batch = operator.post("bulk", asked).json()
     assert (batch["forecast"]["may"], batch["total"]) == (1, 2)
     assert working.work(5.0) is False
-    told = operator.get(f"bulk/{batch["id"]}/items").json()["results"]
+    told = operator.get(f"bulk/{batch['id']}/items").json()["results"]
     assert [one["outcome"] for one in told] == ["done", "refused"]
     (record,) = OverrideRecord.objects.filter(action="requeue")
     assert record.after["batch"] == batch["id"]

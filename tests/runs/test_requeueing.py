@@ -56,7 +56,7 @@ def test_its_worker_writes_no_more_and_the_next_one_goes_on(stage: Stage, tools:
         stage.wait(record(stuck, [e.ValueRead(slot="0.1/1", what="now", payload=1)]))
     (act,) = overrides(run)
     assert (act.action, act.seq, act.justification) == ("requeue", before.seq, WHY)
-    assert record.before["worker"] == str(stage.worker.id) and act.before["is_owned"] and not act.after["is_owned"]
+    assert act.before["worker"] == str(stage.worker.id) and act.before["is_owned"] and not act.after["is_owned"]
     (incident,) = Incident.objects.all()
     assert (incident.cause, incident.seq) == ("requeued", before.seq + 2)
     assert stage.drive(stage.hire()) == "completed" and output(run) == 7

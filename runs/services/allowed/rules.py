@@ -16,6 +16,7 @@ OVER = "It is over."
 NO_DOUBT = "It has no unknown outcome to settle."
 PARKING = "Its worker is just parking it: try again in a moment."
 IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
+NOT_DUE = "It is taken by itself when its turn or its time has come."
 UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave an effect there."
 
 
@@ -24,7 +25,7 @@ class Stand:
     """How a run stands, as far as it decides what may be done to it. `is_stopped`: for an operator; `asks_budget`: it
     stands still for a cap; `is_held`: a person has paused it besides; `doubts`: outcomes that a person has to settle;
     `told`: the parent that has heard of its end; `is_in_pool`: it became ready when it
-    last changed, and nobody has it."""
+    last changed, and nobody has it; `is_early`: it is not to be begun before others, or its time."""
 
     state: str
     is_owned: bool = False
@@ -38,6 +39,7 @@ class Stand:
     told: str = ""
     is_what_if: bool = False
     is_in_pool: bool = False
+    is_early: bool = False
     visit: int = 0
 
     @property
@@ -56,6 +58,7 @@ def stand_of(
         is_held=is_held, doubts=kinds.count(Wait.Kind.RECONCILE), told=str(run.parent) if run.is_told else "",
         is_what_if=run.fork_how == "what_if", visit=run.visit,
         is_in_pool=run.owner is None and run.ready_at is not None and run.ready_at <= run.updated_at,
+        is_early=run.started_at is None and (run.is_queued or run.start_at is not None),
     )  # fmt: skip
 
 
@@ -127,6 +130,8 @@ def _requeue(s: Stand) -> str | None:
         return OVER
     if not s.is_owned and s.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
         return "It waits or stands still: no worker has it, and none would."
+    if s.is_early and not s.is_owned:
+        return NOT_DUE
     return IN_POOL if s.is_in_pool else None
 
 

@@ -15,10 +15,9 @@ from ledger.actors import Actor
 from runs.fleet.incidents import standing
 from runs.models import Incident, Process, Run
 from runs.services.allowed.rules import IN_POOL
-from runs.services.command import Act, due_at, make_ready, save
+from runs.services.command import Act, make_ready, save
 
 ACTION = "requeue"
-_NOT_DUE = "It is not to be begun yet."
 _PROOF = "an operator took it from its worker and gave it back to the pool"
 
 
@@ -30,12 +29,8 @@ def requeue(run_id: UUID, *, by: Actor, justification: str) -> Run:
     run, head = act.run, act.head
     act.must_be_allowed()
     owner = run.owner
-    if owner is None:
-        due = due_at(run, now=act.now)
-        if due is None or due > act.now:
-            raise act.refuse(_NOT_DUE)
-        if run.ready_at is not None and run.ready_at <= act.now:
-            raise act.refuse(IN_POOL)
+    if owner is None and run.ready_at is not None and run.ready_at <= act.now:
+        raise act.refuse(IN_POOL)
     act.before |= {"worker": None if owner is None else str(owner)}
     given = e.RunRequeued(by=by.ref, role=by.role, worker="" if owner is None else str(owner), payload=act.payload)
     told: list[e.Event] = [given]
