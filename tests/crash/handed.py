@@ -25,12 +25,10 @@ def judge_handed(facts: Facts) -> Iterable[tuple[Kind, str]]:
         if event["data"]["seen"] != event["seq"] - 1:
             yield "broken", f"what was handed over at event {event['seq']} was for the run as of another event"
     output = facts.run.get("output")
-    if told and facts.run["state"] == "completed" and isinstance(output, dict) and "handed" in output:
-        if output["handed"] != told[-1]["data"]["seen"]:
-            yield (
-                "lost",
-                f"it ends with what was handed at event {output['handed']}, not with {told[-1]['data']['seen']}",
-            )
+    output = output if isinstance(output, dict) and facts.run["state"] == "completed" else {}
+    last = told[-1]["data"]["seen"] if told else None
+    if told and output.get("handed", last) != last:
+        yield "lost", f"it ends with what was handed at event {output['handed']}, and not with {last}"
     for event in events:
         if event["kind"] == "RunRequeued" and event["data"]["worker"]:
             lost = by_seq.get(event["seq"] + 1)
