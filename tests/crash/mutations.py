@@ -14,6 +14,7 @@ from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_halts import HALTING
+from tests.crash.mutations_handed import HANDED_OVER
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
 from tests.crash.mutations_policies import POLICIES
@@ -379,7 +380,7 @@ MUTANTS = [
     *MORE,
     *RELEASES,
     *CERTIFIED,
-    *CLAIMING,
+    *CLAIMING, *HANDED_OVER,
     *DAMAGED,
     *DEADLINES,
     *VERSIONS,

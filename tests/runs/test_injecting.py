@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import transaction
 from pydantic import BaseModel, Field, SecretStr
 from pydantic_ai.messages import ModelResponse, ToolCallPart, UserPromptPart
 
 from durableagents import Assistant, Context, End
 from ledger import events as e
+from ledger.append import append
 from ledger.errors import (
     Forbidden,
     IllegalTransition,
@@ -379,3 +381,28 @@ def test_a_forged_one_is_not_applied_and_one_without_its_act_is_found(stage: Sta
     signals.signal(run.id, "go", by=SHOP)
     assert stage.drive() == "operator" and fresh(run).state == "waiting_human"
     assert any("code" in found for found in problems(run))
+
+
+def test_one_that_came_without_the_act_that_lets_the_run_go_on_is_found(stage: Stage) -> None:
+    """Written with our own key, as a bug of ours would."""
+    run = paused(stage, deal(asks))
+    seen = look(run.id)
+    with transaction.atomic():
+        at = {"visit": "0.1", "place": 1, "seen": seen.seq, "head": seen.head}
+        append(run.id, e.ContextInjected(by="user:olga", role="operator", **at, payload={"change": {}}), by=OLGA)
+    assert any("came without the act that lets the run go on" in found for found in problems(run))
+    assert not any("another state" in found for found in problems(run))
+
+
+def test_a_run_whose_checkpoint_other_code_wrote_takes_nothing(stage: Stage) -> None:
+    async def asks_otherwise(state: Deal, ctx: Context) -> End:
+        await ctx.signal("go")
+        return End(state.name.upper())
+
+    asks_otherwise.__name__ = "asks"
+    agent = deal(asks)
+    run = paused(stage, agent)
+    deal(asks_otherwise, name=agent.name)
+    with pytest.raises(CanNotTake) as no:
+        look(run.id)
+    assert no.value.extra["reason"] == "other_code"

@@ -28,6 +28,7 @@ from runs.journal.digests import hasher
 from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
+from runs.services.fleet.requeueing import requeue
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
 from tests.runs.forking_model import Forker
@@ -309,6 +310,15 @@ class Machine(Forker, Going, Sender, Undoer):
         assert failover.worker_died(self.journal.worker.id, "twice") == 0
         self.stale.append(self.journal)
         self.model.dies()
+
+    @precondition(lambda self: now_and_then(self) and self.model.kinds.count("WorkerLost") < 9)
+    @rule()
+    def give_back(self) -> None:
+        if was_owned := self.model.is_owned:
+            self.stale.append(self.journal)
+        Run.objects.filter(pk=self.run.pk, ready_at__isnull=False).update(ready_at=now())
+        self.is_done(partial(requeue, self.run.id, by=OLGA, justification=WHY), self.model.is_given_back())
+        assert was_owned == (kinds(self.run)[-2:-1] == ["RunRequeued"])
 
     @precondition(lambda self: self.stale)
     @rule(which=st.sampled_from(["record", "intend", "leave"]), data=st.data())
