@@ -96,7 +96,7 @@ def test_the_heartbeat_shows_how_many_slots_are_taken(crew: Crew, tmp_path: Path
 
 
 def test_a_worker_that_an_operator_drains_lets_go_ends_and_is_replaced(crew: Crew, tmp_path: Path) -> None:
-    crew.start()
+    crew.start(processes=1, wait=False, DURABLEAGENTS_DRAIN_SECONDS="0.5")
     run = Wait(tmp_path)
     pid = run.driver()
     (worker,) = Process.objects.filter(kind="worker", pid=pid, ended_at=None)
