@@ -30,10 +30,12 @@ PAGE = 50
 DECISIONS = ("approve", "reject", "fail", "abstain", "amend")
 OVERRIDES = (
     "pause", "resume", "cancel", "retry", "reconcile", "budget", "models", "fork", "start_again", "migrate",
+    "inject", "requeue",
 )  # fmt: skip
 ACTS = (
-    "start", "answer", "signal", "message", "declare_dead", "price", "budget_default", "schedule", "schedule_change",
-    "schedule_pause", "schedule_resume", "schedule_delete", "pool", "pool_change", "pool_off",
+    "start", "answer", "signal", "message", "declare_dead", "drain", "price", "budget_default",
+    "schedule", "schedule_change", "schedule_pause", "schedule_resume", "schedule_delete",
+    "pool", "pool_change", "pool_off",
     "limit", "limit_reset", "breaker_open", "breaker_close", "priority", "probe", "probe_done",
     "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
     "setup_link", "setup", "invite", "invitation_revoke", "invitation_accept", "session_end", "reset_link", "own_keys",

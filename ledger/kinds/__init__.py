@@ -4,12 +4,12 @@ from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.deadlines import ApprovalEscalated, ApprovalReminded, ApprovalTimed
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
-from ledger.kinds.messages import MessageHandled, MessageReceived
+from ledger.kinds.messages import ContextInjected, MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.policies import PolicyApplied
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
-from ledger.kinds.recovery import WorkerLost
+from ledger.kinds.recovery import RunRequeued, WorkerLost
 from ledger.kinds.releases import VersionAssigned
 from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
@@ -38,6 +38,7 @@ __all__ = [
     "CachedReadTaken",
     "ContentScreened",
     "ContentWithheld",
+    "ContextInjected",
     "DelegationEnded",
     "EffectLeft",
     "EffectUndone",
@@ -56,6 +57,7 @@ __all__ = [
     "RunHandedOff",
     "RunMigrated",
     "RunRenewed",
+    "RunRequeued",
     "SignalCarried",
     "StartPlanned",
     "ToolReadAnew",

@@ -17,6 +17,7 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
     "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,), "budget": (e.BudgetSet,),
     "models": (e.ModelsChosen,), "fork": (e.ForkMade,), "start_again": (e.ForkMade,), "migrate": (e.RunMigrated,),
+    "inject": (e.ContextInjected,), "requeue": (e.RunRequeued,),
 }  # fmt: skip
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
@@ -30,14 +31,31 @@ class Overrides:
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
         self.acts: dict[int, e.Event] = {}
+        self.wrong: list[str] = []
         self._last: Line | None = None
 
     def see(self, line: Line) -> None:
         """Keep the first event of each act: one that settles several stops at once writes one for each."""
+        self._see_context(line)
         is_an_act = isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event)
         if is_an_act and not self._goes_on(line) and not _is_of_the_start(line):
             self.acts[line.seq] = line.event
         self._last = line
+
+    def _see_context(self, line: Line) -> None:
+        """Something is handed to a run by whoever lets it go on with the very next event, on the state they saw."""
+        if isinstance(event := line.event, e.ContextInjected):
+            if not str(event.by).startswith(_PERSON):
+                self.wrong.append(f"event {line.seq}, ContextInjected, is no person's act: by {event.by!r}")
+            if (event.seen, event.head) != (line.seq - 1, (self.journal.hash_at(line.seq - 1) or b"").hex()):
+                self.wrong.append(f"event {line.seq}, ContextInjected, was handed to another state than the run was in")
+        last = self._last.event if self._last is not None else None
+        if isinstance(last, e.ContextInjected):
+            goes_on = isinstance(event, (e.RunResumed, e.RunRetried, e.WaitResolved)) and event.by == last.by
+            if not goes_on:
+                self.wrong.append(
+                    f"event {line.seq - 1}, ContextInjected, came without the act that lets the run go on"
+                )
 
     def _goes_on(self, line: Line) -> bool:
         last = self._last
@@ -49,6 +67,9 @@ class Overrides:
         )
 
     def problems(self) -> Iterator[str]:
+        yield from self.wrong
+        if self._last is not None and isinstance(self._last.event, e.ContextInjected):
+            yield f"event {self._last.seq}, ContextInjected, came without the act that lets the run go on"
         seqs = []
         for row in OverrideRecord.objects.filter(run_id=self.journal.run_id).order_by("id"):
             seqs.append(row.seq)
@@ -73,6 +94,11 @@ class Overrides:
             "by": getattr(event, "by", None), "justification": payload.get("justification"),
             "chain": self.journal.hash_at(row.seq),
         })  # fmt: skip
+        if isinstance(event, e.ContextInjected):
+            fields = sorted([*payload.get("change", ()), *payload.get("gone", ())])
+            told = {"fields": fields, "has_message": "message" in payload}
+            if (row.role, row.after.get("context")) != (event.role, told):
+                yield f"{what} says that other things were handed over, or under another role, than its event"
         if not (self.journal.is_about(row.seq + 1, row.at)):
             yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"
 

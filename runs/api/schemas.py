@@ -429,6 +429,7 @@ class AgentPage(Page):
 class ProcessRow(Shape):
     """One process that is alive now."""
 
+    id: UUID
     kind: str
     host: str
     pid: int
@@ -436,6 +437,7 @@ class ProcessRow(Shape):
     last_heartbeat_at: datetime
     slots_used: int
     slots_total: int
+    drain_asked_at: datetime | None = Field(description="Of a worker that an operator has asked to let go and end.")
 
 
 class ProcessPage(Page):

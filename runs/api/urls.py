@@ -2,8 +2,10 @@ from django.urls import path
 
 from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
 from runs.api.bulk.urls import urlpatterns as bulk
+from runs.api.fleet import views as fleet
 from runs.api.forks import views as forks
 from runs.api.halts.urls import urlpatterns as halts
+from runs.api.injecting import views as injecting
 from runs.api.releases.urls import urlpatterns as releases
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
@@ -20,10 +22,12 @@ urlpatterns = [
     path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),
     path("runs/<uuid:run_id>/live", live.Live.as_view(), name="api-run-live"),
     path("runs/<uuid:run_id>/pause", views.Steer.as_view(action="pause"), name="api-run-pause"),
-    path("runs/<uuid:run_id>/resume", views.Steer.as_view(action="resume"), name="api-run-resume"),
+    path("runs/<uuid:run_id>/resume", views.GoOn.as_view(action="resume"), name="api-run-resume"),
+    path("runs/<uuid:run_id>/context", injecting.RunContext.as_view(), name="api-run-context"),
     path("runs/<uuid:run_id>/cancel", views.Cancel.as_view(action="cancel"), name="api-run-cancel"),
     path("runs/<uuid:run_id>/undo", undo.RunUndo.as_view(), name="api-run-undo"),
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
+    path("runs/<uuid:run_id>/requeue", views.Requeue.as_view(action="requeue"), name="api-run-requeue"),
     path("runs/<uuid:run_id>/fork", forks.RunFork.as_view(), name="api-run-fork"),
     path("runs/<uuid:run_id>/start-again", forks.StartAgain.as_view(), name="api-run-start-again"),
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
@@ -70,5 +74,7 @@ urlpatterns = [
     *bulk,
     *halts,
     path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
+    path("fleet/dead", fleet.Dead.as_view(), name="api-fleet-dead"),
+    path("fleet/<uuid:process_id>/drain", fleet.Drain.as_view(), name="api-fleet-drain"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

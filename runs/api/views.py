@@ -36,7 +36,10 @@ from runs.queries.run_list import Filters, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
 from runs.services.bodies import AnswerBody, CancelBody, ReconcileBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
+from runs.services.fleet.requeueing import requeue
 from runs.services.forgeries import forgeries
+from runs.services.injecting.acts import go_on
+from runs.services.injecting.bodies import GoOnBody
 from runs.services.succession import chain
 from runs.story.conversation import transcript
 
@@ -162,20 +165,28 @@ class Steer(ApiView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described("Pause, resume or retry a run", RunRow, body=SteerRunBody)
-    def post(self, request: Request, run_id: UUID) -> Response:
+    @described("Pause a run", RunRow, body=SteerRunBody)
+    def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, SteerRunBody)
 
-    def _done(self, request: Request, run_id: UUID, shape: type[SteerRunBody]) -> Response:
+    def _done(self, request: Request, run_id: UUID, shape: type[SteerRunBody]) -> HttpResponse:
         role = self._role_at(run_id)  # before the body is looked at
         body = read_body(request, shape)
         more = {"effects": body.effects} if isinstance(body, CancelBody) else {}
 
         def act(on: UUID) -> UUID:
             by = replace(self.by, role=role if on == run_id else self._role_at(on))
+            if isinstance(body, GoOnBody) and body.context is not None:
+                must_read(on)
+                return go_on(self.action, on, body.context, by=by, justification=body.justification).id
             return _ACTS[self.action](on, by=by, justification=body.justification, **more).id
 
-        return Response(one(chain.to_newest(run_id, act) if body.newest else act(run_id)))
+        def done() -> tuple[int, RunRow]:
+            return 200, one(chain.to_newest(run_id, act) if body.newest else act(run_id))
+
+        if not isinstance(body, GoOnBody):
+            return Response(done()[1])
+        return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
 
     def _role_at(self, run_id: UUID) -> str:
         """The role in which the person may do it to this run. Raises Forbidden."""
@@ -183,15 +194,23 @@ class Steer(ApiView):
         return authority.role_to(self.action, lifecycle.find(run_id), held=roles(user), person=user.pk)
 
 
+class GoOn(Steer):
+    """Resume a run; an operator may hand it something."""
+
+    @described("Resume or retry a run", RunRow, body=GoOnBody, headers=("Idempotency-Key",))
+    def post(self, request: Request, run_id: UUID) -> HttpResponse:
+        return self._done(request, run_id, GoOnBody)
+
+
 class Cancel(Steer):
     """End a run; where it has effects that can be undone, whoever does says what becomes of them."""
 
     @described("Cancel a run", RunRow, body=CancelBody)
-    def post(self, request: Request, run_id: UUID) -> Response:
+    def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, CancelBody)
 
 
-class Retry(Steer):
+class Retry(GoOn):
     """Trying again sends calls anew, so it stays with those who run the fleet."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
@@ -202,7 +221,14 @@ _ACTS: Mapping[str, Callable[..., Run]] = {
     "resume": lifecycle.resume,
     "cancel": lifecycle.cancel,
     "retry": lifecycle.retry,
+    "requeue": requeue,
 }
+
+
+class Requeue(Steer):
+    """Who a run is taken from is the business of those who run the fleet."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
 
 class Reconcile(ApiView):

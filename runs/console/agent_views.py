@@ -98,6 +98,7 @@ class FleetPage(SharedPage):
         rows = members.alive()
         workers = [row for row in rows if row.kind == "worker"]
         return {
+            "may_act": OPERATOR in held,
             "rows": [row for row in rows if row.kind != HELPER],
             "helpers": [row for row in rows if row.kind == HELPER],
             "kinds": [(kind, sum(row.kind == kind for row in rows)) for kind in members.KINDS if kind != HELPER],

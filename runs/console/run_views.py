@@ -37,8 +37,10 @@ from runs.queries.progress import TellingBlock
 from runs.queries.why.acts import steering
 from runs.queries.why.seen import Reader
 from runs.services import authority, lifecycle, questions, reconciling
+from runs.services.authority import REQUEUE
 from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
+from runs.services.fleet.requeueing import requeue
 from runs.services.messages import reading, sending
 from runs.services.messages.recorded import agent_of
 from runs.services.thinking import moving
@@ -152,7 +154,7 @@ class Act(RunPage):
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         form = Sent(request)
-        service: Callable[..., Run] = getattr(lifecycle, self.verb)
+        service: Callable[..., Run] = requeue if self.verb == REQUEUE else getattr(lifecycle, self.verb)
         try:
             role = authority.role_to(
                 self.verb, lifecycle.find(run_id), held=roles(request.user), person=request.user.pk
@@ -183,6 +185,11 @@ class Cancellations(Act):
 class Retries(Act):
     allowed = frozenset({OPERATOR})
     verb, done = "retry", "The run goes on from the step that failed. It is on the record."
+
+
+class Requeues(Act):
+    allowed = frozenset({OPERATOR})
+    verb, done = "requeue", "Given back to the pool. It is on the record."
 
 
 class Reconciliations(Act):

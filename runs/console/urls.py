@@ -4,8 +4,10 @@ from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
 from runs.console.bulk import views as bulk
+from runs.console.fleet import views as fleet
 from runs.console.forks import views as forks
 from runs.console.halts import views as halts
+from runs.console.injecting import views as injecting
 from runs.console.limits import limit_views
 from runs.console.migrating import views as migrating
 from runs.console.pools import views as pool_views
@@ -25,6 +27,15 @@ urlpatterns = [
     path("runs/<uuid:run_id>/resumptions", run_views.Resumptions.as_view(), name="resumptions"),
     path("runs/<uuid:run_id>/cancellations", run_views.Cancellations.as_view(), name="cancellations"),
     path("runs/<uuid:run_id>/retries", run_views.Retries.as_view(), name="retries"),
+    path("runs/<uuid:run_id>/requeues", run_views.Requeues.as_view(), name="requeues"),
+    path("runs/<uuid:run_id>/context", injecting.ContextPage.as_view(), name="context"),
+    path("runs/<uuid:run_id>/context/looks", injecting.ContextLooks.as_view(), name="context_looks"),
+    path(
+        "runs/<uuid:run_id>/context/resumptions",
+        injecting.ContextActs.as_view(action="resume"),
+        name="context_resumptions",
+    ),
+    path("runs/<uuid:run_id>/context/retries", injecting.ContextActs.as_view(action="retry"), name="context_retries"),
     path("runs/<uuid:run_id>/fork", forks.ForkPage.as_view(), name="fork"),
     path("runs/<uuid:run_id>/forks", forks.Forks.as_view(), name="forks"),
     path("runs/<uuid:run_id>/start-again", forks.StartAgainPage.as_view(), name="start_again"),
@@ -77,5 +88,8 @@ urlpatterns = [
     path("halts/new", halts.NewHalt.as_view(), name="new_halt"),
     path("halts/<uuid:halt>/stages", halts.HaltStages.as_view(), name="halt_stages"),
     path("halts/<uuid:halt>/liftings", halts.HaltLiftings.as_view(), name="halt_liftings"),
+    path("fleet/deaths", fleet.Deaths.as_view(), name="host_deaths"),
+    path("fleet/drains", fleet.Drains.as_view(), name="worker_drains"),
+    path("fleet/acts", fleet.FleetActsPage.as_view(), name="fleet_acts"),
     path("fleet", agent_views.FleetPage.as_view(), name="fleet"),
 ]

@@ -22,7 +22,7 @@ from runs.engine.checkpoints.upgrading import brought_up
 from runs.engine.errors import JournalBroken
 from runs.engine.forks.evidence import Fork
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
-from runs.engine.messages.changes import between, with_changes
+from runs.engine.messages.changes import between, entered, with_changes
 from runs.engine.messages.handling import handled, note, outcome_of
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, waiting_state
 from runs.engine.places import place_of
@@ -182,7 +182,7 @@ class Driver:
         if node is None:
             return Broken("unknown_node", {"node": self.at.node, "problem": f"{self.agent.graph_id} has no such node"})
         try:
-            state: BaseModel = self.agent.state.model_validate(self.at.state)
+            state: BaseModel = self.agent.state.model_validate(entered(self.tape, self.at))
         except ValidationError as error:
             return Broken(
                 "bad_checkpoint", {"node": self.at.node, "problem": f"the checkpoint does not fit the state: {error}"}

@@ -28,7 +28,6 @@ from runs.engine.errors import (
     TimedOut,
     ToolFailure,
 )
-from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.forks import what_if
@@ -60,7 +59,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     returned: Any = None
     crash: Crashed | None = None
     context = Context(visit)
-    changes = visit.changes = Changes(visit.agent.state, state, handled_in(visit.tape, visit.places.visit))
+    changes = visit.changes = visit.changes_of(state)
     try:
         returned = await node.function(state, context)
         changes.take_over()

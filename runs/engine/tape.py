@@ -1,7 +1,7 @@
 """A visit's recorded past, folded by slot: what a replay is answered from.
 
 Events that concern the run as a whole (claims, pauses, lost workers) change nothing here, so an operator's acts in
-between can't change what a replay sees.
+between can't change what a replay sees; what they handed to the run is seen from there on.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Slot:
     requested_hash: str | None = None
     branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
+    gate_id: str = ""  # the approval that it opened last
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
     asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question so far, by its id
@@ -175,7 +176,8 @@ class Tape:
         self.visits: set[int] = set()
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
         self.signals: dict[tuple[str, int], e.SignalReceived | e.SignalCarried] = {}
-        self.handled: list[e.MessageHandled] = []
+        self.handled: list[e.MessageHandled | e.ContextInjected] = []
+        self.asked_after: dict[str, int] = {}  # by a model request's slot: how many of those came before it
         self.undone: dict[str, e.EffectUndone | e.EffectLeft] = {}  # by the slot of the call, or of the question
         self.late: list[tuple[str, int]] = []  # calls of which somebody told late that they happened
         self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
@@ -207,9 +209,11 @@ class Tape:
             self.signals[event.name, event.n] = event
         if isinstance(event, (e.EffectUndone, e.EffectLeft)):
             self.undone[event.slot or ""] = event
-        self.handled += [event] if isinstance(event, e.MessageHandled) else []
+        self.handled += [event] if isinstance(event, (e.MessageHandled, e.ContextInjected)) else []
         if event.slot is None:
             return
+        if isinstance(event, e.ModelRequested):
+            self.asked_after.setdefault(event.slot, len(self.handled))
         is_news = isinstance(event, e.ToolAnsweredLate) and event.outcome != "refused" and event.contradicts != ""
         if (is_news or isinstance(event, e.CallbackArrivedLate)) and (event.slot, event.attempt) not in self.late:
             self.late.append((event.slot, event.attempt))
@@ -336,7 +340,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.current = max(slot.current, event.attempt)
             attempt.intent, attempt.is_in_doubt = event, True
             if event.grant is not None:
-                slot.grants[event.attempt] = event.grant, _id_of(slot) if event.grant == event.slot else ""
+                slot.grants[event.attempt] = event.grant, slot.gate_id if event.grant == event.slot else ""
         case e.ChildStarted():
             slot.remember("child", event.requested_hash)
             slot.current = max(slot.current, event.attempt)
@@ -374,10 +378,8 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             _fold_finding(slot, attempt, event)
         case e.ApprovalRequested():
             slot.remember(event.tool, event.requested_hash)
-            slot.gate, slot.decision, slot.asked[event.approval_id] = event, None, event
-        case e.ApprovalDecided():
-            slot.decision = event
-            slot.decisions.append(event)
+            slot.gate = slot.asked[event.approval_id] = event
+            slot.decision, slot.gate_id = None, event.approval_id
         case _:
             _fold_wait(slot, attempt, event)
 
@@ -420,6 +422,9 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.result = event
         case e.ApprovalVoted():
             slot.votes.append(event)
+        case e.ApprovalDecided():
+            slot.decision = event
+            slot.decisions.append(event)
         case e.UndoRegistered():
             attempt.undo = event
         case e.PolicyApplied():
@@ -443,8 +448,3 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
 def payload_of(event: e.Event | None) -> dict[str, Any]:
     """An event's payload as a mapping, empty where there is none."""
     return event.payload if event is not None and isinstance(event.payload, dict) else {}
-
-
-def _id_of(slot: Slot) -> str:
-    """The approval that a slot's own gate opened last."""
-    return slot.gate.approval_id if slot.gate is not None else ""

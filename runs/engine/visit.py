@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
+from pydantic import BaseModel
+
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
@@ -16,7 +18,7 @@ from runs.engine.budget.meter import Meter
 from runs.engine.errors import INTENT_REFUSED, BudgetShort, MisusedContext, RunHalted
 from runs.engine.forks.evidence import Fork
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
-from runs.engine.messages.changes import Changes
+from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Places, Recall
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
@@ -49,7 +51,11 @@ class Visit:
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
         self.talks: list[Talk] = []  # the conversations of its assistants, in their order
-        self.changes: Changes | None = None  # what messages changed of the node's state
+        self.changes: Changes | None = None  # what was changed of the node's state by messages and operators
+
+    def changes_of(self, state: BaseModel) -> Changes:
+        """What is on record of changes to the state that the node has, for it to take over."""
+        return Changes(self.agent.state, state, handled_in(self.tape, self.places.visit))
 
     def next_slot(self) -> str:
         """The identity of the next call of the branch that runs now."""

@@ -77,7 +77,7 @@ _BEAT_ANCHORED = """
     ON CONFLICT (id) DO UPDATE SET last_heartbeat_at = clock_timestamp(), anchored_at = clock_timestamp(),
         slots_used = excluded.slots_used, slots_total = excluded.slots_total
     WHERE runs_process.ended_at IS NULL
-    RETURNING id"""
+    RETURNING drain_asked_at IS NOT NULL"""
 _BURY = """
     UPDATE runs_process SET ended_at = clock_timestamp(), end_cause = %(cause)s, end_proof = %(proof)s
     WHERE id = %(id)s AND ended_at IS NULL"""
@@ -169,9 +169,19 @@ def hush(incarnation: UUID) -> int:
     return int(row[0]) if row else 0
 
 
-def beat_anchored(link: psycopg.Connection, sign: Sign) -> bool:
-    """A worker's beat on the connection that holds its lock. False if it is on record as ended: it has to end."""
-    return link.execute(_BEAT_ANCHORED, _row(sign)).fetchone() is not None
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a worker is told with its beat: whether somebody has declared it dead, so that it has to end; and whether an
+    operator wants it to let go of what it has."""
+
+    is_buried: bool
+    is_drain_asked: bool = False
+
+
+def beat_anchored(link: psycopg.Connection, sign: Sign) -> Heard:
+    """A worker's beat on the connection that holds its lock."""
+    row = link.execute(_BEAT_ANCHORED, _row(sign)).fetchone()
+    return Heard(is_buried=True) if row is None else Heard(is_buried=False, is_drain_asked=bool(row[0]))
 
 
 @dataclass(frozen=True, slots=True)

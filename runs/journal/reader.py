@@ -115,7 +115,7 @@ _TO_UNDO = f"""
     SELECT (SELECT seq FROM ledger_head WHERE run_id = %s),
            EXISTS (SELECT 1 FROM ledger_event WHERE run_id = %s AND kind = 'UndoRegistered'), ARRAY({REVERSIBLE})"""
 CHANGES = f"""{_READ} WHERE run_id = %s AND (
-    seq = 1 OR seq >= %s AND (seq = %s OR kind IN ('MessageHandled', 'RunMigrated'))) ORDER BY seq"""
+    seq = 1 OR seq >= %s AND (seq = %s OR kind IN ('MessageHandled', 'ContextInjected', 'RunMigrated'))) ORDER BY seq"""
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
     SELECT 1 FROM ledger_event later WHERE later.run_id = ledger_event.run_id AND later.seq > ledger_event.seq
     AND later.kind IN ('RunRetried', 'UndoAsked'))"""

@@ -61,6 +61,9 @@ class Process(models.Model):
     anchored_at = models.DateTimeField(
         null=True, help_text="When it last announced itself holding its session lock: workers only."
     )
+    drain_asked_at = models.DateTimeField(
+        null=True, help_text="When an operator asked it to let go of what it has and to end: workers only."
+    )
     ended_at = models.DateTimeField(null=True)
     end_cause = models.TextField(
         blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if in good order."
@@ -85,6 +88,7 @@ class Incident(models.Model):
         HOST_GONE = "host_gone"
         OPERATOR = "operator"
         DRAIN_CUT = "drain_cut"
+        REQUEUED = "requeued"
 
     class Reached(models.TextChoices):
         CLAIMED = "claimed"

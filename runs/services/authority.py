@@ -28,6 +28,8 @@ SETTLING = ("retry", "reconcile")
 BUDGET = "budget"
 MODELS = "models"
 FORKING = ("fork", "start_again")
+INJECT = "inject"
+REQUEUE = "requeue"
 # Who may stop some run: which ones, the run decides. The door of the faces.
 STOPPERS = tuple(role for role in EVERY if role != AUDITOR)
 # Who may have the budgets' queue: which of them does, the installation says.
@@ -61,9 +63,8 @@ class Standing:
     def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
         """All that somebody may do to the run."""
         held = frozenset(held)
-        return frozenset(
-            action for action in (*STOPPING, *SETTLING, *FORKING, BUDGET, MODELS) if self.role(action, held, person)
-        )
+        every = (*STOPPING, *SETTLING, *FORKING, BUDGET, MODELS, INJECT, REQUEUE)
+        return frozenset(action for action in every if self.role(action, held, person))
 
     def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
         """Why not, to be raised."""
@@ -85,6 +86,7 @@ class Standing:
 # Acts whose names say too little.
 _IN_WORDS = {
     MODELS: "choose the models of", "start_again": "start again from the input of", "priority": "set the priority of",
+    INJECT: "hand anything to",
 }  # fmt: skip
 
 
@@ -196,8 +198,8 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
     """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected
-    an earlier revision has only decided, and whoever paused or resumed it, set its budget or forked it, has put nothing
-    into it; nor has whoever asked about a case, or was asked.
+    an earlier revision has only decided, and whoever paused, resumed or requeued it, set its budget or
+    forked it, has put nothing into it; nor has whoever asked about a case, or was asked.
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
@@ -228,7 +230,7 @@ def _first(run: Run) -> Run:
 _DID = {
     "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
     "signal": "sent this run a signal", "message": "sent this run a message", "models": "chose the models of this run",
-    "migrate": "moved this run to another version",
+    "migrate": "moved this run to another version", INJECT: "handed something to this run",
 }  # fmt: skip
 
 
@@ -267,7 +269,7 @@ def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[
                 "name": name,
                 "person": person,
                 "first": run.first or run.pk,
-                "stopping": [*STOPPING, *FORKING, BUDGET],
+                "stopping": [*STOPPING, *FORKING, BUDGET, REQUEUE],
                 "talking": ["start", *TALKING],
             },
         )

@@ -312,12 +312,10 @@ def _moved(timeline: Timeline, line: Fact) -> None:
     timeline.mark(line, f"moved to {line.clear['to']}", note=line.clear["by"])
 
 
-def _signalled(timeline: Timeline, line: Fact) -> None:
-    timeline.mark(line, f"signal {line.clear['name']}", note=line.clear["by"])
-
-
-def _message_came(timeline: Timeline, line: Fact) -> None:
-    timeline.mark(line, _message(line), note=line.clear["by"])
+def _came(timeline: Timeline, line: Fact) -> None:
+    own = {"ContextInjected": "something was handed to it", "RunRequeued": "given back to the pool"}
+    label = _message(line) if line.kind == "MessageReceived" else f"signal {line.clear.get('name')}"
+    timeline.mark(line, own.get(line.kind, label), note=line.clear["by"])
 
 
 def _message(line: Fact) -> str:
@@ -341,7 +339,10 @@ def _taken(timeline: Timeline, line: Fact) -> None:
         row.note = "received" if is_signal else f"answered by {line.clear['by']}"
 
 
-_LOST = {"proof": "worker died", "suspicion": "worker suspected", "host_gone": "host gone", "operator": "declared dead"}
+_LOST = {
+    "proof": "worker died", "suspicion": "worker suspected", "host_gone": "host gone", "operator": "declared dead",
+    "requeued": "taken from its worker",
+}  # fmt: skip
 
 
 def _lost(timeline: Timeline, line: Fact) -> None:
@@ -426,10 +427,12 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "WaitResolved": _wait_resolved,
     "ChildStarted": _child_started,
     "ChildEnded": _child_ended,
-    "SignalReceived": _signalled,
-    "SignalCarried": _signalled,
-    "MessageReceived": _message_came,
+    "SignalReceived": _came,
+    "SignalCarried": _came,
+    "MessageReceived": _came,
     "MessageHandled": _message_handled,
+    "ContextInjected": _came,
+    "RunRequeued": _came,
     "SignalTaken": _taken,
     "InputAnswered": _taken,
     "WorkerLost": _lost,

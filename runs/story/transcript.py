@@ -14,6 +14,7 @@ from typing import Any
 
 from ledger.api.present import masked
 from ledger.kinds.models import COMPACTS
+from runs.engine.thinking.notes import FROM_PEOPLE
 from runs.story.effects import message_of
 from runs.story.lines import Fact, Line
 
@@ -270,6 +271,9 @@ def prompts(line: Line) -> list[Said]:
             said.append(Said("system", line.at, line.seq, message["instructions"], title="instructions"))
         if isinstance(message.get("prompt"), str):
             said.append(Said("user", line.at, line.seq, message["prompt"], title="prompt"))
+        told = message.get(FROM_PEOPLE)
+        for text in told if isinstance(told, list) else ():
+            said.append(Said("user", line.at, line.seq, str(text), title="an operator"))
         for part in _parts(message):
             role = _ROLES.get(str(part.get("part_kind", "")), "user")
             text, data = _content(part.get("content"))

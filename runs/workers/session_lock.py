@@ -46,7 +46,7 @@ class Presence:
         self._confirmed_at: float | None = None
         self._guard = threading.Lock()
         self._outage = log_messages.Outage(log, "presence")
-        self.is_buried = False
+        self.is_buried = self.is_drain_asked = False
 
     @property
     def is_held(self) -> bool:
@@ -105,10 +105,10 @@ class Presence:
 
     def _beat(self) -> bool:
         assert self._link is not None
-        if members.beat_anchored(self._link, self._sign()):
-            return True
-        self.is_buried = True
-        return False
+        heard = members.beat_anchored(self._link, self._sign())
+        self.is_buried |= heard.is_buried
+        self.is_drain_asked |= heard.is_drain_asked
+        return not heard.is_buried
 
     def _lose(self) -> None:
         self._confirmed_at = None

@@ -186,6 +186,8 @@ class Worker:
             if self._presence.is_buried:
                 self._on_buried()
                 return
+            if self._presence.is_drain_asked and not self._is_draining:
+                os.kill(os.getpid(), signal.SIGTERM)  # its handler is the main thread's
 
     def _say_whether_fenced(self) -> None:
         is_fenced = not self._presence.is_held and not self._presence.is_buried

@@ -250,7 +250,7 @@ async def work(state: Progress, ctx: Context) -> str | End:
         if step == "hop":
             return "work"
         state.answers.append(await _do(step, state, ctx))
-    return End(Report(answers=state.answers))
+    return End(Report(answers=state.answers, handed=state.handed))
 
 
 async def _do(step: str, state: Progress, ctx: Context) -> str:

@@ -46,6 +46,7 @@ class Progress(BaseModel):
     at: int = 0
     answers: list[str] = []
     told: list[str] = []
+    handed: int = 0
 
 
 class Word(BaseModel):
@@ -60,6 +61,7 @@ class Heard(BaseModel):
 
 class Report(BaseModel):
     answers: list[str]
+    handed: int = 0
 
 
 class Arguments(BaseModel):

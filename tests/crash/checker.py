@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.crash.changed import amendments, judge_changed
 from tests.crash.granted import judge_again, lapsed
+from tests.crash.handed import judge_handed
 from tests.crash.late import judge_late
 from tests.crash.links import Kind as Kind
 from tests.crash.links import Link as Link
@@ -108,6 +109,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += judge_late(facts)
     found += judge_changed(facts)
     found += judge_again(facts)
+    found += judge_handed(facts)
     found += _budget(facts)
     found += [*judge_attributes(facts), *broken_at(facts.run_id, facts.links)]
     return [Finding(kind, facts.run_id, what) for kind, what in found]

@@ -16,6 +16,7 @@ from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_grants import GRANTING
 from tests.crash.mutations_halts import HALTING
+from tests.crash.mutations_handed import HANDED_OVER
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
 from tests.crash.mutations_policies import POLICIES
@@ -364,7 +365,7 @@ MUTANTS = [
         "tests/engine/test_messages.py -k changes_the_state",
     ),
     Mutant(
-        "what a message changed between nodes dies with the worker", "runs/engine/messages/changes.py", "if not event.place]", "if False]",
+        "what a message changed between nodes dies with the worker", "runs/engine/messages/changes.py", "if event.place == BETWEEN]", "if False]",
         "tests/engine/test_messages.py -k between_nodes",
     ),
     Mutant(
@@ -381,8 +382,7 @@ MUTANTS = [
     *MORE,
     *RELEASES,
     *CERTIFIED,
-    *CLAIMING,
-    *GRANTING,
+    *CLAIMING, *GRANTING, *HANDED_OVER,
     *DAMAGED,
     *DEADLINES,
     *VERSIONS,

@@ -117,7 +117,7 @@ MORE = [
     Mutant("a replaced run lives on as its heir", KEYS, "            raise _Moved from past\n", "            return\n", f"{GOING} -k replacing"),
     Mutant("debounce ends what was renewed", "runs/models/run.py", "self.started_at is not None or self.came_from is not None", "self.started_at is not None", f"{GOING} -k debounce"),
     # --- whole agents of Pydantic AI, and what is overheard
-    Mutant("an agent's replay asks its models again", AGENTS, "        request_hash = visit.runtime.hasher(task)\n        slot = visit.places.at(f\"{self._path}/{turn}/0\")", "        request_hash = visit.runtime.hasher(task)\n        slot = visit.places.at(f\"{self._path}/{turn + visit.meter.used.model_calls}/0\")", f"{AGENT} -k prefix"),
+    Mutant("an agent's replay asks its models again", AGENTS, "        slot, first = visit.places.at(f\"{self._path}/{turn}/0\"),", "        slot, first = visit.places.at(f\"{self._path}/{turn + visit.meter.used.model_calls}/0\"),", f"{AGENT} -k prefix"),
     Mutant("an agent's calls have the places of the turn before", AGENTS, "self._places[part.tool_call_id] = f\"{self._path}/{turn}/{n}\"", "self._places[part.tool_call_id] = f\"{self._path}/0/{n}\"", f"{TOLD} -k no_of_a_tool"),
     Mutant("two calls of one name are one", AGENTS, "            if part.tool_call_id in self._places:\n                part.tool_call_id = f\"{part.tool_call_id}#{n}\"\n", "", f"{TOLD} -k places_of_their_own"),
     Mutant("an agent whose prompts change goes on", AGENTS, "        if not isinstance(intent, e.ModelRequested) or intent.request_hash == request_hash:\n            return\n        before", "        if True:\n            return\n        before", f"{TOLD} -k differs_on_a_replay"),

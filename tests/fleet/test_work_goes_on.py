@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ledger.actors import Actor
 from runs.fleet import members
 from runs.models import Process, Run, State
 from runs.services import lifecycle
+from runs.services.fleet import hosts
 from tests.fleet.conftest import Crew, is_alive, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -91,3 +93,15 @@ def test_the_heartbeat_shows_how_many_slots_are_taken(crew: Crew, tmp_path: Path
         lambda: [row.slots_used for row in members.alive() if row.kind == "worker"] == [0],
         what="the slot being free",
     )
+
+
+def test_a_worker_that_an_operator_drains_lets_go_ends_and_is_replaced(crew: Crew, tmp_path: Path) -> None:
+    crew.start(processes=1, wait=False, DURABLEAGENTS_DRAIN_SECONDS="0.5")
+    run = Wait(tmp_path)
+    pid = run.driver()
+    (worker,) = Process.objects.filter(kind="worker", pid=pid, ended_at=None)
+    hosts.drain(worker.pk, by=replace(SOMEBODY, role="operator"), justification="It misbehaves.")
+    until(lambda: not is_alive(pid), what="the end of the drained worker")
+    assert run.driver() != pid
+    run.ends()
+    members.hang_up()

@@ -15,10 +15,12 @@ from django.db import connection, transaction
 from approvals.models import Decision
 from ledger import events as e
 from ledger.chain import body_hash, link_hash
+from ledger.clock import database_now
 from ledger.codec import decode, pack, unpack
 from ledger.codes import event_code, place_of, row_code
 from ledger.keys import code_key
 from ledger.models import Event
+from runs.models import Wait
 
 Timed = (
     e.ApprovalRequested | e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated | e.InquiryMade | e.InquiryEnded
@@ -32,6 +34,15 @@ def earlier(run_id: UUID, by: timedelta, approval_id: str = "") -> None:
         event = decode(bytes(row.clear), unpack(row.sealed))
         if not approval_id or getattr(event, "approval_id", "") == approval_id:
             written_as(row, _moved(event, by))
+
+
+def runs_out(run_id: UUID, kind: str) -> None:
+    """The time of what a run waits for is over since a second."""
+    for wait in Wait.objects.filter(run_id=run_id, kind=kind, resolved_at=None):
+        by = wait.deadline - database_now() + timedelta(seconds=1)
+        if kind == "approval":
+            earlier(run_id, by)
+        Wait.objects.filter(pk=wait.pk).update(deadline=wait.deadline - by)
 
 
 def _moved(event: Any, by: timedelta) -> e.Event:

@@ -289,6 +289,14 @@ class Model:
         """Whether a run that is begun within its course has to ask about every call."""
         return not self.has_ended or self.forks > 0 or self.is_fenced
 
+    def is_given_back(self) -> bool:
+        """Only from somebody: who is in the pool is there already."""
+        if not self.is_owned or self.has_ended:
+            return False
+        self.is_owned, self.is_ready = False, True
+        self.tells("RunRequeued", "WorkerLost")
+        return True
+
     def dies(self) -> None:
         self.is_owned, self.is_ready = False, True
         self.tells("WorkerLost")

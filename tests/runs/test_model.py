@@ -28,8 +28,10 @@ from runs.journal.digests import hasher
 from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
+from runs.services.fleet.requeueing import requeue
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
+from tests.runs.aging import runs_out
 from tests.runs.forking_model import Forker
 from tests.runs.going_on import Going
 from tests.runs.model import Model
@@ -310,6 +312,13 @@ class Machine(Forker, Going, Sender, Undoer):
         self.stale.append(self.journal)
         self.model.dies()
 
+    @precondition(lambda self: now_and_then(self) and self.model.kinds.count("WorkerLost") < 9)
+    @rule()
+    def give_back(self) -> None:
+        self.stale += [self.journal] if self.model.is_owned else []
+        Run.objects.filter(pk=self.run.pk, ready_at__isnull=False).update(ready_at=now())
+        self.is_done(partial(requeue, self.run.id, by=OLGA, justification=WHY), self.model.is_given_back())
+
     @precondition(lambda self: self.stale)
     @rule(which=st.sampled_from(["record", "intend", "leave"]), data=st.data())
     def come_back_from_the_dead(self, which: str, data: st.DataObject) -> None:
@@ -387,7 +396,7 @@ class Machine(Forker, Going, Sender, Undoer):
     @rule()
     def let_time_pass(self) -> None:
         kind = "timer" if "timer" in self.model.waits else "approval"
-        Wait.objects.filter(run=self.run, kind=kind, resolved_at=None).update(deadline=now() - timedelta(seconds=1))
+        runs_out(self.run.id, kind)
         timers.sweep()
         timers.sweep()
         self._resolved(kind, "WaitResolved" if kind == "timer" else "ApprovalDecided")

@@ -372,7 +372,7 @@ def test_what_a_message_changed_of_an_older_number_stops_the_run_and_is_not_lost
     signals.signal(run.id, "go", by=SHOP)
     assert stage.settle(run) == "operator" and stops(run) == ["bad_checkpoint"]
     problem = events(run, e.OperatorNeeded)[0].payload["problem"]
-    assert "what messages changed in the visit (documents, pages) has no place in" in problem
+    assert "what was changed in the visit (documents, pages) has no place in" in problem
 
 
 def test_what_a_message_changed_of_the_new_number_stays(stage: Stage, tools: Toolbox) -> None:

@@ -34,6 +34,13 @@ def _plain(value: object) -> str:
     return escape(str(value))
 
 
+def _context(fields: Facts) -> str:
+    """When the node takes over what was handed to it."""
+    place = fields["place"]
+    after = f"after call {_plain(place)}" if isinstance(place, int) and place > 0 else "as it is entered"
+    return f"the node has it {after}, visit {_plain(str(fields['visit']).partition('.')[2])}"
+
+
 def _usd(micro: object) -> str:
     """Money; a dash where nobody knows, which is not the same as nothing."""
     return f"${usd_of(micro)}" if isinstance(micro, int) else "–"
@@ -232,6 +239,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCancelled": _cancelled,
     "RunFailed": _code,
     "RunRetried": _by,
+    "RunRequeued": lambda f, _: f"by {visible(f['by'])}, {'from its worker' if f['worker'] else 'to be taken at once'}",
     "RunCompleted": lambda f, _: "",
     "OperatorNeeded": lambda f, _: visible(words(f["reason"])),
     "WorkerLost": _lost,
@@ -280,6 +288,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     ),
     "SignalTaken": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}",
     "MessageReceived": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}, sent by {visible(f['by'])}",
+    "ContextInjected": lambda f, _: f"by {visible(f['by'])}, as {_words(f['role'])}: {_context(f)}",
     "MessageHandled": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}: {_words(f['outcome'])}",
     "InputAnswered": lambda f, _: f"answered by {visible(f['by'])}, as {_words(f['role'])}",
     "ApprovalRequested": lambda f, _: f"{_plain(f['queue'])} · {_plan(f)}",

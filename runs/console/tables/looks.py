@@ -358,4 +358,9 @@ VERBS: dict[str, Verb] = {
         " or its queue is asked anew. For a child run that failed or was cancelled another is started.",
         for_children="left as they are, and waited for again.",
     ),
+    "requeue": Verb(
+        "Requeue", "requeues", opener="", button="main",
+        means="The worker that drives the run writes no more, and the next one takes it at once. A call under way is"
+        " asked about, sent again under its own key, or shown to a person, as after a loss.",
+    ),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from runs.engine.canonical import plain
 from runs.engine.checkpoints.position import Position
 from runs.engine.errors import JournalBroken, brief
 from runs.engine.fingerprint.schemes import scheme_of
-from runs.engine.messages.changes import fields_changed, number_of_changes
+from runs.engine.messages.changes import changes_in, fields_changed, number_of_changes
 from runs.engine.migration.declared import number_in
 from runs.engine.migration.formats import UnknownFormat
 from runs.engine.runtime import Runtime
@@ -67,13 +67,14 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
 
 
 def _keeps_messages(agent: Any, tail: Sequence[e.Event]) -> None:
-    """What messages changed since is on record by the fields of the code that handled them: no step brings that up."""
-    for event in tail:
-        if not isinstance(event, e.MessageHandled) or number_of_changes(event) == agent.schema_version:
+    """What messages or operators changed since is on record by the fields of that time's code: no step brings that
+    up."""
+    for event in changes_in(tail):
+        if number_of_changes(event) == agent.schema_version:
             continue
         if names := fields_changed(event):
             raise JournalBroken(
-                f"what messages changed in the visit ({', '.join(names)}) has no place in {agent.graph_id}: its state "
+                f"what was changed in the visit ({', '.join(names)}) has no place in {agent.graph_id}: its state "
                 f"has number {agent.schema_version}, and that was of number {number_of_changes(event)}",
                 "bad_checkpoint",
             )

@@ -20,7 +20,7 @@ from runs.engine.checkpoints.position import REENTERED, REPLAYED, UNBEGUN, Posit
 from runs.engine.errors import brief
 from runs.engine.gate.requirement import in_words, required_by
 from runs.engine.journal import Snapshot
-from runs.engine.messages.changes import fields_changed, number_of_changes, with_changes
+from runs.engine.messages.changes import changes_in, fields_changed, number_of_changes, with_changes
 from runs.engine.migration.formats import UnknownFormat
 from runs.engine.recordings.recording import Recording, needed
 from runs.engine.recordings.replaying import replay
@@ -218,7 +218,7 @@ def _unbegun(
     except Exception as error:  # the author's own code makes the first state
         why = _problems(error) if isinstance(error, ValueError) else brief(error)
         raise _No("input_misfit", f"its input does not fit {moving.to.graph_id}: {why}") from error
-    _keeps_messages(moving, stands, "what messages changed before its first node")
+    _keeps_messages(moving, stands, "what was changed before its first node")
     return Found(UNBEGUN, at=stands.at, anew=["all of it"], closes=closes)
 
 
@@ -229,7 +229,7 @@ async def _replayed(
     """What is answered from the record, and what comes after; or why the new code doesn't do the visit again."""
     state = migrated_state(moving, stands.at.state)
     try:
-        _keeps_messages(moving, stands, "what messages changed in the visit", is_state_made=moving.makes_state)
+        _keeps_messages(moving, stands, "what was changed in the visit", is_state_made=moving.makes_state)
     except _No as no:
         return str(no)
     at = stands.at
@@ -247,14 +247,12 @@ async def _replayed(
 
 
 def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_made: bool = False) -> None:
-    """A message's change is on record by fields of the old state: it is taken over as it stands, or not at all."""
+    """What was changed is on record by fields of the old state: it is taken over as it stands, or not at all."""
     fields = moving.to.state.model_fields
     known = (
         set(fields) | {str(f.alias) for f in fields.values()} | {str(f.serialization_alias) for f in fields.values()}
     )
-    for event in stands.tail:
-        if not isinstance(event, e.MessageHandled):
-            continue
+    for event in changes_in(stands.tail):
         names = fields_changed(event)
         is_other = number_of_changes(event) != moving.to.schema_version
         if names and (is_state_made or is_other or not known.issuperset(names)):
@@ -288,10 +286,10 @@ def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: A
         raise _No("would_repeat", f"{why}; and entered anew, it would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
         raise _No("budget", f"{why}; and it stands still for its budget: settle that first")
-    messages = [event for event in stands.tail if isinstance(event, e.MessageHandled)]
-    if any(fields_changed(x) and number_of_changes(x) != (moving.number or 1) for x in messages):
-        raise _No("message_lost", f"{why}; and messages changed its state when that had another number")
-    made = migrated_state(moving, with_changes(state, messages) if messages else state)
+    changed = changes_in(stands.tail)
+    if any(fields_changed(x) and number_of_changes(x) != (moving.number or 1) for x in changed):
+        raise _No("message_lost", f"{why}; and its state was changed when that had another number")
+    made = migrated_state(moving, with_changes(state, changed) if changed else state)
     anew = [f"{slot.what} at {name}" for name, slot in tape.slots.items() if name[:1].isdigit() and slot.what]
     waits = [
         (name, number, kind, n)
@@ -325,3 +323,5 @@ def _kept(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
     for event in tail:
         if isinstance(event, e.MessageHandled) and event.calls:
             yield f"message {event.name} number {event.n}, taken at {', '.join(event.calls)}"
+        if isinstance(event, e.ContextInjected) and "message" in payload_of(event):
+            yield f"what {event.by} told its models"

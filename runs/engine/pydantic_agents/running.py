@@ -44,6 +44,7 @@ from runs.engine.steps.branches import drive
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.tape import payload_of
+from runs.engine.thinking.notes import FROM_PEOPLE, Notes, put_in
 from runs.engine.thinking.question import Question
 from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, shown
 from runs.engine.tools import Tool
@@ -91,6 +92,8 @@ class Thinking:
         self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._tasks: dict[asyncio.Task[None], tuple[Wish, Branch]] = {}
         self._denials: dict[str, str] = {}
+        self._notes = Notes(visit)
+        self._told: list[tuple[int, list[str]]] = []  # what operators told, and with which request
 
     # --- the agent's own loop, in a task of its own -------------------------------------------------------------------
 
@@ -233,14 +236,18 @@ class Thinking:
         """The model's answer to a request of the agent's, with a place for each call that it asks for."""
         visit, assistant, turn = self._visit, self._assistant, self._turn
         self._turn += 1
+        slot, first = visit.places.at(f"{self._path}/{turn}/0"), _first(messages) if turn == 0 else {}
+        if told := self._notes.new(slot):
+            self._told.append((len(messages) - 1, told))
+            first = {**first, FROM_PEOPLE: told}
+        messages = put_in(messages, self._told)
         parts = _parts(messages, settings, parameters)
         tokens = len(str(parts["tools"])) // CHARACTERS_A_TOKEN
         request = Request(parameters, dict(settings or {}), tokens, lambda name: own_model(assistant, name))
         digests = {name: visit.runtime.hasher(part) for name, part in parts.items()}
         task = {"assistant": assistant.name, "turn": turn, **digests}
-        added = {"assistant": assistant.name, DIGESTS: digests} | (_first(messages) if turn == 0 else {})
+        added = {"assistant": assistant.name, DIGESTS: digests} | first
         request_hash = visit.runtime.hasher(task)
-        slot = visit.places.at(f"{self._path}/{turn}/0")
         self._must_be_the_same(slot, request_hash, digests)
         question = Question(visit, slot, assistant.asking(request), messages, self._path, turn, request_hash, added)
         return self._placed(await question.answer(), turn)

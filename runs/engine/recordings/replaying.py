@@ -25,9 +25,9 @@ from runs.engine.budget.amounts import UNLIMITED, Usage
 from runs.engine.budget.meter import Meter
 from runs.engine.canonical import Hasher, keyed_hasher
 from runs.engine.errors import JournalBroken
-from runs.engine.journal import Batch, Reply, WaitSpec
+from runs.engine.journal import Batch, Reply, Snapshot, WaitSpec
 from runs.engine.memory import MemoryJournal, MemoryRun
-from runs.engine.messages.changes import between
+from runs.engine.messages.changes import Changes, between, entered, handled_in
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
 from runs.engine.places import Recall
 from runs.engine.pydantic_agents.running import DIGESTS
@@ -53,11 +53,15 @@ _NOT_AWAITED = frozenset({"now", "random", "uuid", "budget"})
 
 @dataclass
 class Replayed:
-    """What came of a replay: the calls that were answered from the record, those that go beyond it, the difference."""
+    """What came of a replay: the calls that were answered from the record, those that go beyond it, the difference.
+    `states` are the node's states as plain data, by the number of the call of its own line that had just ended; `last`
+    the one in which the record ends. A state that is no plain data is left out."""
 
     answered: list[str] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)
     difference: Difference | None = None
+    states: dict[int, Any] = field(default_factory=dict)
+    last: Any = None
 
 
 async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = None) -> Replayed:
@@ -68,8 +72,10 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
     if node is None and recording.node != UNDO_NODE:  # which is a visit of the engine's own
         found.difference = Difference("", f"the run is at node {recording.node!r}", f"has {_names(agent.nodes)}")
         return found
+    at = Snapshot(recording.node, recording.visit, recording.generation, recording.fingerprint, recording.state)
     try:
-        state: BaseModel = (Plan if node is None else agent.state).model_validate(recording.state)
+        begins = entered(Tape(recording.events), at)
+        state: BaseModel = (Plan if node is None else agent.state).model_validate(begins)
     except ValidationError as error:
         found.difference = Difference("", f"the state {shown(recording.state)}", f"does not take it: {error}")
         return found
@@ -91,6 +97,8 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
         found.difference = Difference(visit.last_asked, "the visit goes on", f"stops with {problem}", _where(error))
         return found
     found.answered = sorted(visit.known.answered, key=place_key)
+    if isinstance(visit.changes, _Watched):
+        found.states, found.last = visit.changes.states, visit.changes.at_last()
     found.beyond = [call_in_words(*visit.known.asked.get(slot, (slot, None))) for slot in visit.fresh]
     found.difference = _difference(recording, visit, outcome)
     return found
@@ -229,6 +237,30 @@ def _without(task: dict[str, Any]) -> Any:
     return {name: value for name, value in task.items() if name not in ("tools", "turn")} or None
 
 
+class _Watched(Changes):
+    """What the node takes over, and its state after each call of its own line."""
+
+    def __init__(self, *known: Any) -> None:
+        super().__init__(*known)
+        self.states: dict[int, Any] = {}
+
+    def __bool__(self) -> bool:
+        return True
+
+    def take_over(self, place: int | None = None) -> None:
+        """As ever, and its state is noted."""
+        super().take_over(place)
+        if place is not None and (state := self.at_last()) is not None:
+            self.states[place] = state
+
+    def at_last(self) -> Any:
+        """Its state as plain data; None where it is none."""
+        try:
+            return self.now()
+        except ValueError:
+            return None
+
+
 class _Visit(Visit):
     """A visit that goes as far as the record does."""
 
@@ -246,6 +278,10 @@ class _Visit(Visit):
         )  # fmt: skip
         self.known = self.recalled = _Recall(tape, events, hasher, recording.placeholders, is_strict)
         self.fresh: list[str] = []
+
+    def changes_of(self, state: BaseModel) -> Changes:
+        """Watched on the way."""
+        return _Watched(type(state), state, handled_in(self.tape, self.places.visit))
 
     @property
     def last_asked(self) -> str:

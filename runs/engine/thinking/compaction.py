@@ -21,6 +21,7 @@ from runs.engine.errors import ModelFailure
 from runs.engine.screening.requests import Shown
 from runs.engine.succession.declared import Said
 from runs.engine.tape import payload_of
+from runs.engine.thinking.notes import FROM_PEOPLE, Notes, as_parts, as_request
 from runs.engine.thinking.question import Question
 from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, characters_of, tokens_of, tokens_of_tools
 from runs.engine.tools import FINAL
@@ -58,6 +59,7 @@ class Conversation:
         self._turn = 0
         self._short = ""  # what stands for the turns that were made short
         self._shown = Shown()
+        self._notes = Notes(visit)
         self._first: list[Any] = []  # the parts of the first message, kept: what stands for them is put into them
         self._turns: list[ModelMessage] = []  # the others: each answer, and what was said to it
 
@@ -69,15 +71,19 @@ class Conversation:
     def question(self) -> Question:
         """The next turn's request."""
         visit, assistant, turn = self._visit, self._assistant, self._take()
-        task = {
+        task: dict[str, Any] = {
             "assistant": assistant.name, "instructions": assistant.instructions, "prompt": self._prompt,
             "tools": [t.name for t in assistant.tools], "turn": turn,
         }  # fmt: skip
         if self._earlier:  # the words themselves are on record where the run was handed off
             task["earlier"] = visit.runtime.hasher(self._earlier)
         names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
-        added = {name: task[name] for name in names} if turn == 0 else None
+        added: dict[str, Any] | None = {name: task[name] for name in names} if turn == 0 else None
         slot = visit.places.at(f"{self._path}/{turn}/0")
+        if told := self._notes.new(slot):
+            task[FROM_PEOPLE] = told
+            added = {**(added or {}), FROM_PEOPLE: told}
+            self._hear_people(told)
         return Question(
             visit,
             slot,
@@ -89,6 +95,14 @@ class Conversation:
             added,
             shown=self._shown,
         )
+
+    def _hear_people(self, told: Sequence[str]) -> None:
+        """Let the next request say what operators told: behind what the model was last told."""
+        last = self._turns[-1] if self._turns else None
+        if last is not None and last.kind == "request":
+            last.parts = [*last.parts, *as_parts(told)]
+        else:
+            self._turns.append(as_request(told, self._assistant.instructions))
 
     def hear(self, response: ModelResponse) -> None:
         """The model's turn."""

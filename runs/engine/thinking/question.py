@@ -35,6 +35,7 @@ from runs.engine.steps.sharing.limits import park_for_limit
 from runs.engine.steps.sharing.pools import begin
 from runs.engine.steps.spending import debit, lost, wanted_by
 from runs.engine.tape import Attempt, payload_of
+from runs.engine.thinking.notes import FROM_PEOPLE, Notes, as_parts
 from runs.engine.thinking.sizes import tokens_of, tokens_of_tools
 from runs.engine.visit import Visit
 
@@ -333,8 +334,11 @@ async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: str) -
     """One request without tools; the text of the answer. Raises ModelFailure."""
     from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
 
-    task = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt}
-    request = ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)
+    task: dict[str, Any] = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt}
+    told = Notes(visit).new(slot)
+    task |= {FROM_PEOPLE: told} if told else {}
+    parts = [UserPromptPart(content=prompt), *as_parts(told)]
+    request = ModelRequest(parts=parts, instructions=assistant.instructions)
     question = Question(visit, slot, assistant, [request], path_of(slot), 0, visit.runtime.hasher(task), task)
     response = await question.answer()
     return "".join(p.content for p in response.parts if isinstance(p, TextPart))

@@ -29,6 +29,7 @@ from runs.services.bodies import (
     SteerRunBody,
 )
 from runs.services.command import refusal
+from runs.services.injecting.bodies import GoOnBody
 from runs.services.limits.acts import NotInThisState
 from runs.services.limits.bodies import PriorityBody
 from runs.services.lines import beside
@@ -40,7 +41,11 @@ SENDERS = (INTEGRATOR, OPERATOR)
 STEERING: dict[str, type[BaseModel]] = {
     "pause": SteerRunBody, "resume": SteerRunBody, "cancel": CancelBody, "retry": SteerRunBody,
     "reconcile": ReconcileBody, "budget": BudgetBody, "models": ModelsBody, "priority": PriorityBody,
+    "requeue": SteerRunBody,
 }  # fmt: skip
+
+# What lets a run go on, with which an operator may hand it something.
+GOING_ON = ("resume", "retry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def offers_of(seen: Seen, reader: Reader) -> list[Offer]:
 
 def steering(seen: Seen, reader: Reader, stands: Standing) -> dict[str, Offer]:
     """What a page has buttons for, of a run whose standing is known."""
-    return {act: _steering(act, seen, stands, reader) for act in ("pause", "resume", "cancel", "retry")}
+    return {act: _steering(act, seen, stands, reader) for act in ("pause", "resume", "cancel", "retry", "requeue")}
 
 
 def _is_there(act: str, seen: Seen) -> bool:
@@ -108,7 +113,8 @@ def _steering(act: str, seen: Seen, stands: Standing, reader: Reader) -> Offer:
     role = stands.role(act, reader.held, reader.by.person)
     if role is None:
         return offer.refused(stands.refusal(act, reader.held))
-    offer = replace(offer, role=role)
+    is_handing = act in GOING_ON and role == OPERATOR
+    offer = replace(offer, role=role, body=GoOnBody if is_handing else offer.body)
     error = _refusal(act, seen)
     return offer if error is None else offer.refused(error)
 

@@ -15,6 +15,8 @@ from runs.models import ENDED, Run, State, Wait
 OVER = "It is over."
 NO_DOUBT = "It has no unknown outcome to settle."
 PARKING = "Its worker is just parking it: try again in a moment."
+IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
+NOT_DUE = "It is taken by itself when its turn or its time has come."
 UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave an effect there."
 
 
@@ -22,7 +24,8 @@ UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave a
 class Stand:
     """How a run stands, as far as it decides what may be done to it. `is_stopped`: for an operator; `asks_budget`: it
     stands still for a cap; `is_held`: a person has paused it besides; `doubts`: outcomes that a person has to settle;
-    `told`: the parent that has heard of its end."""
+    `told`: the parent that has heard of its end; `is_in_pool`: it became ready when it
+    last changed, and nobody has it; `is_early`: it is not to be begun before others, or its time."""
 
     state: str
     is_owned: bool = False
@@ -35,6 +38,8 @@ class Stand:
     doubts: int = 0
     told: str = ""
     is_what_if: bool = False
+    is_in_pool: bool = False
+    is_early: bool = False
     visit: int = 0
 
     @property
@@ -52,6 +57,8 @@ def stand_of(
         is_undoing=run.is_undoing, is_stopped=Wait.Kind.OPERATOR in kinds, asks_budget=Wait.Kind.BUDGET in kinds,
         is_held=is_held, doubts=kinds.count(Wait.Kind.RECONCILE), told=str(run.parent) if run.is_told else "",
         is_what_if=run.fork_how == "what_if", visit=run.visit,
+        is_in_pool=run.owner is None and run.ready_at is not None and run.ready_at <= run.updated_at,
+        is_early=run.started_at is None and (run.is_queued or run.start_at is not None),
     )  # fmt: skip
 
 
@@ -104,13 +111,38 @@ def _models(s: Stand) -> str | None:
     return OVER if s.has_ended or s.is_cancel_asked else None
 
 
+def _inject(s: Stand) -> str | None:
+    if s.is_undoing or s.is_cancel_asked:
+        return UNDOING if s.is_undoing else "Somebody has asked that it be cancelled."
+    if s.is_what_if:
+        return "It is a what-if: make another one, and give it other answers."
+    if s.told:
+        return f"Its parent {s.told} has heard of its end and gone on: that is the one to retry."
+    if s.is_owned:
+        return "A worker drives it: pause it first, and wait until it stands still."
+    if s.state not in (State.PAUSED, State.FAILED) and not s.is_stopped:
+        return "Only a run that is paused, has failed, or stopped for an operator can."
+    return None
+
+
+def _requeue(s: Stand) -> str | None:
+    if s.has_ended:
+        return OVER
+    if not s.is_owned and s.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        return "It waits or stands still: no worker has it, and none would."
+    if s.is_early and not s.is_owned:
+        return NOT_DUE
+    return IN_POOL if s.is_in_pool else None
+
+
 def _priority(s: Stand) -> str | None:
     return OVER if s.has_ended else None
 
 
 RULES: dict[str, Callable[[Stand], str | None]] = {
     "pause": _pause, "resume": _resume, "cancel": _cancel, "retry": _retry, "reconcile": _reconcile, "budget": _budget,
-    "models": _models, "priority": _priority,
+    "models": _models, "priority": _priority, "inject": _inject,
+    "requeue": _requeue,
 }  # fmt: skip
 # Acts that nobody does to a run beside another one that does the same work.
 ALONE = frozenset({"resume", "retry"})

@@ -27,6 +27,7 @@ from runs.services.bulk.forecast import forecast
 ASKERS = {
     "pause": (OPERATOR, APPROVER, INTEGRATOR), "resume": (OPERATOR, APPROVER, INTEGRATOR),
     "cancel": (OPERATOR, APPROVER, INTEGRATOR), "retry": (OPERATOR,), "priority": (OPERATOR,),
+    "requeue": (OPERATOR,),
 }  # fmt: skip
 _ITEMS = """
     INSERT INTO runs_batchitem (batch_id, n, run_id)

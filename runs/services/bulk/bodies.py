@@ -11,7 +11,7 @@ from ledger.web.bodies import Strict
 from runs.services.bodies import Effects, SteerBody
 
 MOST_RUNS = 10_000
-Action = Literal["pause", "resume", "cancel", "retry", "priority"]
+Action = Literal["pause", "resume", "cancel", "retry", "priority", "requeue"]
 RunId = Annotated[UUID, Field(strict=False)]
 
 

@@ -26,6 +26,7 @@ from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import Batch, BatchItem
 from runs.services import authority, lifecycle
 from runs.services.bulk.acts import digest_of
+from runs.services.fleet.requeueing import requeue
 from runs.services.limits import acts as limits
 
 log = logging.getLogger("runs.services.bulk")
@@ -34,7 +35,7 @@ MOST_TRIES = 6
 _FORGED = "a batch that nobody with this installation's key wrote, or whose runs were changed: left alone"
 ACTS: Mapping[str, Callable[..., Any]] = {
     "pause": lifecycle.pause, "resume": lifecycle.resume, "cancel": lifecycle.cancel, "retry": lifecycle.retry,
-    "priority": limits.set_priority,
+    "priority": limits.set_priority, "requeue": requeue,
 }  # fmt: skip
 _reported: set[UUID] = set()
 

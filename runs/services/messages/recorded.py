@@ -14,7 +14,7 @@ from runs.engine.canonical import plain
 from runs.engine.checkpoints.position import position_of
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Snapshot
-from runs.engine.messages.changes import with_changes
+from runs.engine.messages.changes import changes_in, with_changes
 from runs.journal.reader import CHANGES, STANDING, Cut, check_version, checked, cut_of, newest_sound
 from runs.models import Run
 
@@ -48,7 +48,7 @@ def _plain(run: Run, agent: Agent) -> dict[str, Any]:
         state = stands.entry[1]
     else:
         state = stands.at.state if stands.at.node else _first(agent, events.get(1))
-    return with_changes(state, [event for event in stands.tail if isinstance(event, e.MessageHandled)])
+    return with_changes(state, changes_in(stands.tail))
 
 
 def _check(run: Run, cut: Cut, events: dict[int, e.Event], since: list[e.Event]) -> None:

@@ -1,19 +1,15 @@
 """What would become of one run that is moved: its journal, read as a claimant reads it, and tried in memory.
 
-The visit is done again with the new version's own code, so that has a thread of its own, a time limit and no database.
-One is tried at a time in a process: a replay takes the agent's tools out of everybody's hands meanwhile.
+The visit is done again with the new version's own code, aside (`aside.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import threading
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import UUID
 
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 
 from ledger import events as e
 from ledger.actors import Actor
@@ -32,11 +28,10 @@ from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sou
 from runs.models import ENDED, Run, State, Wait
 from runs.services import lifecycle
 from runs.services.lines import beside
+from runs.services.migrating.aside import SECONDS, NotDone, aside
 from runs.services.migrating.asked import number_of
 
-SECONDS = 10.0
 LOOKING = Actor(kind="system", name="migrating")
-_alone = threading.BoundedSemaphore(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def look(run_id: UUID, moving: Moving, *, waits: bool = True) -> Look:
         try:
             if is_retried:
                 head = _as_retried(run, head, waits=waits)
-            created, stands, earlier, at, is_asked = _read(run, head.seq)
+            created, stands, earlier, at, is_asked = standing_of(run, head.seq)
             if is_asked:
                 return Look(run, seq, refused("undoing", "it is to undo its effects, and ends then"))
         except JournalBroken as broken:
@@ -124,7 +119,7 @@ def beside_another(run: Run, found: Found) -> Found | None:
     return refused("beside", beside.why_not(other))
 
 
-def _read(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int, bool]:
+def standing_of(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int, bool]:
     """Its first event, where it stands, what its calls may ask for of the time before, and the journal's end."""
     with connection.cursor() as cursor:
         cursor.execute(STANDING, [run.pk])
@@ -141,35 +136,18 @@ def _read(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event
 def _in_time(
     moving: Moving, run: Run, created: e.RunCreated, stands: Position, earlier: list[e.Event]
 ) -> Found:  # fmt: skip
-    if not _alone.acquire(timeout=SECONDS):
-        return refused("busy", f"another run was tried for more than {SECONDS:g} s: ask again")
-    got: list[Found] = []
-    broke: list[BaseException] = []
+    def work() -> Found:
+        return asyncio.run(tried(moving, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()))
 
-    def work() -> None:
-        try:
-            with connections["default"].execute_wrapper(_no_database):
-                trying = tried(
-                    moving, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()
-                )  # fmt: skip
-                got.append(asyncio.run(trying))
-        except BaseException as error:
-            broke.append(error)
-        finally:
-            try:
-                connections.close_all()
-            finally:
-                _alone.release()
-
-    thread = threading.Thread(target=work, name=f"trying run {run.pk}", daemon=True)
-    thread.start()
-    thread.join(SECONDS)
-    if thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
-        return refused("too_slow", f"{moving.to.graph_id} took more than {SECONDS:g} s to do its visit again")
-    if broke:
-        return refused("broke", f"{moving.to.graph_id} broke when it did the visit again: {brief(broke[0])}")
-    return got[0]
+    try:
+        return aside(work, f"trying run {run.pk}")
+    except NotDone as no:
+        to = moving.to.graph_id
+        if no.code == "busy":
+            return refused("busy", f"another run was tried for more than {SECONDS:g} s: ask again")
+        if no.broke is None:
+            return refused("too_slow", f"{to} took more than {SECONDS:g} s to do its visit again")
+        return refused("broke", f"{to} broke when it did the visit again: {brief(no.broke)}")
 
 
 class NewsUntold(DurableAgentsError):
@@ -181,11 +159,3 @@ class NewsUntold(DurableAgentsError):
         super().__init__(
             "news came after it had failed, which an operator has to look at: retry it where it is, and see to that"
         )
-
-
-class _Stopped(BaseException):
-    """Its time is up."""
-
-
-def _no_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-    raise RuntimeError("a run is tried with what is on record of it, and no database")

@@ -329,7 +329,7 @@ class Performance:
     def _do(self, act: Act, run_id: str) -> None:
         workers = self.crew.at_work()
         match act.what:
-            case "pause" | "cancel":
+            case "pause" | "cancel" | "requeue":
                 with suppress(DurableAgentsError):  # too late, which it is told
                     patiently(lambda: self._people.steer(run_id, act.what))
             case "postgres":

@@ -27,10 +27,12 @@ from runs.services.lines import beside
 from runs.services.messages import sending
 from runs.workers import timers
 from tests.crash.forked import AGAIN, WHAT_IF
+from tests.crash.handed import is_handing
 from tests.crash.light.asked import Asked, is_asked
 from tests.crash.light.changing import Changing, may_be_changed
 from tests.crash.light.crew import Crew
 from tests.crash.light.granting import Granting, may_be_again
+from tests.crash.light.handing import give_back, hand
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
 from tests.crash.light.sharing import Sharing
@@ -145,6 +147,8 @@ class People:
 
     def _resume(self, run_id: str) -> bool:
         """Set it going; beside another that does the same it may not, and is ended instead."""
+        if is_handing(self._schedule.seed) and self._try(partial(hand, run_id)):
+            return True
         if self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY)):
             return True
         return self._is_beside(run_id) and self._end(run_id)
@@ -193,10 +197,12 @@ class People:
         return True
 
     def steer(self, run_id: str, what: str) -> None:
-        """Pause or cancel. Raises IllegalTransition where it is too late."""
+        """Pause, cancel, or give back. Raises IllegalTransition where it is too late."""
         if what == "cancel":
             self.cancelled.add(run_id)  # said before, for its answer may get lost
             lifecycle.cancel(UUID(run_id), by=OLGA, justification=WHY, effects="undo")
+        elif what == "requeue":
+            give_back(run_id)
         else:
             lifecycle.pause(UUID(run_id), by=OLGA, justification=WHY)
 

@@ -11,6 +11,7 @@ from runs.failpoints import POINTS
 from tests.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN, WHAT_IF
 from tests.crash.light import asking
 from tests.crash.light.asking import AT_A_TOOL, Jobs
+from tests.crash.handed import requeued
 from tests.crash.policed import MANNERS, PROOFS
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, OF, POOLS, READS, SHARING, THOUGHTS, UNDONE
 
@@ -146,6 +147,7 @@ def draw(seed: str) -> Schedule:
     dice = random.Random(f"light {seed}")
     jobs = tuple(_job(dice) for _ in range(dice.choice((1, 1, 1, 1, 2, 3))))
     points, acts = _points(dice, jobs), _acts(dice, jobs)
+    acts = (*acts, *(Act("requeue", n, at) for n, at in requeued(seed, [len(job) for job in jobs])))
     if _stops_somebody(points, acts):
         # A worker that is believed dead and isn't may still send: no hook can see that. Where a person is asked, they
         # wait for it.
@@ -345,7 +347,7 @@ def _shared(seed: str) -> dict[str, Any]:
 
 
 def _stops_somebody(points: tuple[str, ...], acts: tuple[Act, ...]) -> bool:
-    return any(":stop:" in point for point in points) or any(act.what == "freeze" for act in acts)
+    return any(":stop:" in point for point in points) or any(act.what in ("freeze", "requeue") for act in acts)
 
 
 def _job(dice: random.Random) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Over HTTP: an operator's word on a host, and on a worker."""

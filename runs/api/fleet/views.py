@@ -1,0 +1,47 @@
+"""A host that is gone is declared dead; a worker is asked to let go of what it has."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.web.api_base import ApiView, described, read_body
+from ledger.web.roles import OPERATOR
+from ledger.web.shapes import Shape
+from runs.api.schemas import ProcessRow
+from runs.services.bodies import SteerBody
+from runs.services.fleet import hosts
+from runs.services.fleet.bodies import DeadBody
+
+
+class DeadRow(Shape):
+    """A host that was declared dead."""
+
+    host: str
+    processes: int = Field(description="How many processes of it are on record as ended by that word.")
+
+
+class Dead(ApiView):
+    """That nothing runs on a host any more."""
+
+    roles = {"POST": (OPERATOR,)}
+
+    @described("Declare a host dead", DeadRow, body=DeadBody)
+    def post(self, request: Request) -> Response:
+        body = read_body(request, DeadBody)
+        count = hosts.declare_dead(body.host, by=self.by, justification=body.justification)
+        return Response({"host": body.host, "processes": count})
+
+
+class Drain(ApiView):
+    """That a worker is to hand its runs back and to end."""
+
+    roles = {"POST": (OPERATOR,)}
+
+    @described("Drain a worker", ProcessRow, body=SteerBody)
+    def post(self, request: Request, process_id: UUID) -> Response:
+        body = read_body(request, SteerBody)
+        return Response(ProcessRow.of(hosts.drain(process_id, by=self.by, justification=body.justification)))

@@ -1,0 +1,1 @@
+"""Over HTTP: what would become of a run that something is handed to."""

@@ -1,0 +1,29 @@
+"""Operators' acts beside the others of a schedule: what is handed to a run that is resumed, and one that is given back
+to the pool."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from runs.services.fleet.requeueing import requeue
+from runs.services.injecting.acts import go_on
+from runs.services.injecting.bodies import ContextBody, Seen
+from runs.services.injecting.looking import look
+from tests.world import OLGA
+
+WHY = "The schedule says so."
+
+
+def hand(run_id: str) -> Any:
+    """Resume it, with the number of the event that was seen in its state; now and then with words for its models.
+    Raises what the act raises."""
+    seen = look(UUID(run_id))
+    more = {"message": f"Seen at event {seen.seq}."} if seen.seq % 2 and not seen.stands.is_between else {}
+    context = ContextBody(patch={"handed": seen.seq}, seen=Seen(seq=seen.seq, head=seen.head), **more)
+    return go_on("resume", UUID(run_id), context, by=OLGA, justification=WHY)
+
+
+def give_back(run_id: str) -> Any:
+    """Take it from whoever drives it. Raises what the act raises."""
+    return requeue(UUID(run_id), by=OLGA, justification=WHY)
