@@ -15,6 +15,7 @@ from approvals.bodies import DecisionBody
 from approvals.brief import Brief, brief
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
+from approvals.passkeys.signed import terms_of_yes
 from approvals.policy import ABSTAIN, VERDICTS
 from approvals.stepup.asking import answer, ask
 from approvals.stepup.checking import NothingToShow, ProofNeeded
@@ -105,9 +106,11 @@ class Decisions(Deciding, InboxPage):
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         held = roles(request.user)
         opened = brief(approval_id, held, actor(request, ""))
-        what = f"approve “{opened.title}”"
-        if page := answer(request, what):
-            return page
+        what, asked = f"approve “{opened.title}”", opened.approval
+        terms = terms_of_yes(asked.pk, asked.revision, asked.plan_hash, APPROVE, request.user.pk)
+        shown = answer(request, what, terms)
+        if shown.page is not None:
+            return shown.page
         form, somebody = Sent(request), actor(request, "")
         try:
             by = services.deciding(opened.approval, somebody, held)
@@ -125,9 +128,10 @@ class Decisions(Deciding, InboxPage):
                 stage=body.stage,
                 typed=body.typed,
                 by=by,
+                signed=shown.signed,
             )
         except ProofNeeded as needed:
-            page = ask(request, what, needed.wanted)
+            page = ask(request, what, needed.wanted, terms)
             return page or self.tell(request, approval_id, Refused("decide", NothingToShow(needed.wanted), form.kept))
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", error, form.kept))

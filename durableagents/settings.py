@@ -272,6 +272,7 @@ LOGGING = {
         "durableagents.server.doors": {"level": "ERROR"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
+        "fido2": {"level": "WARNING"},  # it names each passkey that is made
         "asyncio": {"level": "WARNING"},
     },
 }

@@ -11,7 +11,7 @@ from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from durableagents.env import OidcProvider
+from durableagents.providers import OidcProvider
 from durableagents.identity.accounts import acting
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
