@@ -15,6 +15,7 @@ from approvals.calendars.models import Escalation as Escalation
 from approvals.calendars.models import Timing as Timing
 from approvals.outbox.models import Channel as Channel
 from approvals.outbox.models import Delivery as Delivery
+from approvals.outbox.models import Device as Device
 from approvals.outbox.models import Notice as Notice
 from approvals.outbox.models import Preference as Preference
 from approvals.passkeys.models import Assertion as Assertion

@@ -101,6 +101,18 @@ FROZEN = {
         "made_at",
     },
     "approvals_channel": {"id", "queue_id", "form", "name", "made_at"},
+    "approvals_device": {
+        "id",
+        "person",
+        "name",
+        "service",
+        "address",
+        "digest",
+        "key",
+        "token_hash",
+        "made_at",
+        "code",
+    },
     "approvals_claim": {"id", "approval_id", "person", "by", "role", "at"},
     "approvals_absence": {"id", "person", "deputy_id", "starts_at", "ends_at", "reason", "set_by", "made_at"},
     "approvals_inquiry": {

@@ -23,6 +23,8 @@ accounts = [
     path("account/sign-ins", views_factor.SignInLinks.as_view(), name="sign_in_links"),
     path("account/sign-ins/removals", views_factor.SignInRemovals.as_view(), name="sign_in_removals"),
     path("account/session-ends", own.EndSessions.as_view(), name="account_session_ends"),
+    path("account/devices", own.Devices.as_view(), name="account_devices"),
+    path("account/devices/<int:device_id>/removals", own.DeviceRemovals.as_view(), name="account_device_removals"),
     path("account/keys", own.NewKey.as_view(), name="account_keys"),
     path("account/keys/<int:key_id>/revocations", own.RevokeKey.as_view(), name="account_key_revocations"),
     path("people", people.People.as_view(), name="people"),
@@ -51,6 +53,7 @@ doors_of_links = [
 
 urlpatterns = [
     path("", views.Overview.as_view(), name="overview"),
+    path("sw.js", views.ServiceWorker.as_view(), name="service_worker"),
     path("login", views.SignIn.as_view(), name="login"),
     path("login/demo", views.DemoSignIn.as_view(), name="demo_login"),
     path("login/passkey", views_door.PasskeySignIn.as_view(), name="passkey_sign_in"),

@@ -39,7 +39,8 @@ class Assertion(models.Model):
     def of(cls, signed: Signed, *, decision: Any, run_id: Any) -> Assertion:
         """The row that keeps it, not saved yet."""
         return cls(
-            run_id=run_id, decision=decision, person=signed.terms["person"], challenge=signed.challenge, terms=signed.terms,
+            run_id=run_id, decision=decision, person=signed.terms["person"], challenge=signed.challenge,
+            terms=signed.terms,
             rp_id=signed.rp_id, origin=signed.origin, credential=signed.credential, public_key=signed.public_key,
             authenticator_data=signed.authenticator_data, client_data=signed.client_data, signature=signed.signature,
         )  # fmt: skip

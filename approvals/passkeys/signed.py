@@ -1,8 +1,8 @@
-"""What a passkey signed (an assertion, WebAuthn level 3, § 7.2), and whether it holds. Everything that is needed to tell
-stands in it, so somebody with the record and no access to this installation comes to the same answer.
+"""What a passkey signed (an assertion, WebAuthn level 3, § 7.2), and whether it holds. Everything that is needed to
+tell stands in it, so somebody with the record and no access to this installation comes to the same answer.
 
-The challenge is the SHA-256 of the terms in RFC 8785's form: what is signed is for one question, revision, plan, verdict
-and person, with a number that is drawn for this one time.
+The challenge is the SHA-256 of the terms in RFC 8785's form: what is signed is for one question, revision, plan,
+verdict and person, with a number that is drawn for this one time.
 """
 
 from __future__ import annotations

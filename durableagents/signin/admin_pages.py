@@ -84,9 +84,11 @@ class FactorAdmin(admin.ModelAdmin):
         return False  # not without a reason
 
     def save_model(self, request: HttpRequest, obj: Authenticator, form: Any, change: bool) -> None:
+        from approvals.notices import phones
         from durableagents.signin import factors
 
         factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
+        phones.end_all(obj.user.pk)
         signed_in.end_all(obj.user.pk)  # whoever has the device may be in by it
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:

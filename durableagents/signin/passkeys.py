@@ -1,8 +1,8 @@
 """Passkeys as second factors: set up, called another name, taken away, and used.
 
-The rows are django-allauth's, each sealed for its account as the secrets of devices are: a public key that somebody with
-the application's rights in the database puts there opens nothing. Who holds the device is verified by the device each
-time (a finger, a face, a number), so a passkey is a whole sign-in by itself.
+The rows are django-allauth's, each sealed for its account as the secrets of devices are: a public key that somebody
+with the application's rights in the database puts there opens nothing. Who holds the device is verified by the device
+each time (a finger, a face, a number), so a passkey is a whole sign-in by itself.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from durableagents.providers import OidcProvider
 from durableagents.identity import signed_in
 from durableagents.identity.own_password import OwnPage, OwnPassword
 from durableagents.identity.throttle import TooManyAttempts
+from durableagents.providers import OidcProvider
 from durableagents.signin import again, door, factors, links, passkeys, webauthn
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import actor, needs_factor
@@ -24,8 +24,8 @@ LINKING = "linking"
 
 
 def sections(request: HttpRequest) -> dict[str, Any]:
-    """What `account/second_factor.html`, `account/passkeys.html` and `account/sign_ins.html` are told, wherever they are
-    included. Raises FactorUnreadable."""
+    """What `account/second_factor.html` and `account/sign_ins.html` are told, wherever they are included.
+    Raises FactorUnreadable."""
     user = who(request)
     try:
         no_passkeys = webauthn.site() and ""

@@ -1,8 +1,8 @@
-"""Passkeys on the wire (WebAuthn level 3): for which site they are, challenges that are good once and for one thing, and
-what a browser answers.
+"""Passkeys on the wire (WebAuthn level 3): for which site they are, challenges that are good once and for one thing,
+and what a browser answers.
 
-A challenge is not kept: its terms go out in a signed text beside it and come back with the answer. That it is used once,
-the table of attempts says; of a decision also the row that keeps it.
+A challenge is not kept: its terms go out in a signed text beside it and come back with the answer. That it is used
+once, the table of attempts says; of a decision also the row that keeps it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def site() -> Site:
     if environment.public_url is None:
         if environment.is_production:
             raise PasskeysUnavailable(
-                "Passkeys are bound to the address of this installation, and it was told none: set DURABLEAGENTS_BASE_URL "
-                "to its https address (docs/operations.md, Passkeys)."
+                "Passkeys are bound to the address of this installation, and it was told none: set "
+                "DURABLEAGENTS_BASE_URL to its https address (docs/operations.md, Passkeys)."
             )
         return Site("localhost", f"http://localhost:{environment.port}")
     url = urlsplit(environment.public_url)
@@ -89,8 +89,8 @@ def site() -> Site:
     domain = environment.passkey_domain or host
     if host != domain and not host.endswith(f".{domain}"):
         raise PasskeysUnavailable(
-            f"DURABLEAGENTS_PASSKEY_DOMAIN is {domain}, and {host} of DURABLEAGENTS_BASE_URL is not in it: browsers refuse "
-            "that. Set a domain that the address ends with, or none."
+            f"DURABLEAGENTS_PASSKEY_DOMAIN is {domain}, and {host} of DURABLEAGENTS_BASE_URL is not in it: browsers "
+            "refuse that. Set a domain that the address ends with, or none."
         )
     return Site(domain, f"{url.scheme}://{url.netloc.lower()}")
 

@@ -1,5 +1,6 @@
-"""An authenticator in software: what a phone does when a browser asks it for a passkey, with every part of it that can be
-wrong. Written by the standard and with `cryptography` alone, so that a mistake of the library that judges is none here."""
+"""An authenticator in software: what a phone does when a browser asks it for a passkey, with every part of it that can
+be wrong. Written by the standard and with `cryptography` alone, so that a mistake of the library that judges is none
+here."""
 
 from __future__ import annotations
 
