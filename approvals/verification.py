@@ -189,7 +189,7 @@ class Gates:
                 yield f"{what}: verdict or time are not those of its event"
             if row.code is None and not is_old:
                 yield f"{what} has no code: none of our processes wrote it"
-        yield from missing_assertion(what, row.pk, row.proof)
+        yield from missing_assertion(what, self.journal.run_id, row.pk, row.proof)
         if row.code is not None and bytes(row.code) != row_code(code_key(), "decision", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
 

@@ -42,11 +42,11 @@ def assertion_problems(run_id: UUID) -> Iterator[str]:
             yield f"{what}: {told}"
 
 
-def missing_assertion(what: str, decision_id: int, proof: Any) -> Iterator[str]:
+def missing_assertion(what: str, run_id: UUID, decision_id: int, proof: Any) -> Iterator[str]:
     """A word that was shown to be somebody's by a passkey has what it signed beside it."""
     if not isinstance(proof, Mapping) or proof.get("by") != PASSKEY:
         return
-    if not Assertion.objects.filter(decision_id=decision_id).exists():
+    if not Assertion.objects.filter(run_id=run_id, decision_id=decision_id).exists():
         yield f"{what}: what its passkey signed is not kept"
 
 
