@@ -16,6 +16,7 @@ from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_halts import HALTING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
+from tests.crash.mutations_passkeys import PASSKEYS
 from tests.crash.mutations_policies import POLICIES
 from tests.crash.mutations_proofs import PROVING
 from tests.crash.mutations_releases import RELEASES
@@ -394,5 +395,6 @@ MUTANTS = [
     *VOTING,
     *HALTING,
     *PROVING,
+    *PASSKEYS,
     *LOOKING,
 ]  # fmt: skip
