@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect
 
+from tests.approvals.push_service import Browser as Subscription
 from tests.browser.conftest import Complaints, Site, read_all
 from tests.browser.test_looks import check
 from tests.browser.test_stepup import admin, set_proof
@@ -202,3 +203,30 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
         ["To decide: Pay <b>x</b>", "Queue: finance_po", "/inbox/1"], ["Something waits for you", "", "/inbox"],
         ["x", "", "/inbox"],
     ])  # fmt: skip
+
+
+def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, site: Site) -> None:
+    """By a whole installation, whose application has no more than its rights in the database."""
+    page = phone.new_page()
+    sign_in(page, finance(site))
+    page.goto("/account")
+    made = Subscription("https://127.0.0.1/push/of-nobody").body
+    page.evaluate(
+        "(made) => { const form = document.getElementById('device-form');"
+        " for (const name in made) form.elements[name].value = made[name]; form.requestSubmit(); }",
+        made,
+    )
+    expect(page.locator(".messages")).to_contain_text("This device is told from now on")
+    expect(page.locator("#devices .chip")).to_have_text("this one")
+    holds_up(page)
+    page.goto("/notifications")
+    page.get_by_role("button", name="Send me a test").click()
+    for _ in range(40):
+        if page.locator("td", has_text="not on the public internet").count():
+            break
+        page.wait_for_timeout(500)
+        page.reload()
+    expect(page.locator("td", has_text="not on the public internet").first).to_be_visible()
+    page.goto("/account")
+    page.locator("#devices button", has_text="Take it away").click()
+    expect(page.locator(".messages")).to_contain_text("told nothing more")
