@@ -112,8 +112,12 @@ def _asked(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[s
 
 
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
-    """What a page needs that asks for a passkey; nothing where the account has none that is good here."""
-    return {"passkey": passkeys.shown(*passkeys.to_use(terms, user))} if passkeys.is_usable(user) else {}
+    """What a page needs that asks for a factor: whether there is a device for a code, and what a passkey signs where
+    the account has one that is good here."""
+    told: dict[str, Any] = {"has_device": factors.has_device(user)}
+    if passkeys.is_usable(user):
+        told["passkey"] = passkeys.shown(*passkeys.to_use(terms, user))
+    return told
 
 
 def ask_to_decide(request: HttpRequest, what: str, wanted: Wanted, terms: dict[str, Any]) -> HttpResponse | None:

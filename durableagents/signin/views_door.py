@@ -69,8 +69,7 @@ class Code(AtTheDoor):
     def _form(self, request: HttpRequest, refusal: DurableAgentsError | None) -> HttpResponse:
         assert self.caller is not None
         user = self.caller.user
-        context = {"has_device": factors.has_device(user), **again.passkey_to_show(user, _terms(user))}
-        return self.show(request, context, refusal)
+        return self.show(request, again.passkey_to_show(user, _terms(user)), refusal)
 
 
 def _terms(user: User) -> dict[str, Any]:
