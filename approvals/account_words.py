@@ -30,12 +30,13 @@ LABELS = {
     "reason": "reason",
     "is_other_key": "another key",
     "factor": "second factor",
+    "key": "key",
     "is_other_secret": "another secret",
     "codes_left": "recovery codes left",
     "issuer": "signs in by",
     "subject": "known there as",
 }
-_FACTORS = {"totp": "codes of a device", "recovery_codes": "recovery codes"}
+_FACTORS = {"totp": "codes of a device", "recovery_codes": "recovery codes", "webauthn": "a passkey"}
 # What nothing means there, where that is more than nothing.
 _NEVER = {"expires_at": "never", "revoked_at": "no"}
 # Acts by which all of it came or went.

@@ -18,8 +18,10 @@ from approvals.grants.models import StandingGrant as StandingGrant
 from approvals.grants.models import StandingUse as StandingUse
 from approvals.outbox.models import Channel as Channel
 from approvals.outbox.models import Delivery as Delivery
+from approvals.outbox.models import Device as Device
 from approvals.outbox.models import Notice as Notice
 from approvals.outbox.models import Preference as Preference
+from approvals.passkeys.models import Assertion as Assertion
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue

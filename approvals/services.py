@@ -14,11 +14,12 @@ from django.conf import settings
 from django.db import transaction
 
 from approvals.calendars import asof
-from approvals.models import Approval, ApprovalState, Decision
+from approvals.models import Approval, ApprovalState, Assertion, Decision
+from approvals.passkeys.signed import Signed
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.along import FACTS
 from approvals.queues.standing import facts_of, role_held, told, went_further
-from approvals.stepup.checking import shown, wanted_for
+from approvals.stepup.checking import check_signed, shown, wanted_for
 from approvals.timing.course import is_over
 from approvals.votes.case import case_of
 from ledger import events as e
@@ -38,7 +39,7 @@ from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
-SECOND_FACTORS = ("+totp", "+recovery_code")  # by which an actor's `auth` ends
+SECOND_FACTORS = ("+totp", "+recovery_code", "+passkey")  # by which an actor's `auth` ends
 GRANT_LIVES = timedelta(days=7)
 
 
@@ -102,15 +103,16 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
 @transaction.atomic
 def decide(
     approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None,
-    typed: Mapping[str, str] | None = None, besides: Mapping[str, Any] | None = None,
+    typed: Mapping[str, str] | None = None, besides: Mapping[str, Any] | None = None, signed: Signed | None = None,
 ) -> Approval:  # fmt: skip
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
     Where several people decide, a yes is one of theirs, and the last one grants the call; one no ends it. `stage` is
     the stage that was read, for whoever wants that checked; `typed` what was typed where a yes has to show that;
-    `besides` what its record says of the standing under which it was said, beside who and up to how much. Raises
-    NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
-    ProofNeeded, KeyCannotProve, RecordDamaged, NotCounted; then nothing has changed.
+    `besides` what its record says of the standing under which it was said, beside who and up to how much; `signed` what
+    a passkey signed for it, which is kept beside the decision. Raises NotFound, Forbidden, InvalidInput,
+    JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, ProofNeeded, KeyCannotProve,
+    SignedForElse, RecordDamaged, NotCounted; then nothing has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
@@ -130,7 +132,9 @@ def decide(
         raise late
     if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
-    proof = _proof(approval, run, facts, standing, typed or {}, by, now) if verdict == APPROVE else None
+    if signed is not None:
+        check_signed(signed, approval, verdict, by)
+    proof = _proof(approval, run, facts, standing, typed or {}, by, now, signed) if verdict == APPROVE else None
     terms = {**(told(standing, facts.asked) or {}), **(besides or {})} or None
     said = _Said(verdict, text, standing, terms, by, now, proof)
     decision = Decision(
@@ -142,6 +146,8 @@ def decide(
     decision.after = snapshot(run, head)
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
+    if signed is not None and proof is not None and "assertion" in proof:
+        Assertion.of(signed, decision=decision, run_id=run.id).save(force_insert=True)
     return approval
 
 
@@ -175,14 +181,15 @@ class _Said:
 
 
 def _proof(
-    approval: Approval, run: Run, facts: Facts, standing: Standing, typed: Mapping[str, str], by: Actor, now: datetime
-) -> dict[str, Any] | None:
+    approval: Approval, run: Run, facts: Facts, standing: Standing, typed: Mapping[str, str], by: Actor, now: datetime,
+    signed: Signed | None,
+) -> dict[str, Any] | None:  # fmt: skip
     """What somebody showed with their yes. Raises StalePlan for what can't be read; and as `stepup.checking.shown`."""
     try:
         wanted = wanted_for(approval, run.graph_id, thresholds(facts, standing))
     except DefinitionError as error:
         raise StalePlan(approval) from error
-    return shown(wanted, typed, by=by, now=now)
+    return shown(wanted, typed, by=by, now=now, signed=signed)
 
 
 def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | None) -> bool:

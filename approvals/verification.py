@@ -13,6 +13,7 @@ from approvals.cases.verified import amendment_problems, as_decision
 from approvals.consulting.verification import Talks
 from approvals.granting.verification import Standing
 from approvals.models import Approval, Decision, Seat
+from approvals.passkeys.verification import assertion_problems, missing_assertion
 from approvals.policy import VERDICTS
 from approvals.services import GRANT_LIVES
 from approvals.timing.verification import Times
@@ -91,6 +92,7 @@ class Gates:
         yield from self.times.escalations()
         yield from self.talks.problems()
         yield from self.standing.problems()
+        yield from assertion_problems(self.journal.run_id)
         yield from self._seats()
         yield from self._stages(plans)
 
@@ -197,6 +199,7 @@ class Gates:
                 yield f"{what}: verdict or time are not those of its event"
             if row.code is None and not is_old:
                 yield f"{what} has no code: none of our processes wrote it"
+        yield from missing_assertion(what, self.journal.run_id, row.pk, row.proof)
         if row.code is not None and bytes(row.code) != row_code(code_key(), "decision", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
 
@@ -272,6 +275,7 @@ def plug_in() -> None:
     register(
         Gates, approvals_approval="run_id", approvals_escalation="run_id", approvals_inquiry="run_id",
         approvals_delegation="run_id", approvals_standinggrant="run_id", approvals_standinguse="run_id",
+        approvals_assertion="run_id",
     )  # fmt: skip
 
 

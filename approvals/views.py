@@ -16,6 +16,7 @@ from approvals.granting.deciding import said
 from approvals.granting.forms import DecisionForm
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
+from approvals.passkeys.signed import terms_of_yes
 from approvals.policy import ABSTAIN, VERDICTS
 from approvals.queues.views import moment, most
 from approvals.stepup.asking import answer, ask
@@ -107,9 +108,11 @@ class Decisions(Deciding, InboxPage):
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         held = roles(request.user)
         opened = brief(approval_id, held, actor(request, ""))
-        what = f"approve “{opened.title}”"
-        if page := answer(request, what):
-            return page
+        what, asked = f"approve “{opened.title}”", opened.approval
+        terms = terms_of_yes(asked.pk, asked.revision, asked.plan_hash, APPROVE, request.user.pk)
+        shown = answer(request, what, terms)
+        if shown.page is not None:
+            return shown.page
         form, somebody = Sent(request), actor(request, "")
         try:
             by = services.deciding(opened.approval, somebody, held)
@@ -119,9 +122,9 @@ class Decisions(Deciding, InboxPage):
                     errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
                 )
             body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=most)
-            decided = said(approval_id, body, body.asked_again, by)
+            decided = said(approval_id, body, body.asked_again, by, signed=shown.signed)
         except ProofNeeded as needed:
-            page = ask(request, what, needed.wanted)
+            page = ask(request, what, needed.wanted, terms)
             return page or self.tell(request, approval_id, Refused("decide", NothingToShow(needed.wanted), form.kept))
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", error, form.kept))

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from durableagents.providers import OidcProvider as OidcProvider
 from runs.engine.limits import rules
 from runs.engine.limits.rules import Rule
 
@@ -39,33 +40,6 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 class EnvironmentProblem(Exception):
     """Something outside the code is wrong; the message is one line a person can act on."""
-
-
-class OidcProvider(BaseModel):
-    """Somebody who tells us who signs in (OpenID Connect): what `DURABLEAGENTS_OIDC` says of each."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    id: str = Field(pattern=r"^[a-z][a-z0-9-]{0,29}$", description="Its name in addresses and records.")
-    name: str = Field(min_length=1, max_length=40, description="As the sign-in page calls it.")
-    issuer: str = Field(max_length=200, description="As its tokens name it, to the letter.")
-    client_id: str = Field(min_length=1, max_length=191)
-    client_secret_file: Path
-    scopes: tuple[str, ...] = ("openid", "email", "profile")
-    email_domains: tuple[str, ...] = Field(
-        default=(), description="Of these, an address that it says is verified finds the account that has it."
-    )
-    creates_in: str = Field(default="", description="The group, no role, that accounts of newcomers are made in.")
-    groups_claim: str = "groups"
-    roles: dict[str, str] = Field(default_factory=dict, description="A group of the claim → the role that it gives.")
-    has_second_factor: bool = Field(default=False, description="Its sign-in counts as one with a second factor.")
-
-    @field_validator("issuer")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        if not re.fullmatch(r"(https://[^/?#\s@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^?#\s]*)?", value):
-            raise ValueError("not an address like https://id.example.org (http is for this machine alone)")
-        return value
 
 
 class Environment(BaseSettings):
@@ -97,6 +71,9 @@ class Environment(BaseSettings):
         default_factory=list, validation_alias="DURABLEAGENTS_REQUIRE_SECOND_FACTOR"
     )
     oidc: Annotated[list[OidcProvider], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_OIDC")
+    passkey_domain: str = Field(default="", validation_alias="DURABLEAGENTS_PASSKEY_DOMAIN")
+    push_key: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_PUSH_KEY_FILE")
+    push_contact: str = Field(default="", validation_alias="DURABLEAGENTS_PUSH_CONTACT")
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
     # Not said: outside production the demo's agents and queues are there, one-click sign-in isn't. False: none of it.
     demo: bool | None = Field(default=None, validation_alias="DURABLEAGENTS_DEMO")
@@ -263,6 +240,20 @@ class Environment(BaseSettings):
             raise ValueError("not an address like https://agents.example.org")
         return value.rstrip("/") if value else None
 
+    @field_validator("passkey_domain")
+    @classmethod
+    def _domain(cls, value: str) -> str:
+        if value and not re.fullmatch(r"localhost|(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*", value):
+            raise ValueError("not a domain like agents.example.org, in small letters and without a port")
+        return value
+
+    @field_validator("push_contact")
+    @classmethod
+    def _contact(cls, value: str) -> str:
+        if value and not re.fullmatch(r"mailto:[^\s@<>]+@[^\s@<>]+|https://[^\s<>]+", value):
+            raise ValueError("not an address like mailto:agents@example.org, or an https address")
+        return value
+
     @field_validator("email_url")
     @classmethod
     def _mail_address(cls, value: str) -> str:
@@ -308,6 +299,11 @@ class Environment(BaseSettings):
     def base_url(self) -> str:
         """Where the outside reaches this installation: the base of callback addresses."""
         return self.public_url or f"http://127.0.0.1:{self.port}"
+
+    @property
+    def push_key_file(self) -> Path:
+        """The key by which push services know this installation: see `manage.py push_key`."""
+        return self.push_key or self.data / "push.pem"
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

@@ -130,6 +130,7 @@ STATIC_URL = "/static/"
 STATICFILES_DIRS = [env.CHECKOUT / "static"]
 # Served straight from the source folders: `make up` has no build step and no collectstatic.
 WHITENOISE_USE_FINDERS = True
+WHITENOISE_MIMETYPES = {".webmanifest": "application/manifest+json"}
 WHITENOISE_AUTOREFRESH = not _PRODUCTION
 
 # The socket's origin is the page's own, spelt out because 'self' covers ws: only in newer browsers.
@@ -272,6 +273,7 @@ LOGGING = {
         "durableagents.server.doors": {"level": "ERROR"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
+        "fido2": {"level": "WARNING"},  # it names each passkey that is made
         "asyncio": {"level": "WARNING"},
     },
 }

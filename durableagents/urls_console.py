@@ -5,7 +5,7 @@ from django.urls import include, path
 from approvals.stepup.asking import Asker, askers
 from durableagents import views
 from durableagents.account_pages import doors, own, people, setup
-from durableagents.signin import again, views_door, views_factor, views_sso
+from durableagents.signin import again, views_door, views_factor, views_passkey, views_sso
 
 # Only where pages are served: workers load nothing of signing in.
 askers[:] = [Asker(again.ask_to_decide, again.answer_to_decide)]
@@ -16,9 +16,15 @@ accounts = [
     path("account/second-factor", views_factor.SecondFactor.as_view(), name="second_factor"),
     path("account/second-factor/removals", views_factor.FactorRemovals.as_view(), name="factor_removals"),
     path("account/second-factor/recovery-codes", views_factor.RecoveryCodes.as_view(), name="recovery_codes"),
+    path("account/passkeys", views_passkey.Passkeys.as_view(), name="passkeys"),
+    path("account/passkeys/new", views_passkey.NewPasskey.as_view(), name="passkey_new"),
+    path("account/passkeys/<int:pk>/names", views_passkey.PasskeyNames.as_view(), name="passkey_names"),
+    path("account/passkeys/<int:pk>/removals", views_passkey.PasskeyRemovals.as_view(), name="passkey_removals"),
     path("account/sign-ins", views_factor.SignInLinks.as_view(), name="sign_in_links"),
     path("account/sign-ins/removals", views_factor.SignInRemovals.as_view(), name="sign_in_removals"),
     path("account/session-ends", own.EndSessions.as_view(), name="account_session_ends"),
+    path("account/devices", own.Devices.as_view(), name="account_devices"),
+    path("account/devices/<int:device_id>/removals", own.DeviceRemovals.as_view(), name="account_device_removals"),
     path("account/keys", own.NewKey.as_view(), name="account_keys"),
     path("account/keys/<int:key_id>/revocations", own.RevokeKey.as_view(), name="account_key_revocations"),
     path("people", people.People.as_view(), name="people"),
@@ -47,8 +53,10 @@ doors_of_links = [
 
 urlpatterns = [
     path("", views.Overview.as_view(), name="overview"),
+    path("sw.js", views.ServiceWorker.as_view(), name="service_worker"),
     path("login", views.SignIn.as_view(), name="login"),
     path("login/demo", views.DemoSignIn.as_view(), name="demo_login"),
+    path("login/passkey", views_door.PasskeySignIn.as_view(), name="passkey_sign_in"),
     path("login/code", views_door.Code.as_view(), name="sign_in_code"),
     path("login/second-factor", views_door.FirstFactor.as_view(), name="sign_in_factor"),
     path("login/sso/<slug:provider>", views_sso.Begin.as_view(), name="sso"),

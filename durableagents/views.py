@@ -12,6 +12,8 @@ from django.shortcuts import redirect, render
 from django.views import View
 
 from approvals.inbox import inbox, to_count
+from durableagents.account_pages import devices
+from durableagents.env import CHECKOUT
 from durableagents.identity import throttle
 from durableagents.identity.demo_accounts import people
 from durableagents.signin import door
@@ -111,6 +113,17 @@ class DemoSignIn(View):
         return redirect(where)
 
 
+class ServiceWorker(View):
+    """The script of the installed page. Its address is the site's own, for a service worker has what is below it; it is
+    for everybody, and looked for anew each time."""
+
+    http_method_names = ["get", "head"]
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        text = (CHECKOUT / "static" / "js" / "sw.js").read_bytes()
+        return HttpResponse(text, content_type="text/javascript; charset=utf-8", headers={"Cache-Control": "no-cache"})
+
+
 class SignOut(View):
     """End the session; open sockets notice within seconds."""
 
@@ -118,4 +131,6 @@ class SignOut(View):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         logout(request)
-        return redirect("login")
+        response = redirect("login")
+        devices.signed_out(request, response)
+        return response

@@ -20,11 +20,11 @@ class Actor:
     """A person, key, part of the system or outside party that acts without a lease.
 
     `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated (`session`,
-    which may go on `+sso`, `+totp`, `+recovery_code`; `api_key`, `token`, `system`, `shell`), `address` where the
-    request came from, `person` the primary key of the account: names can be changed, and one account acts by session
-    and by key. `batch` is the act on many runs that this one is a part of. `proved_at` is when this session's person
-    last showed who they are, by the database's clock, and `proved_by` with what (`password`, `totp`, `recovery_code`,
-    `sso`); a key shows nothing.
+    which may go on `+sso`, `+totp`, `+recovery_code`, `+passkey`; `api_key`, `token`, `system`, `shell`), `address`
+    where the request came from, `person` the primary key of the account: names can be changed, and one account acts by
+    session and by key. `batch` is the act on many runs that this one is a part of. `proved_at` is when this session's
+    person last showed who they are, by the database's clock, and `proved_by` with what (`password`, `totp`,
+    `recovery_code`, `passkey`, `sso`); a key shows nothing.
     """
 
     kind: str

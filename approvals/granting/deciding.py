@@ -8,17 +8,20 @@ from approvals import services
 from approvals.bodies import AgainBody, DecisionBody
 from approvals.granting.acts import approve_again
 from approvals.models import Approval
+from approvals.passkeys.signed import Signed
 from approvals.queues.who import wrong
 from ledger.actors import Actor
 from runs.engine.gate.votes import APPROVE
 
 
-def said(approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor) -> Approval:
-    """Decide it as the body says. Raises as `services.decide` and `approve_again` do."""
+def said(
+    approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
+) -> Approval:  # fmt: skip
+    """Decide it as the body says; `signed` is what a passkey signed for it. Raises as `services.decide` and `approve_again` do."""
     if again is None:
         return services.decide(
             approval_id, verdict=body.verdict, plan_hash=body.plan_hash, justification=body.justification,
-            stage=body.stage, typed=body.typed, by=by,
+            stage=body.stage, typed=body.typed, by=by, signed=signed,
         )  # fmt: skip
     if body.verdict != APPROVE:
         raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")

@@ -14,12 +14,13 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from approvals.notices import mail
+from approvals.notices import mail, phones
 from approvals.notices.kinds import KINDS, OF_OPERATORS, OF_QUEUES, TEST, Way
 from approvals.notices.recipients import Case, case_of, recipients
 from approvals.notices.tell import tell
 from approvals.notices.timing import FLOOD, Rhythm, near_from, next_quarter, told_at
-from approvals.outbox.models import Channel, Delivery, Notice, Preference
+from approvals.outbox.models import Channel, Delivery, Device, Notice, Preference
+from approvals.push import vapid
 from approvals.timing.words import is_endless
 from ledger.clock import database_now
 from ledger.errors import first_line
@@ -142,11 +143,19 @@ def _to_people(case: Case, now: datetime) -> Iterator[Delivery]:
     for user in people:
         wish = wishes.get(user.pk)
         for way in ways_of(wish, case.notice.kind):
-            if way != Way.EMAIL or (mail.is_set() and user.email):
+            for device in _ends(user, way):
                 at, is_grouped = _when(wish, user, way, now)
                 yield Delivery(
-                    notice=case.notice, by=way, person=user.pk, due_at=at, is_grouped=is_grouped, made_at=now
-                )
+                    notice=case.notice, by=way, person=user.pk, device=device, due_at=at, is_grouped=is_grouped,
+                    made_at=now,
+                )  # fmt: skip
+
+
+def _ends(user: User, way: str) -> list[Device | None]:
+    """Where a way leads to with somebody: to each device of theirs, or, with no more to be said, to them."""
+    if way == Way.PUSH:
+        return [*phones.of_person(user.pk)] if vapid.is_set() else []
+    return [] if way == Way.EMAIL and not (mail.is_set() and user.email) else [None]
 
 
 def ways_of(wish: Preference | None, kind: str) -> list[str]:
@@ -170,13 +179,13 @@ def _when(wish: Preference | None, user: User, way: str, now: datetime) -> tuple
         rhythm = Rhythm(rhythm.zone, rhythm.quiet_from, rhythm.quiet_until)
         return told_at(rhythm, now), False
     at = told_at(rhythm, now)
-    if at == now and _is_flooded(user, now):
+    if at == now and _is_flooded(user, way, now):
         at = next_quarter(now)
     return at, at != now
 
 
-def _is_flooded(user: User, now: datetime) -> bool:
-    lately = Delivery.objects.filter(person=user.pk, by=Way.EMAIL, made_at__gt=now - timedelta(hours=1))
+def _is_flooded(user: User, way: str, now: datetime) -> bool:
+    lately = Delivery.objects.filter(person=user.pk, by=way, made_at__gt=now - timedelta(hours=1))
     return lately[:FLOOD].count() >= FLOOD
 
 

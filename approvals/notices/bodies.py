@@ -12,7 +12,8 @@ from runs.services.bodies import SteerBody
 Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 Name = Annotated[str, Field(max_length=200)]
 KindName = Annotated[str, Field(max_length=40)]
-Ways = Annotated[list[Literal["email", "browser"]], Field(max_length=2)]
+Ways = Annotated[list[Literal["email", "push", "browser"]], Field(max_length=3)]
+Key = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class PreferenceBody(Strict):
@@ -25,6 +26,14 @@ class PreferenceBody(Strict):
     quiet_until: Clock | None = None
     digest: Literal["none", "hourly", "daily"] = "none"
     digest_at: Clock = "08:00"
+
+
+class DeviceBody(Strict):
+    """A subscription as the browser gives it (Push API)."""
+
+    endpoint: Annotated[str, Field(min_length=1, max_length=2000)]
+    p256dh: Key
+    auth: Key
 
 
 class ChannelBody(SteerBody):

@@ -95,6 +95,15 @@ def _is_named(address: Address) -> bool:
 
 def post(url: str, payload: Any, *, message: UUID) -> Outcome:
     """Hand over one message. The same `message` is the same one to whoever gets it twice."""
+    headers = {
+        "Content-Type": "application/json; charset=utf-8", "Idempotency-Key": str(message),
+        "X-Durable-Agents-Message": str(message),
+    }  # fmt: skip
+    return handed(url, json.dumps(payload).encode(), headers)
+
+
+def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
+    """Send a body to an address that others named, if it may be sent there."""
     try:
         parts = checked(url)
         found = places(parts)
@@ -107,7 +116,7 @@ def post(url: str, payload: Any, *, message: UUID) -> Outcome:
     timer.daemon = True
     timer.start()
     try:
-        return _exchange(connection, parts, payload, message)
+        return _exchange(connection, parts, body, headers)
     except (OSError, http.client.HTTPException) as error:
         return Outcome("failed", f"no answer: {type(error).__name__}: {error}"[:300])
     finally:
@@ -115,13 +124,12 @@ def post(url: str, payload: Any, *, message: UUID) -> Outcome:
         connection.close()
 
 
-def _exchange(connection: http.client.HTTPConnection, parts: SplitResult, payload: Any, message: UUID) -> Outcome:
+def _exchange(
+    connection: http.client.HTTPConnection, parts: SplitResult, body: bytes, headers: dict[str, str]
+) -> Outcome:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {
-        "Content-Type": "application/json; charset=utf-8", "User-Agent": "durable-agents",
-        "Idempotency-Key": str(message), "X-Durable-Agents-Message": str(message), "Accept": "*/*",
-    }  # fmt: skip
-    connection.request("POST", target, json.dumps(payload).encode(), headers)
+    headers = {"User-Agent": "durable-agents", "Accept": "*/*", **headers}
+    connection.request("POST", target, body, headers)
     answer = connection.getresponse()
     answer.read(MOST_READ)
     return judged(answer.status, answer.headers.get("Retry-After"))
@@ -135,7 +143,7 @@ def judged(status: int, retry_after: str | None = None) -> Outcome:
         return Outcome("refused", f"it answered {status}, a redirect, and none is followed")
     if status in _FOR_NOW or status >= 500:
         return Outcome("failed", f"it answered {status}", retry_after=_seconds(retry_after))
-    return Outcome("refused", f"it answered {status}")
+    return Outcome("refused", f"it answered {status}", is_gone=status in (404, 410))
 
 
 def _seconds(retry_after: str | None) -> float | None:

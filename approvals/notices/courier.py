@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from approvals.notices import chat, mail, words
+from approvals.notices import chat, mail, phones, words
 from approvals.notices.addressing import is_for
 from approvals.notices.mail import Outcome
 from approvals.notices.recipients import Case, case_of, may_be_told
@@ -36,7 +36,7 @@ log = logging.getLogger("approvals.notices")
 # Longer than any try takes (mail.WHOLE_SECONDS, chat.WHOLE_SECONDS).
 LEASE_SECONDS = 120.0
 MOST_TOGETHER = 200
-BY_MAIL, BY_CHAT = ("email", "mailbox"), ("webhook",)
+BY_MAIL, BY_CHAT, BY_PUSH = ("email", "mailbox"), ("webhook",), ("push",)
 _UNKNOWN = "unknown"
 _OPEN = [Delivery.State.WAITING, Delivery.State.SENDING]
 _NEXT = """
@@ -121,8 +121,8 @@ def _take(by: str) -> Unit | None:
 def _with_it(head: Delivery) -> list[Delivery]:
     """What else is due for the same person and is told together."""
     rest = Delivery.objects.filter(
-        by=head.by, person=head.person, is_grouped=True, state=Delivery.State.WAITING, message__isnull=True,
-        due_at__lte=database_now(),
+        by=head.by, person=head.person, device=head.device_id, is_grouped=True, state=Delivery.State.WAITING,
+        message__isnull=True, due_at__lte=database_now(),
     ).exclude(pk=head.pk)  # fmt: skip
     return [head, *rest.select_for_update(skip_locked=True).order_by("due_at", "pk")[: MOST_TOGETHER - 1]]
 
@@ -147,7 +147,7 @@ def _try(unit: Unit) -> Outcome | None:
 def _still_wanted(unit: Unit) -> list[tuple[Delivery, Case]]:
     """What of it somebody may still know, and still has to; the rest is needless, and the log says why."""
     user = None if unit.first.person is None else User.objects.filter(pk=unit.first.person).first()
-    channel = unit.first.channel
+    channel, device = unit.first.channel, unit.first.device
     still = []
     for each in unit.deliveries:
         case = case_of(each.notice)
@@ -156,6 +156,7 @@ def _still_wanted(unit: Unit) -> list[tuple[Delivery, Case]]:
             why = "" if is_for(channel, case) else "the channel is not told of it any more"
         elif not why:
             why = "" if may_be_told(case, user) else "they may not do anything about it any more"
+        why = why or ("" if device is None else phones.why_not(device))
         if why:
             _end([each], Delivery.State.NEEDLESS, why, unit)
         else:
@@ -172,6 +173,10 @@ def _send(unit: Unit, still: list[tuple[Delivery, Case]]) -> Outcome:
             return chat.post(opened(channel.address), words.as_chat(all_), message=unit.message)
         except Unreadable as error:
             return Outcome("refused", str(error))
+    if unit.first.device is not None:
+        outcome = phones.post(unit.first.device, words.as_push(all_), message=unit.message)
+        phones.came(unit.first.device, outcome)
+        return outcome
     to = "" if channel is None else channel.address
     if person is not None:
         to = User.objects.filter(pk=person).values_list("email", flat=True).first() or ""

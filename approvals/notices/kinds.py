@@ -14,6 +14,7 @@ class Way(StrEnum):
     """How a person is told."""
 
     EMAIL = "email"
+    PUSH = "push"
     BROWSER = "browser"
 
 
@@ -34,7 +35,8 @@ class Whom(StrEnum):
 class Kind:
     """One thing that people are told of. `lead` begins its mail's subject; `label` is how the settings call it.
 
-    By mail it is told unless somebody says otherwise; a browser tells nobody who has not asked for it.
+    By mail and to devices that somebody lets be told it is told unless they say otherwise; an open page tells nobody
+    who has not asked for it.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Kind:
     @property
     def ways(self) -> list[str]:
         """How it is told to somebody who has said nothing about it."""
-        return [Way.EMAIL.value] if self.by_mail else []
+        return [Way.EMAIL.value, Way.PUSH.value] if self.by_mail else []
 
 
 _ALL = (

@@ -26,12 +26,14 @@ _MOST_SAID = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a try. `is_down`: nothing else that goes the same way would fare better now."""
+    """What came of a try. `is_down`: nothing else that goes the same way would fare better now. `is_gone`: there is
+    nobody any more where it went."""
 
     state: str  # sent, refused, failed
     why: str = ""
     retry_after: float | None = None
     is_down: bool = False
+    is_gone: bool = False
 
 
 SENT = Outcome("sent")

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -175,6 +176,19 @@ def as_html(all_: list[Said], *, is_own: bool) -> str:
         parts.append(f"<p>And {len(all_) - MOST_IN_A_GROUP} more.</p>")
     tail = "".join(f'<p style="color:#666">{escape(text)}</p>' for text in _tail(is_own))
     return f'<div style="font-family:sans-serif">{"<hr>".join(parts)}{tail}</div>'
+
+
+def as_push(all_: list[Said]) -> dict[str, str]:
+    """What a device shows on its lock screen: that something waits, where and until when. Of a call's arguments, its
+    amount and its headline there is nothing."""
+    first, rest = all_[0], len(all_) - 1
+    told = dict(first.lines)
+    lead = first.subject.partition(":")[0]
+    body = [f"{name}: {told[name]}" for name in ("Queue", "Until", "Asked of") if name in told]
+    title = f"{lead}: {told['What']}" if "What" in told else first.subject
+    if rest:
+        return {"title": f"{len(all_)} things wait; the first: {title}"[:MOST], "body": "", "url": reverse("inbox")}
+    return {"title": title[:MOST], "body": "\n".join(body)[:MOST], "url": urlsplit(first.url).path}
 
 
 def as_chat(all_: list[Said]) -> dict[str, object]:

@@ -92,6 +92,56 @@ class Channel(Coded):
         }  # fmt: skip
 
 
+class Device(Coded):
+    """A phone or browser that is told of what its person is told of, while no page is open. Whoever knows its address
+    may write there, so that is sealed; and it says where news go, so it carries a code. What has ended stays so."""
+
+    TABLE = "device"
+
+    id = models.BigAutoField(primary_key=True)
+    person = models.BigIntegerField(help_text="The account.")
+    name = models.TextField(help_text="What its browser calls itself.")
+    service = models.TextField(help_text="The host of its push service.")
+    address = models.TextField(help_text="Its endpoint and keys, sealed.")
+    digest = models.BinaryField(max_length=32, help_text="Of the endpoint, by which it is found again.")
+    key = models.TextField(help_text="The installation's public key that it is bound to.")
+    token_hash = models.BinaryField(max_length=32, help_text="Of what its browser keeps: by that it signs out.")
+    made_at = models.DateTimeField()
+    told_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    why = models.TextField(blank=True, default="", help_text="Why it has ended.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["digest"], condition=models.Q(ended_at__isnull=True), name="approvals_device_once"
+            ),
+            # Nobody puts one that has ended back in as it was before, code and all.
+            models.UniqueConstraint(fields=["digest", "made_at"], name="approvals_device_made_once"),
+        ]
+        indexes = [
+            models.Index(fields=["person"], condition=models.Q(ended_at__isnull=True), name="approvals_device_of"),
+            models.Index(fields=["token_hash"], name="approvals_device_browser"),
+        ]
+        triggers = [
+            pgtrigger.Protect(
+                name="device_stays_ended",
+                operation=pgtrigger.Update,
+                condition=pgtrigger.Q(old__ended_at__isnull=False),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def coded(self) -> dict[str, Any]:
+        return {
+            "person": self.person, "name": self.name, "service": self.service, "address": self.address,
+            "digest": bytes(self.digest).hex(), "key": self.key, "token_hash": bytes(self.token_hash).hex(),
+            "made_at": microseconds(self.made_at),
+        }  # fmt: skip
+
+
 class Delivery(models.Model):
     """One notice for one recipient by one way. `tries` says of each: when, what came of it, and why."""
 
@@ -107,12 +157,14 @@ class Delivery(models.Model):
         BROWSER = "browser"
         MAILBOX = "mailbox"
         WEBHOOK = "webhook"
+        PUSH = "push"
 
     id = models.BigAutoField(primary_key=True)
     notice = models.ForeignKey(Notice, on_delete=models.CASCADE, related_name="deliveries")
     by = models.TextField(choices=By.choices)
     person = models.BigIntegerField(null=True)
     channel = models.ForeignKey(Channel, null=True, on_delete=models.PROTECT, related_name="deliveries")
+    device = models.ForeignKey(Device, null=True, on_delete=models.PROTECT, related_name="deliveries")
     state = models.TextField(choices=State.choices, default=State.WAITING)
     is_grouped = models.BooleanField(default=False, help_text="Told together with what else is due then.")
     message = models.UUIDField(null=True, help_text="What it is sent as: the same for each try, and for a group.")
@@ -125,7 +177,9 @@ class Delivery(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["notice", "by", "person", "channel"], nulls_distinct=False, name="approvals_delivery_once"
+                fields=["notice", "by", "person", "channel", "device"],
+                nulls_distinct=False,
+                name="approvals_delivery_once",
             )
         ]
         indexes = [

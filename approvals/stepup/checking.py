@@ -9,13 +9,14 @@ from datetime import datetime
 from math import ceil
 from typing import Any
 
-from approvals.models import Approval
+from approvals.models import Approval, Assertion
+from approvals.passkeys.signed import Signed, about, terms_of_yes
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import amount_in
-from runs.engine.gate.proof import AMOUNT, TARGET, Threshold, Wanted, wanted_in, wanted_of
+from runs.engine.gate.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
 
 
 class ProofNeeded(DurableAgentsError):
@@ -39,10 +40,19 @@ class KeyCannotProve(DurableAgentsError):
     def __init__(self, wanted: Wanted) -> None:
         what = "a second factor" if wanted.factor else "a password or a second factor"
         super().__init__(
-            f"A yes to this needs {what}, shown within the last {minutes(wanted.within)}, which no API key can show: "
-            "decide it in the console. A key may reject it.",
+            f"A yes to this needs {what}, shown within the last {minutes(wanted.within)}, which no API key can show, "
+            "a passkey neither: decide it in the console. A key may reject it.",
             within_seconds=wanted.within, second_factor=wanted.factor,
         )  # fmt: skip
+
+
+class SignedForElse(DurableAgentsError):
+    """What a passkey signed is no word on this."""
+
+    status, code, title = 403, "passkey-for-else", "The passkey signed something else"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"What your passkey signed does not count for this: {why}. Nothing is decided; try again.")
 
 
 class NothingToShow(DurableAgentsError):
@@ -90,9 +100,12 @@ def _risk(agent: str, tool: str) -> str:
         return ""
 
 
-def shown(wanted: Wanted, typed: Mapping[str, str], *, by: Actor, now: datetime) -> dict[str, Any] | None:
-    """What somebody showed, for the record; None where no more than a yes is wanted. Raises InvalidInput for what was
-    not typed, ProofNeeded, KeyCannotProve."""
+def shown(
+    wanted: Wanted, typed: Mapping[str, str], *, by: Actor, now: datetime, signed: Signed | None = None
+) -> dict[str, Any] | None:
+    """What somebody showed, for the record; None where no more than a yes is wanted. `signed` is what their passkey
+    signed for this yes, if one did: that one was used to sign in is no word on it. Raises InvalidInput for what was not
+    typed, ProofNeeded, KeyCannotProve."""
     told: dict[str, Any] = {}
     if wanted.typed:
         if missing := wanted.not_typed(typed):
@@ -101,11 +114,36 @@ def shown(wanted: Wanted, typed: Mapping[str, str], *, by: Actor, now: datetime)
     if wanted.within:
         if by.kind != "user":
             raise KeyCannotProve(wanted)
-        age = -1 if by.proved_at is None else ceil((now - by.proved_at).total_seconds())
-        if by.proved_at is None or wanted.not_fresh(age, by.proved_by):
-            raise ProofNeeded(wanted)
-        told |= {"by": by.proved_by, "at": by.proved_at.isoformat(), "age": age}
+        told |= _by_passkey(wanted, signed, now) if signed is not None else _by_session(wanted, by, now)
     return told or None
+
+
+def _by_session(wanted: Wanted, by: Actor, now: datetime) -> dict[str, Any]:
+    age = -1 if by.proved_at is None else ceil((now - by.proved_at).total_seconds())
+    if by.proved_at is None or by.proved_by == PASSKEY or wanted.not_fresh(age, by.proved_by):
+        raise ProofNeeded(wanted)
+    return {"by": by.proved_by, "at": by.proved_at.isoformat(), "age": age}
+
+
+def _by_passkey(wanted: Wanted, signed: Signed, now: datetime) -> dict[str, Any]:
+    """Counted from when the challenge was given: it was signed after that."""
+    at = datetime.fromisoformat(signed.terms["at"])
+    age = ceil((now - at).total_seconds())
+    if wanted.not_fresh(age, PASSKEY):
+        raise ProofNeeded(wanted)
+    return {"by": PASSKEY, "at": at.isoformat(), "age": age, "assertion": signed.digest}
+
+
+def check_signed(signed: Signed, approval: Approval, verdict: str, by: Actor) -> None:
+    """Raises SignedForElse for what a passkey signed for something else than this, or what does not hold."""
+    right = terms_of_yes(approval.id, approval.revision, approval.plan_hash, verdict, by.person)
+    if by.kind != "user" or by.person is None or about(signed.terms) != right:
+        raise SignedForElse("it was signed for something else than what is being decided")
+    # Whoever decides this holds the question's lock, so nobody else keeps it between the look and the row.
+    if Assertion.objects.filter(challenge=signed.challenge).exists():
+        raise SignedForElse("it was used already")
+    if problem := signed.problem():
+        raise SignedForElse(problem)
 
 
 def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:

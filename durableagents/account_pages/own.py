@@ -1,4 +1,4 @@
-"""One's own account: where one is signed in, and the keys of one's programs."""
+"""One's own account: where one is signed in, which devices are told of things, and the keys of one's programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from approvals.notices import phones
+from approvals.notices.bodies import DeviceBody
+from approvals.push import vapid
+from durableagents.account_pages.devices import keep_token, token_of
 from durableagents.identity import signed_in
 from durableagents.identity.auth import ISSUE_OWN, MOST_DAYS, issue_own_key, own_keys, revoke_own_key
 from durableagents.identity.own_password import OwnPage
 from durableagents.signin import again
-from ledger.errors import InvalidInput
+from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.page_base import Page
+from ledger.web.page_forms import Sent
 from ledger.web.roles import actor
 
 
@@ -37,6 +42,7 @@ class Account(OwnPage):
         context: dict[str, Any] = {
             "sessions": signed_in.places(user, request.session.session_key),
             "keys": own_keys(user).order_by("-created_at")[:100],
+            **devices_of(request, user),
             "key_form": (form or KeyForm()) if user.has_perm(ISSUE_OWN) else None,
         }
         return self.show(request, context, status=status)
@@ -51,11 +57,52 @@ class EndSessions(OwnPage):
         place = request.POST.get("session", "")
         if place == "others":
             ended = signed_in.end_all(self.user.pk, but=request.session.session_key)
+            phones.end_all(self.user.pk, but=token_of(request))
             words = f"{ended} other session{'' if ended == 1 else 's'} ended."
         else:
             signed_in.end(self.user.pk, place)
             words = "The session has ended."
         messages.success(request, words, extra_tags="ok")
+        return redirect("account")
+
+
+def devices_of(request: HttpRequest, user: User) -> dict[str, Any]:
+    """What `account/account.html` is told of phones and browsers that are told of things."""
+    here = phones.here(user.pk, token_of(request))
+    told: dict[str, Any] = {"devices": phones.of_person(user.pk), "device_here": here.pk if here else 0}
+    try:
+        vapid.contact()
+        return {**told, "push_key": vapid.own().public}
+    except vapid.PushUnavailable as why:
+        return {**told, "no_push": why.detail}
+
+
+class Devices(OwnPage):
+    """Let this device be told while no page is open."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form, name = Sent(request), signed_in.browser_of(request.META.get("HTTP_USER_AGENT", ""))
+        try:
+            _, token = phones.subscribe(form.read(DeviceBody), name, by=actor(request, ""))
+        except DurableAgentsError as refusal:
+            messages.error(request, refusal.detail, extra_tags="bad")
+            return redirect("account")
+        messages.success(request, "This device is told from now on. Signing out here ends that.", extra_tags="ok")
+        response = redirect("account")
+        keep_token(response, token)
+        return response
+
+
+class DeviceRemovals(OwnPage):
+    """One of one's own that shall be told nothing more."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, device_id: int) -> HttpResponse:
+        phones.take_away(device_id, by=actor(request, ""))
+        messages.success(request, "The device is told nothing more.", extra_tags="ok")
         return redirect("account")
 
 

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from approvals.push import vapid
 from durableagents import databases
 from durableagents.checks import check_key
 from durableagents.dev.embedded import Server
@@ -33,6 +34,7 @@ from durableagents.env import (
     Environment,
     EnvironmentProblem,
     ensure_directory,
+    kept_secret,
     replace_private,
 )
 from durableagents.server import child_processes
@@ -130,6 +132,8 @@ class Launcher:
         self._start_database()
         self._migrate()
         check_key()  # asked before, it had no database to ask
+        if self.env.push_key is None:
+            kept_secret(self.env.push_key_file, make=lambda _: vapid.made().strip())
         self.companion.prepare()
         if self.companion.argv:
             self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)

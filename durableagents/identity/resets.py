@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
+from approvals.notices import phones
 from durableagents.identity import links, mail, signed_in, throttle
 from durableagents.identity.accounts import acting
 from durableagents.identity.password_check import hashed
@@ -105,6 +106,7 @@ def set_password(whom: str, token: str, *, password: str, end_keys: bool, addres
             keys = ApiKey.objects.filter(user=user, revoked_at__isnull=True)
             ended = keys.update(revoked_at=Now()) if end_keys else 0
         signed_in.end_all(user.pk)
+        phones.end_all(user.pk)
     return ended
 
 

@@ -18,6 +18,7 @@ from django.db import connection, transaction
 from django.dispatch import receiver
 from django.http import HttpRequest
 
+from approvals.notices import phones
 from durableagents.identity.sessions import IDLE, LONGEST
 from durableagents.models import SignedIn
 from ledger.actors import Actor
@@ -151,6 +152,8 @@ def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -
         if place:
             end(user_id, place)
         ended = 1 if place else end_all(user_id)
+        if not place:
+            phones.end_all(user_id)  # whoever has the device is told of nothing either
         acted(
             "session_end", by=by, subject=f"user:{user.username}", justification=reason, after={"sessions_ended": ended}
         )

@@ -60,7 +60,7 @@ class ReasonForm(forms.ModelForm):
 
 
 class FactorAdmin(admin.ModelAdmin):
-    """Who has one, and taking one away with its recovery codes."""
+    """Who has one, and taking all of somebody's away with their recovery codes."""
 
     form = ReasonForm
     fields = ("user", "created_at", "last_used_at", "reason")
@@ -72,7 +72,7 @@ class FactorAdmin(admin.ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Authenticator]:
         found: QuerySet[Authenticator] = super().get_queryset(request)
-        return found.filter(type=Authenticator.Type.TOTP)
+        return found.filter(type__in=(Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -84,13 +84,15 @@ class FactorAdmin(admin.ModelAdmin):
         return False  # not without a reason
 
     def save_model(self, request: HttpRequest, obj: Authenticator, form: Any, change: bool) -> None:
+        from approvals.notices import phones
         from durableagents.signin import factors
 
         factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
+        phones.end_all(obj.user.pk)
         signed_in.end_all(obj.user.pk)  # whoever has the device may be in by it
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
-        self.message_user(request, f"The second factor of {obj.user.get_username()} is taken away.")
+        self.message_user(request, f"Every second factor of {obj.user.get_username()} is taken away.")
         return redirect("admin:mfa_authenticator_changelist")
 
 

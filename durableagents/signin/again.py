@@ -1,4 +1,5 @@
-"""Showing once more who one is, before what is risky: the second factor's code, or the password where there is none.
+"""Showing once more who one is, before what is risky: a passkey, the second factor's code, or the password where there
+is neither.
 
 The session remembers when that was last shown. Where it is too long ago, the form that came is kept in a page that
 asks, and goes from there to the same address with the proof beside it: nothing that was written is lost, nothing is
@@ -14,8 +15,10 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
+from approvals.passkeys.signed import Signed
+from approvals.stepup.asking import Answer
 from durableagents.identity import throttle
-from durableagents.signin import factors
+from durableagents.signin import factors, passkeys
 from ledger.clock import database_now
 from ledger.errors import Busy, DurableAgentsError
 from ledger.web.page_base import Page
@@ -25,10 +28,11 @@ from runs.engine.gate.proof import PASSWORD as PASSWORD_SHOWN
 from runs.engine.gate.proof import Wanted
 
 WITHIN = timedelta(minutes=10)
-PASSWORD, CODE = "proof_password", "proof_code"
+PASSWORD, CODE, PASSKEY, CHALLENGE = "proof_password", "proof_code", "proof_passkey", "proof_challenge"
 # Somebody at another's open screen must not find the password out by trying.
 tries = throttle.Allowance("shown again", limit=5, window_seconds=300)
-_OURS = (PASSWORD, CODE, "csrfmiddlewaretoken")
+_PROOFS = (PASSWORD, CODE, PASSKEY, CHALLENGE)
+_OURS = (*_PROOFS, "csrfmiddlewaretoken")
 
 
 class Again(Page):
@@ -76,43 +80,59 @@ def asked_again(
     if within is not None and reauthenticated(request, within):
         _strip(request)
         return None
+    return _asked(request, what, keeps=keeps).page
+
+
+def _asked(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[str, Any] | None = None) -> Answer:
+    """As above; `terms` are what a passkey is to sign, where it is not just who they are."""
     user = request.user
     assert isinstance(user, User)
     has_factor = factors.has_factor(user)
+    terms = terms or passkeys.things(passkeys.AGAIN, user.pk)
     told: DurableAgentsError | None = None
-    if request.method == "POST" and request.POST.get(CODE if has_factor else PASSWORD):
+    given = (CODE, PASSKEY) if has_factor else (PASSWORD,)
+    if request.method == "POST" and any(request.POST.get(name) for name in given):
         try:
-            by = _check(request, user, has_factor)
+            by, signed = _check(request, user, has_factor, terms)
         except DurableAgentsError as refusal:
             told = refusal
         else:
             proved(request, by)
             _strip(request)
-            return None
+            return Answer(signed=signed)
     kept = [] if not keeps or request.method != "POST" else _kept(request)
     context = {"what": what, "has_factor": has_factor, "has_password": user.has_usable_password(), "kept": kept,
-               "told": told, "where": request.get_full_path()}  # fmt: skip
+               "told": told, "where": request.get_full_path(), **passkey_to_show(user, terms)}  # fmt: skip
     page = Again()
     page.setup(request)
     response = page.show(request, context, status=told.status if told else 403)
     if told is not None and told.status in (429, 503):
         response["Retry-After"] = str(getattr(told, "wait_seconds", RETRY_AFTER_SECONDS))
-    return response
+    return Answer(response)
 
 
-def ask_to_decide(request: HttpRequest, what: str, wanted: Wanted) -> HttpResponse | None:
-    """Ask whoever says yes to what needs more than that, whenever they showed it last."""
+def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
+    """What a page needs that asks for a factor: whether there is a device for a code, and what a passkey signs where
+    the account has one that is good here."""
+    told: dict[str, Any] = {"has_device": factors.has_device(user)}
+    if passkeys.is_usable(user):
+        told["passkey"] = passkeys.shown(*passkeys.to_use(terms, user))
+    return told
+
+
+def ask_to_decide(request: HttpRequest, what: str, wanted: Wanted, terms: dict[str, Any]) -> HttpResponse | None:
+    """Ask whoever says yes to what needs more than that, whenever they showed it last. A passkey signs the very yes."""
     user = request.user
     assert isinstance(user, User)
     if not factors.has_factor(user) and (wanted.factor or not user.has_usable_password()):
         return None
-    return asked_again(request, what, within=None)
+    return _asked(request, what, terms=terms).page
 
 
-def answer_to_decide(request: HttpRequest, what: str) -> HttpResponse | None:
+def answer_to_decide(request: HttpRequest, what: str, terms: dict[str, Any]) -> Answer:
     """Look at what was shown with a decision, if anything was."""
-    is_shown = PASSWORD in request.POST or CODE in request.POST
-    return asked_again(request, what, within=None) if is_shown and isinstance(request.user, User) else None
+    is_shown = any(name in request.POST for name in (PASSWORD, CODE, PASSKEY))
+    return _asked(request, what, terms=terms) if is_shown and isinstance(request.user, User) else Answer()
 
 
 class WrongPassword(DurableAgentsError):
@@ -122,10 +142,16 @@ class WrongPassword(DurableAgentsError):
         super().__init__("This is not your password. Nothing was done.")
 
 
-def _check(request: HttpRequest, user: User, has_factor: bool) -> str:
-    """With what they have shown it. Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable."""
+def _check(
+    request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]
+) -> tuple[str, Signed | None]:  # fmt: skip
+    """With what they have shown it, and what a passkey signed. Raises WrongCode, WrongPassword, TooManyAttempts, Busy,
+    FactorUnreadable; and as `passkeys.check`."""
+    if has_factor and request.POST.get(PASSKEY):
+        signed = passkeys.check(user, request.POST.get(CHALLENGE, ""), request.POST[PASSKEY], terms)
+        return passkeys.PASSKEY, signed
     if has_factor:
-        return factors.check(user, request.POST[CODE], by=actor(request, ""))
+        return factors.check(user, request.POST[CODE], by=actor(request, "")), None
     throttle.count(tries, str(user.pk))
     try:
         found = authenticate(request, username=user.get_username(), password=request.POST[PASSWORD])
@@ -135,7 +161,7 @@ def _check(request: HttpRequest, user: User, has_factor: bool) -> str:
     if found is None or found.pk != user.pk:
         raise WrongPassword
     throttle.forgive(tries, str(user.pk))
-    return PASSWORD_SHOWN
+    return PASSWORD_SHOWN, None
 
 
 def _kept(request: HttpRequest) -> list[tuple[str, str]]:
@@ -144,9 +170,9 @@ def _kept(request: HttpRequest) -> list[tuple[str, str]]:
 
 def _strip(request: HttpRequest) -> None:
     """The act's own form knows nothing of the proof."""
-    if PASSWORD not in request.POST and CODE not in request.POST:
+    if not any(name in request.POST for name in _PROOFS):
         return
     rest: Any = request.POST.copy()
-    for name in (PASSWORD, CODE):
+    for name in _PROOFS:
         rest.pop(name, None)
     request.POST = rest

@@ -1,4 +1,5 @@
-"""A second factor: codes of a device by time (RFC 6238), and ten recovery codes, each good once.
+"""A second factor: codes of a device by time (RFC 6238), and ten recovery codes, each good once. Passkeys, which are
+factors too, stand in passkeys.py.
 
 django-allauth brings the arithmetic, the table and the recovery codes. Which step's code was used last is kept with the
 factor and moved on in one statement: its own memory is each process's cache, and forgets a code while it is still good.
@@ -32,6 +33,7 @@ _USE = """
     SET data = jsonb_set(data, '{used_step}', to_jsonb(%(step)s::bigint)), last_used_at = clock_timestamp()
     WHERE id = %(id)s AND coalesce((data ->> 'used_step')::bigint, 0) < %(step)s"""
 TOTP, RECOVERY_CODE = "totp", "recovery_code"
+_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)  # recovery codes stand in for one
 
 
 class WrongCode(DurableAgentsError):
@@ -85,6 +87,12 @@ def draft(user: User, sealed: str = "") -> Draft:
 
 
 def has_factor(user: User) -> bool:
+    """Whether more than a password is asked of them: a device's code, or a passkey."""
+    return Authenticator.objects.filter(user_id=user.pk, type__in=_FACTORS).exists()
+
+
+def has_device(user: User) -> bool:
+    """Whether they have an authenticator app."""
     return Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).exists()
 
 
@@ -111,7 +119,7 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
             with acting(by):
                 data = {"secret": Adapter().encrypt(secret), "used_step": step}
                 Authenticator.objects.create(user_id=user.pk, type=Authenticator.Type.TOTP, data=data)
-                codes = _new_codes(user)
+                codes = new_codes(user)
         except IntegrityError:
             raise FactorExists from None
     throttle.forgive(tries, str(user.pk))
@@ -121,19 +129,33 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
 def renew_codes(user: User, *, by: Actor) -> list[str]:
     """Ten new recovery codes; those before open nothing any more. Raises NoFactor."""
     with acting(by), of(user):
-        if not Authenticator.objects.select_for_update().filter(user_id=user.pk, type=Authenticator.Type.TOTP).exists():
+        if not Authenticator.objects.select_for_update().filter(user_id=user.pk, type__in=_FACTORS).exists():
             raise NoFactor
-        return _new_codes(user)
+        return new_codes(user)
 
 
 def take_away(user: User, *, by: Actor, reason: str = "") -> None:
-    """The factor and its recovery codes are gone. Whoever takes another's away says why. Raises NoFactor,
-    JustificationRequired."""
+    """All factors of an account and its recovery codes are gone, passkeys too. Whoever takes another's away says why.
+    Raises NoFactor, JustificationRequired."""
     if by.person != user.pk or reason:
         reason = justified("Taking a second factor away", reason)
     with acting(by, reason):
         if not Authenticator.objects.filter(user_id=user.pk).delete()[0]:
             raise NoFactor
+
+
+def take_device_away(user: User, *, by: Actor) -> None:
+    """One's own authenticator app is none any more; passkeys stay. Raises NoFactor."""
+    with acting(by):
+        if not Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).delete()[0]:
+            raise NoFactor
+        drop_codes_without_factor(user)
+
+
+def drop_codes_without_factor(user: User) -> None:
+    """Recovery codes stand in for a factor: without one they open nothing. Called in the transaction of the act."""
+    if not has_factor(user):
+        Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
 
 
 def check(user: User, code: str, *, by: Actor) -> str:
@@ -190,7 +212,8 @@ def now_seconds() -> float:
     return time.time()
 
 
-def _new_codes(user: User) -> list[str]:
+def new_codes(user: User) -> list[str]:
+    """In the place of those before. Called in the transaction of the act, where it is said whose secrets are sealed."""
     Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
     with transaction.atomic():
         return list(RecoveryCodes.activate(user).generate_codes())

@@ -11,8 +11,8 @@ from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from durableagents.env import OidcProvider
 from durableagents.identity.accounts import acting
+from durableagents.providers import OidcProvider
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import is_role

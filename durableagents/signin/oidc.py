@@ -28,7 +28,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from durableagents.env import OidcProvider
+from durableagents.providers import OidcProvider
 from ledger.errors import DurableAgentsError
 
 # What signs with a secret that both sides have is not among them: our public copy of a key must never be one.

@@ -75,12 +75,17 @@ def _bound() -> bytes:
 
 
 def _key() -> bytes:
-    return _derived(settings.DURABLEAGENTS_MASTER_KEY_FILE)
+    return _derived(settings.DURABLEAGENTS_MASTER_KEY_FILE, b"durableagents/second factor/1")
+
+
+def naming_key() -> bytes:
+    """By which devices are told accounts apart, without being told who they are."""
+    return _derived(settings.DURABLEAGENTS_MASTER_KEY_FILE, b"durableagents/passkey handles/1")
 
 
 @lru_cache(maxsize=4)
-def _derived(path: Path) -> bytes:
+def _derived(path: Path, what: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    return HKDF(SHA256(), 32, salt=None, info=b"durableagents/second factor/1").derive(path.read_bytes().strip())
+    return HKDF(SHA256(), 32, salt=None, info=what).derive(path.read_bytes().strip())

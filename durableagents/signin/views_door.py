@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views import View
 
-from durableagents.identity import signed_in
+from durableagents.identity import signed_in, throttle
 from durableagents.identity.throttle import TooManyAttempts
-from durableagents.signin import door, factors
+from durableagents.signin import again, door, factors, passkeys
 from ledger.errors import DurableAgentsError
+
+# Nothing can be guessed here; what it costs to look an answer through is counted.
+_tries = throttle.Allowance("sign-in by passkey", limit=30, window_seconds=300)
 
 
 class AtTheDoor(View):
@@ -41,17 +45,71 @@ class Code(AtTheDoor):
     template = "account/code.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.show(request, {}, None)
+        return self._form(request, None)
 
     def post(self, request: HttpRequest) -> HttpResponse:
         caller = self.caller
         assert caller is not None
         try:
-            kind = factors.check(caller.user, request.POST.get("code", ""), by=caller.acting(request))
+            kind = self._shown(request)
         except DurableAgentsError as refusal:
-            return self.show(request, {}, refusal)
+            return self._form(request, refusal)
         door.let_in(request, caller.user, strength=f"{caller.strength}+{kind}", has_factor=True)
         return redirect(caller.next)
+
+    def _shown(self, request: HttpRequest) -> str:
+        """Which factor it was. Raises as `passkeys.check` and `factors.check`."""
+        assert self.caller is not None
+        user, given = self.caller.user, request.POST
+        if given.get(again.PASSKEY):
+            passkeys.check(user, given.get(again.CHALLENGE, ""), given[again.PASSKEY], _terms(user))
+            return passkeys.PASSKEY
+        return factors.check(user, given.get("code", ""), by=self.caller.acting(request))
+
+    def _form(self, request: HttpRequest, refusal: DurableAgentsError | None) -> HttpResponse:
+        assert self.caller is not None
+        user = self.caller.user
+        return self.show(request, again.passkey_to_show(user, _terms(user)), refusal)
+
+
+def _terms(user: User) -> dict[str, Any]:
+    return passkeys.things(passkeys.SIGN_IN, user.pk)
+
+
+class PasskeySignIn(View):
+    """Signing in with a passkey alone: the device verified who holds it. GET gives its script a fresh challenge, for
+    pages of this kind stay open for long."""
+
+    http_method_names = ["get", "post"]
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        try:
+            told: dict[str, str] = passkeys.shown(*passkeys.to_use(passkeys.things(passkeys.SIGN_IN)))
+        except DurableAgentsError as refusal:
+            told = {"problem": refusal.detail}
+        response = JsonResponse(told)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        given, address = request.POST, throttle.network_of(request.META.get("REMOTE_ADDR", ""))
+        try:
+            throttle.count(_tries, address)
+            user = passkeys.who_signs_in(given.get(again.PASSKEY, ""))
+            passkeys.check(
+                user, given.get(again.CHALLENGE, ""), given[again.PASSKEY], passkeys.things(passkeys.SIGN_IN)
+            )
+        except DurableAgentsError as refusal:
+            response = render(request, "account/refused.html", {"refusal": refusal}, status=refusal.status)
+            response["Cache-Control"] = "no-store"
+            if isinstance(refusal, TooManyAttempts):
+                response["Retry-After"] = str(refusal.wait_seconds)
+            return response
+        throttle.forgive(_tries, address)
+        strength = f"{door.SESSION}+{passkeys.PASSKEY}"
+        return redirect(
+            door.proceed(request, user, next_=door.next_of(request), strength=strength, has_second_factor=True)
+        )
 
 
 class FirstFactor(AtTheDoor):

@@ -11,11 +11,11 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from durableagents.env import OidcProvider
 from durableagents.identity import signed_in
 from durableagents.identity.own_password import OwnPage, OwnPassword
 from durableagents.identity.throttle import TooManyAttempts
-from durableagents.signin import again, door, factors, links
+from durableagents.providers import OidcProvider
+from durableagents.signin import again, door, factors, links, passkeys, webauthn
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import actor, needs_factor
 
@@ -24,9 +24,13 @@ LINKING = "linking"
 
 
 def sections(request: HttpRequest) -> dict[str, Any]:
-    """What `account/second_factor.html` and `account/sign_ins.html` are told, wherever they are included. Raises
-    FactorUnreadable."""
+    """What `account/second_factor.html` and `account/sign_ins.html` are told, wherever they are included.
+    Raises FactorUnreadable."""
     user = who(request)
+    try:
+        no_passkeys = webauthn.site() and ""
+    except webauthn.PasskeysUnavailable as why:
+        no_passkeys = why.detail
     factor, codes_left = factors.of_account(user)
     draft = None
     if factor is None:
@@ -41,6 +45,7 @@ def sections(request: HttpRequest) -> dict[str, Any]:
     known = {str(one["issuer"]) for one in linked}
     return {
         "factor": factor, "codes_left": codes_left, "draft": draft, "is_needed": needs_factor(user),
+        "passkeys": passkeys.of_account(user), "no_passkeys": no_passkeys,
         "linked": linked, "linkable": [one for one in settings.DURABLEAGENTS.oidc if one.issuer not in known],
     }  # fmt: skip
 
@@ -88,7 +93,7 @@ class Password(OwnPassword):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if request.user.is_authenticated and factors.has_factor(who(request)):
-            is_proof = again.CODE in request.POST
+            is_proof = again.CODE in request.POST or again.PASSKEY in request.POST
             # What was typed is passwords, which no page shows again.
             if asked := again.asked_again(request, "change your password", keeps=False):
                 return asked
@@ -104,10 +109,12 @@ class FactorRemovals(OfEveryone):
     risky = "take your second factor away"
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        factors.take_away(who(request), by=actor(request, ""))
-        door.shrunk(request)
+        user = who(request)
+        factors.take_device_away(user, by=actor(request, ""))
+        if not factors.has_factor(user):
+            door.shrunk(request)
         signed_in.end_all(who(request).pk, but=request.session.session_key)  # they were in by what is gone
-        messages.success(request, "Your second factor is taken away.", extra_tags="ok")
+        messages.success(request, "Your authenticator app is taken away.", extra_tags="ok")
         return redirect("second_factor")
 
 

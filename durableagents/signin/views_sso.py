@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views import View
 
-from durableagents.env import OidcProvider
 from durableagents.identity import throttle
+from durableagents.providers import OidcProvider
 from durableagents.signin import again, door, links
 from durableagents.signin.door import next_of
 from durableagents.signin.views_factor import LINKING, named

@@ -35,8 +35,8 @@ READS_AUDIT = (OPERATOR, APPROVER, AUDITOR)
 ROLES = (INTEGRATOR, OPERATOR, *dict.fromkeys(settings.DURABLEAGENTS_QUEUES.values()), AUDITOR)
 
 _CACHE = "_durableagents_roles"
-# What a session keeps of how its person signed in: `session`, with `+sso` and `+totp` or `+recovery_code`, and whether
-# that was with a second factor.
+# What a session keeps of how its person signed in: `session`, with `+sso` and `+totp`, `+recovery_code` or `+passkey`,
+# and whether that was with a second factor.
 STRENGTH, HAS_FACTOR = "signed_in_with", "has_second_factor"
 # When its person last showed who they are (by the database's clock), and with what.
 PROVED, PROVED_BY = "proved_at", "proved_by"

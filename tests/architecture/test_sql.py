@@ -60,6 +60,7 @@ SHIPPED = {
     "durableagents/sql/0008_document.sql": "bb9e49e2488de118e6221f4b6498120f0c5be6812443bdfda906cfcff8e53c27",
     "durableagents/sql/0014_factors.sql": "18cc7d90f9ebc189d18f6cadcab9ed7fb953c264cbb5184c57f17d6900af5cc9",
     "durableagents/sql/0009_own_tags.sql": "fdd91181a26cbe84e405b47bd31bcf188124413a75809f4994838f30a7697fd1",
+    "durableagents/sql/0150_passkeys.sql": "a64ff54279b226e455a00dee15f13081dc1afec19e21f10cb241108af32ea457",
     "approvals/sql/0060_notices.sql": "9ed67ef4ca159e191bae78064747d8cf50a990de5bf377cf12d62889256c4230",
     "runs/sql/0053_run_tags.sql": "d3110d121fec7bc40dc14403334bc3992a4e6b7d37787bb66855be0f8077d10c",
     "runs/sql/0060_policies.sql": "17ae267d2b7f916de08a432ae51822b2f5f5a1724a4587925d8978393603c448",

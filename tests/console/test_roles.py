@@ -56,6 +56,8 @@ ACT = {
     "batch_starts": STOP, "batch_stops": STOP, "changes": {"approver_finance", "approver_legal"},
     "account_session_ends": ALL, "account_key_revocations": ALL,
     "second_factor": ALL, "factor_removals": ALL, "recovery_codes": ALL, "sign_in_links": ALL, "sign_in_removals": ALL,
+    "passkeys": ALL, "passkey_new": ALL, "passkey_names": ALL, "passkey_removals": ALL,
+    "account_devices": ALL, "account_device_removals": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
     "schedule_changes": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
@@ -85,7 +87,8 @@ ACT = {
 # What holds nothing but payloads, and which roles read those of every run.
 ALL_PAYLOAD, READERS = {"run-view"}, {"operator", "auditor"}
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
-OPEN = {"login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback"}
+OPEN = {"login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback", "passkey_sign_in",
+        "service_worker"}  # fmt: skip
 # For whoever has a link, and nobody else: see test_setup.py, test_invitations.py, test_resets.py.
 LINKS = {"setup_claim": "/setup/x", "invited": "/invited/x", "reset": "/reset", "reset_set": "/reset/x/y"}
 # Administrators' alone, whatever roles somebody has.
@@ -169,6 +172,9 @@ PATHS = {
     "second_factor": "/account/second-factor", "factor_removals": "/account/second-factor/removals",
     "recovery_codes": "/account/second-factor/recovery-codes", "sign_in_links": "/account/sign-ins",
     "sign_in_removals": "/account/sign-ins/removals",
+    "passkeys": "/account/passkeys", "passkey_new": "/account/passkeys/new",
+    "passkey_names": "/account/passkeys/404/names", "passkey_removals": "/account/passkeys/404/removals",
+    "account_devices": "/account/devices", "account_device_removals": "/account/devices/404/removals",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from tests.crash.mutations_halts import HALTING
 from tests.crash.mutations_handed import HANDED_OVER
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_oversight import OVERSIGHT
+from tests.crash.mutations_passkeys import PASSKEYS
 from tests.crash.mutations_policies import POLICIES
 from tests.crash.mutations_proofs import PROVING
 from tests.crash.mutations_releases import RELEASES
@@ -398,5 +399,6 @@ MUTANTS = [
     *VOTING,
     *HALTING,
     *PROVING,
+    *PASSKEYS,
     *LOOKING,
 ]  # fmt: skip

@@ -6,11 +6,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from approvals.consulting import delegations, inquiries
-from approvals.models import Approval, Escalation, Queue, Timing
+from approvals.models import Approval, Assertion, Escalation, Queue, Timing
+from approvals.passkeys.signed import terms_of_yes
+from approvals.services import decide
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
+from durableagents.signin import passkeys, webauthn
 from ledger.actors import Actor
 from runs.engine.agents import Agent
 from runs.journal import wait_hooks
@@ -21,6 +25,7 @@ from runs.workers import failover, timers
 from tests.approvals.granting import allowed, asks, given, paying, swept
 from tests.approvals.setup import boss, somebody
 from tests.runs.stage import Stage, now
+from tests.signin.authenticator import Device
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 
@@ -167,6 +172,37 @@ def allowed_again(stage: Stage, tools: Toolbox) -> list[Run]:
     while Run.objects.filter(pk__in=[first.run_id, second.run_id]).exclude(state="completed").exists():
         stage.drive()
     return [first.run, second.run]
+
+
+def signed(stage: Stage, tools: Toolbox) -> Run:
+    """A run whose two calls were each let through by a yes that a passkey signed."""
+    assert tools.pay.gate is not None
+    Queue.objects.filter(name="legal").update(proof={"within": 300})
+    row = Queue.objects.get(name="legal")
+    row.seal()
+    row.save()
+    wait_hooks.queues.forget()
+    lea, where = somebody("lea", "approver_legal"), webauthn.site()
+    user, device = User.objects.get(pk=lea.person), Device(where.origin, where.rp_id)
+    challenge, options = passkeys.to_make(user)
+    passkeys.set_up(user, challenge.token, device.make(options), "phone", by=lea)
+    asks = replace(tools.pay, gate=replace(tools.pay.gate, queue="legal"))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(asks, Item(name="one", amount=5000))
+        return End((await ctx.call(asks, Item(name="two", amount=6000))).ref)
+
+    run = stage.start(agent_of(node, tools=[asks]))
+    for _ in range(2):
+        assert stage.drive() == "parked"
+        case = Approval.objects.get(run=run, state="open")
+        terms = terms_of_yes(case.pk, case.revision, case.plan_hash, "approve", lea.person)
+        challenge, options = passkeys.to_use(terms, user)
+        shown = passkeys.check(user, challenge.token, device.sign(options), terms)
+        decide(case.pk, verdict="approve", plan_hash=case.plan_hash, justification="read", by=lea, signed=shown)
+    assert stage.drive() == "completed"
+    assert Assertion.objects.filter(run_id=run.id).count() == 2
+    return run
 
 
 def talked_about(run: Run) -> None:

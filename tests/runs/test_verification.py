@@ -27,7 +27,17 @@ from ledger.verification.runs import tables as every_table
 from runs.models import Run, Wait
 from tests.runs.sharing import pool
 from tests.runs.stage import Stage, fresh, in_thread
-from tests.runs.stories import allowed_again, answered, as_superuser, cancelled, escalated, everything, failed, through
+from tests.runs.stories import (
+    allowed_again,
+    answered,
+    as_superuser,
+    cancelled,
+    escalated,
+    everything,
+    failed,
+    signed,
+    through,
+)
 from tests.tiers import many
 from tests.world import Item, Notes, Toolbox, agent_of
 
@@ -65,6 +75,7 @@ UNTOLD = {
     "approvals_delegation": {"id"},
     "approvals_standinggrant": {"id"},
     "approvals_standinguse": {"id"},
+    "approvals_assertion": {"id"},
     "ledger_register": {"uncoded"},
 }
 OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
@@ -90,6 +101,7 @@ def record(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> lis
         failed(stage, tools),
         cancelled(stage, tools),
         answered(stage, tools),
+        signed(stage, tools),
         escalated(stage, tools),
         *allowed_again(stage, tools),
     ]
@@ -272,7 +284,10 @@ def taken_back() -> Iterator[None]:
 
 
 def of_table(record: list[Run], table: str) -> Run:
-    """One of the runs that has rows there: only one went to a further queue, and was talked about."""
+    """One of the runs that has rows there: only one went to a further queue, and was talked about, and one was signed
+    for."""
+    if table == "approvals_assertion":
+        return record[-2]
     return record[-1] if table in ("approvals_escalation", "approvals_inquiry", "approvals_delegation") else record[0]
 
 
@@ -381,7 +396,7 @@ def test_a_run_that_is_being_driven_can_be_verified_at_any_point(stage: Stage, t
 def test_the_command_says_that_all_holds(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     call_command("ledger", "verify", "--all")
     said = capsys.readouterr().out
-    assert "\n6 run(s), " in said and said.endswith(" 0 problem(s)\n")
+    assert "\n7 run(s), " in said and said.endswith(" 0 problem(s)\n")
 
 
 def test_the_command_names_each_problem_in_a_line_and_ends_with_1(
@@ -407,4 +422,4 @@ def test_the_command_refuses_what_it_can_not_check(stage: Stage, run: str, capsy
 def test_every_decision_and_head_of_the_stories_was_looked_at(record: list[Run]) -> None:
     """The stories leave rows in every table, or nothing would be proven about it."""
     assert [table for table in ALL_TABLES if not sql(f"SELECT 1 FROM {table} LIMIT 1")] == []
-    assert Decision.objects.count() == 6 and Head.objects.count() == 6 and fresh(record[0]).state == "waiting_event"
+    assert Decision.objects.count() == 8 and Head.objects.count() == 7 and fresh(record[0]).state == "waiting_event"

@@ -23,7 +23,8 @@ from runs.engine.gate.risks import RISKS
 from runs.engine.gate.target import subject
 
 PASSWORD = "password"
-FACTORS = frozenset({"totp", "recovery_code"})
+PASSKEY = "passkey"
+FACTORS = frozenset({"totp", "recovery_code", PASSKEY})
 MOST_SECONDS = 24 * 3600
 AMOUNT, TARGET = "amount", "target"
 LONGEST_TARGET = 80  # characters: more is for no one to type
@@ -205,6 +206,8 @@ def short_of(plan: Any, shown: Any) -> str:
     told = shown if isinstance(shown, Mapping) else {}
     if lacking := wanted.not_fresh(told.get("age"), told.get("by")):
         return lacking
+    if wanted.within and told.get("by") == PASSKEY and not isinstance(told.get("assertion"), str):
+        return "what its person's passkey signed is not kept"
     missing = wanted.not_typed(told.get("typed"))
     return f"the {' and the '.join(missing)} was not typed" if missing else ""
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from runs.failpoints import POINTS
 from tests.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN, WHAT_IF
+from tests.crash.handed import requeued
 from tests.crash.light import asking
 from tests.crash.light.asking import AT_A_TOOL, Jobs
-from tests.crash.handed import requeued
 from tests.crash.policed import MANNERS, PROOFS
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, OF, POOLS, READS, SHARING, THOUGHTS, UNDONE
 

@@ -1,0 +1,178 @@
+"""Devices that are told while no page is open (Web Push): which there are of whom, and one message to one of them.
+
+A device is its person's as long as nobody signs out there, takes it away, or signs in there as somebody else, and its
+push service knows it. Its address goes into no record, no log and no answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from django.db import transaction
+
+from approvals.notices import chat
+from approvals.notices.bodies import DeviceBody
+from approvals.notices.kinds import Way
+from approvals.notices.mail import Outcome
+from approvals.notices.sealed import Unreadable, opened, seal
+from approvals.outbox.models import Device, Preference
+from approvals.push import vapid
+from approvals.push.encryption import BadKeys, Keys, encrypted
+from approvals.queues.who import wrong
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.clock import database_now
+from ledger.errors import Forbidden, NotFound
+
+MOST = 10
+TTL_SECONDS = 4 * 3600  # for which a push service keeps what a device that is off is to be told
+
+
+def of_person(person: int) -> list[Device]:
+    """Those that are told now, the newest first."""
+    return list(Device.objects.filter(person=person, ended_at__isnull=True).order_by("-made_at", "-pk"))
+
+
+def here(person: int, token: str) -> Device | None:
+    """The one whose browser keeps this token."""
+    rows = Device.objects.filter(person=person, token_hash=_hash(token), ended_at__isnull=True)
+    return rows.first() if token else None
+
+
+@transaction.atomic
+def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
+    """Let a device be told; with it comes the token that its browser keeps. Raises PushUnavailable, InvalidInput by the
+    field that is wrong, Forbidden."""
+    if by.person is None or by.kind != "user":
+        raise Forbidden("Only somebody who is signed in lets a device of theirs be told.")
+    key, service, token = vapid.own().public, _service(body), secrets.token_urlsafe(32)
+    vapid.contact()
+    now, digest = database_now(), _hash(body.endpoint)
+    for before in Device.objects.select_for_update().filter(digest=digest, ended_at__isnull=True):
+        _end(before, "it was set up anew")
+    if Device.objects.filter(person=by.person, ended_at__isnull=True).count() >= MOST:
+        raise wrong("endpoint", f"would be one more than {MOST} devices", "take one away that you don't use any more")
+    address = json.dumps([body.endpoint, body.p256dh, body.auth])
+    row = Device(
+        person=by.person, name=name, service=service, address=seal(address), digest=digest, key=key,
+        token_hash=_hash(token), made_at=now,
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
+    _choose(by.person)
+    acted("device", by=by, subject=f"user:{by.name}", after={"name": name, "service": service})
+    return row, token
+
+
+def _service(body: DeviceBody) -> str:
+    """The host of its push service. Raises InvalidInput."""
+    try:
+        parts = chat.checked(body.endpoint)
+        if parts.scheme != "https":
+            raise chat.Forbidden("is no https address")
+    except chat.Forbidden as problem:
+        raise wrong("endpoint", str(problem), "what the browser's push service gives") from None
+    try:
+        Keys.read(body.p256dh, body.auth)
+    except BadKeys:
+        raise wrong("p256dh", "and auth are no keys of a subscription", "as the browser gives them") from None
+    return parts.hostname or ""
+
+
+def _choose(person: int) -> None:
+    """Who has said how they are told, before there were devices, has said nothing of them: what they are told of at all
+    they are told of there too."""
+    wish = Preference.objects.select_for_update().filter(pk=person).first()
+    if wish is None or not isinstance(wish.ways, dict) or any(Way.PUSH in ways for ways in wish.ways.values()):
+        return
+    wish.ways = {kind: sorted({*ways, Way.PUSH.value}) if ways else ways for kind, ways in wish.ways.items()}
+    wish.save(update_fields=["ways"])
+
+
+@transaction.atomic
+def take_away(device_id: int, *, by: Actor) -> None:
+    """One's own is told nothing more. Raises NotFound."""
+    rows = Device.objects.select_for_update().filter(pk=device_id, person=by.person or 0, ended_at__isnull=True)
+    row = rows.first()
+    if row is None:
+        raise NotFound("device", device_id)
+    _end(row, "it was taken away")
+    acted("device_end", by=by, subject=f"user:{by.name}", before={"name": row.name, "service": row.service})
+
+
+@transaction.atomic
+def left(token: str, *, now_of: int | None = None) -> None:
+    """Somebody has signed out of the browser that keeps this token, or another account (`now_of`) has signed in there:
+    what was told there is told no more."""
+    if token:
+        for row in Device.objects.select_for_update().filter(token_hash=_hash(token), ended_at__isnull=True):
+            if row.person != now_of:
+                _end(row, "somebody signed out there" if now_of is None else "somebody else signed in there")
+
+
+@transaction.atomic
+def end_all(person: int, *, but: str = "") -> int:
+    """None of an account's is told any more, but the one whose browser keeps that token; how many."""
+    rows = Device.objects.select_for_update().filter(person=person, ended_at__isnull=True)
+    ending = [row for row in rows if bytes(row.token_hash) != _hash(but)]
+    for row in ending:
+        _end(row, "its sessions were ended")
+    return len(ending)
+
+
+def _end(row: Device, why: str) -> None:
+    row.ended_at, row.why = database_now(), why
+    row.save(update_fields=["ended_at", "why"])
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
+
+
+# --- one message ------------------------------------------------------------------------------------------------------
+
+
+def why_not(row: Device) -> str:
+    """Why a device is told nothing; empty if it is."""
+    if row.ended_at is not None:
+        return f"the device is told nothing more: {row.why}"
+    return "" if row.is_genuine else "none of our processes wrote the device"
+
+
+def post(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
+    """Hand one message over to the device's push service. One that is sent again takes the place of the first."""
+    try:
+        endpoint, p256dh, auth = json.loads(opened(row.address))
+        keys = Keys.read(p256dh, auth)
+        authorization = vapid.authorization(endpoint, time.time())
+    except (Unreadable, BadKeys, ValueError, TypeError):
+        return Outcome("refused", "what is kept of the device can't be read")
+    except vapid.PushUnavailable as error:
+        return Outcome("failed", error.detail, is_down=True)
+    if row.key != vapid.own().public:
+        return Outcome("refused", "it was set up under another key of this installation", is_gone=True)
+    headers = {
+        "Authorization": authorization, "Content-Type": "application/octet-stream", "Content-Encoding": "aes128gcm",
+        "TTL": str(TTL_SECONDS), "Urgency": "high", "Topic": message.hex,
+    }  # fmt: skip
+    if urlsplit(endpoint).scheme != "https":
+        return Outcome("refused", "its address is no https address")
+    return chat.handed(endpoint, encrypted(json.dumps(payload).encode(), keys), headers)
+
+
+@transaction.atomic
+def came(row: Device, outcome: Outcome) -> None:
+    """What a try says of the device itself: that it is there, or that there is none any more."""
+    live = Device.objects.select_for_update().filter(pk=row.pk, ended_at__isnull=True).first()
+    if live is None:
+        return
+    if outcome.is_gone:
+        _end(live, f"its push service knows it no more: {outcome.why}")
+    elif outcome.state == "sent":
+        live.told_at = database_now()
+        live.save(update_fields=["told_at"])

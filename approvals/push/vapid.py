@@ -1,0 +1,112 @@
+"""By which key push services know this installation (VAPID, RFC 8292): a P-256 key in a file of its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from django.conf import settings
+
+from ledger.errors import DurableAgentsError
+
+GOOD_SECONDS = 12 * 3600  # of a day that RFC 8292 allows
+
+
+class PushUnavailable(DurableAgentsError):
+    """This installation tells no devices."""
+
+    status, code, title = 409, "push-unavailable", "No device is told of anything here"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The installation's. `public` is what browsers bind a subscription to."""
+
+    private: ec.EllipticCurvePrivateKey
+    public: str
+
+
+def made() -> str:
+    """A new private key, as it is kept (PEM)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def own() -> Key:
+    """The key that is set. Raises PushUnavailable, which says what to do."""
+    path = settings.DURABLEAGENTS.push_key_file
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        raise PushUnavailable(
+            "This installation has no key by which push services would know it: `manage.py push_key` makes one "
+            "(docs/notifications.md, Phones)."
+        ) from None
+    except (OSError, ValueError, TypeError):
+        raise PushUnavailable(
+            "The key of DURABLEAGENTS_PUSH_KEY_FILE can't be read: it has to be a P-256 key in PEM."
+        ) from None
+
+
+def is_set() -> bool:
+    """Whether devices are told of anything."""
+    try:
+        return bool(own() and contact())
+    except PushUnavailable:
+        return False
+
+
+def contact() -> str:
+    """Where a push service finds whoever runs this. Raises PushUnavailable."""
+    environment = settings.DURABLEAGENTS
+    if environment.push_contact:
+        return environment.push_contact
+    if environment.email_from:
+        return f"mailto:{environment.email_from}"
+    if environment.base_url.startswith("https://"):
+        return environment.base_url
+    if environment.is_production:
+        raise PushUnavailable(
+            "Push services want to know whom to turn to: set DURABLEAGENTS_PUSH_CONTACT to mailto: and an address."
+        )
+    return "mailto:nobody@localhost"
+
+
+def authorization(endpoint: str, now_seconds: float) -> str:
+    """The header by which the service of this endpoint knows us. Raises PushUnavailable."""
+    key, parts = own(), urlsplit(endpoint)
+    claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": int(now_seconds) + GOOD_SECONDS, "sub": contact()}
+    signing = f"{_text({'typ': 'JWT', 'alg': 'ES256'})}.{_text(claims)}"
+    r, s = decode_dss_signature(key.private.sign(signing.encode(), ec.ECDSA(SHA256())))
+    return f"vapid t={signing}.{_b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}, k={key.public}"
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int) -> Key:
+    """`changed` makes another file another key. Raises ValueError."""
+    key = load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError("no P-256 key")
+    return Key(key, _b64(key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)))
+
+
+def _text(value: dict[str, object]) -> str:
+    return _b64(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

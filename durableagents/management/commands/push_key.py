@@ -1,0 +1,27 @@
+"""`manage.py push_key`: make the key by which push services know this installation, once, and show its public part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from approvals.push import vapid
+from durableagents.env import kept_secret
+
+
+class Command(BaseCommand):
+    help = "Make the key for Web Push if there is none, and show its public part."
+    requires_system_checks = ["start"]
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        path = settings.DURABLEAGENTS.push_key_file
+        was = path.exists()
+        kept_secret(path, make=lambda _: vapid.made().strip())
+        try:
+            key = vapid.own()
+        except vapid.PushUnavailable as error:
+            raise CommandError(error.detail) from None
+        self.stdout.write(f"{'kept' if was else 'made'}: {path}")
+        self.stdout.write(f"public key: {key.public}")

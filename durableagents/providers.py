@@ -1,0 +1,35 @@
+"""What the environment says of somebody who tells us who signs in. `env.py` reads it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class OidcProvider(BaseModel):
+    """Somebody who tells us who signs in (OpenID Connect): what `DURABLEAGENTS_OIDC` says of each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = Field(pattern=r"^[a-z][a-z0-9-]{0,29}$", description="Its name in addresses and records.")
+    name: str = Field(min_length=1, max_length=40, description="As the sign-in page calls it.")
+    issuer: str = Field(max_length=200, description="As its tokens name it, to the letter.")
+    client_id: str = Field(min_length=1, max_length=191)
+    client_secret_file: Path
+    scopes: tuple[str, ...] = ("openid", "email", "profile")
+    email_domains: tuple[str, ...] = Field(
+        default=(), description="Of these, an address that it says is verified finds the account that has it."
+    )
+    creates_in: str = Field(default="", description="The group, no role, that accounts of newcomers are made in.")
+    groups_claim: str = "groups"
+    roles: dict[str, str] = Field(default_factory=dict, description="A group of the claim → the role that it gives.")
+    has_second_factor: bool = Field(default=False, description="Its sign-in counts as one with a second factor.")
+
+    @field_validator("issuer")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if not re.fullmatch(r"(https://[^/?#\s@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^?#\s]*)?", value):
+            raise ValueError("not an address like https://id.example.org (http is for this machine alone)")
+        return value

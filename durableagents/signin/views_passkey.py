@@ -1,0 +1,94 @@
+"""One's own passkeys: what there is stands on the page of the second factor; here is what is done about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from durableagents.identity import signed_in
+from durableagents.signin import again, door, factors, passkeys
+from durableagents.signin.views_factor import OfEveryone, sections, who
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import actor
+
+
+class NewPasskey(OfEveryone):
+    """The page whose button lets the device make one. By POST, for it is asked for by somebody who has just shown who
+    they are."""
+
+    template = "account/second_factor_page.html"
+    http_method_names = ["post"]
+    risky = "set up a passkey"
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: DurableAgentsError | None = None) -> HttpResponse:
+        """The page, with what was refused."""
+        name = request.POST.get("name", "")[: passkeys.MOST_NAME]
+        context: dict[str, Any] = {"is_making": True, "refused": refused, "name": name}
+        try:
+            context["passkey"] = passkeys.shown(*passkeys.to_make(who(request)))
+        except DurableAgentsError as why:
+            context["refused"] = refused or why
+        failed = context["refused"]
+        return self.show(request, context, status=failed.status if failed else 200)
+
+
+class Passkeys(NewPasskey):
+    """Take what the device made."""
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        user, given = who(request), request.POST
+        if "answer" not in given:
+            return redirect("second_factor")
+        is_first = not factors.has_factor(user)
+        try:
+            codes = passkeys.set_up(
+                user, given.get("challenge", ""), given["answer"], given.get("name", ""), by=actor(request, "")
+            )  # fmt: skip
+        except DurableAgentsError as refusal:
+            return self.tell(request, refusal)
+        if is_first:
+            door.grown(request, passkeys.PASSKEY)
+            signed_in.end_all(user.pk, but=request.session.session_key)  # whoever is in by the password alone
+        again.proved(request, passkeys.PASSKEY)
+        if codes:
+            return self.show(request, {**sections(request), "codes": codes})
+        messages.success(request, "The passkey is set up: sign in with it from now on, or say yes with it.", "ok")
+        return redirect("second_factor")
+
+
+class PasskeyNames(OfEveryone):
+    """What it is called."""
+
+    http_method_names = ["post"]
+    risky = "call a passkey something else"
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        try:
+            passkeys.rename(who(request), pk, request.POST.get("name", ""), by=actor(request, ""))
+        except DurableAgentsError as refusal:
+            messages.error(request, refusal.detail, extra_tags="bad")
+        else:
+            messages.success(request, "It is called so from now on.", extra_tags="ok")
+        return redirect("second_factor")
+
+
+class PasskeyRemovals(OfEveryone):
+    """Do without one."""
+
+    http_method_names = ["post"]
+    risky = "take a passkey away"
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        user = who(request)
+        passkeys.take_away(user, pk, by=actor(request, ""))
+        if not factors.has_factor(user):
+            door.shrunk(request)
+        signed_in.end_all(user.pk, but=request.session.session_key)  # they may be in by what is gone
+        messages.success(request, "The passkey is taken away.", extra_tags="ok")
+        return redirect("second_factor")

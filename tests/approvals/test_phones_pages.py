@@ -1,0 +1,142 @@
+"""Devices on the page of somebody's account: let be told, taken away, and ended by signing out there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.test import Client
+
+from approvals.models import Device
+from approvals.notices import phones
+from approvals.push import vapid
+from ledger.actors import Actor
+from tests.approvals.push_service import Browser, Service
+from tests.approvals.setup import asked, somebody
+from tests.approvals.test_phones import FINANCE, deliver, service, subscribed
+from tests.runs.stage import Stage
+from tests.signin.conftest import PASSWORD
+from tests.world import Toolbox
+
+__all__ = ["service"]
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def page(service: Service) -> Client:
+    user = User.objects.create_user("fiona", password=PASSWORD)
+    user.groups.set([Group.objects.get_or_create(name=FINANCE)[0]])
+    client = Client(HTTP_USER_AGENT="Mozilla/5.0 (Linux; Android 15) Chrome/140")
+    client.post("/login", {"username": "fiona", "password": PASSWORD})
+    return client
+
+
+def let(client: Client, browser: Browser) -> Any:
+    return client.post("/account/devices", browser.body)
+
+
+def test_it_is_listed_and_taken_away_on_the_account_s_page_without_its_address(page: Client, service: Service) -> None:
+    phone = service.device("secret-part")
+    answer = let(page, phone)
+    (cookie,) = [each for name, each in answer.cookies.items() if name.startswith("durableagents_device_")]
+    assert cookie["httponly"] and cookie["samesite"] == "Lax"
+    text = page.get("/account").content.decode()
+    assert "Chrome on Android" in text and "by localhost" in text and "this one" in text
+    assert "secret-part" not in text and vapid.own().public in text
+    device = Device.objects.get()
+    assert device.person == User.objects.get(username="fiona").pk
+    other = Client()
+    somebody("eve", FINANCE)
+    other.force_login(User.objects.get(username="eve"))
+    assert other.post(f"/account/devices/{device.pk}/removals").status_code == 404
+    assert page.post(f"/account/devices/{device.pk}/removals").status_code == 302
+    assert "Chrome on Android" not in page.get("/account").content.decode().partition("Told of things")[2]
+    assert page.post(f"/account/devices/{device.pk}/removals").status_code == 404
+
+
+def test_signing_out_there_ends_it_and_elsewhere_does_not(page: Client, service: Service) -> None:
+    let(page, service.device())
+    elsewhere = Client()
+    elsewhere.post("/login", {"username": "fiona", "password": PASSWORD})
+    elsewhere.post("/logout")
+    assert Device.objects.filter(ended_at__isnull=True).count() == 1
+    page.post("/logout")
+    assert Device.objects.get().why == "somebody signed out there"
+    assert not any(each.value for name, each in page.cookies.items() if name.startswith("durableagents_device_"))
+
+
+def test_a_session_that_ends_by_itself_leaves_it(page: Client, service: Service, stage: Stage, tools: Toolbox) -> None:
+    phone = service.device()
+    let(page, phone)
+    page.session.flush()
+    asked(stage, tools)
+    deliver()
+    assert len(service.told(phone)) == 1
+    page.post("/login", {"username": "fiona", "password": PASSWORD})
+    assert Device.objects.get().ended_at is None
+
+
+def test_somebody_else_who_signs_in_there_ends_it(page: Client, service: Service) -> None:
+    let(page, service.device())
+    page.session.flush()
+    User.objects.create_user("frank", password=PASSWORD)
+    page.post("/login", {"username": "frank", "password": PASSWORD})
+    assert Device.objects.get().why == "somebody else signed in there"
+
+
+def test_the_same_browser_set_up_anew_is_one_device_and_its_last_person_s(page: Client, service: Service) -> None:
+    phone = service.device()
+    let(page, phone)
+    let(page, phone)
+    frank = somebody("frank", FINANCE)
+    subscribed(frank, phone)
+    (live,) = Device.objects.filter(ended_at__isnull=True)
+    assert live.person == frank.person and Device.objects.count() == 3
+
+
+def test_ending_the_other_sessions_ends_the_other_devices(page: Client, service: Service) -> None:
+    let(page, service.device())
+    user = User.objects.get(username="fiona")
+    fiona = Actor("user", "fiona", person=user.pk)
+    subscribed(fiona, service.device(), "Firefox on Linux")
+    page.post("/account/session-ends", {"session": "others"})
+    (live,) = Device.objects.filter(ended_at__isnull=True)
+    assert live.name == "Chrome on Android"
+    from durableagents.identity import signed_in
+
+    signed_in.end_of_another(user.pk, "", by=Actor("user", "boss", role="admin", auth="session"), justification="lost")
+    assert not Device.objects.filter(ended_at__isnull=True).exists()
+
+
+def test_ten_are_enough_and_strays_are_refused(page: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phones, "MOST", 1)
+    let(page, service.device())
+    let(page, service.device())
+    page.post("/account/devices", service.device().body | {"person": "1"})
+    page.post("/account/devices", {})
+    assert Device.objects.count() == 1
+    assert Client().post("/account/devices", service.device().body).status_code in (302, 403)
+    assert Device.objects.count() == 1
+
+
+def test_where_there_is_no_key_the_page_says_what_makes_one(page: Client, settings: Any, tmp_path: Path) -> None:
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"push_key": tmp_path / "none.pem"})
+    text = page.get("/account").content.decode()
+    assert "manage.py push_key" in text and "device-on" not in text and not vapid.is_set()
+    (tmp_path / "none.pem").write_text("rubbish")
+    assert "can&#x27;t be read" in page.get("/account").content.decode()
+
+
+def test_a_command_makes_the_key_once_and_shows_its_public_part(
+    settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "push.pem"
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"push_key": path})
+    call_command("push_key")
+    first = capsys.readouterr().out
+    assert path.stat().st_mode & 0o777 == 0o600 and vapid.own().public in first and "PRIVATE" not in first
+    call_command("push_key")
+    assert vapid.own().public in capsys.readouterr().out and "PRIVATE KEY" in path.read_text()

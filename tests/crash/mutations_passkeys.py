@@ -1,0 +1,42 @@
+"""Seeded bugs in what passkeys sign, and in what devices are told. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+SIGNED, FOUND, CHECKING, SERVICES, WIRE, OWN = (
+    "approvals/passkeys/signed.py", "approvals/passkeys/verification.py", "approvals/stepup/checking.py",
+    "approvals/services.py", "durableagents/signin/webauthn.py", "durableagents/signin/passkeys.py",
+)  # fmt: skip
+PHONES, STORY, DOOR, TOLD = (
+    "approvals/notices/phones.py", "tests/approvals/test_passkeys.py", "tests/signin/test_passkeys.py",
+    "tests/approvals/test_phones.py",
+)  # fmt: skip
+
+PASSKEYS = [
+    Mutant("what a passkey signed for one plan is a yes to another", CHECKING, "or by.person is None or about(signed.terms) != right:", "or by.person is None:", f"{STORY} -k signed_for_another_question"),
+    Mutant("what a passkey signed isn't kept", SERVICES, "    if signed is not None and proof is not None and \"assertion\" in proof:\n", "    if False:\n", f"{STORY} -k kept_beside_it"),
+    Mutant("what a passkey signed is good twice", CHECKING, "    if Assertion.objects.filter(challenge=signed.challenge).exists():\n", "    if False:\n", f"{STORY} -k good_once"),
+    Mutant("a device need not verify who holds it to say yes or to sign in", SIGNED, "    if not device.is_user_present() or not device.is_user_verified():\n", "    if not device.is_user_present():\n", f"{DOOR} -k without_a_finger"),
+    Mutant("a device need not verify who holds it when it is set up", WIRE, "UserVerificationRequirement.REQUIRED}", "UserVerificationRequirement.PREFERRED}", f"{DOOR} -k did_not_verify"),
+    Mutant("a challenge is good for whatever page comes with it", WIRE, "    if about(terms) != what:\n", "    if False:\n", f"{DOOR} -k good_once_for_its_person"),
+    Mutant("a challenge lives for ever", WIRE, "    if not 0 <= age <= LIVES_SECONDS:\n", "    if False:\n", f"{DOOR} -k good_once_for_its_person"),
+    Mutant("an answer that was seen signs in once more", WIRE, "        throttle.count(_once, terms[\"nonce\"])\n", "        pass\n", f"{DOOR} -k good_for_nobody_else"),
+    Mutant("what was signed on another site is taken", SIGNED, "    if client.origin != signed.origin or client.cross_origin:\n", "    if False:\n", f"{DOOR} -k elsewhere_opens_nothing"),
+    Mutant("that a passkey was used to sign in is a yes", CHECKING, "or by.proved_by == PASSKEY or wanted", "or wanted", f"{STORY} -k sign_in_is_no_word"),
+    Mutant("the engine uses a passkey's yes without what it signed", "runs/engine/gate/proof.py", "    if wanted.within and told.get(\"by\") == PASSKEY and not isinstance(told.get(\"assertion\"), str):\n", "    if False:\n", f"{STORY} -k engine_uses"),
+    Mutant("a passkey that is moved to another account opens that", "durableagents/signin/sealing.py", "of \" + _whose.get().encode()", "of \"", "tests/signin/test_passkeys_elsewhere.py -k puts_into_the_table"),
+    Mutant("a copy of a device signs in", OWN, "        if cursor.rowcount != 1:\n", "        if False:\n", f"{DOOR} -k counts_back"),
+    Mutant("nobody asks whose key it was", FOUND, "        elif told := _not_theirs(row, decision.at):\n", "        elif told := \"\":\n", f"{STORY} -k key_of_their_own"),
+    Mutant("nobody misses what was signed", FOUND, "        yield f\"{what}: what its passkey signed is not kept\"\n", "        return\n", f"{STORY} -k part_of_it"),
+    Mutant("nobody looks what it was signed for", FOUND, "        if not is_for_it:\n", "        if False:\n", f"{STORY} -k swapped"),
+    Mutant("nobody looks whether the signature holds", FOUND, "        if problem:\n", "        if False:\n", f"{STORY} -k part_of_it"),
+    Mutant("with the last factor the recovery codes stay", "durableagents/signin/factors.py", "    if not has_factor(user):\n        Authenticator", "    if False:\n        Authenticator", f"{DOOR} -k recovery_codes_go"),
+    Mutant("a device that somebody wrote into the table is told", PHONES, "    return \"\" if row.is_genuine else \"none of our processes wrote the device\"\n", "    return \"\"\n", f"{TOLD} -k none_of_our_processes"),
+    Mutant("a device that is gone is told on", PHONES, "    if outcome.is_gone:\n", "    if False:\n", f"{TOLD} -k mean_that_there_is_nobody"),
+    Mutant("a device is told without TLS", PHONES, "        if parts.scheme != \"https\":\n", "        if False:\n", f"{TOLD} -k http_is_refused"),
+    Mutant("who signs out is told on", "durableagents/views.py", "        devices.signed_out(request, response)\n", "", "tests/approvals/test_phones_pages.py -k signing_out"),
+    Mutant("what one was told is told to who has the browser now", "durableagents/account_pages/devices.py", "    phones.left(token_of(request), now_of=user.pk)\n", "    pass\n", "tests/approvals/test_phones_pages.py -k somebody_else"),
+    Mutant("a lock screen shows the amount", "approvals/notices/words.py", "    title = f\"{lead}: {told['What']}\" if \"What\" in told else first.subject\n", "    title = first.subject\n", f"{TOLD} -k no_more"),
+    Mutant("a message's length tells what it says", "approvals/push/encryption.py", "b\"\\x02\" + bytes(max(0, length - len(message)))", "b\"\\x02\"", f"{TOLD} -k of_one_length"),
+]  # fmt: skip
