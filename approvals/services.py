@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from approvals.calendars import asof
+from approvals.documents.checking import must_be_shown
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.along import FACTS
@@ -99,7 +100,6 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
     raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
-@transaction.atomic
 def decide(
     approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None,
     typed: Mapping[str, str] | None = None,
@@ -108,9 +108,29 @@ def decide(
 
     Where several people decide, a yes is one of theirs, and the last one grants the call; one no ends it. `stage` is
     the stage that was read, for whoever wants that checked; `typed` what was typed where a yes has to show that. Raises
-    NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
-    ProofNeeded, KeyCannotProve, RecordDamaged, NotCounted; then nothing has changed.
+    NotFound, Forbidden, InvalidInput, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage,
+    StalePlan, ProofNeeded, KeyCannotProve, RecordDamaged, NotCounted; then nothing has changed.
     """
+    if verdict == APPROVE:
+        must_be_drawn(approval_id)
+    return _decide(
+        approval_id, verdict=verdict, plan_hash=plan_hash, justification=justification, by=by, stage=stage,
+        typed=typed or {},
+    )  # fmt: skip
+
+
+def must_be_drawn(approval_id: UUID) -> None:
+    """Before a yes, and before anything is locked, for to draw takes its time: whether all that is shown with a
+    question can be shown. What is stored by digest doesn't change. Raises NotShown, Busy."""
+    plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
+    must_be_shown(bytes(plan or b""))
+
+
+@transaction.atomic
+def _decide(
+    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None,
+    typed: Mapping[str, str],
+) -> Approval:  # fmt: skip
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -129,7 +149,7 @@ def decide(
         raise late
     if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
-    proof = _proof(approval, run, facts, standing, typed or {}, by, now) if verdict == APPROVE else None
+    proof = _proof(approval, run, facts, standing, typed, by, now) if verdict == APPROVE else None
     said = _Said(verdict, text, standing, told(standing, facts.asked), by, now, proof)
     decision = Decision(
         approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,

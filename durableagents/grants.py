@@ -30,6 +30,7 @@ APPEND_ONLY = frozenset(
         "ledger_foureyes",
         "approvals_decision",
         "approvals_calendar",
+        "approvals_document",
         "approvals_timing",
         "approvals_escalation",
         "runs_agentcode",

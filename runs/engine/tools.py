@@ -18,6 +18,7 @@ from runs.engine.canonical import plain, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
+from runs.engine.gate import documents as shown
 from runs.engine.gate import editable as edits
 from runs.engine.gate.evidence import Evidence as Evidence
 from runs.engine.gate.requirement import Requirement, Stage
@@ -91,7 +92,8 @@ class Gate:
     `within` may be `WorkingHours(8)`, which counts in the queue's calendar. `on_timeout` is what becomes of a question
     that nobody answered: reject (a no), escalate (it is put to a further queue besides, `escalate_to` where the queue
     has none of its own), remind (it waits for ever). Where the queue says something else, the stricter word wins.
-    `editable` names the fields of the input that people may change as they approve (none unless given).
+    `editable` names the fields of the input that people may change as they approve (none unless given). `documents` is
+    a function of the input that returns what they are shown besides, a list of `Document`, the same at each repeat.
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -107,14 +109,15 @@ class Gate:
     on_timeout: OnTimeout | None = None
     escalate_to: str = ""
     editable: Sequence[str] = ()
+    documents: shown.Declared | None = None
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 raise DefinitionError(f"Gate({name}={getattr(self, name)!r}): give a text that isn't empty")
-        for name in ("when", "headline"):
+        for name in ("when", "headline", "documents"):
             given = getattr(self, name)
-            if inspect.iscoroutinefunction(given) or not (callable(given) or (name == "headline" and given is None)):
+            if shown.wrong(given) or (name == "when" and given is None):
                 raise DefinitionError(
                     f"Gate({name}={given!r}) of queue {self.queue!r}: give a plain function of the tool's input"
                 )
@@ -369,9 +372,8 @@ def tool(
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
-            raise DefinitionError(
-                f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output="
-            )
+            problem = "say what it returns: a Pydantic model as return annotation, or output="
+            raise DefinitionError(f"tool {name!r}: {problem}")
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
         if gate is not None and (problem := edits.misfit(gate.editable, taken)):
@@ -418,19 +420,16 @@ def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: ob
     if replay_class is not ReplayClass.PURE:
         raise DefinitionError(f"tool {name!r}: cache= is for pure tools: any other call must be made")
     if not isinstance(cache, timedelta) or not timedelta(0) < cache <= LONGEST_CACHE:
-        raise DefinitionError(
-            f"tool {name!r}: cache is {cache!r}: give a timedelta of at most {LONGEST_CACHE.days} days"
-        )
+        fix = f"give a timedelta of at most {LONGEST_CACHE.days} days"
+        raise DefinitionError(f"tool {name!r}: cache is {cache!r}: {fix}")
     if not isinstance(shared, bool):
         raise DefinitionError(f"tool {name!r}: shared is {shared!r}: give True or False")
 
 
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
     if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
-        raise DefinitionError(
-            f"tool {name!r}: key_ttl is for keyed tools, and a positive time: "
-            "for how long the other side remembers a key"
-        )
+        problem = "key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key"
+        raise DefinitionError(f"tool {name!r}: {problem}")
 
 
 def must_be_stable(whose: str, model: Any) -> None:
