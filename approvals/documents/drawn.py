@@ -10,11 +10,11 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from approvals.documents.stored import GONE, unsound
@@ -55,13 +55,13 @@ class Kept:
     def known(self) -> list[str]:
         """The digests of which nothing more has to be read to say how they look."""
         with self._lock:
-            return list({digest for digest, _ in self._facts})
+            return list({digest for (digest, _), (_, until) in self._facts.items() if until is None})
 
     def facts(self, named: Named) -> Facts | None:
         """What is known of it; None where that has to be found out."""
         with self._lock:
             facts, until = self._facts.get(_key(named), (None, None))
-            return None if until is not None and until < time.monotonic() else facts
+            return None if until is not None and until < monotonic() else facts
 
     def picture(self, named: Named, page: int) -> bytes | None:
         """A page, where it is at hand."""
@@ -80,7 +80,7 @@ class Kept:
     def keep(self, named: Named, facts: Facts, first: int, pictures: list[bytes], *, for_ever: bool = True) -> None:
         """What came of a drawing that began with page `first`."""
         with self._lock:
-            self._facts[_key(named)] = facts, None if for_ever else time.monotonic() + FORGET_SECONDS
+            self._facts[_key(named)] = facts, None if for_ever else monotonic() + FORGET_SECONDS
             self._seen.setdefault(_key(named), set()).update(range(first, first + len(pictures)))
             for page, picture in enumerate(pictures, first):
                 self._size += len(picture) - len(self._pictures.pop((*_key(named), page), b""))

@@ -9,7 +9,7 @@ from typing import Any
 
 from approvals.documents.drawn import Facts, facts_of
 from approvals.documents.redline import ADDED, REMOVED, Part, redline
-from approvals.documents.stored import unsound
+from approvals.documents.stored import contents_of, unsound
 from ledger.errors import Busy
 from runs.engine.gate.documents import Named, is_text, named_in
 
@@ -121,9 +121,13 @@ class _Told:
         is_sound = content is not None and not unsound(self.was, content) and is_text(content)
         return content.decode() if is_sound and content is not None else None
 
+    def _bytes(self) -> bytes | None:
+        """Those that were read along; else, what was known of it when the question was read had to make room since."""
+        return contents_of([self.named]).get(self.named.digest) if self.content is None else self.content
+
     def as_pages(self, n: int) -> DocumentShown:
         """Its pages. What can't be drawn now because others are drawn is told as what can't be shown."""
-        facts = _facts(self.named, lambda: self.content)
+        facts = _facts(self.named, self._bytes)
         pages = [PageShown(page, *size) for page, size in enumerate(facts.pages, 1)]
         return DocumentShown(n, self.named, facts.problem, self.against, (), pages, facts.note)
 
