@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +33,8 @@ def _written(picture: Image.Image, form: str, **more: Any) -> bytes:
 def pdf_bytes(pages: int = 2, words: str = "Invoice 4711", size: tuple[int, int] = (620, 877)) -> bytes:
     """So many sheets, each with its number on it."""
     sheets = [_pixels(f"{words}, page {n}", size) for n in range(1, pages + 1)]
-    return _written(sheets[0], "PDF", save_all=True, append_images=sheets[1:])
+    then = time.gmtime(0)  # else there is another one each second
+    return _written(sheets[0], "PDF", save_all=True, append_images=sheets[1:], creationDate=then, modDate=then)
 
 
 def pdf(pages: int = 2, words: str = "Invoice 4711", name: str = "invoice.pdf") -> Document:

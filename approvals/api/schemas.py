@@ -203,6 +203,7 @@ class AuditRow(Shape):
     )
     approval_id: UUID | None
     plan_hash: str | None
+    documents: list[str] = Field(description="SHA-256 of what was shown with what was decided.")
     seq: int | None = Field(description="The journal's last event when the person acted.")
     chain: str | None = Field(description="Its hash.")
     before: Any
