@@ -335,6 +335,18 @@ def test_a_drawing_that_takes_too_long_is_tried_again_later(
     assert opened(approval).not_shown == ""
 
 
+def test_a_yes_needs_every_page(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pages are drawn to look at it; the last one may be what can't be."""
+    approval = asked(stage, paying(tools, [pdf(6)]))
+    assert opened(approval).not_shown == "" and drawn.kept.undrawn(named_in({"documents": approval.documents})[0], 6)
+    ask = drawn._ask
+    monkeypatch.setattr(drawn, "_ask", lambda named, content, first: ({"problem": "its page 5 can't be drawn"}, [])
+                        if first > 4 else ask(named, content, first))  # fmt: skip
+    with pytest.raises(NotShown, match="page 5"):
+        say(approval, somebody("ann", "approver_finance"))
+    assert "page 5" in opened(approval).not_shown, "and now everybody who looks is told"
+
+
 # --- with everything else that a gate has -----------------------------------------------------------------------------
 
 

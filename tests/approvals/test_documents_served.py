@@ -4,6 +4,7 @@ it costs."""
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from approvals.models import Approval
 from durableagents import Document
 from durableagents.identity import rights
 from durableagents.identity.auth import issue_key
+from runs.engine.gate.documents import Named
 from tests.api.conftest import Api, is_problem
 from tests.approvals.setup import boss, say, somebody
 from tests.approvals.test_documents import asked, damage, paying, revised
@@ -167,6 +169,46 @@ def test_too_many_at_once_are_sent_away_unharmed(stage: Stage, tools: Toolbox, m
         for _ in taken:
             drawn._places.release()
     assert say(approval, bob).state == "approved"
+
+
+def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A program in the place of the one that draws tells what it finds: no environment, no way to write, no time."""
+    monkeypatch.setenv("DURABLEAGENTS_SECRET_KEY", "zz-secret")
+    spy = tmp_path / "spy.py"
+    spy.write_text(
+        "import json, os, sys\n"
+        f"sys.path.insert(0, {str(drawn._PROGRAM.parent)!r})\n"
+        "import drawing\n"
+        "drawing.confine()\n"
+        "found = [sorted(set(os.environ) - {'LC_CTYPE'})]\n"
+        "try:\n"
+        f"    with open({str(tmp_path / 'written')!r}, 'w') as file:\n"
+        "        file.write('x')\n"
+        "    found.append('wrote')\n"
+        "except OSError as error:\n"
+        "    found.append(type(error).__name__)\n"
+        "try:\n"
+        "    bytearray(2 * drawing.MOST_MEMORY)\n"
+        "except MemoryError:\n"
+        "    found.append('no memory')\n"
+        "print(json.dumps({'problem': json.dumps(found), 'lengths': []}))\n"
+    )
+    monkeypatch.setattr(drawn, "_PROGRAM", spy)
+    named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
+    assert json.loads(drawn.facts_of(named, lambda: pdf().bytes).problem) == [[], "OSError", "no memory"]
+
+
+@pytest.mark.parametrize(
+    ("does", "told"), [("import os; os.kill(os.getpid(), 9)", "signal 9"), ("raise SystemExit(3)", "status 3")]
+)
+def test_a_process_that_dies_while_it_draws_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, does: str, told: str
+) -> None:
+    dying = tmp_path / "dying.py"
+    dying.write_text(does)
+    monkeypatch.setattr(drawn, "_PROGRAM", dying)
+    named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
+    assert drawn.problem_of(named, lambda: pdf().bytes) == f"to draw it failed ({told})"
 
 
 # --- who --------------------------------------------------------------------------------------------------------------

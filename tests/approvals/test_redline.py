@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -25,7 +26,7 @@ def without(parts: list[Part], what: str) -> str:
 def test_all_of_both_is_told_in_order(new: str, old: str) -> None:
     parts = redline(new, old)
     assert without(parts, REMOVED) == new and without(parts, ADDED) == old
-    assert all(one.what != other.what for one, other in zip(parts, parts[1:], strict=False))
+    assert all(one.what != other.what for one, other in itertools.pairwise(parts))
     assert all(part.text for part in parts)
     if new == old:
         assert {part.what for part in parts} <= {SAME}

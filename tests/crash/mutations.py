@@ -11,6 +11,7 @@ from tests.crash.mutations_certified import CERTIFIED
 from tests.crash.mutations_claims import CLAIMING
 from tests.crash.mutations_damaged import DAMAGED
 from tests.crash.mutations_deadlines import DEADLINES
+from tests.crash.mutations_documents import DOCUMENTS
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_halts import HALTING
@@ -382,6 +383,7 @@ MUTANTS = [
     *CLAIMING,
     *DAMAGED,
     *DEADLINES,
+    *DOCUMENTS,
     *VERSIONS,
     *UNDOING, *SIGHT_AND_QUEUES,
     *POLICIES,

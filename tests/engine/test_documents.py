@@ -166,6 +166,22 @@ async def test_the_same_bytes_again_go_on(tools: Toolbox, outside: Outside, ask:
     assert len(outside.requests) == (0 if ask is by_approve else 1)
 
 
+async def test_asking_for_a_call_shows_what_the_gate_of_its_tool_makes(tools: Toolbox, outside: Outside) -> None:
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, documents=lambda args: [text(f"Pay {args.amount}.")]))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        body = Item(name="po", amount=5000)
+        grant = await ctx.approve("finance_po", title="Pay it", tool=pay, body=body)
+        return End((await ctx.call(pay, body, grant=grant)).ref)
+
+    story = Story(agent_of(node, tools=[pay]))
+    assert await story.drive() == "parked"
+    assert shown(story) == [[("contract.txt", text("Pay 5000.").digest)]]
+    story.decide()
+    assert await story.drive() == "completed" and len(outside.requests) == 1
+
+
 async def test_a_rejected_one_is_followed_by_another_with_other_bytes(tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> Any:
         try:
