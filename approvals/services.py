@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -38,6 +39,8 @@ from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
 SECOND_FACTORS = ("+totp", "+recovery_code")  # by which an actor's `auth` ends
 GRANT_LIVES = timedelta(days=7)
@@ -100,6 +103,22 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
     raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
+def shown_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
+    """Before a yes to a question, and before anything is locked, for to draw takes its time: all
+    that is shown with it has to be stored and drawn. Raises NotShown, Busy. What is stored by digest doesn't change."""
+
+    @wraps(act)
+    def looked(approval_id: UUID, /, *args: P.args, **given: P.kwargs) -> T:
+        if given.get("verdict", APPROVE) == APPROVE:
+            plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
+            must_be_shown(bytes(plan or b""))
+        return act(approval_id, *args, **given)
+
+    return looked
+
+
+@shown_first
+@transaction.atomic
 def decide(
     approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None,
     typed: Mapping[str, str] | None = None,
@@ -111,26 +130,6 @@ def decide(
     NotFound, Forbidden, InvalidInput, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage,
     StalePlan, ProofNeeded, KeyCannotProve, RecordDamaged, NotCounted; then nothing has changed.
     """
-    if verdict == APPROVE:
-        must_be_drawn(approval_id)
-    return _decide(
-        approval_id, verdict=verdict, plan_hash=plan_hash, justification=justification, by=by, stage=stage,
-        typed=typed or {},
-    )  # fmt: skip
-
-
-def must_be_drawn(approval_id: UUID) -> None:
-    """Before a yes, and before anything is locked, for to draw takes its time: whether all that is shown with a
-    question can be shown. What is stored by digest doesn't change. Raises NotShown, Busy."""
-    plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
-    must_be_shown(bytes(plan or b""))
-
-
-@transaction.atomic
-def _decide(
-    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None,
-    typed: Mapping[str, str],
-) -> Approval:  # fmt: skip
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -149,7 +148,7 @@ def _decide(
         raise late
     if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
-    proof = _proof(approval, run, facts, standing, typed, by, now) if verdict == APPROVE else None
+    proof = _proof(approval, run, facts, standing, typed or {}, by, now) if verdict == APPROVE else None
     said = _Said(verdict, text, standing, told(standing, facts.asked), by, now, proof)
     decision = Decision(
         approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,

@@ -50,9 +50,8 @@ FROM runs_wait w WHERE a.run_id = %s AND a.state = 'open' AND w.id = a.wait_id A
 
 def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """The statement that puts a question to its queue, and stores what is shown with it."""
-    contents = {each.digest: each.bytes for each in gate.contents}
-    shown = [list(contents), list(contents.values())] if contents else []
-    return (_STORE if contents else "") + _OPEN, [
+    shown = [list(gate.contents), list(gate.contents.values())] if gate.contents else []
+    return (_STORE if gate.contents else "") + _OPEN, [
         *shown,
         gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan,
         gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, gate.case,

@@ -24,8 +24,8 @@ from approvals.services import (
     decide,
     locked_question,
     may_decide,
-    must_be_drawn,
     reads_as_hashed,
+    shown_first,
 )
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
 from approvals.timing.course import Read, read, runs_out
@@ -147,6 +147,8 @@ def _by_its_code(
     return arguments | {name: checked[name] for name in fields if name in checked}
 
 
+@shown_first
+@transaction.atomic
 def amend(
     approval_id: UUID, *, plan_hash: str, arguments: Any, justification: str, by: Actor, stage: int | None = None,
     typed: Mapping[str, str] | None = None,
@@ -158,18 +160,6 @@ def amend(
     Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, StalePlan,
     OtherStage, InvalidInput, RecordDamaged; then nothing has changed.
     """
-    must_be_drawn(approval_id)
-    return _amend(
-        approval_id, plan_hash=plan_hash, arguments=arguments, justification=justification, by=by, stage=stage,
-        typed=typed,
-    )  # fmt: skip
-
-
-@transaction.atomic
-def _amend(
-    approval_id: UUID, *, plan_hash: str, arguments: Any, justification: str, by: Actor, stage: int | None,
-    typed: Mapping[str, str] | None,
-) -> Amended:  # fmt: skip
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)

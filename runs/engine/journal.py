@@ -28,7 +28,6 @@ from ledger.events import (
 from runs.engine.budget.amounts import NOTHING_USED as NOTHING_USED
 from runs.engine.budget.amounts import UNLIMITED, Caps
 from runs.engine.budget.amounts import Usage as Usage
-from runs.engine.gate.documents import Document
 
 _A_DAY = timedelta(days=1)
 ATTENTION = timedelta(days=7)  # how long a person has to settle what only people can, before it counts as overdue
@@ -198,9 +197,9 @@ class GateOpening:
     # What holds of its time beside the deadline (see gate/timing.py), and when somebody looks at it before that.
     timing: dict[str, Any] | None = None
     look_at: datetime | None = None
-    # What the plan names of documents; and those of them whose bytes are not stored yet, for all anybody here knows.
+    # What the plan names of documents; and by digest the bytes that may not be stored yet.
     documents: list[dict[str, Any]] = field(default_factory=list)
-    contents: tuple[Document, ...] = ()
+    contents: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

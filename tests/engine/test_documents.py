@@ -86,7 +86,7 @@ async def test_the_digest_of_what_is_shown_is_in_the_plan_and_the_bytes_ride_wit
     assert question.payload["documents"] == [each.as_json() for each in given]
     assert question.payload["documents"][0]["sha256"] == hashlib.sha256(b"Pay 100 USD to Acme.\n").hexdigest()
     _, wait = story.one_waiting("approval")
-    assert wait.gate is not None and wait.gate.contents == tuple(given)
+    assert wait.gate is not None and wait.gate.contents == {each.digest: each.bytes for each in given}
     story.decide()
     assert await story.drive() == "completed"
 

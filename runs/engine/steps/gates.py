@@ -335,7 +335,7 @@ async def open_gate(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
         UUID([*stages_before(question), question.approval_id][0]) if is_staged(plan) else None,
-        terms.said, terms.remind_at, plan.get(documents.DOCUMENTS, []), tuple(contents),
+        terms.said, terms.remind_at, plan.get(documents.DOCUMENTS, []), {each.digest: each.bytes for each in contents},
     )  # fmt: skip
     told_of_time = [] if terms.said is None else [timed(question, terms.said)]
     await put(visit, Batch([question, *told_of_time, *judged], wait=wait, gate=gate))
