@@ -62,7 +62,7 @@ def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[by
     try:
         pdf = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
-        raise Undrawable(f"it can't be opened ({error})") from None
+        raise Undrawable(f"it can't be opened ({_said(error)})") from None
     if pdf.get_formtype() in _XFA:
         raise Undrawable("it is an XFA form, whose content is not on its pages")
     if not 1 <= len(pdf) <= MOST_PAGES:
@@ -80,10 +80,14 @@ def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[by
                 drawn.append(_png(picture))
             page.close()
         except pypdfium2.PdfiumError as error:
-            raise Undrawable(f"its page {n + 1} can't be drawn ({error})") from None
+            raise Undrawable(f"its page {n + 1} can't be drawn ({_said(error)})") from None
     attached = pdf.count_attachments()
     files = "a file that is" if attached == 1 else f"{attached} files that are"
     return {"pages": sizes, "note": f"It holds {files} not shown here." if attached else ""}, drawn
+
+
+def _said(error: Exception) -> str:
+    return str(error).rstrip(".")[:300]
 
 
 def _scale(width: float, height: float) -> float:
@@ -104,7 +108,7 @@ def _picture(media_type: str, content: bytes) -> Image.Image:
             opened.load()
             seen = _on_squares(ImageOps.exif_transpose(opened))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise Undrawable(f"it can't be read ({error})") from None
+        raise Undrawable(f"it can't be read ({_said(error)})") from None
     shrink = min(1.0, math.sqrt(MOST_PIXELS / (seen.width * seen.height)), LARGEST_SIDE / max(seen.size))
     if shrink == 1.0:
         return seen

@@ -52,6 +52,13 @@ def test_a_blank_that_nobody_sees_is_a_difference() -> None:
     assert told("a  b", "a b") == [(SAME, "a"), (REMOVED, " "), (ADDED, "  "), (SAME, "b")]
 
 
+@pytest.mark.parametrize("bound", ["MOST_STEPS", "MOST_LOOKED"])
+def test_past_a_bound_what_was_not_compared_is_told_whole(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    assert len(told("a b c d", "x b y d")) == 6
+    monkeypatch.setattr(f"approvals.documents.redline.{bound}", 1)
+    assert told("a b c d", "x b y d") == [(REMOVED, "x b y"), (ADDED, "a b c"), (SAME, " d")]
+
+
 @pytest.mark.parametrize(
     ("new", "old"),
     [
