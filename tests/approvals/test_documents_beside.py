@@ -11,18 +11,22 @@ import pytest
 from approvals.cases.amending import amend
 from approvals.documents.checking import NotShown
 from approvals.models import Approval, Document
+from approvals.queues import acts as queues
 from approvals.services import decide
 from durableagents import Context, End
 from durableagents import Document as Given
 from durableagents import Stage as Further
 from runs.engine.gate.documents import MOST_BYTES
+from runs.journal import wait_hooks
 from runs.models import Wait
-from tests.approvals.setup import boss, limited, say, somebody
+from runs.services import lifecycle
+from tests.approvals.setup import WHY, boss, limited, say, somebody
+from tests.approvals.test_asked import added, known_as_open
 from tests.approvals.test_documents import _nothing_drawn, asked, damage, opened, paying, sound
 from tests.approvals.test_policies import put
 from tests.papers import jpeg, pdf, text
 from tests.runs.stage import Stage, now
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 __all__ = ["_nothing_drawn"]
@@ -130,3 +134,22 @@ def test_a_grant_carries_what_was_shown(stage: Stage, tools: Toolbox, outside: O
     assert again.documents == approval.documents and outside.requests == []
     say(again, somebody("bob", "approver_finance"))
     assert stage.drive() == "completed"
+
+
+def test_what_opens_no_question_stores_nothing(stage: Stage) -> None:
+    """One transaction: a queue that was closed in this very moment refuses the question, and the bytes with it."""
+    admin = boss()
+    added(admin)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.approve("refunds", title="Pay back?", documents=[text(), pdf()])).by)
+
+    run = stage.start(agent_of(node))
+    queues.close("refunds", by=admin, justification=WHY)
+    known_as_open()
+    assert stage.drive() == "operator" and not Document.objects.exists()
+    wait_hooks.queues.forget()
+    queues.open_again("refunds", by=admin, justification=WHY)
+    lifecycle.retry(run.pk, by=OLGA, justification="it is there again")
+    assert stage.drive() == "parked" and Document.objects.count() == 2
+    sound(run)

@@ -119,16 +119,6 @@ class LogicalCall:
             self.unamended = self.args
             self.replace(arguments)
 
-    @cached_property
-    def documents(self) -> tuple[Document, ...]:
-        """What whoever decides is shown: the node's, or else what the tool's gate makes of what was asked for, whatever
-        people made of that since. Raises ValueError."""
-        gate = self.tool.gate
-        if self.given_documents or gate is None:
-            return self.given_documents
-        args = self.args if self.unamended is None else self.unamended
-        return made(gate.documents, args, self.tool.name)
-
     def take(self, arguments: Any) -> None:
         """Go on with what is on record of what is sent. What doesn't fit the tool any more reaches nobody: an operator
         looks."""
@@ -139,6 +129,16 @@ class LogicalCall:
             problem = f"the recorded arguments do not fit the tool's input: {error}"
             payload = {"slot": self.slot, "tool": self.tool.name, "problem": problem}
             self.visit.stop(Broken("recorded_arguments", payload))
+
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        """What whoever decides is shown: the node's, or else what the tool's gate makes of what was asked for, whatever
+        people made of that since. Raises ValueError."""
+        gate = self.tool.gate
+        if self.given_documents or gate is None:
+            return self.given_documents
+        args = self.args if self.unamended is None else self.unamended
+        return made(gate.documents, args, self.tool.name)
 
     @property
     def may_be_gated(self) -> bool:
