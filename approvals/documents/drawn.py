@@ -23,7 +23,7 @@ from runs.engine.gate.documents import PDF, Named
 
 _PROGRAM = Path(__file__).with_name("drawing.py")
 MOST_SECONDS = 20.0  # of one process
-WAITS_SECONDS = 15.0  # for a process to be begun
+WAITS_SECONDS = 5.0  # for a process to be begun
 AT_ONCE = 2
 TOGETHER = 4  # pages that one process draws: who reads one reads the next
 MOST_KEPT = 64 * 1024 * 1024  # bytes of pictures

@@ -67,10 +67,9 @@ def documents_of(
     are the bytes that were read along, by digest."""
     try:
         listed = named_in(plan)
-        earlier = {} if before is None else {each.name: each for each in named_in(before.plan)}
     except ValueError:
         return [], NO_LIST
-    shown = []
+    earlier, shown = {each.name: each for each in _earlier(before)}, []
     for n, named in enumerate(listed, 1):
         told = _Told(named, contents.get(named.digest), earlier.pop(named.name, None), before)
         shown.append(told.as_text(n) if named.is_text else told.as_pages(n))
@@ -78,6 +77,14 @@ def documents_of(
             for named in earlier.values() if before is not None]  # fmt: skip
     problem = next((f"{each.named.name}: {each.problem}" for each in shown if each.problem), "")
     return shown + gone, problem
+
+
+def _earlier(before: Before | None) -> list[Named]:
+    """What the revision before showed; nothing where that can't be read any more: it keeps nobody from deciding."""
+    try:
+        return [] if before is None else named_in(before.plan)
+    except ValueError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,6 +318,17 @@ def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:
     assert stage.drive() == "completed"
 
 
+def test_a_list_of_the_revision_before_that_can_not_be_read_keeps_nobody_from_deciding(
+    stage: Stage, tools: Toolbox
+) -> None:
+    approval = revised(stage, asked(stage, paying(tools, [text("one\n")], [text("two\n"), pdf()])))
+    past_the_triggers("UPDATE approvals_approval SET plan = %s WHERE revision = 1", b'{"documents": 7}')
+    found = opened(approval)
+    assert found.not_shown == "" and [each.problem for each in found.documents] == ["", ""]
+    say(approval, somebody("ann", "approver_finance"))
+    assert stage.drive() == "completed"
+
+
 def test_a_drawing_that_takes_too_long_is_tried_again_later(
     stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
