@@ -14,6 +14,9 @@ from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
 from approvals.claims.shown import along_whole
+from approvals.documents.drawn import kept
+from approvals.documents.shown import Before, DocumentShown, documents_of
+from approvals.documents.stored import along, contents_in
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.standing import FACTS, also, facts_in
@@ -25,12 +28,13 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.templatetags.console import line_of, plainly
 from ledger.web.roles import decides_case, has_case, stand_ins
-from ledger.web.seeing.payloads import WHO_GIVES
+from ledger.web.seeing.payloads import WHO_GIVES, PayloadsHidden
 from ledger.web.seeing.viewers import viewer
 from ledger.web.text_safety import Change, compare, leaves
 from runs import seen
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
+from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import editable_in
 from runs.engine.gate.proof import Wanted
 from runs.queries.payloads.reading import is_asked
@@ -80,6 +84,8 @@ class Brief:
     facts: Facts
     stages: list[StageShown]
     talk: Talk
+    documents: list[DocumentShown]
+    not_shown: str  # what keeps a document from being shown; empty where nothing does
     is_read: bool = True
 
     @cached_property
@@ -150,6 +156,8 @@ class Brief:
     @property
     def why_not_approve(self) -> str:
         """Why the reader may only say no to it."""
+        if self.is_mine and self.not_shown:
+            return f"A document can't be shown ({self.not_shown}), so nobody can approve this."
         return self.to_approve.why if self.is_mine and isinstance(self.to_approve, No) else ""
 
     @property
@@ -260,12 +268,12 @@ class Brief:
     @property
     def is_editable(self) -> bool:
         """Whether whoever decides it may change something first."""
-        return bool(editable_in(self.plan)["properties"])
+        return bool(editable_in(self.plan)["properties"]) and not self.not_shown
 
     @property
     def covered(self) -> list[str]:
         """What the hash covers besides the arguments, by its names in the plan."""
-        return [name for name in self.plan if name not in ("arguments", "evidence")]
+        return [name for name in self.plan if name not in ("arguments", "evidence", DOCUMENTS)]
 
 
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
@@ -322,6 +330,17 @@ def reads(approval: Approval) -> bool:
     return approval.id in readable([approval])
 
 
+def read_one(approval_id: UUID, held: frozenset[str]) -> Approval:
+    """A question for somebody with these roles who wants what is asked with it. Raises NotFound for whoever isn't shown
+    it, PayloadsHidden for whoever doesn't read what is asked."""
+    approval = Approval.objects.select_related("run").filter(pk=approval_id).first()
+    if approval is None or not _is_shown(approval, held):
+        raise NotFound("approval", approval_id)
+    if not reads(approval):
+        raise PayloadsHidden(approval.run_id)
+    return approval
+
+
 def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
     """Those of these questions that whoever looks reads; all of them are shown to them. Who was only asked about one
     reads no more of it than of its run."""
@@ -348,6 +367,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     now = leaves(_ordered(plan.get("arguments"), tool))
     now = now if is_read else []
     changes = [Change(leaf.path, "only", leaf, None) for leaf in now] if before is None else compare(now, before)
+    documents, not_shown = _documents(plan, approval, earlier) if is_read else ([], "")
     return Brief(
         approval=approval,
         plan=plan,
@@ -361,9 +381,20 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
             also=also(approval, approval.run, reader, held),
         ),
         is_read=is_read,
+        documents=documents,
+        not_shown=not_shown,
         stages=stages,
         talk=talk_in([getattr(one, "talk", "") for one, _ in revisions], reader.person).told(is_read=is_read),
     )
+
+
+def _documents(plan: dict[str, Any], approval: Approval, earlier: list[Earlier]) -> tuple[list[DocumentShown], str]:
+    """What is shown with a question, and what keeps it from being shown."""
+    before = None
+    if earlier:
+        one = earlier[0].approval
+        before = Before(one.revision, plan_of(one), contents_in(getattr(one, "contents", None)))
+    return documents_of(plan, contents_in(getattr(approval, "contents", None)), before)
 
 
 _FACTS = FACTS.format(
@@ -386,7 +417,8 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     facts = RawSQL(_FACTS, [reader], output_field=TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **along_whole())
+    contents = along(approval_id, kept.known())
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, contents=contents, **along_whole())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

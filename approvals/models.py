@@ -13,6 +13,7 @@ from approvals.calendars.models import Absence as Absence
 from approvals.calendars.models import Calendar as Calendar
 from approvals.calendars.models import Escalation as Escalation
 from approvals.calendars.models import Timing as Timing
+from approvals.documents.models import Document as Document
 from approvals.grants.models import StandingEnd as StandingEnd
 from approvals.grants.models import StandingGrant as StandingGrant
 from approvals.grants.models import StandingUse as StandingUse
@@ -71,6 +72,9 @@ class Approval(models.Model):
     )
     plan_hash = models.TextField()
     evidence = models.JSONField(default=list)
+    documents = models.JSONField(
+        default=list, db_default=[], help_text="What is shown with it, as the plan names it: see documents/."
+    )
     why = models.TextField(blank=True, help_text="The agent's own words. Untrusted.")
     requested_by = models.TextField()
     requester = models.BigIntegerField(null=True, help_text="The account of whoever asked: names can be changed.")
@@ -131,6 +135,7 @@ class Approval(models.Model):
             pgtrigger.ReadOnly(name="question_is_frozen", fields=FROZEN),
             pgtrigger.ReadOnly(name="case_is_frozen", fields=["case_id"]),
             pgtrigger.ReadOnly(name="terms_are_frozen", fields=["timing"]),
+            pgtrigger.ReadOnly(name="documents_are_frozen", fields=["documents"]),
         ]
 
     @transition(state, source=A.OPEN, target=A.APPROVED)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
 
 from approvals.calendars import asof
+from approvals.documents.checking import must_be_shown
 from approvals.models import Approval, ApprovalState, Assertion, Decision
 from approvals.passkeys.signed import Signed
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
@@ -38,6 +40,8 @@ from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
 SECOND_FACTORS = ("+totp", "+recovery_code", "+passkey")  # by which an actor's `auth` ends
 GRANT_LIVES = timedelta(days=7)
@@ -100,6 +104,21 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
     raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
+def shown_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
+    """Before a yes to a question, and before anything is locked, for to draw takes its time: all
+    that is shown with it has to be stored and drawn. Raises NotShown, Busy. What is stored by digest doesn't change."""
+
+    @wraps(act)
+    def looked(approval_id: UUID, /, *args: P.args, **given: P.kwargs) -> T:
+        if given.get("verdict", APPROVE) == APPROVE:
+            plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
+            must_be_shown(bytes(plan or b""))
+        return act(approval_id, *args, **given)
+
+    return looked
+
+
+@shown_first
 @transaction.atomic
 def decide(
     approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None,
@@ -111,8 +130,8 @@ def decide(
     the stage that was read, for whoever wants that checked; `typed` what was typed where a yes has to show that;
     `besides` what its record says of the standing under which it was said, beside who and up to how much; `signed` what
     a passkey signed for it, which is kept beside the decision. Raises NotFound, Forbidden, InvalidInput,
-    JustificationRequired, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, ProofNeeded, KeyCannotProve,
-    SignedForElse, RecordDamaged, NotCounted; then nothing has changed.
+    JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, ProofNeeded,
+    KeyCannotProve, SignedForElse, RecordDamaged, NotCounted; then nothing has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:

@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from approvals.genuine import EARLIEST, NOT_YET, genuine
-from approvals.models import Decision
+from approvals.models import Approval, Decision
 from ledger.chain import microseconds
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from ledger.web.cursors import at_microseconds, numbered, numbers_of
@@ -78,6 +78,11 @@ class Act:
     def tone(self) -> str:
         """Of its chip."""
         return TONES.get(self.action) or TONES.get(self.kind, "")
+
+    @property
+    def digests(self) -> list[str]:
+        """Of the documents that were shown with what was decided."""
+        return digests(self.record.approval) if self.kind == "decision" else []
 
     @property
     def place(self) -> str:
@@ -282,6 +287,13 @@ def _acts_of(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
             row,
             is_genuine,
         )
+
+
+def digests(approval: Approval) -> list[str]:
+    """Of the documents that were shown with a question, as its row has them: what they are called is for who reads
+    it."""
+    listed = approval.documents if isinstance(approval.documents, list) else []
+    return [str(each.get("sha256", "")) for each in listed if isinstance(each, dict)]
 
 
 def _run_of(row: Any) -> UUID | None:

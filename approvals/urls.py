@@ -3,7 +3,7 @@
 from django.urls import path
 
 from approvals import views, views_audit
-from approvals.cases import claims
+from approvals.cases import claims, documents
 from approvals.cases import views as cases
 from approvals.changes import views as changes
 from approvals.consulting import views as consulting
@@ -33,6 +33,12 @@ urlpatterns = [
     ),
     path("approvals/<uuid:approval_id>/claims", claims.Claims.as_view(), name="claims"),
     path("approvals/<uuid:approval_id>/releases", claims.Releases.as_view(), name="releases"),
+    path("approvals/<uuid:approval_id>/documents/<int:n>", documents.Original.as_view(), name="document"),
+    path(
+        "approvals/<uuid:approval_id>/documents/<int:n>/pages/<int:page>",
+        documents.Picture.as_view(),
+        name="document_page",
+    ),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
     path("queues/new", queues.Adding.as_view(), name="new_queue"),
     path("queues/deputies", queues.Appointing.as_view(), name="deputies"),

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from approvals.cases.verified import amendment_problems, as_decision
 from approvals.consulting.verification import Talks
+from approvals.documents.verification import document_problems
 from approvals.granting.verification import Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.passkeys.verification import assertion_problems, missing_assertion
@@ -111,6 +112,7 @@ class Gates:
             yield f"{what}: its plan is not the one that was hashed"
         elif wrong := [name for name in _PLANNED if plan.get(name) != getattr(row, name)]:
             yield f"{what}: {', '.join(wrong)} are not what the plan says"
+        yield from document_problems(what, row, plan)
         if (row.wait.run_id, row.wait.slot, row.wait.kind, row.wait.n) != (
             self.journal.run_id,
             request.slot,

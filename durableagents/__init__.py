@@ -26,6 +26,7 @@ from runs.engine.errors import (
     TransportError,
 )
 from runs.engine.gate.amounts import Amount
+from runs.engine.gate.documents import Document
 from runs.engine.gate.requirement import Stage
 from runs.engine.gate.timing import WorkingHours
 from runs.engine.journal import Grant
@@ -39,11 +40,10 @@ from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, R
 
 __all__ = [
     "Agent", "Amendment", "Amount", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure",
-    "ContentRefused",
-    "Context", "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff",
-    "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number",
-    "Outside", "Pending", "Piece", "PolicyDenied", "RateLimit", "Redact", "Refused", "Rejected", "Renew",
-    "ReplayClass", "Said", "Sample", "Screen", "Stage", "Taken", "TimedOut", "ToolCall", "ToolFailure",
+    "ContentRefused", "Context", "Date", "DidNotHappen", "Document", "End", "Evidence", "Expired", "Failure", "Flag",
+    "Gate", "Grant", "Handoff", "Happened", "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money",
+    "NotSent", "Number", "Outside", "Pending", "Piece", "PolicyDenied", "RateLimit", "Redact", "Refused", "Rejected",
+    "Renew", "ReplayClass", "Said", "Sample", "Screen", "Stage", "Taken", "TimedOut", "ToolCall", "ToolFailure",
     "TransportError", "Undo", "Withhold", "WorkingHours", "durable", "prompt_injection_markers", "screen", "this_call",
     "tool",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals.api.schemas import AuditPage, AuditRow
-from approvals.trail import ACTIONS, Act, Filters, acts
+from approvals.trail import ACTIONS, Act, Filters, acts, digests
 from ledger.web.api_base import ApiView, Query, described
 from ledger.web.roles import READS_AUDIT
 
@@ -54,6 +54,7 @@ def act_row(act: Act) -> AuditRow:
         subject=decision.approval.title if decision else getattr(row, "subject", ""),
         approval_id=decision.approval_id if decision else None,
         plan_hash=decision.plan_hash if decision else None,
+        documents=digests(decision.approval) if decision else [],
         seq=getattr(row, "seq", None),
         chain=bytes(chain).hex() if chain else None,
     )

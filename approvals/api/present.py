@@ -12,6 +12,7 @@ from approvals.api.schemas import (
     ClaimRow,
     DecisionRow,
     DelegationRow,
+    DocumentRow,
     InquiryRow,
     PreviousRow,
     StageRow,
@@ -25,6 +26,7 @@ from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
 from ledger.web.seeing.viewers import viewer
 from runs.engine.errors import DefinitionError
+from runs.engine.gate.documents import named_in
 from runs.engine.gate.editable import EDITABLE
 from runs.journal import wait_hooks
 
@@ -67,6 +69,7 @@ def approval_row(
         escalated_to=approval.escalated_to or [],
         arguments=None if plan is None else plan.get("arguments"),
         editable=None if plan is None else plan.get(EDITABLE),
+        documents=[] if plan is None else _documents(approval, plan),
         wanted={} if plan is None else _wanted(approval, plan),
         hidden=not is_read,
         decision=decision and DecisionRow.of(decision),
@@ -80,6 +83,20 @@ def approval_row(
         delegations=[DelegationRow.of(each.row, is_genuine=each.is_genuine) for each in talk.delegations],
         **besides,
     )
+
+
+def _documents(approval: Approval, plan: dict[str, Any]) -> list[DocumentRow]:
+    """What is shown with it; nothing where the plan's list can't be read: then nobody approves it."""
+    try:
+        listed = named_in(plan)
+    except ValueError:
+        return []
+    at = f"/api/v1/approvals/{approval.id}/documents"
+    return [
+        DocumentRow.of(
+            None, n=n, name=each.name, media_type=each.media_type, size=each.size, sha256=each.digest, url=f"{at}/{n}"
+        ) for n, each in enumerate(listed, 1)
+    ]  # fmt: skip
 
 
 def _stage(each: StageShown) -> StageRow:

@@ -91,6 +91,32 @@ class ClaimRow(Shape):
     until: datetime = Field(description="When it lapses by itself.")
 
 
+class DocumentRow(Shape):
+    """Something that whoever decides is shown. Its bytes are bound by plan_hash through their digest."""
+
+    n: int
+    name: str
+    media_type: str
+    size: int = Field(description="In bytes.")
+    sha256: str = Field(description="Of its bytes, 64 hex digits.")
+    url: str = Field(description="Its bytes; the pictures of its pages are listed at `pages` below it.")
+
+
+class PageRow(Shape):
+    n: int
+    width: int = Field(description="In pixels.")
+    height: int
+    url: str
+
+
+class PagesRow(Shape):
+    """How a document looks. A text has no pages: it is read as it is."""
+
+    problem: str = Field(description="Why it can't be shown, and so not be approved; empty: it can be.")
+    note: str = Field(description="What it holds besides its pages.")
+    pages: list[PageRow]
+
+
 class PreviousRow(Shape):
     """The revision before, and what was said to it."""
 
@@ -114,6 +140,7 @@ class ApprovalRow(Shape):
     editable: Any = Field(description="Schema of the arguments that may be changed with an approval; null: none may.")
     plan_hash: str = Field(description="Name it in the decision.")
     evidence: list[Any]
+    documents: list[DocumentRow] = Field(description="What is shown with it, as the plan names it.")
     why: str = Field(description="The agent's own words. Untrusted.")
     wanted: Any = Field(
         description="What a yes has to show: who one is, shown `within` so many seconds, by a second `factor`; and the "
@@ -121,7 +148,7 @@ class ApprovalRow(Shape):
         "queue ask it by now; after that, as the plan bound it."
     )
     hidden: bool = Field(
-        description="The caller is not asked and has no right to read it: arguments, evidence, effect and why."
+        description="The caller is not asked and has no right to read it: arguments, evidence, documents, effect, why."
     )
     requested_by: str
     opened_at: datetime
@@ -176,6 +203,7 @@ class AuditRow(Shape):
     )
     approval_id: UUID | None
     plan_hash: str | None
+    documents: list[str] = Field(description="SHA-256 of what was shown with what was decided.")
     seq: int | None = Field(description="The journal's last event when the person acted.")
     chain: str | None = Field(description="Its hash.")
     before: Any

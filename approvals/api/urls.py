@@ -1,6 +1,18 @@
 from django.urls import path
 
-from approvals.api import audit, changes, claims, consulting, grants, notices, policies, queues, timing, views
+from approvals.api import (
+    audit,
+    changes,
+    claims,
+    consulting,
+    documents,
+    grants,
+    notices,
+    policies,
+    queues,
+    timing,
+    views,
+)
 
 urlpatterns = [
     path("audit", audit.Audit.as_view(), name="api-audit"),
@@ -46,6 +58,13 @@ urlpatterns = [
     path("notifications/channels/<int:channel_id>/test", notices.ChannelTest.as_view(), name="api-channel-test"),
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
+    path("approvals/<uuid:approval_id>/documents/<int:n>", documents.Original.as_view(), name="api-document"),
+    path("approvals/<uuid:approval_id>/documents/<int:n>/pages", documents.Pages.as_view(), name="api-document-pages"),
+    path(
+        "approvals/<uuid:approval_id>/documents/<int:n>/pages/<int:page>",
+        documents.Picture.as_view(),
+        name="api-document-page",
+    ),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),
     path("approvals/<uuid:approval_id>/inquiries", consulting.Inquiries.as_view(), name="api-inquiries"),
     path(

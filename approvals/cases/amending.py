@@ -25,6 +25,7 @@ from approvals.services import (
     locked_question,
     may_decide,
     reads_as_hashed,
+    shown_first,
 )
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
 from approvals.timing.course import Read, read, runs_out
@@ -41,6 +42,7 @@ from runs.engine.agents import registry
 from runs.engine.amending.put_anew import PutAnew, put_anew
 from runs.engine.amending.record import changes, moved_along
 from runs.engine.canonical import plain
+from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import closed, editable_in
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.timing import first_look
@@ -145,6 +147,7 @@ def _by_its_code(
     return arguments | {name: checked[name] for name in fields if name in checked}
 
 
+@shown_first
 @transaction.atomic
 def amend(
     approval_id: UUID, *, plan_hash: str, arguments: Any, justification: str, by: Actor, stage: int | None = None,
@@ -154,8 +157,8 @@ def amend(
     was read, for whoever wants that checked; `typed` what was typed for what it becomes, where a yes to that has to
     show it.
 
-    Raises NotFound, Forbidden, JustificationRequired, AlreadyDecided, AlreadyVoted, StalePlan, OtherStage,
-    InvalidInput, RecordDamaged; then nothing has changed.
+    Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, StalePlan,
+    OtherStage, InvalidInput, RecordDamaged; then nothing has changed.
     """
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
@@ -228,7 +231,8 @@ def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *,
         id=UUID(new.asked.approval_id), run_id=approval.run_id, wait_id=new.wait.id, queue=new.plan["queue"],
         revision=approval.revision + 1, previous=approval, tool=approval.tool, title=approval.title,
         effect=approval.effect, rule=new.plan["rule"], plan=new.bytes, plan_hash=new.asked.plan_hash,
-        evidence=approval.evidence, why=approval.why, requested_by=approval.requested_by,
+        evidence=approval.evidence, documents=new.plan.get(DOCUMENTS, []), why=approval.why,
+        requested_by=approval.requested_by,
         requester=approval.requester, opened_at=now, deadline=new.wait.deadline,
         case_id=new.asked.approval_id if is_staged(new.plan) else None, timing=said,
         look_at=None if said is None else first_look(said),

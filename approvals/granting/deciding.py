@@ -17,7 +17,8 @@ from runs.engine.gate.votes import APPROVE
 def said(
     approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
 ) -> Approval:  # fmt: skip
-    """Decide it as the body says; `signed` is what a passkey signed for it. Raises as `services.decide` and `approve_again` do."""
+    """Decide it as the body says; `signed` is what a passkey signed for it. Raises as `services.decide` and
+    `approve_again` do."""
     if again is None:
         return services.decide(
             approval_id, verdict=body.verdict, plan_hash=body.plan_hash, justification=body.justification,

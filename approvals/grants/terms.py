@@ -10,6 +10,7 @@ from typing import Any
 
 from approvals.policy import Sum
 from runs.engine.gate.amounts import Amount, amount_in
+from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.same import agent_of, fields_in, sameness
 
@@ -64,6 +65,8 @@ def asked_in(plan: Any) -> Asked:
         raise ValueError("several people decide it")
     if "proof" in plan:
         raise ValueError("a yes to it has to show more than that it was said")
+    if plan.get(DOCUMENTS):
+        raise ValueError("it shows documents, which whoever decides has to see")
     if isinstance(amount := amount_in(plan), str):
         raise ValueError(f"its amount can't be told ({amount})")
     told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None

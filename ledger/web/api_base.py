@@ -150,9 +150,10 @@ def described(
     query: Sequence[str] = (),
     headers: Sequence[str] = (),
     name: str | None = None,
+    kinds: Sequence[str] = ("application/json",),
 ) -> Callable[[Any], Any]:
-    """What OpenAPI says about a view's method: its answer, its body, the names it takes; its own `name` where the
-    address gives none."""
+    """What OpenAPI says about a view's method: its answer, in which `kinds` of media, its body, the names it takes; its
+    own `name` where the address gives none."""
     can_go_wrong = [400, 401, 403, 404, 503] if body is None else list(_PROBLEMS)
     parameters = [
         *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
@@ -167,7 +168,7 @@ def described(
         summary=summary,
         request=body,
         parameters=parameters,
-        responses={(status, "application/json"): answer, **problems},
+        responses={**{(status, kind): answer for kind in kinds}, **problems},
     )
 
 

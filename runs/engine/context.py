@@ -22,8 +22,10 @@ from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.errors import MisusedContext, ToolFailure
+from runs.engine.gate import documents as shown
 from runs.engine.gate import same
 from runs.engine.gate.amounts import Amount, told
+from runs.engine.gate.documents import Document
 from runs.engine.gate.requirement import Stage
 from runs.engine.gate.timing import OnTimeout, Time, WorkingHours, wrong_word
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
@@ -35,7 +37,7 @@ from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.forks import what_if
-from runs.engine.steps.gates import decided, open_gate, plan_of, required_of
+from runs.engine.steps.gates import decided, must_show_the_same, open_gate, plan_of, required_of
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
 from runs.engine.steps.messages import await_message
 from runs.engine.steps.reads import check_max_age
@@ -149,10 +151,12 @@ class Context:
         grant: Grant | None = None,
         max_age: timedelta | None = None,
         undo: AskedUndo = OF_THE_TOOL,
+        documents: Sequence[Document] = (),
     ) -> Any:
         """Call a `tool` with `args`: its input model, or a mapping that fits it. Returns its output model.
 
-        `evidence` and `why` are for whoever must approve the call; `grant` is an approval obtained before with
+        `evidence`, `why` and `documents` (left out: what its gate makes of `args`) are for whoever must approve the
+        call; `grant` is an approval obtained before with
         `approve(tool=…)`. `max_age` is how old a pure tool's answer may be: no older one is taken from the cache, and a
         recorded one that nothing was made of yet is read again. `undo`, one of the agent's `undos`, is how its effect
         is undone where that isn't the tool's own way; None: it stands. Raises ToolFailure (a definite refusal),
@@ -164,8 +168,9 @@ class Context:
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
         try:
             outcome = await call_tool(
-                self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age, undo=undo
-            )
+                self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age, undo=undo,
+                documents=shown.checked(documents),
+            )  # fmt: skip
         except ToolFailure as failure:
             self._note_amendment(slot, failure)
             raise
@@ -216,6 +221,7 @@ class Context:
         effect: str = "", rule: str = "", headline: str = "", evidence: Sequence[Evidence] = (), why: str = "",
         within: timedelta | WorkingHours = timedelta(days=7), amount: Amount | None = None, quorum: int | None = None,
         then: Sequence[Stage] | None = None, on_timeout: OnTimeout | None = None, escalate_to: str = "",
+        documents: Sequence[Document] = (),
     ) -> Grant:  # fmt: skip
         """Ask the people of `queue` and wait for their yes. Raises Rejected; Expired, which is one, when `within` (7
         days, or working hours of the queue's calendar) passes and nothing else is said of that (see `Gate`).
@@ -226,7 +232,8 @@ class Context:
         limit; left out, it is what the tool's own gate says of this body. `quorum` is how many different people of
         `queue` have to say yes, `then` are stages that are asked after that; left out, they are those of the tool's own
         gate where that asks the same queue, and else one yes is enough. `on_timeout` and `escalate_to` say what comes
-        when nobody answers, as in `Gate`.
+        when nobody answers, as in `Gate`. `documents` are what is to be signed or paid, shown to them whole: the same
+        bytes at each repeat; left out, they are what the tool's own gate makes of this body.
         """
         visit = self._visit
         if problem := wrong_word(time := Time(within, on_timeout, escalate_to)):
@@ -241,14 +248,15 @@ class Context:
         record = visit.recall(slot, name, requested_hash)
         if what_if.of(visit) is not None:  # it is taken as approved: nothing can come of it
             return Grant(slot, what_if.BY, "", requested_hash, what_if.BY, queue, required.pairs)
+        given = self._documents_of(tool, body, documents)
         if record.gate is None:
             plan = plan_of(
                 visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
                 title=title, effect=effect, headline=headline, evidence=evidence,
-            ) | self._amount_of(tool, body, amount) | required.in_plan() | same.told_of(tool)  # fmt: skip
-            await open_gate(
-                visit, slot, plan, requested_hash=requested_hash, why=why, time=time,
-            )  # fmt: skip
+            ) | self._amount_of(tool, body, amount) | required.in_plan()  # fmt: skip
+            plan |= same.told_of(tool) | shown.in_plan(given)
+            await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, time=time, contents=given)
+        must_show_the_same(visit, slot, record.gate, [each.as_json() for each in given])
         return await decided(visit, slot, record, tool=name, arguments=arguments, why=why, time=time)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
@@ -256,6 +264,12 @@ class Context:
         if amount is not None:
             return {"amount": told(lambda _: amount, body)}
         return tool.gate.amount_for(body) if tool is not None and tool.gate is not None and body is not None else {}
+
+    def _documents_of(self, tool: Tool | None, body: Any, given: Sequence[Document]) -> tuple[Document, ...]:
+        """What people are shown. Raises ValueError."""
+        if given or tool is None or tool.gate is None or body is None:
+            return shown.checked(given)
+        return shown.made(tool.gate.documents, body, tool.name)
 
     @_step
     async def child(

@@ -197,6 +197,9 @@ class GateOpening:
     # What holds of its time beside the deadline (see gate/timing.py), and when somebody looks at it before that.
     timing: dict[str, Any] | None = None
     look_at: datetime | None = None
+    # What the plan names of documents; and by digest the bytes that may not be stored yet.
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    contents: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from runs.engine.canonical import plain, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
+from runs.engine.gate import documents as shown
 from runs.engine.gate import editable as edits
 from runs.engine.gate.evidence import Evidence as Evidence
 from runs.engine.gate.requirement import Requirement, Stage
@@ -92,7 +93,8 @@ class Gate:
     that nobody answered: reject (a no), escalate (it is put to a further queue besides, `escalate_to` where the queue
     has none of its own), remind (it waits for ever). Where the queue says something else, the stricter word wins.
     `editable` names the fields of the input that people may change as they approve (none unless given), `same` those
-    that count as the same for whoever allows the same again (all unless given).
+    that count as the same for whoever allows the same again (all unless given). `documents` is a function of the input
+    that returns what they are shown besides, a list of `Document`, the same at each repeat.
 
     Raises DefinitionError for empty texts, coroutine functions, and times that are none.
     """
@@ -109,14 +111,15 @@ class Gate:
     escalate_to: str = ""
     editable: Sequence[str] = ()
     same: Sequence[str] = ()
+    documents: shown.Declared | None = None
 
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 raise DefinitionError(f"Gate({name}={getattr(self, name)!r}): give a text that isn't empty")
-        for name in ("when", "headline"):
+        for name in ("when", "headline", "documents"):
             given = getattr(self, name)
-            if inspect.iscoroutinefunction(given) or not (callable(given) or (name == "headline" and given is None)):
+            if shown.wrong(given) or (name == "when" and given is None):
                 problem = "give a plain function of the tool's input"
                 raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: {problem}")
         if problem := problem_of(self.time):
@@ -357,14 +360,11 @@ def tool(
     say otherwise, so it is no part of a version. `cache`: for how long other calls with the same input may take a pure
     tool's answer from the cache, those of the same agent, or with `shared` of any (docs/agents.md says when not to).
     `undo`: how its effect is undone when the run fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or
-    *high*, by which policies may go (docs/policies.md).
-
-    Raises DefinitionError.
+    *high*, by which policies may go (docs/policies.md). Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
-        raise DefinitionError(
-            f"replay_class is {replay_class!r}: give one of {', '.join('ReplayClass.' + c.name for c in ReplayClass)}"
-        )
+        known = ", ".join(f"ReplayClass.{each.name}" for each in ReplayClass)
+        raise DefinitionError(f"replay_class is {replay_class!r}: give one of {known}")
 
     def register(function: Callable[..., Any]) -> Tool:
         name = _name_of(function)
@@ -428,8 +428,8 @@ def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: ob
 
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
     if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
-        fix = "key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key"
-        raise DefinitionError(f"tool {name!r}: {fix}")
+        problem = "key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key"
+        raise DefinitionError(f"tool {name!r}: {problem}")
 
 
 def must_be_stable(whose: str, model: Any) -> None:

@@ -96,19 +96,22 @@
 
   // --- reading before approving ------------------------------------------------------------------------------------------
 
-  // Approve can be pressed once every argument was in view, to its end. Without script the form stands below all of them instead.
+  // Approve can be pressed once every argument was in view, to its end, and each page of what is shown with them. Without script the form stands below all of them instead.
   const read = new Map();
   const slack = 4;
+  const toRead = () => [...document.querySelectorAll("#arguments [data-argument], #documents [data-argument]")];
   function looked(form) {
     const known = read.get(form.dataset.case) || read.set(form.dataset.case, new Map()).get(form.dataset.case);
     const top = document.querySelector("header.top")?.getBoundingClientRect().bottom || 0;
     const bottom = Math.min(innerHeight, form.getBoundingClientRect().top);
-    const values = [...document.querySelectorAll("#arguments [data-argument]")];
+    const values = toRead();
     for (const [n, value] of values.entries()) {
       const state = known.get(n) || known.set(n, { begun: false, done: false }).get(n);
       if (state.done) continue;
       const box = value.getBoundingClientRect();
       if (!box.height) continue;
+      const picture = value.querySelector("img");
+      if (picture && !(picture.complete && picture.naturalWidth)) continue; // it has its place, and nothing is seen there yet
       if (box.top >= top - slack && box.top < bottom) state.begun = true;
       const isAtEnd = value.scrollTop + value.clientHeight >= value.scrollHeight - slack;
       state.done = state.begun && isAtEnd && box.bottom > top && box.bottom <= bottom + slack;
@@ -127,18 +130,18 @@
     form.toggleAttribute("data-tall", height > innerHeight * 0.65);
     const covered = getComputedStyle(form).position === "sticky" ? height : 0;
     document.documentElement.style.scrollPaddingBottom = `${covered + slack}px`;
-    const left = looked(form), all = document.querySelectorAll("#arguments [data-argument]").length;
+    const left = looked(form), all = toRead().length;
     // Not `disabled`: that would take it out of the order, and who tabs to Approve and presses Enter would reject.
     if (left.length > 0) approve.setAttribute("aria-disabled", "true");
     else if (!form.dataset.sent) approve.removeAttribute("aria-disabled");
-    put(note.querySelector("[data-count]"), `${all - left.length} of ${all} argument${all === 1 ? "" : "s"} seen`);
+    put(note.querySelector("[data-count]"), `${all - left.length} of ${all} ${document.getElementById("documents") ? "arguments and pages" : all === 1 ? "argument" : "arguments"} seen`);
     note.hidden = left.length === 0;
   }
   const look = () => { if (!isLooking) { isLooking = true; requestAnimationFrame(watch); } };
   function showUnread() {
     const form = document.getElementById("decide"), value = looked(form)[0];
     if (!value) return;
-    const n = [...document.querySelectorAll("#arguments [data-argument]")].indexOf(value), isBegun = read.get(form.dataset.case).get(n).begun;
+    const n = toRead().indexOf(value), isBegun = read.get(form.dataset.case).get(n).begun;
     // First to where it begins, then through it if it scrolls in itself, then to its end: a value may be taller than what is in view.
     if (!isBegun) value.scrollIntoView({ block: "start" });
     else if (value.scrollTop + value.clientHeight < value.scrollHeight - slack) value.scrollTop += Math.max(value.clientHeight - 24, 24);
@@ -155,6 +158,7 @@
     showUnread();
   });
   document.addEventListener("scroll", look, { capture: true, passive: true });
+  document.addEventListener("load", (event) => { if (event.target.matches?.("#documents img")) look(); }, { capture: true });
   addEventListener("resize", look);
   afterSwap.push(watch);
   watch();

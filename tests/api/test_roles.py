@@ -127,6 +127,10 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-incidents", "GET"): EVERY,
     ("api-approvals", "GET"): EVERY,
     ("api-approval", "GET"): EVERY,
+    # Whoever reads what is asked: see tests/api/test_documents.py.
+    ("api-document", "GET"): EVERY,
+    ("api-document-pages", "GET"): EVERY,
+    ("api-document-page", "GET"): EVERY,
     # The queue decides who may; see test_approvals.py. Nobody without any role gets as far as the queue.
     ("api-approval-decision", "POST"): EVERY,
     # Likewise; whoever is asked answers, and whoever has it gives it back: see tests/api/test_consulting.py.
@@ -227,8 +231,15 @@ def address(path: str) -> str:
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
-    for number in ("<int:n>", "<int:deputy_id>", "<int:delivery_id>", "<int:channel_id>", "<int:absence_id>",
-                   "<int:grant_id>"):  # fmt: skip
+    for number in (
+        "<int:n>",
+        "<int:page>",
+        "<int:deputy_id>",
+        "<int:delivery_id>",
+        "<int:channel_id>",
+        "<int:absence_id>",
+        "<int:grant_id>",
+    ):
         path = path.replace(number, "404")
     return f"/{path}"
 
@@ -292,7 +303,7 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
 
 OF_NOBODY = {
     "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
-    "<str:queue>": "legal", "<str:policy>": "none", "<int:n>": "404", "<int:deputy_id>": "404",
+    "<str:queue>": "legal", "<str:policy>": "none", "<int:n>": "404", "<int:page>": "1", "<int:deputy_id>": "404",
     "<int:delivery_id>": "404",
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
     "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
@@ -337,7 +348,11 @@ def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callabl
 def test_whoever_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -> None:
     others = _others(caller)
     for name, path in api_routes():
-        if "<str:name>" in path or name in BY_ITSELF or not set(re.findall(r"<[^>]+>", path)) & others.keys():
+        if (
+            {"<str:name>", "<int:n>"} & set(re.findall(r"<[^>]+>", path))
+            or name in BY_ITSELF
+            or not set(re.findall(r"<[^>]+>", path)) & others.keys()
+        ):
             continue
         for part, value in others.items():
             path = path.replace(part, value)

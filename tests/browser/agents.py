@@ -15,6 +15,7 @@ from durableagents import (
     End,
     Evidence,
     Gate,
+    Rejected,
     ReplayClass,
     Sample,
     ToolCall,
@@ -22,6 +23,7 @@ from durableagents import (
     TransportError,
     tool,
 )
+from tests.papers import broken_pdf, pdf, png, text
 
 ATTACK = (
     "</textarea></pre></script><script>window.pwned=1</script><img src=//attack.invalid/x onerror=window.pwned=2>"
@@ -191,3 +193,44 @@ async def buy(state: PurchaseState, ctx: Context) -> End:
 
 
 buyer.validate()
+
+
+# --- an agent that has papers signed, and comes with others after a no ----------------------------
+
+
+class Deal(BaseModel):
+    name: str = "Nordlicht"
+    is_broken: bool = False
+
+
+class DealState(BaseModel):
+    deal: Deal
+    revision: int = 0
+
+
+TERMS = (
+    "Framework contract\n\nThe buyer pays 100 USD for each piece.\nDelivery within ten days.\n",
+    "Framework contract\n\nThe buyer pays 90 USD for each piece \u202ehtnom\u202c.\nDelivery within ten days.\n",
+)
+
+signer = Agent(
+    "zz-signer", "1.0.0", input=Deal, state=DealState, output=Sent, initial=lambda deal: DealState(deal=deal),
+    title="Signer",
+)  # fmt: skip
+
+
+@signer.node(start=True, title="Sign", to=["sign"])
+async def sign(state: DealState, ctx: Context) -> str | End:
+    n = min(state.revision, 1)
+    papers = [text(TERMS[n], "terms.txt"), pdf(3, f"Contract {n}", "contract.pdf"), png("Stamp", name="stamp.png")]
+    if state.deal.is_broken:
+        papers[1] = broken_pdf("contract.pdf")
+    try:
+        await ctx.approve("finance_po", title="Sign the contract", body={"party": state.deal.name}, documents=papers)
+    except Rejected:
+        state.revision += 1
+        return "sign"
+    return End(Sent())
+
+
+signer.validate()

@@ -43,7 +43,7 @@ READ = {
     "standing_grants": ALL, "standing_grant": ALL,
     "notice_log": {"operator", "auditor"}, "channels": {"operator", "auditor"},
     "rule_changes": {"operator", "auditor"}, "rule_change": {"operator", "auditor"},
-    "changes": {"approver_finance", "approver_legal"},
+    "changes": {"approver_finance", "approver_legal"}, "document": ALL, "document_page": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -103,6 +103,7 @@ ADMIN_ACT = {
 ALLOWED = {"account_keys": "/account/keys"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision",
+    "document": "/approvals/{id}/documents/1", "document_page": "/approvals/{id}/documents/1/pages/1",
     "changes": "/approvals/{id}/changes", "inquiries": "/approvals/{id}/inquiries",
     "case_answers": "/approvals/{id}/inquiries/0/answers",
     "inquiry_withdrawals": "/approvals/{id}/inquiries/0/withdrawals", "delegations": "/approvals/{id}/delegations",
@@ -278,7 +279,9 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     owner = somebody if is_own else None
     opened = {name: somebody.client.get(path_of(name, owner), follow=True).status_code for name in READ}
     others = set() if is_own or role in ("operator", "auditor") else {"batch"}
-    hidden = {"approval", "rule_change", "calendar", "changes", "standing_grant"} | others
+    hidden = {
+        "approval", "rule_change", "calendar", "changes", "standing_grant", "document", "document_page",
+    } | others  # fmt: skip
     hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
     if not is_own and role not in READERS:  # see test_payloads.py

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from durableagents import (
     DidNotHappen,
+    Document,
     Gate,
     Happened,
     Pending,
@@ -102,8 +103,12 @@ FURTHER_GATE = Gate(
     "finance_po", "Always", within=timedelta(seconds=0.4), on_timeout="escalate", escalate_to=FURTHER_TO
 )
 PATIENT_GATE = Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_timeout="remind")
-CHANGED_GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", editable=["n"])
 AGAIN_GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", same=["mark"])
+# What is shown with a call is bound by its bytes: those of what was asked for, also where a person changes it.
+CHANGED_GATE = Gate(
+    "finance_po", "Always", headline=lambda args: f"Step {args.n}", editable=["n"],
+    documents=lambda args: [Document("order.txt", "text/plain", f"Step {args.n}, to be signed.\n" * 50)],
+)  # fmt: skip
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 

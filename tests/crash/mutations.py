@@ -12,6 +12,7 @@ from tests.crash.mutations_claims import CLAIMING
 from tests.crash.mutations_damaged import DAMAGED
 from tests.crash.mutations_deadlines import DEADLINES
 from tests.crash.mutations_demo import DEMOS
+from tests.crash.mutations_documents import DOCUMENTS
 from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_four_eyes import LOOKING
 from tests.crash.mutations_grants import GRANTING
@@ -386,6 +387,7 @@ MUTANTS = [
     *CLAIMING, *GRANTING, *HANDED_OVER,
     *DAMAGED,
     *DEADLINES,
+    *DOCUMENTS,
     *VERSIONS,
     *UNDOING, *SIGHT_AND_QUEUES,
     *POLICIES,

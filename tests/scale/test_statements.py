@@ -61,6 +61,8 @@ PROBED = 1
 LINKS = {"setup_claim", "invited", "reset", "reset_set"}  # they show nothing but a form to whoever has no link
 ELSEWHERE = {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"} | LINKS | {
     "api-run-message", "api-run-view", "run-view",
+    # Of one case: see tests/approvals/test_documents_served.py, which also counts what their case costs.
+    "document", "document_page", "api-document", "api-document-pages", "api-document-page",
     # Whoever is signed in is sent on from the sign-in's own pages.
     "sign_in_code", "sign_in_factor", "sso", "sso_callback",
 }  # fmt: skip

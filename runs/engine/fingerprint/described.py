@@ -140,16 +140,19 @@ def _gate(gate: Gate, code: Code) -> dict[str, Any]:
     )
     # Likewise one that a single yes lets through.
     stages = {} if gate.requirement.is_plain else {"stages": [x.as_json() for x in gate.requirement.stages]}
-    # So is one that says nothing of what becomes of it when nobody answers, and one that lets nobody change anything.
+    # So is one that says nothing of what becomes of it when nobody answers, and one that lets nobody change anything
+    # or shows no documents.
     on_timeout = {} if gate.on_timeout is None else {"on_timeout": [gate.on_timeout, gate.escalate_to]}
     editable = {"editable": list(gate.editable)} if gate.editable else {}
     same = {"same": list(gate.same)} if gate.same else {}
+    documents = {} if gate.documents is None else {"documents": code(gate.documents)}
     return (
         amount
         | stages
         | on_timeout
         | editable
         | same
+        | documents
         | {
             "queue": gate.queue,
             "rule": gate.rule,

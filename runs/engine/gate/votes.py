@@ -109,7 +109,7 @@ def _is_yes(decision: e.ApprovalDecided, one: e.ApprovalRequested) -> bool:
 
 
 # What all stages' questions have in common: the call, and who has to say yes to it.
-_SHARED = ("tool", "arguments", "rule", "stages")
+_SHARED = ("tool", "arguments", "rule", "stages", "documents")
 
 
 def _belongs(one: e.ApprovalRequested, last: e.ApprovalRequested, number: int) -> bool:

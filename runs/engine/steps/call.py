@@ -19,6 +19,7 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, PoliciesChanged, ToolFailure
+from runs.engine.gate.documents import Document
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
@@ -37,13 +38,13 @@ from runs.engine.visit import Visit
 async def call_tool(
     visit: Visit, slot: str, tool: Tool, args: BaseModel, *,
     evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None, source: str = "node", name: str = "",
-    max_age: timedelta | None = None, undo: AskedUndo = OF_THE_TOOL,
+    max_age: timedelta | None = None, undo: AskedUndo = OF_THE_TOOL, documents: Sequence[Document] = (),
 ) -> BaseModel:  # fmt: skip
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
     if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
-    call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo, source)
+    call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo, source, documents)
     if await calls.is_imagined(call):
         return _recorded(call)
     if call.past.outcome is not None and not reads.is_too_old(call):

@@ -13,7 +13,7 @@ from runs.engine.amending.put_anew import detail_of, id_of, timed
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, NotAsked, Rejected
-from runs.engine.gate import editable, same
+from runs.engine.gate import documents, editable, same
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
 from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
@@ -21,7 +21,7 @@ from runs.engine.gate.timing import Terms, Time, Timed, settle
 from runs.engine.gate.votes import FAIL, approving, lacking, next_stage
 from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
-from runs.engine.outcomes import Broken, Crashed
+from runs.engine.outcomes import Broken, Crashed, describe_call, differs
 from runs.engine.policy.judgement import Demand
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.steps.policies.judging import answered, is_shown, told
@@ -40,6 +40,8 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what can't be paid for
     record, gate = call.record, call.tool.gate
     rule = gate if gate is not None and gate.is_needed(call.args) else None
+    if record.gate is not None and not record.was_invoked:
+        must_show_the_same(call.visit, call.slot, record.gate, _shown(call).get(documents.DOCUMENTS, []))
     if problem := _not_bound(call):
         await ask_anew(call, problem=problem)
     if _demands(call) or any("policy" in question.payload for question in record.asked.values()):
@@ -203,7 +205,7 @@ async def ask_anew(
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
     # A gate that declares none of these has the plan that it had before there were any.
-    plan |= amount | stages | same.told_of(tool)
+    plan |= amount | stages | same.told_of(tool) | _shown(call, earlier)
     if demanded is not None:
         plan |= {"policy": demanded.as_json()}
     elif gate is not None and queue == gate.queue:
@@ -211,8 +213,26 @@ async def ask_anew(
     await open_gate(
         visit, call.slot, with_history(plan, call.record, given, problem), requested_hash=call.requested_hash,
         why=call.why, time=_time(call) if demanded is None else Time(demanded.within),
-        n=0 if question is None else question.n + 1, judged=told(call), proofs=_proofs(call),
+        n=0 if question is None else question.n + 1, judged=told(call), proofs=_proofs(call), contents=call.documents,
     )  # fmt: skip
+
+
+def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
+    """What the plan of a call says of documents: those of the call, else what was shown with the yes that it brought
+    along, or with the question before."""
+    given = call.visit.tape.slot(call.grant.slot).gate if call.grant is not None else None
+    before = next((payload_of(one) for one in (earlier, given) if one is not None), {})
+    carried = {name: before[name] for name in (documents.DOCUMENTS,) if name in before}
+    return documents.in_plan(call.documents) or carried
+
+
+def must_show_the_same(visit: Visit, slot: str, question: e.ApprovalRequested, now: list[dict[str, Any]]) -> None:
+    """Whoever decides is bound to the bytes that they were shown: a replay that has others in hand stops for an
+    operator, who sees the digests of both."""
+    recorded = payload_of(question).get(documents.DOCUMENTS, [])
+    if recorded != now:
+        said = [describe_call(question.tool, arguments={documents.DOCUMENTS: each}) for each in (recorded, now)]
+        visit.stop(differs(slot, *said))
 
 
 def plan_of(
@@ -292,9 +312,11 @@ def _attempts(record: Slot) -> list[str]:
 async def open_gate(
     visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, time: Time, n: int = 0,
     judged: Sequence[e.Event] = (), proofs: Mapping[str, Proof] = NOTHING,
+    contents: Sequence[documents.Document] = (),
 ) -> NoReturn:  # fmt: skip
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before; `judged`
-    is what the policies said of the call, `proofs` what they want a yes to show, by queue."""
+    is what the policies said of the call, `proofs` what they want a yes to show, by queue, `contents` the documents
+    that its plan names, where they are at hand."""
     further = {time.escalate_to} - {""}
     for queue in [*required_by(plan, plan["queue"]).queues, *further]:  # before anybody is asked, of each stage
         await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
@@ -313,7 +335,7 @@ async def open_gate(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
         canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
         UUID([*stages_before(question), question.approval_id][0]) if is_staged(plan) else None,
-        terms.said, terms.remind_at,
+        terms.said, terms.remind_at, plan.get(documents.DOCUMENTS, []), {each.digest: each.bytes for each in contents},
     )  # fmt: skip
     told_of_time = [] if terms.said is None else [timed(question, terms.said)]
     await put(visit, Batch([question, *told_of_time, *judged], wait=wait, gate=gate))

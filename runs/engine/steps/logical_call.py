@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +16,7 @@ from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.amending.record import arguments_of, editable_of, moved_along
 from runs.engine.canonical import digest_of, plain
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
+from runs.engine.gate.documents import Document, made
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
 from runs.engine.policy.judgement import Judged
@@ -55,8 +57,10 @@ class LogicalCall:
     def __init__(
         self, visit: Visit, slot: str, tool: Tool, args: BaseModel,
         evidence: Sequence[Evidence], why: str, grant: Grant | None, max_age: timedelta | None = None,
-        undo: AskedUndo = OF_THE_TOOL, source: str = "node",
+        undo: AskedUndo = OF_THE_TOOL, source: str = "node", documents: Sequence[Document] = (),
     ) -> None:  # fmt: skip
+        self.given_documents = tuple(documents)
+        self.unamended: BaseModel | None = None  # what was asked for, where a person changed it
         self.visit, self.slot, self.tool, self.source = visit, slot, tool, source
         self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
         self.max_age, self.undo = max_age, undo
@@ -112,6 +116,7 @@ class LogicalCall:
         if moved:
             self.misfit = f"{', '.join(moved)} would change with what was put in their place, and may not be changed"
         else:
+            self.unamended = self.args
             self.replace(arguments)
 
     def take(self, arguments: Any) -> None:
@@ -124,6 +129,16 @@ class LogicalCall:
             problem = f"the recorded arguments do not fit the tool's input: {error}"
             payload = {"slot": self.slot, "tool": self.tool.name, "problem": problem}
             self.visit.stop(Broken("recorded_arguments", payload))
+
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        """What whoever decides is shown: the node's, or else what the tool's gate makes of what was asked for, whatever
+        people made of that since. Raises ValueError."""
+        gate = self.tool.gate
+        if self.given_documents or gate is None:
+            return self.given_documents
+        args = self.args if self.unamended is None else self.unamended
+        return made(gate.documents, args, self.tool.name)
 
     @property
     def may_be_gated(self) -> bool:

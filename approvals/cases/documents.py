@@ -1,0 +1,42 @@
+"""A case's documents: the originals as files, their pages as pictures. For whoever reads what is asked, and nobody
+else."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+
+from approvals.brief import read_one
+from approvals.documents import served
+from ledger.web.page_base import Page
+from ledger.web.roles import roles
+from runs.engine.gate.documents import Named
+
+
+def asked_with(approval_id: UUID, n: int, user: Any) -> Named:
+    """The `n`-th document of a question, for a user who reads what is asked. Raises NotFound, PayloadsHidden,
+    NotShown."""
+    approval = read_one(approval_id, roles(user))
+    return served.document_in(approval_id, bytes(approval.plan), n)
+
+
+class Original(Page):
+    """One document, as it was given."""
+
+    section = "inbox"
+    http_method_names = ["get"]
+
+    def get(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
+        return served.original(asked_with(approval_id, n, request.user))
+
+
+class Picture(Page):
+    """One page of a document."""
+
+    section = "inbox"
+    http_method_names = ["get"]
+
+    def get(self, request: HttpRequest, approval_id: UUID, n: int, page: int) -> HttpResponse:
+        return served.picture(request, asked_with(approval_id, n, request.user), page)

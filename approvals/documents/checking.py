@@ -1,0 +1,48 @@
+"""Whether what a plan shows could be shown: nobody says yes to what nobody can have seen."""
+
+from __future__ import annotations
+
+import json
+
+from approvals.documents.drawn import problem_of
+from approvals.documents.shown import NO_LIST, NO_TEXT
+from approvals.documents.stored import contents_of, unsound
+from ledger.errors import DurableAgentsError
+from runs.engine.gate.documents import Named, is_text, named_in
+
+
+class NotShown(DurableAgentsError):
+    status, code, title = 409, "document-not-shown", "A document can't be shown"
+
+    def __init__(self, problem: str, name: str = "") -> None:
+        super().__init__(
+            f"{name or 'Its documents'} can't be shown: {problem}. So nobody can approve it; it may be rejected.",
+            document=name,
+        )
+
+
+def must_be_shown(plan: bytes) -> None:
+    """Raises NotShown where a document that a plan names isn't stored, is not what it names, or can't be drawn whole;
+    Busy. A plan that can't be read at all is somebody else's to refuse."""
+    try:
+        told = json.loads(plan)
+    except (ValueError, RecursionError):
+        return
+    try:
+        listed = named_in(told)
+    except ValueError:
+        raise NotShown(NO_LIST) from None
+    if not listed:
+        return
+    contents = contents_of(listed)
+    for named in listed:
+        if problem := _problem(named, contents.get(named.digest)):
+            raise NotShown(problem, named.name)
+
+
+def _problem(named: Named, content: bytes | None) -> str:
+    if content is None or unsound(named, content):
+        return unsound(named, content)
+    if named.is_text:
+        return "" if is_text(content) else NO_TEXT
+    return problem_of(named, lambda: content)

@@ -1,0 +1,173 @@
+"""Draws pages, in a process of its own that ends with it: `drawn.py` starts this file, and nothing imports it.
+
+What is drawn comes from outside and may be made to break whoever reads it. So this process has nothing: no environment,
+no database, no file to write; little memory and little time. It reads a document from its standard input and answers
+with one line of JSON, and after it the pictures that the line counts, one behind the other.
+
+    python -I drawing.py application/pdf 3 4     the third and the fourth page, and the sizes of all
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import math
+import resource
+import signal
+import sys
+from typing import Any
+
+import pypdfium2
+from PIL import Image, ImageOps
+
+MOST_MEMORY = 1024 * 1024 * 1024  # bytes of address space
+MOST_SECONDS = 20  # of processor
+MOST_PAGES = 40
+WIDTH = 1240  # pixels of a page: a sheet of A4 at 150 dots an inch
+MOST_PIXELS = 3_000_000  # of one that is drawn
+MOST_PIXELS_GIVEN = 40_000_000  # of a picture, once it is unpacked
+LARGEST_SIDE = 15_000  # points of a page, or pixels of a drawn one
+_FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
+_NO_NEW_PRIVILEGES, _DIE_WITH_PARENT = 38, 1
+_XFA = (2, 3)  # forms whose content is not on the pages
+
+
+class Undrawable(Exception):
+    """What keeps a document from being shown, in words that go on after its name."""
+
+
+def confine() -> None:
+    """Give away what drawing doesn't need. The processor's time ends it even where its parent is gone."""
+    for what, most in (
+        (resource.RLIMIT_AS, MOST_MEMORY), (resource.RLIMIT_CPU, MOST_SECONDS), (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 16),
+    ):  # fmt: skip
+        resource.setrlimit(what, (most, most))
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
+def draw(media_type: str, content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[bytes]]:
+    """What is told of a document, and its pages from `first` to `last` as PNG. Raises Undrawable."""
+    if media_type == "application/pdf":
+        return _pdf(content, first, last)
+    picture = _picture(media_type, content)
+    return {"pages": [picture.size], "note": ""}, [_png(picture)] if first <= 1 <= last else []
+
+
+def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[bytes]]:
+    try:
+        pdf = pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        raise Undrawable(f"it can't be opened ({_said(error)})") from None
+    if pdf.get_formtype() in _XFA:
+        raise Undrawable("it is an XFA form, whose content is not on its pages")
+    if not 1 <= len(pdf) <= MOST_PAGES:
+        raise Undrawable(f"it has {len(pdf)} pages, and {MOST_PAGES} can be shown at most")
+    pdf.init_forms()
+    sizes, drawn = [], []
+    for n in range(len(pdf)):
+        try:
+            page = pdf[n]
+            scale = _scale(*page.get_size())
+            sizes.append([max(1, math.ceil(side * scale)) for side in page.get_size()])
+            if first <= n + 1 <= last:
+                picture = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
+                sizes[-1] = list(picture.size)
+                drawn.append(_png(picture))
+            page.close()
+        except pypdfium2.PdfiumError as error:
+            raise Undrawable(f"its page {n + 1} can't be drawn ({_said(error)})") from None
+    attached = pdf.count_attachments()
+    files = "a file that is" if attached == 1 else f"{attached} files that are"
+    return {"pages": sizes, "note": f"It holds {files} not shown here." if attached else ""}, drawn
+
+
+def _said(error: Exception) -> str:
+    return str(error).rstrip(".")[:300]
+
+
+def _scale(width: float, height: float) -> float:
+    """By which a page becomes as wide as it is drawn, and not too large."""
+    if not (1 <= width <= LARGEST_SIDE and 1 <= height <= LARGEST_SIDE):
+        raise Undrawable(f"a page of it is {width:g} by {height:g} points large")
+    return min(WIDTH / width, math.sqrt(MOST_PIXELS / (width * height)), LARGEST_SIDE / max(width, height))
+
+
+def _picture(media_type: str, content: bytes) -> Image.Image:
+    """The picture as it is seen, and nothing else that its file holds."""
+    try:
+        with Image.open(io.BytesIO(content), formats=[_FORMATS[media_type]]) as opened:
+            if opened.width * opened.height > MOST_PIXELS_GIVEN:
+                raise Undrawable(f"it has {opened.width} by {opened.height} pixels, which are too many")
+            if getattr(opened, "n_frames", 1) != 1:
+                raise Undrawable("it holds several pictures, of which one would be shown")
+            opened.load()
+            seen = _on_squares(ImageOps.exif_transpose(opened))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise Undrawable(f"it can't be read ({_said(error)})") from None
+    shrink = min(1.0, math.sqrt(MOST_PIXELS / (seen.width * seen.height)), LARGEST_SIDE / max(seen.size))
+    if shrink == 1.0:
+        return seen
+    return seen.resize((max(1, int(seen.width * shrink)), max(1, int(seen.height * shrink))))
+
+
+def _on_squares(picture: Image.Image) -> Image.Image:
+    """Where it lets through what is behind it, squares of two greys are seen: of whatever colour, what stands there
+    can't pass for nothing."""
+    if "A" not in picture.getbands() and "transparency" not in picture.info:
+        return _eight_bits(picture).convert("RGB")
+    over, behind = picture.convert("RGBA"), Image.new("RGB", picture.size, (255, 255, 255))
+    side = 16
+    grey = Image.new("L", (2 * side, 2 * side), 0)
+    grey.paste(255, (0, 0, side, side))
+    grey.paste(255, (side, side, 2 * side, 2 * side))
+    for x in range(0, picture.width, 2 * side):
+        for y in range(0, picture.height, 2 * side):
+            behind.paste((190, 190, 190), (x, y), grey)
+    behind.paste(over, (0, 0), over)
+    return behind
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Greys of sixteen bits a pixel are scaled, and not cut off at white."""
+    if picture.mode.startswith("I"):
+        return picture.convert("F").point(lambda value: value * (255 / 65535)).convert("L")
+    return picture
+
+
+def _png(picture: Image.Image) -> bytes:
+    """Its pixels alone: made anew, without what came along in the file."""
+    bare = Image.new("RGB", picture.size)
+    bare.paste(picture)
+    written = io.BytesIO()
+    bare.save(written, "PNG", compress_level=6)
+    return written.getvalue()
+
+
+def main() -> None:
+    """Answer one request."""
+    media_type, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    Image.MAX_IMAGE_PIXELS = MOST_PIXELS_GIVEN
+    Image.init()
+    confine()
+    pictures: list[bytes] = []
+    try:
+        told, pictures = draw(media_type, sys.stdin.buffer.read(), first, last)
+    except Undrawable as why:
+        told = {"problem": str(why)}
+    except MemoryError:
+        told = {"problem": "it needs more memory than it may have"}
+    told |= {"lengths": [len(picture) for picture in pictures]}
+    out = sys.stdout.buffer
+    out.write(json.dumps(told).encode() + b"\n")
+    for picture in pictures:
+        out.write(picture)
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""A text against the revision before, word by word. Pure.
+
+What differs is found by Myers' algorithm (An O(ND) Difference Algorithm and Its Variations, 1986): between lines first,
+and then between the words of the lines that differ. Its work grows with how much differs, and the texts are somebody
+else's: past a bound the lines, or the words, that were not compared stand there as taken out and put in whole. So
+whatever is compared, all of the new text is shown, in order, and all of the old.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+SAME, ADDED, REMOVED = "same", "added", "removed"
+MOST_STEPS = 600  # by which two sequences may differ before they are not compared
+MOST_LOOKED = 400_000  # pairs that are looked at, of one comparison
+_WORDS = re.compile(r"\s+|\S+")
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
+Edit = tuple[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of text: in both revisions, or `added` in the new one, or `removed` from the old."""
+
+    what: str
+    text: str
+
+    @property
+    def words(self) -> int:
+        """How many words it has."""
+        return len(self.text.split())
+
+
+def redline(new: str, old: str) -> list[Part]:
+    """The new text and what was taken out of the old, in reading order: what was taken out before what stands there
+    now."""
+    parts: list[Part] = []
+    for what, group in groupby(_edits(_LINES.findall(new), _LINES.findall(old)), lambda edit: edit[0] == SAME):
+        edits = list(group)
+        if what:
+            parts += [Part(SAME, "".join(lines)) for _, lines in edits]
+            continue
+        added, removed = (_text(edits, each) for each in (ADDED, REMOVED))
+        parts += [Part(of, "".join(words)) for of, words in _edits(_WORDS.findall(added), _WORDS.findall(removed))]
+    return list(_joined(parts))
+
+
+def _text(edits: Sequence[Edit], what: str) -> str:
+    return "".join("".join(tokens) for of, tokens in edits if of == what)
+
+
+def _joined(parts: Sequence[Part]) -> Iterator[Part]:
+    """Neighbours of one kind as one, and of what was replaced what was taken out first. Blanks alone between two words
+    that were replaced are replaced with them: a line of words is read more easily than every other one."""
+    spaced = [*parts]
+    for n in range(1, len(parts) - 1):
+        around = {parts[n - 1].what, parts[n + 1].what} - {SAME}
+        if parts[n].what == SAME and not parts[n].text.strip() and "\n" not in parts[n].text and len(around) == 2:
+            spaced[n] = Part("both", parts[n].text)
+    for is_same, group in groupby(spaced, lambda part: part.what == SAME):
+        run = list(group)
+        if is_same:
+            yield Part(SAME, "".join(part.text for part in run))
+            continue
+        for what in (REMOVED, ADDED):
+            if text := "".join(part.text for part in run if part.what in (what, "both")):
+                yield Part(what, text)
+
+
+def _edits(new: Sequence[str], old: Sequence[str]) -> Iterator[Edit]:
+    """What leads from the old sequence to the new one, in order."""
+    head = next((n for n, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), min(len(new), len(old)))
+    rest, before = new[head:], old[head:]
+    pairs = zip(reversed(rest), reversed(before), strict=False)
+    tail = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(rest), len(before)))
+    middle, gone = rest[: len(rest) - tail], before[: len(before) - tail]
+    if head:
+        yield SAME, new[:head]
+    found = _shortest(middle, gone) if middle and gone else None
+    if found is None:
+        yield from ((what, tokens) for what, tokens in ((REMOVED, gone), (ADDED, middle)) if tokens)
+    else:
+        yield from found
+    if tail:
+        yield SAME, new[len(new) - tail :]
+
+
+def _shortest(new: Sequence[str], old: Sequence[str]) -> list[Edit] | None:
+    """The shortest way from one to the other; None where it is longer than anybody should wait for."""
+    furthest, trace, looked = {1: 0}, [], 0
+    for steps in range(min(len(new) + len(old), MOST_STEPS) + 1):
+        trace.append(dict(furthest))
+        for diagonal in range(-steps, steps + 1, 2):
+            is_down = diagonal == -steps or (diagonal != steps and furthest[diagonal - 1] < furthest[diagonal + 1])
+            x = furthest[diagonal + 1] if is_down else furthest[diagonal - 1] + 1
+            y = x - diagonal
+            while x < len(old) and y < len(new) and old[x] == new[y]:
+                x, y, looked = x + 1, y + 1, looked + 1
+            furthest[diagonal] = x
+            if x >= len(old) and y >= len(new):
+                return _way_back(trace, new, old)
+        looked += steps + 1
+        if looked > MOST_LOOKED:
+            return None
+    return None
+
+
+def _way_back(trace: Sequence[dict[int, int]], new: Sequence[str], old: Sequence[str]) -> list[Edit]:
+    x, y, edits = len(old), len(new), []
+    for steps in range(len(trace) - 1, -1, -1):
+        furthest, diagonal = trace[steps], x - y
+        is_down = diagonal == -steps or (diagonal != steps and furthest[diagonal - 1] < furthest[diagonal + 1])
+        before = diagonal + 1 if is_down else diagonal - 1
+        from_x = furthest[before]
+        from_y = from_x - before
+        start = (from_x, from_y + 1) if is_down else (from_x + 1, from_y)
+        if steps == 0:
+            start = (0, 0)
+        if x > start[0]:
+            edits.append((SAME, old[start[0] : x]))
+        if steps:
+            edits.append((ADDED, new[from_y : from_y + 1]) if is_down else (REMOVED, old[from_x : from_x + 1]))
+        x, y = from_x, from_y
+    return edits[::-1]

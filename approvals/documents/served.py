@@ -1,0 +1,75 @@
+"""Documents and their pages as they are sent: the original to be kept as a file, and nothing of it to be run; a page as
+a picture that was made here."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.utils.http import content_disposition_header
+
+from approvals.documents.checking import NotShown
+from approvals.documents.drawn import Facts, facts_of, page_of
+from approvals.documents.shown import NO_LIST
+from approvals.documents.stored import contents_of, unsound
+from ledger.errors import NotFound
+from runs.engine.gate.documents import Named, named_in
+
+# Whatever a browser makes of it: it runs nothing, fetches nothing, and is part of no page but ours.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def document_in(approval_id: UUID, plan: bytes, n: int) -> Named:
+    """The `n`-th document of a plan, from 1 on. Raises NotFound, NotShown."""
+    try:
+        listed = named_in(json.loads(plan))
+    except (ValueError, RecursionError):
+        raise NotShown(NO_LIST) from None
+    if not 1 <= n <= len(listed):
+        raise NotFound("document", f"{n} of approval {approval_id}")
+    return listed[n - 1]
+
+
+def original(named: Named) -> HttpResponse:
+    """The bytes as they were given, to be kept as a file. Raises NotShown where they are others by now."""
+    content = _content(named)
+    if content is None or unsound(named, content):
+        raise NotShown(unsound(named, content), named.name)
+    kind = f"{named.media_type}; charset=utf-8" if named.is_text else named.media_type
+    response = HttpResponse(content, content_type=kind, headers=_HEADERS | {"Cache-Control": "no-store"})
+    response["Content-Disposition"] = content_disposition_header(True, named.name) or "attachment"
+    return response
+
+
+def facts(named: Named) -> Facts:
+    """How large its pages are, or what keeps it from being shown. A text has none. Raises Busy."""
+    if not named.is_text:
+        return facts_of(named, lambda: _content(named))
+    return Facts(problem=unsound(named, _content(named)))
+
+
+def picture(request: HttpRequest, named: Named, page: int) -> HttpResponse:
+    """A page as PNG. A browser keeps it, and asks each time whether it may still show it. Raises NotFound, NotShown,
+    Busy."""
+    mark = f'"{named.digest}-{page}"'
+    headers = _HEADERS | {"Cache-Control": "private, no-cache", "ETag": mark}
+    if mark in request.headers.get("If-None-Match", ""):
+        return HttpResponseNotModified(headers=headers)
+    told = facts(named)
+    if told.problem:
+        raise NotShown(told.problem, named.name)
+    drawn = page_of(named, page, lambda: _content(named)) if 1 <= page <= len(told.pages) else None
+    if drawn is None:
+        if 1 <= page <= len(told.pages):
+            raise NotShown(facts(named).problem or f"its page {page} can't be drawn", named.name)
+        raise NotFound("page", f"{page} of {named.name}")
+    return HttpResponse(drawn, content_type="image/png", headers=headers)
+
+
+def _content(named: Named) -> bytes | None:
+    return contents_of([named]).get(named.digest)

@@ -1,0 +1,146 @@
+"""A question's documents as its page shows them: texts word by word against the revision before, all else as pictures
+of its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from approvals.documents.drawn import Facts, facts_of
+from approvals.documents.redline import ADDED, REMOVED, Part, redline
+from approvals.documents.stored import contents_of, unsound
+from ledger.errors import Busy
+from runs.engine.gate.documents import Named, is_text, named_in
+
+NO_TEXT = "it is no text in UTF-8"
+NO_LIST = "the list of its documents can't be read"
+
+
+@dataclass(frozen=True, slots=True)
+class PageShown:
+    """A page as it is drawn, in pixels."""
+
+    n: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class DocumentShown:
+    """The `n`-th document of a question. `problem` says what keeps it from being shown; `against` how it stands to the
+    one of the same name in the revision before, where there was one. What was taken away with a revision has no
+    number."""
+
+    n: int
+    named: Named
+    problem: str = ""
+    against: str = ""
+    parts: Sequence[Part] = ()
+    pages: Sequence[PageShown] = ()
+    note: str = ""
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether what differs from the revision before is marked in its text."""
+        return any(part.what in (ADDED, REMOVED) for part in self.parts)
+
+    @property
+    def words(self) -> dict[str, int]:
+        """How many words were added and removed."""
+        return {what: sum(part.words for part in self.parts if part.what == what) for what in (ADDED, REMOVED)}
+
+
+@dataclass(frozen=True)
+class Before:
+    """The revision before: its number, its plan, and its texts by digest."""
+
+    revision: int
+    plan: Mapping[str, Any]
+    contents: Mapping[str, bytes]
+
+
+def documents_of(
+    plan: Mapping[str, Any], contents: Mapping[str, bytes], before: Before | None
+) -> tuple[list[DocumentShown], str]:
+    """What is shown of a plan, and what keeps it from being shown whole, in words; empty where nothing does. `contents`
+    are the bytes that were read along, by digest."""
+    try:
+        listed = named_in(plan)
+    except ValueError:
+        return [], NO_LIST
+    earlier, shown = {each.name: each for each in _earlier(before)}, []
+    for n, named in enumerate(listed, 1):
+        told = _Told(named, contents.get(named.digest), earlier.pop(named.name, None), before)
+        shown.append(told.as_text(n) if named.is_text else told.as_pages(n))
+    gone = [DocumentShown(0, named, against=f"revision {before.revision} had it, and this one has it no more")
+            for named in earlier.values() if before is not None]  # fmt: skip
+    problem = next((f"{each.named.name}: {each.problem}" for each in shown if each.problem), "")
+    return shown + gone, problem
+
+
+def _earlier(before: Before | None) -> list[Named]:
+    """What the revision before showed; nothing where that can't be read any more: it keeps nobody from deciding."""
+    try:
+        return [] if before is None else named_in(before.plan)
+    except ValueError:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One document with what is at hand of it, and of the one of that name before."""
+
+    named: Named
+    content: bytes | None
+    was: Named | None
+    before: Before | None
+
+    @property
+    def against(self) -> str:
+        if self.before is None:
+            return ""
+        if self.was is None:
+            return f"new: revision {self.before.revision} did not have it"
+        is_same = (self.was.digest, self.was.media_type) == (self.named.digest, self.named.media_type)
+        return f"{'the same as in' if is_same else 'another than in'} revision {self.before.revision}"
+
+    def as_text(self, n: int) -> DocumentShown:
+        """Its words, with those that went."""
+        content = self.content
+        if content is None or unsound(self.named, content):
+            return DocumentShown(n, self.named, unsound(self.named, content), self.against)
+        if not is_text(content):
+            return DocumentShown(n, self.named, NO_TEXT, self.against)
+        old = self._old_text()
+        parts = [Part("same", content.decode())] if old is None else redline(content.decode(), old)
+        lost = ". What it was then can't be read, so nothing is marked" if old is None and self._is_other_text else ""
+        return DocumentShown(n, self.named, "", self.against + lost, parts)
+
+    @property
+    def _is_other_text(self) -> bool:
+        return self.was is not None and self.was.is_text and self.was.digest != self.named.digest
+
+    def _old_text(self) -> str | None:
+        if self.was is None or self.before is None or not self._is_other_text:
+            return None
+        content = self.before.contents.get(self.was.digest)
+        is_sound = content is not None and not unsound(self.was, content) and is_text(content)
+        return content.decode() if is_sound and content is not None else None
+
+    def _bytes(self) -> bytes | None:
+        """Those that were read along; else, what was known of it when the question was read had to make room since."""
+        return contents_of([self.named]).get(self.named.digest) if self.content is None else self.content
+
+    def as_pages(self, n: int) -> DocumentShown:
+        """Its pages. What can't be drawn now because others are drawn is told as what can't be shown."""
+        facts = _facts(self.named, self._bytes)
+        pages = [PageShown(page, *size) for page, size in enumerate(facts.pages, 1)]
+        return DocumentShown(n, self.named, facts.problem, self.against, (), pages, facts.note)
+
+
+def _facts(named: Named, content: Callable[[], bytes | None]) -> Facts:
+    try:
+        return facts_of(named, content)
+    except Busy:
+        return Facts(problem="other documents are being drawn; look again in a moment")

@@ -1,0 +1,191 @@
+"""What is to be signed or paid, as whoever decides is shown it: bytes with a name, bound by their digest. Pure.
+
+A plan tells of documents only where there are any: the plans of all other calls are, to the byte, what they were before
+there were documents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs.engine.errors import brief
+
+DOCUMENTS = "documents"  # what a plan calls them
+TEXT, MARKDOWN, PDF, PNG, JPEG = "text/plain", "text/markdown", "application/pdf", "image/png", "image/jpeg"
+TEXTS = frozenset({TEXT, MARKDOWN})
+MEDIA_TYPES = (TEXT, MARKDOWN, PDF, PNG, JPEG)
+LONGEST_NAME = 120  # characters
+MOST_BYTES = 10 * 1024 * 1024  # of one document
+MOST_TEXT_BYTES = 200 * 1024  # of a text, all of which is drawn
+MOST_DOCUMENTS = 10  # of one question
+MOST_BYTES_IN_ALL = 20 * 1024 * 1024  # of one question
+MOST_TEXT_IN_ALL = 400 * 1024
+_BEGINS = {PNG: b"\x89PNG\r\n\x1a\n", JPEG: b"\xff\xd8\xff"}
+_PDF_HEAD = 1024  # bytes within which a PDF says that it is one
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Something that people are shown before they decide, part of what the decision binds: `name` is what it is called,
+    also against the revision before, `media_type` one of text/plain, text/markdown, application/pdf, image/png and
+    image/jpeg, `content` its bytes, or its text.
+
+    Raises ValueError for what can't be shown: no name, another media type, no or too many bytes, bytes that are plainly
+    something else.
+    """
+
+    name: str
+    media_type: str
+    content: bytes | str = field(repr=False)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _is_name(self.name):
+            most = f"one line of 1 to {LONGEST_NAME} characters that can be seen, without slashes"
+            raise ValueError(f"Document(name={self.name!r}): give {most}")
+        if self.media_type not in MEDIA_TYPES:
+            raise ValueError(
+                f"Document {self.name!r}: media_type={self.media_type!r}: give one of {', '.join(MEDIA_TYPES)}"
+            )
+        object.__setattr__(self, "content", self._as_bytes())
+        if problem := self._problem():
+            raise ValueError(f"Document {self.name!r}: its content {problem}")
+        object.__setattr__(self, "digest", digest_of(self.bytes))
+
+    def _as_bytes(self) -> bytes:
+        try:
+            if isinstance(self.content, str) and self.media_type in TEXTS:
+                return self.content.encode()
+            return bytes(memoryview(self.content))  # type: ignore[arg-type]
+        except UnicodeEncodeError:
+            raise ValueError(f"Document {self.name!r}: its content holds half a surrogate pair") from None
+        except TypeError:
+            what = "bytes, or a text" if self.media_type in TEXTS else "bytes"
+            raise ValueError(
+                f"Document {self.name!r}: its content is of type {type(self.content).__name__}: give {what}"
+            ) from None
+
+    def _problem(self) -> str:
+        """What is wrong with its bytes, in words; empty where nothing is."""
+        most = MOST_TEXT_BYTES if self.media_type in TEXTS else MOST_BYTES
+        if not self.bytes:
+            return "is empty"
+        if len(self.bytes) > most:
+            hint = ": give a longer one as a PDF" if self.media_type in TEXTS else ""
+            return f"has {len(self.bytes)} bytes, and may have {most}{hint}"
+        if self.media_type in TEXTS:
+            return "" if is_text(self.bytes) else "is no text in UTF-8"
+        is_one = (
+            b"%PDF-" in self.bytes[:_PDF_HEAD]
+            if self.media_type == PDF
+            else self.bytes.startswith(_BEGINS[self.media_type])
+        )
+        return "" if is_one else f"does not begin as {self.media_type} does"
+
+    @property
+    def bytes(self) -> bytes:
+        """The content, a text in UTF-8."""
+        assert isinstance(self.content, bytes)
+        return self.content
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, as it enters the plan: what it is called, and the digest of its bytes."""
+        return {"name": self.name, "media_type": self.media_type, "size": len(self.bytes), "sha256": self.digest}
+
+
+# What a gate may declare: a plain function of the tool's input.
+Declared = Callable[[Any], Sequence[Document]]
+
+
+def digest_of(content: bytes) -> str:
+    """By which a document is known: SHA-256, 64 hex digits. Of bytes that are shown to people nothing has to be kept
+    from being guessed, so it needs no key, and anybody can work it out."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def is_text(content: bytes) -> bool:
+    """Whether bytes are a text."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= LONGEST_NAME and name == name.strip() and name.isprintable() and not set(name) & set("/\\")
+
+
+def checked(documents: Any) -> tuple[Document, ...]:
+    """The documents of one question. Raises ValueError for what is none, for too many, and for two of one name."""
+    if isinstance(documents, (str, bytes, Mapping, Document)) or not isinstance(documents, Sequence):
+        raise ValueError(f"documents={type(documents).__name__}: give a list of Document(name, media_type, content)")
+    if strangers := [type(each).__name__ for each in documents if not isinstance(each, Document)]:
+        raise ValueError(f"documents: {strangers[0]} is no Document(name, media_type, content)")
+    if len(documents) > MOST_DOCUMENTS:
+        raise ValueError(f"documents: {len(documents)} are given, and a question may have {MOST_DOCUMENTS}")
+    names = [each.name for each in documents]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"documents: two are called {twice!r}: each revision is compared by name")
+    if (size := sum(len(each.bytes) for each in documents)) > MOST_BYTES_IN_ALL:
+        raise ValueError(f"documents: together they have {size} bytes, and may have {MOST_BYTES_IN_ALL}")
+    texts = sum(len(each.bytes) for each in documents if each.media_type in TEXTS)
+    if texts > MOST_TEXT_IN_ALL:
+        raise ValueError(f"documents: the texts together have {texts} bytes, and may have {MOST_TEXT_IN_ALL}")
+    return tuple(documents)
+
+
+def made(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ...]:
+    """What a gate's declaration makes of a call's input. Raises ValueError, which says of `whose` gate, where the
+    author's code fails or gives something else: nobody is asked about what they can't be shown."""
+    if declared is None:
+        return ()
+    try:
+        return checked(declared(args))
+    except Exception as error:
+        raise ValueError(f"the documents of the gate of {whose} can't be made: {brief(error, 300)}") from error
+
+
+def wrong(declared: Any) -> str:
+    """Why this declares no documents; empty where it does."""
+    is_plain = callable(declared) and not isinstance(declared, type) and not inspect.iscoroutinefunction(declared)
+    return "" if declared is None or is_plain else "give a plain function of the tool's input"
+
+
+def in_plan(documents: Sequence[Document]) -> dict[str, Any]:
+    """The part of a plan that tells of them: nothing where there are none."""
+    return {DOCUMENTS: [each.as_json() for each in documents]} if documents else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A document as a plan names it: by the digest of its bytes."""
+
+    name: str
+    media_type: str
+    size: int
+    digest: str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is drawn as text."""
+        return self.media_type in TEXTS
+
+
+def named_in(plan: Any) -> list[Named]:
+    """The documents that a plan names, in its order. Raises ValueError for what can't be read: then nobody can be shown
+    what they would decide on."""
+    told = plan.get(DOCUMENTS, []) if isinstance(plan, Mapping) else []
+    try:
+        found = [Named(each["name"], each["media_type"], each["size"], each["sha256"]) for each in told]
+    except (KeyError, TypeError) as error:
+        raise ValueError("the documents of the plan can't be read") from error
+    for each in found:
+        is_right = all(isinstance(text, str) for text in (each.name, each.media_type, each.digest))
+        if not is_right or type(each.size) is not int or each.media_type not in MEDIA_TYPES:
+            raise ValueError("the documents of the plan can't be read")
+    return found
