@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0131_consulting'),
+        ('approvals', '0136_by_sameness'),
     ]
 
     operations = [

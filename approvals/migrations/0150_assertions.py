@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0131_consulting'),
+        ('approvals', '0140_documents'),
     ]
 
     operations = [

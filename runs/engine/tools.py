@@ -42,6 +42,9 @@ class ReplayClass(StrEnum):
     UNSAFE_ON_REPLAY = "unsafe_on_replay"
 
 
+_CLASSES = ", ".join(f"ReplayClass.{each.name}" for each in ReplayClass)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """What the engine tells a tool about the call that it is making.
@@ -363,8 +366,7 @@ def tool(
     *high*, by which policies may go (docs/policies.md). Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
-        known = ", ".join(f"ReplayClass.{each.name}" for each in ReplayClass)
-        raise DefinitionError(f"replay_class is {replay_class!r}: give one of {known}")
+        raise DefinitionError(f"replay_class is {replay_class!r}: give one of {_CLASSES}")
 
     def register(function: Callable[..., Any]) -> Tool:
         name = _name_of(function)

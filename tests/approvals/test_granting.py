@@ -269,10 +269,10 @@ def test_nobody_allows_more_in_all_than_they_may_approve_at_once(stage: Stage, t
     given(case, fiona, sum="10000")
 
 
-@pytest.mark.parametrize("what", ["not allowed", "stages", "proof", "no tool", "deputy", "stranger", "no account"])
+@pytest.mark.parametrize("what", ["nowhere", "stages", "proof", "no tool", "deputy", "stranger", "no account"])
 def test_what_can_not_be_allowed_again(stage: Stage, tools: Toolbox, fiona: Actor, what: str) -> None:
     admin = boss()
-    if what != "not allowed":
+    if what != "nowhere":
         allowed(admin)
     by, error = fiona, InvalidInput
     if what == "proof":
