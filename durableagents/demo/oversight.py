@@ -1,5 +1,5 @@
 """What administrators say of the demo's queue for refunds, so that all of it is there to be tried: a calendar, deadlines,
-reasons, limits, what a yes has to show, a deputy and a policy.
+reasons, limits, what a yes has to show, how far the same again may be allowed, a deputy and a policy.
 
 Each is an act like an administrator's, on record with its reason. It is done once: whatever somebody has said of the
 same since, or has taken away, stays as they left it. A start that is killed in the middle is gone on with by the next.
@@ -15,6 +15,8 @@ from functools import partial
 
 from approvals.deadlines.acts import set_calendar, set_timing
 from approvals.deadlines.bodies import CalendarBody, Holiday, StepBody, TimingBody
+from approvals.granting.bodies import BoundsBody
+from approvals.granting.bounds import allow
 from approvals.models import Policy, Queue
 from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
@@ -70,6 +72,9 @@ def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
     if "queue_proof" not in actions:
         shown = ProofBody(type_amount=True, above=Decimal(1000), justification=WHY)
         yield "proof", partial(prove, QUEUE, shown, by=BY)
+    if "queue_grants" not in actions:
+        again = BoundsBody(times=10, days=90, sum=Decimal(2500), justification=WHY)
+        yield "bounds of standing grants", partial(allow, QUEUE, again, by=BY)
     for person, most in (("", Decimal(2500)), ("treasurer", Decimal(25_000))):
         if ("queue_limit", f"limit of {person or QUEUES[QUEUE]}") not in of_queue:
             body = LimitBody(person=person, most=most, justification=WHY)

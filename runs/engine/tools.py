@@ -373,8 +373,9 @@ def tool(
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
-            problem = "say what it returns: a Pydantic model as return annotation, or output="
-            raise DefinitionError(f"tool {name!r}: {problem}")
+            raise DefinitionError(
+                f"tool {name!r}: give what it returns, a Pydantic model: return annotation or output="
+            )
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
         for names, fields in () if gate is None else (("editable", gate.editable), ("same", gate.same)):

@@ -74,6 +74,7 @@ _GATE = Gate(
     headline=lambda refund: f"${refund.amount_usd:,.2f}",
     amount="amount_usd USD",
     editable=["amount_usd", "note"],
+    same=["customer"],
     within=WorkingHours(8),
     on_timeout="escalate",
     escalate_to="legal",
