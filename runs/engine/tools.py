@@ -42,9 +42,6 @@ class ReplayClass(StrEnum):
     UNSAFE_ON_REPLAY = "unsafe_on_replay"
 
 
-_CLASSES = ", ".join(f"ReplayClass.{each.name}" for each in ReplayClass)
-
-
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """What the engine tells a tool about the call that it is making.
@@ -366,16 +363,17 @@ def tool(
     *high*, by which policies may go (docs/policies.md). Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
-        raise DefinitionError(f"replay_class is {replay_class!r}: give one of {_CLASSES}")
+        raise DefinitionError(
+            f"replay_class is {replay_class!r}: give one of {', '.join('ReplayClass.' + c.name for c in ReplayClass)}"
+        )
 
     def register(function: Callable[..., Any]) -> Tool:
         name = _name_of(function)
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
-            raise DefinitionError(
-                f"tool {name!r}: give what it returns, a Pydantic model: return annotation or output="
-            )
+            problem = "say what it returns: a Pydantic model as return annotation, or output="
+            raise DefinitionError(f"tool {name!r}: {problem}")
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
         for names, fields in () if gate is None else (("editable", gate.editable), ("same", gate.same)):
