@@ -20,7 +20,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import Forbidden, NotFound
 from ledger.models import Event
-from runs.services.command import journal
+from runs.services.command import journal, show_to
 
 MOST_OPEN, MOST = 5, 40  # of one question
 
@@ -68,6 +68,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     journal(found.run.pk, event, by=by)
     tell("delegated", f"{approval_id}:{row.n}", run_id=row.run_id, approval_id=approval_id, wait_id=found.wait.pk,
          person=user.pk)  # fmt: skip
+    show_to(row.deputy)
     return row
 
 

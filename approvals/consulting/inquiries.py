@@ -21,7 +21,7 @@ from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from runs.engine.gate.clock import Moved, go_on, stop, told_end, told_stop
 from runs.engine.gate.timing import Course
-from runs.services.command import journal
+from runs.services.command import journal, show_to
 from runs.services.halts.standing import stood_still
 
 MOST_OPEN, MOST = 5, 40  # of one question
@@ -71,6 +71,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
           queue=found.approval.queue, justification=text, at=found.now)  # fmt: skip
     journal(found.run.pk, event, by=by)
     _tell("inquiry", row, row.person)
+    show_to(row.person)
     return row
 
 
@@ -125,6 +126,7 @@ def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> In
     journal(found.run.pk, event, by=by)
     if outcome == ANSWERED:
         _tell("inquiry_answer", row, row.asker)
+    show_to(row.asker)
     return row
 
 

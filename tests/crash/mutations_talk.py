@@ -19,7 +19,15 @@ ASKED, HANDED, MOVED, API = (
 )  # fmt: skip
 BESIDE = "tests/approvals/test_amending_beside.py"
 
+LIVE = "tests/console/test_live_cases.py"
+
 TALKS = [
+    Mutant("who is asked hears of it with their next request", ASK, "    show_to(row.person)\n    return row", "    return row", f"{LIVE} -k asked_hears_of_it"),
+    Mutant("who was handed a case hears of it with their next request", HAND, "    show_to(row.deputy)\n    return row", "    return row", f"{LIVE} -k taken_back"),
+    Mutant("a deputy who asked hears of the answer with their next request", ASK, "    show_to(row.asker)\n    return row", "    return row", f"{LIVE} -k deputy_who_asks"),
+    Mutant("what is rung for one person is heard by all", "runs/journal/notify.py", "if self.mark is not None and self.mark in payload.split(\",\")", "if self.mark is not None and \"@\" in payload", f"{LIVE} -k 'asked_hears_of_it or pass_over'"),
+    Mutant("all that goes on in a run of others is told to whoever is asked", "runs/console/socket_watch.py", "return is_own or before != self._known", "return True", f"{LIVE} -k nothing_else_in_its_run"),
+    Mutant("the end of a case is told to nobody who was asked about it", "runs/console/socket_watch.py", "return is_own or before != self._known", "return is_own", f"{LIVE} -k nothing_else_in_its_run"),
     Mutant("anybody answers what another was asked", ASK, "    if by.person is None or row.person != by.person:\n        raise Forbidden(f\"Only {row.to}", "    if by.person is None:\n        raise Forbidden(f\"Only {row.to}", f"{ASKED} -k nobody_else"),
     Mutant("an answer is given twice", ASK, "    if row.ended_at is not None:\n        raise AlreadyEnded(row)\n    known", "    known", f"{ASKED} -k nobody_else"),
     Mutant("whoever decides nothing asks about a case", COMMON, "    return found, may_decide(found.approval, facts, by)\n", "    return found, Standing(by.role)\n", f"{ASKED} -k only_who_may"),
