@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from ledger.web.roles import roles
 from runs.console import socket_watch, sockets
 from runs.journal import notify
 from runs.services import command, lifecycle
+from tests.approvals.setup import away
 from tests.console.conftest import OLGA, Reader, start
 from tests.console.stage import question, settled, working
 from tests.console.test_live import Link, socket
@@ -103,6 +105,17 @@ async def test_who_is_handed_a_case_hears_of_it_and_that_it_was_taken_back(
         assert "handed to you" in await database_sync_to_async(ira.read)("/inbox")
         await moved(hers, delegations.take_back, case.id, 0, justification=WHY, by=principal)
         assert await his.is_quiet()
+
+
+async def test_a_deputy_who_asks_hears_of_the_answer(
+    finance: Reader, ira: Reader, ivan: Reader, case: Approval
+) -> None:
+    principal, deputy, asked = [await database_sync_to_async(by)(who) for who in (finance, ira, ivan)]
+    await database_sync_to_async(away)(principal, "ira")
+    acting = replace(deputy, role="approver_finance")
+    await database_sync_to_async(inquiries.ask)(case.id, to="ivan", question="Do you know them?", by=acting)
+    async with listening(ira) as hers:
+        await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=asked)
 
 
 @pytest.mark.parametrize("how", ["decide", "cancel"])
