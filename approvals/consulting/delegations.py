@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import decider, held, named
+from approvals.consulting.common import decider, free, held, named
 from approvals.consulting.inquiries import AlreadyEnded
 from approvals.models import Approval, Delegation
 from approvals.notices.tell import tell
@@ -47,7 +47,10 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     why, user = justified("delegate", justification), named(to, by)
     rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
     if any(row.ended_at is None and (row.principal, row.deputy) == (by.person, user.pk) for row in rows):
-        raise wrong("to", "has it from you already", "somebody else")
+        is_known = any(row.is_genuine for row in rows if (row.principal, row.deputy) == (by.person, user.pk))
+        problem = "has it from you already" if is_known else "has it by a row that was not put on record here"
+        raise wrong("to", problem, "somebody else")
+    rows = [row for row in rows if row.is_genuine]
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
         raise wrong("to", f"would be one more than {MOST_OPEN} who have it at once, or {MOST} in all", "take one back")
     principal = by.person
@@ -77,12 +80,14 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
     """End it now: whoever handed it over may, and whoever has it. Raises NotFound, Forbidden, AlreadyDecided, NotHeld,
     JustificationRequired."""
     unlocked = Delegation.objects.filter(approval=approval_id, n=n).first()
-    if unlocked is None:
+    if unlocked is None or not unlocked.is_genuine:
         raise NotFound("delegation", f"{approval_id}/{n}")
     if by.person is None or by.person not in (unlocked.principal, unlocked.deputy):
         raise Forbidden(f"Only {unlocked.by.partition(':')[2]}, who handed it over, and {unlocked.to} may end that.")
     why, found = justified("delegate_end", justification), held(approval_id, by)
     row = Delegation.objects.select_for_update().get(pk=unlocked.pk)
+    if not row.is_genuine:
+        raise NotFound("delegation", f"{approval_id}/{n}")
     if row.ended_at is not None:
         raise NotHeld(row)
     row.ended_at, row.ended_by = found.now, by.ref
@@ -99,8 +104,9 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
 
 
 def _number(approval: Approval, slot: str) -> int:
-    """Of the next one at the slot, as the journal counts them."""
-    return Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
+    """Of the next one at the slot, as the journal counts them, unless somebody has put a row there."""
+    known = Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
+    return free(Delegation, approval.pk, known)
 
 
 def _check(approval: Approval, user: User) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import Held, decider, held, named
+from approvals.consulting.common import Held, decider, free, held, named
 from approvals.models import Approval, Inquiry
 from approvals.notices.tell import tell
 from approvals.queues.who import can_look, wrong
@@ -47,13 +47,13 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     """
     found, _ = decider(approval_id, by)
     text, user = justified("inquiry", question), named(to, by)
-    rows = list(Inquiry.objects.filter(approval=found.approval.pk))
+    rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_genuine]
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
         many = f"would be asked one more than {MOST_OPEN} at once, or {MOST} in all"
         raise wrong("to", many, "decide, or withdraw one")
     known = read(found.approval, found.wait)
     moved = _stopped(found, known)
-    n, asker = known.inquiries, by.person
+    n, asker = free(Inquiry, found.approval.pk, known.inquiries), by.person
     assert asker is not None
     row = Inquiry(
         approval=found.approval, run_id=found.run.pk, n=n, asker=asker, by=by.ref, role=by.role, person=user.pk,
@@ -107,6 +107,8 @@ def _find(approval_id: UUID, n: int) -> Inquiry:
 def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> Inquiry:
     found = held(approval_id, by)
     row = Inquiry.objects.select_for_update().get(approval=approval_id, n=n)
+    if not row.is_genuine:
+        raise NotFound("inquiry", f"{approval_id}/{n}")
     if row.ended_at is not None:
         raise AlreadyEnded(row)
     known = read(found.approval, found.wait)

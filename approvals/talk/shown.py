@@ -74,12 +74,12 @@ class Talk:
     @property
     def waits(self) -> bool:
         """Whether somebody has not answered yet."""
-        return any(each.is_open for each in self.inquiries)
+        return any(each.is_open and each.is_genuine for each in self.inquiries)
 
     @property
     def stands(self) -> bool:
         """Whether the clock stands for it."""
-        return any(each.is_open and each.row.stops_clock for each in self.inquiries)
+        return any(each.is_open and each.is_genuine and each.row.stops_clock for each in self.inquiries)
 
 
 NO_TALK = Talk()

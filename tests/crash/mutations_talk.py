@@ -48,7 +48,7 @@ TALKS = [
     Mutant("one question handed over is all of them", STANDING, "WHERE d.approval_id = {{approval}} AND d.deputy = me.id", "WHERE d.deputy = me.id", f"{HANDED} -k just_this_one"),
     Mutant("whoever started the run is handed its question", HAND, "    _check(found.approval, user)\n", "    pass\n", f"{HANDED} -k t_have_it"),
     Mutant("a place that nobody gave is not found", TALK, "        if not held:\n", "        if False:\n", f"{HANDED} -k is_found"),
-    Mutant("who was asked reads what is asked", "approvals/brief.py", "    hidden -= seen.among(hidden)\n", "    hidden = set()\n", f"{API} -k reads_nothing"),
+    Mutant("who was asked reads what is asked", "approvals/queues/sight.py", "    hidden -= seen.among(hidden)\n", "    hidden = set()\n", f"{API} -k reads_nothing"),
     Mutant("what was taken back is still in sight", ALONG, "WHERE d.deputy = {user} AND d.ended_at IS NULL", "WHERE d.deputy = {user}", f"{API} -k out_of_sight"),
     Mutant("of questions to others whoever is asked is told", "approvals/talk/shown.py", "if is_read or each.is_mine or each.is_own]", "if True]", f"{API} -k questions_to_others"),
     Mutant("the sweeper goes by the row's deadline", DUE, "    if (ends := runs_out(known.course, wait, now)) > now:", "    if (ends := runs_out(known.course, wait, now)) > now and False:", f"{MOVED} -k moved_forward"),
