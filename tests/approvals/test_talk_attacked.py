@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
 
+from approvals.calendars.models import Escalation
 from approvals.consulting.delegations import delegate, take_back
 from approvals.consulting.inquiries import answer, ask, withdraw
 from approvals.models import Approval, Delegation, Inquiry
@@ -109,6 +110,10 @@ def test_where_a_question_is_said_to_have_gone_shows_nobody_what_is_asked(
     """Neither to the people of that queue, nor to whoever stands in for them."""
     lena = somebody("lena", "approver_legal")
     away(lena, "ira")
+    Escalation.objects.create(
+        approval=case, n=1, run_id=case.run_id, queue="legal", cause="timeout", deadline=case.deadline,
+        at=case.opened_at,
+    )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute("UPDATE approvals_approval SET escalated_to = '{legal}'")
         cursor.execute("UPDATE runs_wait SET also = '{legal}' WHERE id = %s", [case.wait_id])

@@ -30,7 +30,7 @@ TALKS = [
     Mutant("a forged row stands where the next one belongs", COMMON, "    return next(each for each in count(n) if each not in taken)", "    return n", f"{ATTACKED} -k use_up"),
     Mutant("what was handed over is read by whoever has it for ever", ALONG, "AND holder.user_id = d.principal", "", f"{ATTACKED} -k read_no_more"),
     Mutant("who has no role left decides in another's place", "approvals/policy.py", "    if not who.may_act:\n", "    if False:\n", f"{ATTACKED} -k lost_their_account_decides"),
-    Mutant("where a question is said to have gone shows its arguments", "approvals/queues/sight.py", "places[row.approval_id] += [row.queue] if row.is_genuine else []", "places[row.approval_id] += [row.queue]", "tests/approvals/test_deadlines_moved.py -k forged_escalation"),
+    Mutant("where a question is said to have gone shows its arguments", "approvals/queues/sight.py", "places[row.approval_id] += [row.queue] if row.is_genuine else []", "places[row.approval_id] += [row.queue]", f"{ATTACKED} -k said_to_have_gone"),
     Mutant("what a question's row says of where it went shows its arguments", "approvals/queues/sight.py", "    own |= {id for id, places in genuine_places(further).items() if any(is_asked(to, who) for to in places)}", "    own |= {one.id for one in further}", f"{ATTACKED} -k said_to_have_gone"),
     Mutant("who is asked hears of it with their next request", ASK, "    show_to(row.person)\n    return row", "    return row", f"{LIVE} -k asked_hears_of_it"),
     Mutant("who was handed a case hears of it with their next request", HAND, "    show_to(row.deputy)\n    return row", "    return row", f"{LIVE} -k taken_back"),
