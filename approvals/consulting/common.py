@@ -59,6 +59,11 @@ def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
     return found, may_decide(found.approval, facts, by)
 
 
+def by_whom(row: Inquiry | Delegation) -> str:
+    """Who ended it, and when, in words."""
+    return f"{row.ended_by}{f' at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC' if row.ended_at else ''}"
+
+
 def free(model: type[Inquiry | Delegation], approval_id: UUID, n: int) -> int:
     """The first number from `n` on, which is the journal's, under which no row stands, whoever wrote that."""
     taken = set(model.objects.filter(approval=approval_id, n__gte=n).values_list("n", flat=True))

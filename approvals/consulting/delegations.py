@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import decider, free, held, named
+from approvals.consulting.common import by_whom, decider, free, held, named
 from approvals.consulting.inquiries import AlreadyEnded
 from approvals.models import Approval, Delegation
 from approvals.notices.tell import tell
@@ -29,8 +29,7 @@ class NotHeld(AlreadyEnded):
     """It was taken back before."""
 
     def __init__(self, row: Delegation) -> None:
-        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
-        super(AlreadyEnded, self).__init__(f"This was taken back by {row.ended_by}{at}.")
+        super(AlreadyEnded, self).__init__(f"This was taken back by {by_whom(row)}.")
 
 
 @transaction.atomic

@@ -9,12 +9,12 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import Held, decider, free, held, named
+from approvals.consulting.common import Held, by_whom, decider, free, held, named
 from approvals.models import Approval, Inquiry
 from approvals.notices.tell import tell
 from approvals.queues.who import can_look, wrong
 from approvals.timing import moving
-from approvals.timing.course import Read, calendar_now, look_at, read
+from approvals.timing.course import Read, calendar_now, look_at, read, stood
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -34,8 +34,7 @@ class AlreadyEnded(DurableAgentsError):
     status, code, title = 409, "already-ended", "Already over"
 
     def __init__(self, row: Inquiry) -> None:
-        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
-        super().__init__(f"This was {row.outcome or 'ended'} by {row.ended_by}{at}. What came first stands.")
+        super().__init__(f"This was {row.outcome or 'ended'} by {by_whom(row)}. What came first stands.")
 
 
 @transaction.atomic
@@ -146,8 +145,7 @@ def _tell(kind: str, row: Inquiry, person: int) -> None:
 
 def _stopped(found: Held, known: Read) -> Moved | None:
     course = known.course
-    stood = stood_still(found.run.pk, course.since or found.wait.opened_at, found.now)
-    return stop(course, known.due, calendar_now(course), found.now, stood=stood)
+    return stop(course, known.due, calendar_now(course), found.now, stood=stood(course, found.wait, found.now))
 
 
 def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
