@@ -4,7 +4,6 @@ covers."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +18,7 @@ from approvals.documents.shown import Before, DocumentShown, documents_of
 from approvals.documents.stored import along, contents_in
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
+from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
 from approvals.talk.shown import TALK, Talk, talk_in
@@ -27,17 +27,13 @@ from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.templatetags.console import line_of, plainly
-from ledger.web.roles import decides_case, has_case, stand_ins
-from ledger.web.seeing.payloads import WHO_GIVES, PayloadsHidden
-from ledger.web.seeing.viewers import viewer
+from ledger.web.seeing.payloads import WHO_GIVES
 from ledger.web.text_safety import Change, compare, leaves
-from runs import seen
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import editable_in
 from runs.engine.gate.proof import Wanted
-from runs.queries.payloads.reading import is_asked
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 
@@ -311,52 +307,10 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
     return {name: arguments[name] for name in [*first, *(name for name in arguments if name not in first)]}
 
 
-def _is_shown(approval: Approval, held: frozenset[str]) -> bool:
-    """Whoever stands in at its queue, has it from somebody or was asked about it is shown the question, whatever runs
-    they see."""
-    places = asked_at(approval)
-    is_theirs = has_case(held, approval.id) or any(one.queue in places for one in stand_ins(held))
-    return is_theirs or bool(seen.among([approval.run_id]))
-
-
-def asked_at(approval: Approval) -> list[str]:
-    """The queues whose people may decide it: the one that was asked, and those that it went to."""
-    return [approval.queue, *(approval.escalated_to or [])]
-
-
-def reads(approval: Approval) -> bool:
-    """Whether whoever looks reads what is asked, and not only that it is: who is asked, stands in for them or has it
-    from them, and who reads the run's payloads."""
-    return approval.id in readable([approval])
-
-
-def read_one(approval_id: UUID, held: frozenset[str]) -> Approval:
-    """A question for somebody with these roles who wants what is asked with it. Raises NotFound for whoever isn't shown
-    it, PayloadsHidden for whoever doesn't read what is asked."""
-    approval = Approval.objects.select_related("run").filter(pk=approval_id).first()
-    if approval is None or not _is_shown(approval, held):
-        raise NotFound("approval", approval_id)
-    if not reads(approval):
-        raise PayloadsHidden(approval.run_id)
-    return approval
-
-
-def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
-    """Those of these questions that whoever looks reads; all of them are shown to them. Who was only asked about one
-    reads no more of it than of its run."""
-    held = viewer().held
-    own = {one.id for one in approvals if decides_case(held, one.id) or any(map(is_asked, asked_at(one)))}
-    others = [one for one in approvals if one.id not in own]
-    hidden = {one.run_id for one in others if has_case(held, one.id)}
-    hidden -= seen.among(hidden)
-    runs = seen.readable({one.run_id: one.run.creator for one in others if one.run_id not in hidden})
-    return frozenset(own | {one.id for one in others if one.run_id in runs})
-
-
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     """One question for a reader with these roles. Raises NotFound."""
     revisions, rows = _revisions(approval_id, reader.person)
-    if not revisions or not _is_shown(revisions[0][0], held):
+    if not revisions or not is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
     (approval, decision), earlier = revisions[0], [Earlier(*one) for one in revisions[1:]]
     is_read = reads(approval)

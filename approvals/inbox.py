@@ -15,9 +15,10 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.urls import reverse
 
-from approvals.brief import asks_of, cards_by_name, plan_of, readable, title_of
+from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.claims.shown import ME, NOBODY, Filter, along
 from approvals.models import Approval, ApprovalState
+from approvals.queues.sight import readable, shown_of
 from approvals.timing.words import is_endless
 from approvals.votes.shown import NOW, StageShown, stages_of
 from ledger.web.cursors import Condition, Order, closed, opened
@@ -239,10 +240,11 @@ def _listed(
     cards: dict[str, dict[str, ToolCard]] = {}
     others = {one.queue: one for one in stand_ins(held) if wait_hooks.queues.get(one.queue) not in held}
     own = {one.approval_id: one for one in own_cases(held)}
-    readable_ids = readable(rows[:limit])
-    shown = [row for row in rows[:limit] if row.case_id is not None]
-    stages = stages_of(shown, []) if shown else {}
-    items = [_item(row, cards, others, stages.get(row.id, []), readable_ids, own.get(row.id)) for row in rows[:limit]]
+    shown = shown_of(rows[:limit], held)
+    readable_ids = readable(shown)
+    staged = [row for row in shown if row.case_id is not None]
+    stages = stages_of(staged, []) if staged else {}
+    items = [_item(row, cards, others, stages.get(row.id, []), readable_ids, own.get(row.id)) for row in shown]
     return Listed(items, total, more, is_from_start, wanted)
 
 

@@ -78,6 +78,7 @@ class Member:
     cap: Cap | None = None
     own_act: str | None = None
     said: str | None = None  # their word in this case, in words
+    may_act: bool = True  # whether they hold a role with which somebody may change anything
 
     def having(self, own_act: str | None) -> Member:
         """The same, having done this."""
@@ -228,6 +229,8 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
         return No(f"{whom.name}, for whom you stand in, does not decide in {queue.name}. {_only(queue)}")
     if whom.person is not None and whom.person == who.person:
         return No("Nobody stands in for themselves.")
+    if not who.may_act:
+        return No(f"You have no role any more with which you could stand in for {whom.name}.")
     if who.said or whom.said:
         name = "You" if who.said else f"{whom.name}, for whom you stand in,"
         return No(f"{name} {who.said or whom.said}. One person has one word in a case.", has_voted=True)

@@ -22,6 +22,7 @@ from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, threshol
 from approvals.queues.along import FACTS
 from approvals.queues.standing import facts_of, role_held, told, went_further
 from approvals.stepup.checking import check_signed, shown, wanted_for
+from approvals.talk.shown import open_for
 from approvals.timing.course import is_over
 from approvals.votes.case import case_of
 from ledger import events as e
@@ -349,6 +350,7 @@ def register() -> None:
         wait_hooks.on_ask.append(ON_ASK)
         wait_hooks.queue_holder.append(role_held)
         wait_hooks.went_further.append(went_further)
+        wait_hooks.open_for.append(open_for)
     wait_hooks.on_due["approval"] = expire
     wait_hooks.on_moved["approval"] = put_off
     wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings

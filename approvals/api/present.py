@@ -18,9 +18,9 @@ from approvals.api.schemas import (
     StageRow,
     VoteRow,
 )
-from approvals.brief import asked_at, readable
 from approvals.claims.shown import OnIt, on_each
 from approvals.models import Approval, ApprovalState, Decision
+from approvals.queues.sight import asked_at, readable
 from approvals.stepup.checking import wanted_by
 from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes.shown import DONE, NEXT, StageShown, stages_of

@@ -16,6 +16,7 @@ from approvals.bodies import DecisionBody
 from approvals.cases.amending import amend
 from approvals.granting.deciding import said
 from approvals.models import Approval, ApprovalState
+from approvals.queues.sight import is_shown
 from ledger.actors import Actor
 from ledger.errors import InvalidInput, NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
@@ -102,8 +103,8 @@ def shown_one(approval_id: UUID, user: Any) -> Approval:
     who, places = viewer(), [one.queue for one in stand_ins(held)]
     at = Q(queue__in=places) | Q(escalated_to__overlap=places)
     at |= Q(id=approval_id) if has_case(held, approval_id) else Q()
-    is_shown = Q() if who.sees_all else at | seen.fits(who)  # what is nothing drops out of an OR
-    approval = Approval.objects.select_related("run").filter(is_shown, id=approval_id).first()
-    if approval is None:
+    fits = Q() if who.sees_all else at | seen.fits(who)  # what is nothing drops out of an OR
+    approval = Approval.objects.select_related("run").filter(fits, id=approval_id).first()
+    if approval is None or not is_shown(approval, held):
         raise NotFound("approval", approval_id)
     return approval

@@ -14,7 +14,7 @@ from django.db import transaction
 from pydantic import ValidationError
 
 from approvals.consulting.inquiries import resumed
-from approvals.models import Approval, ApprovalState, Decision, Escalation
+from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import No, judge
 from approvals.queues.standing import facts_of, told
 from approvals.services import (
@@ -28,6 +28,7 @@ from approvals.services import (
     shown_first,
 )
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
+from approvals.timing import moving
 from approvals.timing.course import Read, read, runs_out
 from ledger import events as e
 from ledger.actors import Actor
@@ -244,12 +245,7 @@ def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime
     a change takes a question from nobody."""
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):
-        row = Escalation(
-            approval=following, n=n, run_id=following.run_id, queue=to, cause="amended", deadline=following.deadline,
-            at=now,
-        )  # fmt: skip
-        row.seal()
-        row.save(force_insert=True)
+        moving.went_to(following, n, to, "amended", following.deadline, now)
     if known.went:
         following.escalated_to = list(known.went)
         following.save(update_fields=["escalated_to"])

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 
-from approvals.brief import read_one
 from approvals.documents import served
+from approvals.queues.sight import read_one
 from ledger.web.page_base import Page
 from ledger.web.roles import roles
 from runs.engine.gate.documents import Named

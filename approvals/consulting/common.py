@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from uuid import UUID
 
 from django.contrib.auth.models import User
 
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, Delegation, Inquiry
 from approvals.policy import Standing
 from approvals.queues.standing import facts_of
 from approvals.queues.who import account, can_look, check_text, wrong
@@ -56,6 +57,17 @@ def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
     found = held(approval_id, by)
     facts = facts_of(found.approval, found.run, by, frozenset([by.role]), locked=True)
     return found, may_decide(found.approval, facts, by)
+
+
+def by_whom(row: Inquiry | Delegation) -> str:
+    """Who ended it, and when, in words."""
+    return f"{row.ended_by}{f' at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC' if row.ended_at else ''}"
+
+
+def free(model: type[Inquiry | Delegation], approval_id: UUID, n: int) -> int:
+    """The first number from `n` on, which is the journal's, under which no row stands, whoever wrote that."""
+    taken = set(model.objects.filter(approval=approval_id, n__gte=n).values_list("n", flat=True))
+    return next(each for each in count(n) if each not in taken)
 
 
 def named(name: str, by: Actor) -> User:

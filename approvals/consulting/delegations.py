@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import decider, held, named
+from approvals.consulting.common import by_whom, decider, free, held, named
 from approvals.consulting.inquiries import AlreadyEnded
 from approvals.models import Approval, Delegation
 from approvals.notices.tell import tell
@@ -20,7 +20,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import Forbidden, NotFound
 from ledger.models import Event
-from runs.services.command import journal
+from runs.services.command import journal, show_to
 
 MOST_OPEN, MOST = 5, 40  # of one question
 
@@ -29,8 +29,7 @@ class NotHeld(AlreadyEnded):
     """It was taken back before."""
 
     def __init__(self, row: Delegation) -> None:
-        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
-        super(AlreadyEnded, self).__init__(f"This was taken back by {row.ended_by}{at}.")
+        super(AlreadyEnded, self).__init__(f"This was taken back by {by_whom(row)}.")
 
 
 @transaction.atomic
@@ -47,7 +46,10 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     why, user = justified("delegate", justification), named(to, by)
     rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
     if any(row.ended_at is None and (row.principal, row.deputy) == (by.person, user.pk) for row in rows):
-        raise wrong("to", "has it from you already", "somebody else")
+        is_known = any(row.is_genuine for row in rows if (row.principal, row.deputy) == (by.person, user.pk))
+        problem = "has it from you already" if is_known else "has it by a row that was not put on record here"
+        raise wrong("to", problem, "somebody else")
+    rows = [row for row in rows if row.is_genuine]
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
         raise wrong("to", f"would be one more than {MOST_OPEN} who have it at once, or {MOST} in all", "take one back")
     principal = by.person
@@ -68,6 +70,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     journal(found.run.pk, event, by=by)
     tell("delegated", f"{approval_id}:{row.n}", run_id=row.run_id, approval_id=approval_id, wait_id=found.wait.pk,
          person=user.pk)  # fmt: skip
+    show_to(row.deputy)
     return row
 
 
@@ -76,12 +79,14 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
     """End it now: whoever handed it over may, and whoever has it. Raises NotFound, Forbidden, AlreadyDecided, NotHeld,
     JustificationRequired."""
     unlocked = Delegation.objects.filter(approval=approval_id, n=n).first()
-    if unlocked is None:
+    if unlocked is None or not unlocked.is_genuine:
         raise NotFound("delegation", f"{approval_id}/{n}")
     if by.person is None or by.person not in (unlocked.principal, unlocked.deputy):
         raise Forbidden(f"Only {unlocked.by.partition(':')[2]}, who handed it over, and {unlocked.to} may end that.")
     why, found = justified("delegate_end", justification), held(approval_id, by)
     row = Delegation.objects.select_for_update().get(pk=unlocked.pk)
+    if not row.is_genuine:
+        raise NotFound("delegation", f"{approval_id}/{n}")
     if row.ended_at is not None:
         raise NotHeld(row)
     row.ended_at, row.ended_by = found.now, by.ref
@@ -98,8 +103,9 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
 
 
 def _number(approval: Approval, slot: str) -> int:
-    """Of the next one at the slot, as the journal counts them."""
-    return Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
+    """Of the next one at the slot, as the journal counts them, unless somebody has put a row there."""
+    known = Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
+    return free(Delegation, approval.pk, known)
 
 
 def _check(approval: Approval, user: User) -> None:

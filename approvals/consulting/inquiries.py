@@ -9,19 +9,19 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import Held, decider, held, named
+from approvals.consulting.common import Held, by_whom, decider, free, held, named
 from approvals.models import Approval, Inquiry
 from approvals.notices.tell import tell
 from approvals.queues.who import can_look, wrong
 from approvals.timing import moving
-from approvals.timing.course import Read, calendar_now, look_at, read
+from approvals.timing.course import Read, calendar_now, look_at, read, stood
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from runs.engine.gate.clock import Moved, go_on, stop, told_end, told_stop
 from runs.engine.gate.timing import Course
-from runs.services.command import journal
+from runs.services.command import journal, show_to
 from runs.services.halts.standing import stood_still
 
 MOST_OPEN, MOST = 5, 40  # of one question
@@ -34,8 +34,7 @@ class AlreadyEnded(DurableAgentsError):
     status, code, title = 409, "already-ended", "Already over"
 
     def __init__(self, row: Inquiry) -> None:
-        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
-        super().__init__(f"This was {row.outcome or 'ended'} by {row.ended_by}{at}. What came first stands.")
+        super().__init__(f"This was {row.outcome or 'ended'} by {by_whom(row)}. What came first stands.")
 
 
 @transaction.atomic
@@ -47,13 +46,13 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     """
     found, _ = decider(approval_id, by)
     text, user = justified("inquiry", question), named(to, by)
-    rows = list(Inquiry.objects.filter(approval=found.approval.pk))
+    rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_genuine]
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
         many = f"would be asked one more than {MOST_OPEN} at once, or {MOST} in all"
         raise wrong("to", many, "decide, or withdraw one")
     known = read(found.approval, found.wait)
     moved = _stopped(found, known)
-    n, asker = known.inquiries, by.person
+    n, asker = free(Inquiry, found.approval.pk, known.inquiries), by.person
     assert asker is not None
     row = Inquiry(
         approval=found.approval, run_id=found.run.pk, n=n, asker=asker, by=by.ref, role=by.role, person=user.pk,
@@ -71,6 +70,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
           queue=found.approval.queue, justification=text, at=found.now)  # fmt: skip
     journal(found.run.pk, event, by=by)
     _tell("inquiry", row, row.person)
+    show_to(row.person)
     return row
 
 
@@ -106,6 +106,8 @@ def _find(approval_id: UUID, n: int) -> Inquiry:
 def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> Inquiry:
     found = held(approval_id, by)
     row = Inquiry.objects.select_for_update().get(approval=approval_id, n=n)
+    if not row.is_genuine:
+        raise NotFound("inquiry", f"{approval_id}/{n}")
     if row.ended_at is not None:
         raise AlreadyEnded(row)
     known = read(found.approval, found.wait)
@@ -125,6 +127,7 @@ def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> In
     journal(found.run.pk, event, by=by)
     if outcome == ANSWERED:
         _tell("inquiry_answer", row, row.asker)
+    show_to(row.asker)
     return row
 
 
@@ -142,8 +145,7 @@ def _tell(kind: str, row: Inquiry, person: int) -> None:
 
 def _stopped(found: Held, known: Read) -> Moved | None:
     course = known.course
-    stood = stood_still(found.run.pk, course.since or found.wait.opened_at, found.now)
-    return stop(course, known.due, calendar_now(course), found.now, stood=stood)
+    return stop(course, known.due, calendar_now(course), found.now, stood=stood(course, found.wait, found.now))
 
 
 def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:

@@ -42,32 +42,44 @@ class _Act(InboxPage):
         return redirect("approval", approval_id=approval_id)
 
 
-class Inquiries(Deciding, _Act):
+class _DecidersAct(Deciding, _Act):
+    """One act of whoever decides it, which is said before what is wrong with what they sent. `name` is its form's,
+    `words` say that it is done."""
+
+    name = words = ""
+    act: Callable[..., None]
+
+    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        held = roles(request.user)
+
+        def as_decider(form: Sent, opened: Brief, somebody: Actor) -> None:
+            type(self).act(approval_id, form, by=services.deciding(opened.approval, somebody, held))
+
+        return self.done(request, approval_id, self.name, as_decider, self.words)
+
+
+class Inquiries(_DecidersAct):
     """Asking somebody about it."""
 
-    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        held = roles(request.user)
+    name, words = "ask", "They are told. It waits on, and you may decide any time."
 
-        def act(form: Sent, opened: Brief, somebody: Actor) -> None:
-            by = services.deciding(opened.approval, somebody, held)
-            body = form.read(InquiryBody)
-            inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
-
-        return self.done(request, approval_id, "ask", act, "They are told. It waits on, and you may decide any time.")
+    @staticmethod
+    def act(approval_id: UUID, form: Sent, *, by: Actor) -> None:
+        """Do it, as `by`."""
+        body = form.read(InquiryBody)
+        inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
 
 
-class Delegations(Deciding, _Act):
+class Delegations(_DecidersAct):
     """Handing it over."""
 
-    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        held = roles(request.user)
+    name, words = "hand", "They are told, and may decide it in your place."
 
-        def act(form: Sent, opened: Brief, somebody: Actor) -> None:
-            by = services.deciding(opened.approval, somebody, held)
-            body = form.read(DelegationBody)
-            delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
-
-        return self.done(request, approval_id, "hand", act, "They are told, and may decide it in your place.")
+    @staticmethod
+    def act(approval_id: UUID, form: Sent, *, by: Actor) -> None:
+        """Do it, as `by`."""
+        body = form.read(DelegationBody)
+        delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
 
 
 class Answers(_Act):

@@ -155,12 +155,7 @@ def _escalate(
         n=known.escalations, payload={"step": place, "remind_at": due, "at": now.isoformat()},
     )  # fmt: skip
     approval.escalated_to = [*known.went, step.to]
-    row = Escalation(
-        approval=approval, n=_number(approval), run_id=approval.run_id, queue=step.to, cause=cause,
-        deadline=deadline, at=now,
-    )  # fmt: skip
-    row.seal()
-    row.save(force_insert=True)
+    moving.went_to(approval, _number(approval), step.to, cause, deadline, now)
     approval.save(update_fields=["escalated_to"])
     wait.also = approval.escalated_to
     wait.save(update_fields=["also"])

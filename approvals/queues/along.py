@@ -9,7 +9,7 @@ from uuid import UUID
 
 from approvals.calendars.rows import LOOKED_AT, row_of
 from approvals.queue_models import Deputy
-from approvals.talk.models import Delegation
+from approvals.talk.models import Delegation, Inquiry
 from ledger.clock import MOMENT
 from ledger.web.roles import Mark, OwnCase, StandsIn
 from runs.journal import wait_hooks
@@ -30,16 +30,24 @@ _STANDS = """(
                       WHERE m.user_id = p.id AND g.name = q.role)) at
     WHERE d.deputy = {user} AND d.revoked_at IS NULL AND d.ends_at > statement_timestamp()
       AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL)"""
-# Single cases that are somebody's: handed to them, or they were asked about them. The newest, for they stay. {user} may
-# be a column of whatever reads it, so no table here has a name that others give theirs.
+# Single cases that are somebody's: handed to them, while whoever did so decides there themselves, or they were asked
+# about them, also by somebody who is gone since. The newest, for they stay. {user} may be a column of whatever reads
+# it, so no table here has a name that others give theirs.
 _CASES = """(
     SELECT coalesce(json_agg(json_build_array(x.approval_id, x.what, x.name, x.told) ORDER BY x.at DESC), '[]') FROM (
         (SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at, to_json(d)::text AS told
          FROM approvals_delegation d JOIN auth_user principal ON principal.id = d.principal AND principal.is_active
-         WHERE d.deputy = {user} AND d.ended_at IS NULL ORDER BY d.made_at DESC LIMIT 100)
+         WHERE d.deputy = {user} AND d.ended_at IS NULL AND EXISTS (
+             SELECT FROM approvals_approval handed
+             JOIN approvals_queue place ON place.name = handed.queue OR place.name = ANY (handed.escalated_to)
+             JOIN auth_group role ON role.name = place.role
+             JOIN auth_user_groups holder ON holder.group_id = role.id AND holder.user_id = d.principal
+             WHERE handed.id = d.approval_id)
+         ORDER BY d.made_at DESC LIMIT 100)
         UNION ALL
-        (SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'answered' END, asker.username, i.at, NULL
-         FROM approvals_inquiry i JOIN auth_user asker ON asker.id = i.asker
+        (SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'answered' END,
+             coalesce(asker.username, split_part(i.by, ':', 2)), i.at, to_json(i)::text
+         FROM approvals_inquiry i LEFT JOIN auth_user asker ON asker.id = i.asker
          WHERE i.person = {user} AND i.outcome <> 'withdrawn' ORDER BY i.at DESC LIMIT 100)) x)"""
 # As a value in SQL: the newest timings of each queue that has any, and the newest versions of the calendars that any
 # timing names. Which of them count is seen by their codes.
@@ -67,7 +75,7 @@ ALONG = f"json_build_object({_FACTS}, 'stands', {_STANDS}, 'cases', {_CASES})::t
 
 def learnt(told: Any) -> list[Mark]:
     """Know what was read, and give for whom the reader stands in, and which single cases are theirs. A row that none of
-    our processes wrote makes nobody a deputy."""
+    our processes wrote makes nobody a deputy, and shows nobody a case."""
     told = json.loads(told) if isinstance(told, str) else told
     wait_hooks.queues.learn(told)
     deputies = [(row_of(Deputy, row), whom, queues) for row, whom, queues in told["stands"]]
@@ -76,6 +84,6 @@ def learnt(told: Any) -> list[Mark]:
     ]  # fmt: skip
     cases = [
         OwnCase(UUID(case), what, whom) for case, what, whom, row in told["cases"]
-        if row is None or row_of(Delegation, row).is_genuine
+        if row_of(Delegation if what == "decide" else Inquiry, row).is_genuine
     ]  # fmt: skip
     return [*stands, *cases]

@@ -24,7 +24,7 @@ from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, M
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.actors import Actor
 from ledger.errors import Forbidden
-from ledger.web.roles import is_role
+from ledger.web.roles import AUDITOR, is_role
 from runs.engine.gate.amounts import Amount, amount_in
 from runs.engine.gate.proof import threshold_in
 from runs.models import Run
@@ -191,7 +191,10 @@ def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap
     if user is None:
         return Member(f"account {person}", person, is_active=False)
     roles = frozenset(name for name in user["roles"] if is_role(name))
-    return Member(user["name"], person, roles, user["is_active"], caps.get(person), said=said.get(person))
+    may_act = bool(roles - {AUDITOR})
+    return Member(
+        user["name"], person, roles, user["is_active"], caps.get(person), said=said.get(person), may_act=may_act
+    )
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -73,15 +74,32 @@ class Talk:
     @property
     def waits(self) -> bool:
         """Whether somebody has not answered yet."""
-        return any(each.is_open for each in self.inquiries)
+        return any(each.is_open and each.is_genuine for each in self.inquiries)
 
     @property
     def stands(self) -> bool:
         """Whether the clock stands for it."""
-        return any(each.is_open and each.row.stops_clock for each in self.inquiries)
+        return any(each.is_open and each.is_genuine and each.row.stops_clock for each in self.inquiries)
 
 
 NO_TALK = Talk()
+
+_OPEN_FOR = """
+    SELECT a.run_id::text, array_agg(x.what ORDER BY x.what) FROM (
+        (SELECT approval_id, 'inquiry ' || id AS what FROM approvals_inquiry
+         WHERE person = %(person)s AND ended_at IS NULL ORDER BY at DESC LIMIT 100)
+        UNION ALL
+        (SELECT approval_id, 'delegation ' || id FROM approvals_delegation
+         WHERE deputy = %(person)s AND ended_at IS NULL ORDER BY made_at DESC LIMIT 100)) x
+    JOIN approvals_approval a ON a.id = x.approval_id AND a.state = 'open' GROUP BY a.run_id"""
+
+
+def open_for(person: int) -> dict[str, Any]:
+    """What this account is asked about, or was handed, in open questions, by run: for its own sockets, which tell by it
+    that something moved and show nothing of it."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN_FOR, {"person": person})
+        return dict(cursor.fetchall())
 
 
 def talk_of(approval_ids: Sequence[UUID], person: int | None) -> Talk:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from approvals.calendars import asof
 from approvals.models import Approval
@@ -124,10 +124,15 @@ def look_at(due: Sequence[str]) -> datetime | None:
     return first_look({"remind_at": list(due)})
 
 
+def stood(course: Course, wait: Wait, now: datetime) -> timedelta:
+    """How long its run has stood still under halts since its time is counted, or since it was asked."""
+    return stood_still(wait.run_id, course.since or wait.opened_at, now)
+
+
 def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
     """When a question's time is over, or people are reminded of one that waits on, by its journal and by how long its
     run stood still: whatever its rows say, which whoever has the application's rights in the database could move."""
-    return course.deadline + stood_still(wait.run_id, course.since or wait.opened_at, now)
+    return course.deadline + stood(course, wait, now)
 
 
 def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
@@ -137,4 +142,4 @@ def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
     if course.ends_at is None:
         return False
     limit = min(approval.deadline, course.ends_at)
-    return limit <= now and limit + stood_still(wait.run_id, course.since or wait.opened_at, now) <= now
+    return limit <= now and limit + stood(course, wait, now) <= now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from approvals.models import Approval
+from approvals.models import Approval, Escalation
 from runs.models import Wait
 from runs.services.halts import standing
 
@@ -20,6 +20,15 @@ def count_anew(approval: Approval, wait: Wait, deadline: datetime, now: datetime
     """The same of a deadline that runs from now on: what its run stood still under a halt before is counted in it."""
     put_off(approval, wait, deadline)
     standing.count_from(wait, now)
+
+
+def went_to(approval: Approval, n: int, to: str, cause: str, deadline: datetime, now: datetime) -> None:
+    """That it is put to a further queue, as the `n`-th one, until its deadline there: the row, which nobody has yet."""
+    row = Escalation(
+        approval=approval, n=n, run_id=approval.run_id, queue=to, cause=cause, deadline=deadline, at=now,
+    )  # fmt: skip
+    row.seal()
+    row.save(force_insert=True)
 
 
 def look_again(approval: Approval, at: datetime | None) -> None:

@@ -157,7 +157,8 @@ def _locked(change_id: UUID) -> RuleChange:
     if row is None:
         raise NotFound("change", change_id)
     if row.state != RuleChange.State.OPEN:
-        raise ChangeOver(f"It was {row.state} by {row.ended_by} already: {row.ended_why}")
+        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
+        raise ChangeOver(f"It was {row.state} by {row.ended_by}{at} already: {row.ended_why}")
     if not row.is_genuine:
         raise ChangeOver("It was not put on record by this installation, or changed past it: nothing is done by it.")
     return row

@@ -26,6 +26,8 @@ from django.utils.crypto import constant_time_compare
 
 from ledger.web.roles import is_too_weak, roles
 from ledger.web.seeing.viewers import READS, Viewer, know_reads_payloads, viewer_of
+from runs.journal import wait_hooks
+from runs.journal.notify import Ring, mark_of
 
 T = TypeVar("T")
 _READS = RawSQL(READS.format(user='"auth_user"."id"'), [], output_field=BooleanField())
@@ -188,3 +190,26 @@ def _owned(run_id: UUID) -> Owned | None:
 
 
 sighted = Sighted(_owned)
+
+
+class Theirs:
+    """What is open of one account's in runs that it may not see: a case that it was asked about, or handed. Of such a
+    run it is told when that has moved, and of nothing else that goes on in it."""
+
+    def __init__(self, person: int | None) -> None:
+        self._person = person
+        self._known: dict[str, Any] = {}
+
+    async def have_moved(self, ring: Ring | None) -> bool:
+        """Whether the account is told of a ring: of one of its own, and of a run's that ends what is open for it."""
+        if self._person is None:
+            return ring is None
+        is_own = ring is None or ring[0] == mark_of(self._person)
+        if not is_own and (ring is None or ring[0] not in self._known):
+            return False
+        before, self._known = self._known, await in_thread(_open_for, self._person)
+        return is_own or before != self._known
+
+
+def _open_for(person: int) -> dict[str, Any]:
+    return {run_id: what for ask in wait_hooks.open_for for run_id, what in ask(person).items()}

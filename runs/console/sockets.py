@@ -28,7 +28,7 @@ from ledger.models import Head
 from ledger.web.seeing.viewers import Viewer
 from runs import seen
 from runs.console.list_signals import now, ticks
-from runs.console.socket_watch import Verdict, guard, in_thread, sighted
+from runs.console.socket_watch import Theirs, Verdict, guard, in_thread, sighted
 from runs.journal.notify import hub
 from runs.overheard.ears import Ears
 
@@ -122,11 +122,14 @@ class ListConsumer(LiveConsumer):
                 await self._tick(at)
 
     async def _relay_own(self) -> None:
-        """The same for runs that are seen: when others' move is told to nobody else."""
-        async with hub.subscribe(None) as rings:
+        """The same for runs that are seen, and for what of others is one's own, as a case that one is asked about: when
+        anything else moves is told to nobody."""
+        theirs = Theirs(self._who.person)
+        async with hub.subscribe(None, person=self._who.person) as rings:
+            await theirs.have_moved(None)
             await self._tick(await in_thread(now))
             async for ring in rings:
-                if ring is None or await sighted.sees(self._who, ring[0]):
+                if await theirs.have_moved(ring) or (ring and await sighted.sees(self._who, ring[0])):
                     await asyncio.sleep(OWN_SECONDS)  # what else rings meanwhile is told with it, or soon after
                     await self._tick(await in_thread(now))
 

@@ -5,6 +5,7 @@ is never part of the transaction that it reports: `NOTIFY` takes a lock that is 
 inside a step's transaction it would make all commits of the database wait for one another.
 
 - `ring(run_id, seq)`: for services, after their transaction's commit.
+- `ring_for(person)`: the same of something that is one person's, whose pages may show no run that it belongs to.
 - `AsyncBell`: for a worker, which writes many events a second: coalesced, on a connection of its own.
 - `Hub`: for the web process: one listening connection, any number of subscribers.
 """
@@ -54,6 +55,16 @@ def ring(run_id: UUID, seq: int) -> None:
     makes good; it never fails the service that rang, whose transaction has committed.
     """
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
+
+
+def ring_for(person: int) -> None:
+    """Tell one account's lists, after this transaction's commit, that something which is theirs has moved."""
+    transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, mark_of(person)]))
+
+
+def mark_of(person: int) -> str:
+    """What is rung for an account: nothing that `parse`, of whatever version, takes for a run's ring."""
+    return f"@{person}:="
 
 
 def ring_above(parent: UUID | None) -> None:
@@ -170,11 +181,13 @@ class AsyncBell:
 class Subscription:
     """What one subscriber has not read yet: the latest `seq` of each run, so that a slow reader costs no memory.
 
-    `get()` answers `(run_id, seq)`, or None for *rings may have been missed: read again what you show*.
+    `get()` answers `(run_id, seq)`, or None for *rings may have been missed: read again what you show*. What is rung
+    for the account `person`, if one is named, comes as `(mark_of(person), 0)`; what is rung for others comes to nobody.
     """
 
-    def __init__(self, run_id: UUID | str | None) -> None:
+    def __init__(self, run_id: UUID | str | None, *, person: int | None = None) -> None:
         self.run_id = None if run_id is None else str(run_id)
+        self.mark = None if person is None else mark_of(person)
         self._pending: dict[str, int] = {}
         self._must_reread = False
         self._filled = asyncio.Event()
@@ -208,6 +221,9 @@ class Subscription:
         """What was notified, whole."""
         for run_id, seq in parse(payload):
             self.put(run_id, seq)
+        if self.mark is not None and self.mark in payload.split(","):
+            self._pending[self.mark] = 0
+            self._filled.set()
 
     def reread(self) -> None:
         self._must_reread = True
@@ -228,9 +244,11 @@ class Hub:
         self._listener: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def subscribe(self, run_id: UUID | str | None = None) -> AsyncIterator[Subscription]:
-        """Rings of one run, or with None of all."""
-        async with self.hearing(Subscription(run_id)) as subscription:
+    async def subscribe(
+        self, run_id: UUID | str | None = None, *, person: int | None = None
+    ) -> AsyncIterator[Subscription]:
+        """Rings of one run, or with None of all; and what is rung for an account."""
+        async with self.hearing(Subscription(run_id, person=person)) as subscription:
             yield subscription
 
     @asynccontextmanager

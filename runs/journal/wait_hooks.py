@@ -45,6 +45,9 @@ policies = Policies()
 on_due: dict[str, OnDue] = {}
 # What follows where a wait's deadline was put off, in the same transaction: its run stood still under a halt.
 on_moved: dict[str, Callable[[Wait], None]] = {}
+# What is open of an account's that belongs to runs which it may not see: by run, something that is otherwise once it
+# has moved.
+open_for: list[Callable[[int], dict[str, Any]]] = []
 # What else time brings, beside deadlines: called at each sweep with what is to be passed over and until when there is
 # time (monotonic). Gives what could not be done: of what, of which run, and why.
 Sweep = Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]

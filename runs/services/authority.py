@@ -98,6 +98,13 @@ def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
     return [each for each in (first, *(also or ())) if each]
 
 
+def put_to(wait: Wait) -> list[str]:
+    """The queues, or the roles, that a wait's question is put to: also those that it went to besides, by the rows that
+    our processes have signed. What its row says of that shows nobody anything."""
+    went = _went({wait.run_id} if wait.also else ())
+    return asked_of(wait.detail, [to for to in wait.also or () if to in went[wait.run_id]])
+
+
 def in_charge() -> frozenset[str]:
     """The roles that are in charge of a queue."""
     return frozenset(wait_hooks.queues.values())

@@ -56,6 +56,12 @@ def show_anew(run_id: UUID) -> None:
     notify.ring(run_id, 0)
 
 
+def show_to(person: int) -> None:
+    """Let an account's lists read again, once this is committed: something is theirs, or no longer, of a run that they
+    may not see."""
+    notify.ring_for(person)
+
+
 def save(run: Run, *fields: str, now: datetime) -> None:
     """Store what a transition changed. Who watches the run's parent sees it there, too."""
     run.updated_at = now

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.utils import ProgrammingError
+from django.test import Client
 
 from approvals.genuine import genuine
 from approvals.models import Approval, Policy
@@ -97,6 +99,33 @@ def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, too
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed()) == 1
     assert problems(run) == []
+
+
+def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_not_expired(
+    client: Client, stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    agent, admin = ordering(tools), boss()
+    put(admin, queue="finance_po")
+    run = stage.start(agent)
+    assert stage.drive() == "parked"
+    stage.decide(run)
+    turned(admin)
+    assert stage.drive() == "parked" and outside.requests == []
+    asked = Approval.objects.get(run=run, state="open")
+    told = "the call was not made yet, for the policy orders (version 2) asks legal as well."
+    (said,) = asked.evidence[0]["content"]
+    assert said.startswith("Approved by ") and said.endswith(told)
+    client.force_login(User.objects.get(pk=somebody("lena", "legal", "operator", "auditor").person))
+    for place in (
+        f"/inbox/{asked.id}", f"/runs/{run.id}", "/audit",
+        f"/api/v1/approvals/{asked.id}", f"/api/v1/runs/{run.id}", f"/api/v1/runs/{run.id}/events", "/api/v1/audit",
+    ):  # fmt: skip
+        page = client.get(place)
+        assert page.status_code == 200, place
+        text = page.content.decode()
+        assert "expired" not in text, place
+        if str(asked.id) in place:
+            assert told in text, place
 
 
 def test_a_retired_policy_stops_nothing_and_what_it_asked_is_still_used_up(

@@ -194,6 +194,34 @@ def test_only_one_of_many_seconds_puts_it_in_force(stage: Stage, guarded: None, 
     assert ActRecord.objects.filter(action="rule_change_apply").count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_of_sixty_four_who_decide_at_once_one_does_and_the_others_are_told_who_and_when_and_keep_their_text(
+    stage: Stage, guarded: None, anna: Actor
+) -> None:
+    change = proposed(lambda: policies.create(rule(), by=anna))
+    people = [somebody(f"s{n}", is_staff=True, is_superuser=True) for n in range(64)]
+    verbs = {0: "agreements", 1: "refusals"}
+
+    def one(n: int) -> Callable[[], Any]:
+        client = Client()
+        client.force_login(User.objects.get(pk=people[n].person))
+        path = f"/changes/{change.pk}/{verbs[n % 2]}"
+        return lambda: client.post(path, {"justification": f"I am number {n}, and read it."})
+
+    answers = at_once(*[one(n) for n in range(64)])
+    statuses = [answer.status_code for answer in answers]
+    assert sorted(statuses) == [302] + [409] * 63
+    won, row = statuses.index(302), changes.find(change.pk)
+    assert (row.state, row.ended_by) == ("refused" if won % 2 else "applied", f"user:s{won}")
+    assert Policy.objects.count() == (0 if won % 2 else 1)
+    assert ActRecord.objects.filter(action__in=["rule_change_apply", "rule_change_refuse"]).count() == 1
+    assert row.ended_at is not None
+    said = f"It was {row.state} by user:s{won} at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC already"
+    for n, answer in enumerate(answers):
+        page = answer.content.decode()
+        assert n == won or (said in page and f"I am number {n}, and read it.</textarea>" in page)
+
+
 def test_what_is_over_is_over(guarded: None, anna: Actor, bert: Actor) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
     changes.refuse(change.pk, by=bert, justification="no")

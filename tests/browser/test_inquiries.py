@@ -61,3 +61,39 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     legal.click("button[data-verdict=approve]")
     expect(legal.locator(".messages")).to_contain_text("Approved")
     site.reaches(run_id, "completed")
+
+
+def test_whoever_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
+    person: Person, site: Site, complaints: Complaints
+) -> None:
+    """An integrator, whose run it isn't: nothing else of it is told to them."""
+    run_id = str(
+        site.api("/runs", "operator", {"agent": "zz-buyer", "input": {"item": "lamps", "amount_usd": 84_000}})["id"]
+    )
+    site.reaches(run_id, "waiting_human")
+    case = site.question(run_id)
+    asked = person("integrator")
+    assert asked.goto(f"/runs/{run_id}").status == 404
+    complaints.clear()  # the browser's own word about that answer
+    asked.goto("/inbox")
+    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
+    assert not asked.title().startswith("(")
+    body = {"to": "integrator", "question": "Do you know them?"}
+    site.api(f"/approvals/{case['id']}/inquiries", "approver_finance", body)
+    expect(asked.locator(f"#item-{case['id']}")).to_contain_text("asks you")
+    expect(asked).to_have_title("(1) Inbox · Durable Agents")
+    expect(asked.locator("#count-inbox-wide .count")).to_contain_text("1")
+    holds_up(asked)
+    why = {"justification": "We know by now."}
+    site.api(f"/approvals/{case['id']}/inquiries/0/withdraw", "approver_finance", why)
+    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
+    expect(asked.locator("#count-inbox-wide .count")).to_have_count(0)
+    handed = {"to": "integrator", **why}
+    site.api(f"/approvals/{case['id']}/delegations", "approver_finance", handed)
+    expect(asked.locator(f"#item-{case['id']}")).to_contain_text("handed to you")
+    asked.click(f"#item-{case['id']}")
+    expect(asked.locator("#in-place-of")).to_contain_text("finance")
+    asked.goto("/inbox")
+    site.approve(run_id)
+    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
+    assert complaints == []

@@ -20,6 +20,8 @@ LOOKING = [
     Mutant("something else is done than was read", CHANGES, "    if told != row.told:\n", "    if False:\n", f"{STORY} -k another_state"),
     Mutant("a change that was altered past us is done", CHANGES, "    if not row.is_genuine:\n", "    if False:\n", f"{STORY} -k forged_or_altered"),
     Mutant("two seconds put it in force", CHANGES, "RuleChange.objects.select_for_update().filter(pk=change_id)", "RuleChange.objects.filter(pk=change_id)", f"{STORY} -k only_one_of_many"),
+    Mutant("what somebody wrote is lost where another was first", "templates/changes/change.html", "{% elif refused.text %}", "{% elif False %}", f"{STORY} -k sixty_four"),
+    Mutant("whoever comes second isn't told when", CHANGES, '{row.ended_by}{at} already', '{row.ended_by} already', f"{STORY} -k sixty_four"),
     Mutant("a change lives for ever", CHANGES, "    if state == RuleChange.State.APPLIED and is_late(row, now):\n", "    if False:\n", f"{STORY} -k wait_for_ever"),
     Mutant("a row that was written past us loosens the rules", KNOWN, "    return frozenset(row.families if row.is_genuine else FAMILIES)\n", "    return frozenset(row.families)\n", f"{STORY} -k loosens_nothing"),
     Mutant("one person says that one person is enough", KNOWN, "    return bool(families) if family == GUARDS else family in families\n", "    return family in families\n", f"{STORY} -k is_changed_by_two_people"),

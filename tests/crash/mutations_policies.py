@@ -20,6 +20,20 @@ TOLD, ROWS, SAID = (
 
 POLICIES = [
     Mutant(
+        "of a yes beside which a policy asks others it is said that it expired",
+        "runs/engine/amending/history.py",
+        '        return f"the call was not made yet, for {self.because}" if self.because else _NOT_UNDER_IT',
+        '        return "it expired before the call was made"',
+        f"{ROWS} -k has_not_expired",
+    ),
+    Mutant(
+        "every yes is said to have expired where one has",
+        "runs/engine/amending/history.py",
+        '"it expired before the call was made" if name == self.expired else _NOT_UNDER_IT',
+        '"it expired before the call was made"',
+        f"{TOLD} -k brings_along_and_one_that_stands",
+    ),
+    Mutant(
         "an intent is not held to the policies in force",
         SQL,
         "    PERFORM runs_check_policies(p_lines);\n",

@@ -23,7 +23,7 @@ SIGHT_AND_QUEUES = [
     Mutant("a conversation is told to everybody", "runs/api/views.py", "        must_read(run_id)\n", "        pass\n", BLIND),
     Mutant("the details of waits are told to everybody", ALONG, "    return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in asked_of(wait.detail, wait.also)))", "    return True", BLIND),
     Mutant("who is asked at one queue reads what another is asked", ALONG, "    return who.reads_all or in_stead or wait_hooks.queues.get(name, name) in who.held", "    return bool(who.held)", f"{READ} -k an_approver_reads"),
-    Mutant("an approver reads nothing of what they are asked", "approvals/brief.py", " or any(map(is_asked, asked_at(one)))}", "}", f"{READ} -k an_approver_reads"),
+    Mutant("an approver reads nothing of what they are asked", "approvals/queues/sight.py", " or is_asked(one.queue, who)}", "}", f"{READ} -k an_approver_reads"),
     Mutant("a right that was taken comes back with the next migrate", "durableagents/apps.py", "        if is_new and role in (OPERATOR, AUDITOR):", "        if role in (OPERATOR, AUDITOR):", f"{READ} -k from_the_start"),
     Mutant("an answer goes by a row that nobody here wrote", "runs/services/questions.py", "    if by.role != OPERATOR:\n        authority", "    if by.role == \"\":\n        authority", VOUCHED),
     Mutant("a stop goes by a row that nobody here wrote", AUTHORITY, "    if role != OPERATOR and not is_own:\n", "    if role == BUDGET:\n", VOUCHED),

@@ -19,7 +19,25 @@ ASKED, HANDED, MOVED, API = (
 )  # fmt: skip
 BESIDE = "tests/approvals/test_amending_beside.py"
 
+LIVE = "tests/console/test_live_cases.py"
+
+ATTACKED = "tests/approvals/test_talk_attacked.py"
+
 TALKS = [
+    Mutant("a forged inquiry shows a case", ALONG, "if row_of(Delegation if what == \"decide\" else Inquiry, row).is_genuine", "if what == \"asked\" or row_of(Delegation if what == \"decide\" else Inquiry, row).is_genuine", f"{ATTACKED} -k forged_inquiry_shows"),
+    Mutant("a forged delegation is made genuine by being ended", HAND, "    if unlocked is None or not unlocked.is_genuine:\n", "    if unlocked is None:\n", f"{ATTACKED} -k made_genuine"),
+    Mutant("forged rows use up questions", ASK, "filter(approval=found.approval.pk) if row.is_genuine]", "filter(approval=found.approval.pk)]", f"{ATTACKED} -k use_up"),
+    Mutant("a forged row stands where the next one belongs", COMMON, "    return next(each for each in count(n) if each not in taken)", "    return n", f"{ATTACKED} -k use_up"),
+    Mutant("what was handed over is read by whoever has it for ever", ALONG, "AND holder.user_id = d.principal", "", f"{ATTACKED} -k read_no_more"),
+    Mutant("who has no role left decides in another's place", "approvals/policy.py", "    if not who.may_act:\n", "    if False:\n", f"{ATTACKED} -k lost_their_account_decides"),
+    Mutant("where a question is said to have gone shows its arguments", "approvals/queues/sight.py", "places[row.approval_id] += [row.queue] if row.is_genuine else []", "places[row.approval_id] += [row.queue]", f"{ATTACKED} -k said_to_have_gone"),
+    Mutant("what a question's row says of where it went shows its arguments", "approvals/queues/sight.py", "    own |= {id for id, places in genuine_places(further).items() if any(is_asked(to, who) for to in places)}", "    own |= {one.id for one in further}", f"{ATTACKED} -k said_to_have_gone"),
+    Mutant("who is asked hears of it with their next request", ASK, "    show_to(row.person)\n    return row", "    return row", f"{LIVE} -k asked_hears_of_it"),
+    Mutant("who was handed a case hears of it with their next request", HAND, "    show_to(row.deputy)\n    return row", "    return row", f"{LIVE} -k taken_back"),
+    Mutant("a deputy who asked hears of the answer with their next request", ASK, "    show_to(row.asker)\n    return row", "    return row", f"{LIVE} -k deputy_who_asks"),
+    Mutant("what is rung for one person is heard by all", "runs/journal/notify.py", "if self.mark is not None and self.mark in payload.split(\",\")", "if self.mark is not None and \"@\" in payload", f"{LIVE} -k 'asked_hears_of_it or pass_over'"),
+    Mutant("all that goes on in a run of others is told to whoever is asked", "runs/console/socket_watch.py", "return is_own or before != self._known", "return True", f"{LIVE} -k nothing_else_in_its_run"),
+    Mutant("the end of a case is told to nobody who was asked about it", "runs/console/socket_watch.py", "return is_own or before != self._known", "return is_own", f"{LIVE} -k nothing_else_in_its_run"),
     Mutant("anybody answers what another was asked", ASK, "    if by.person is None or row.person != by.person:\n        raise Forbidden(f\"Only {row.to}", "    if by.person is None:\n        raise Forbidden(f\"Only {row.to}", f"{ASKED} -k nobody_else"),
     Mutant("an answer is given twice", ASK, "    if row.ended_at is not None:\n        raise AlreadyEnded(row)\n    known", "    known", f"{ASKED} -k nobody_else"),
     Mutant("whoever decides nothing asks about a case", COMMON, "    return found, may_decide(found.approval, facts, by)\n", "    return found, Standing(by.role)\n", f"{ASKED} -k only_who_may"),
@@ -40,7 +58,7 @@ TALKS = [
     Mutant("one question handed over is all of them", STANDING, "WHERE d.approval_id = {{approval}} AND d.deputy = me.id", "WHERE d.deputy = me.id", f"{HANDED} -k just_this_one"),
     Mutant("whoever started the run is handed its question", HAND, "    _check(found.approval, user)\n", "    pass\n", f"{HANDED} -k t_have_it"),
     Mutant("a place that nobody gave is not found", TALK, "        if not held:\n", "        if False:\n", f"{HANDED} -k is_found"),
-    Mutant("who was asked reads what is asked", "approvals/brief.py", "    hidden -= seen.among(hidden)\n", "    hidden = set()\n", f"{API} -k reads_nothing"),
+    Mutant("who was asked reads what is asked", "approvals/queues/sight.py", "    hidden -= seen.among(hidden)\n", "    hidden = set()\n", f"{API} -k reads_nothing"),
     Mutant("what was taken back is still in sight", ALONG, "WHERE d.deputy = {user} AND d.ended_at IS NULL", "WHERE d.deputy = {user}", f"{API} -k out_of_sight"),
     Mutant("of questions to others whoever is asked is told", "approvals/talk/shown.py", "if is_read or each.is_mine or each.is_own]", "if True]", f"{API} -k questions_to_others"),
     Mutant("the sweeper goes by the row's deadline", DUE, "    if (ends := runs_out(known.course, wait, now)) > now:", "    if (ends := runs_out(known.course, wait, now)) > now and False:", f"{MOVED} -k moved_forward"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from durableagents import Context, End, PolicyDenied, Rejected, ToolFailure
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.gate.proof import Proof
 from tests.engine.policies import rule, with_policies
 from tests.engine.story import Story
 from tests.engine.test_gates import DEAR, asked, paying
@@ -29,6 +31,13 @@ def ordering(tools: Toolbox, name: str = "order", amount: int = 5) -> Agent:
 
 def applied(story: Story) -> list[tuple[str, str, int, int]]:
     return [(x.effect, x.policy, x.version, x.n) for x in story.events(e.PolicyApplied)]
+
+
+def history(story: Story) -> list[str]:
+    """What the last question tells of the answers before."""
+    told = story.events(e.ApprovalRequested)[-1].payload["evidence"][0]
+    assert told["label"] == "This call was asked for before"
+    return list(told["content"])
 
 
 @pytest.mark.parametrize("name", ["order", "mail", "look"])
@@ -136,8 +145,45 @@ async def test_a_gate_in_code_and_a_policy_are_both_asked_one_after_the_other(to
         story.decide()
     assert await story.settle() == "completed" and len(outside.executed()) == 1
     assert len(story.events(e.ApprovalRequested)) == 3
-    last = story.events(e.ApprovalRequested)[-1]
-    assert "Approved by" in json.dumps(last.payload["evidence"]), "each is asked in view of the answers before"
+    said = history(story)
+    assert [line.partition("): ")[2] for line in said] == [
+        "the call was not made yet, for the policy require_it (version 1) asks legal as well.",
+        "the call was not made yet, for the policy second (version 1) asks board as well.",
+    ], "each is asked in view of the answers before"
+
+
+async def test_of_several_answers_only_that_which_lay_too_long_is_said_to_have_expired(
+    tools: Toolbox, outside: Outside
+) -> None:
+    story = Story(paying(tools), {"amount": DEAR}, kill_at=[("CP1", "pay")])
+    with_policies(story, [rule(queue="legal")])
+    for _ in range(2):
+        assert await story.drive() == "parked"
+        story.decide()
+    assert await story.drive() == "killed" and outside.requests == []
+    for wait in story.run.waits.values():
+        if wait.gate is not None and wait.gate.queue == "legal":
+            wait.grant_expires_at = wait.spec.deadline - timedelta(days=30)
+    assert await story.settle() == "parked" and asked(story).queue == "finance_po"
+    assert [line.partition("): ")[2] for line in history(story)] == [
+        "the call was not made yet, for the policy require_it (version 1) asks legal as well.",
+        "it expired before the call was made.",
+    ]
+    story.decide()
+    assert await story.settle() == "completed" and len(outside.executed()) == 1
+
+
+async def test_a_policy_that_wants_more_shown_says_so_of_the_yes_that_there_is(
+    tools: Toolbox, outside: Outside
+) -> None:
+    story = Story(ordering(tools))
+    known = with_policies(story, [rule()])
+    await story.settle()
+    story.decide()
+    known.put(rule(proof=Proof(60, factor=True), version=2), is_known=False)
+    assert await story.settle() == "parked" and outside.requests == []
+    told = "the policy require_it (version 2) wants more shown with the yes of finance_po."
+    assert history(story)[0].endswith(f"): the call was not made yet, for {told}")
 
 
 async def test_who_rejects_ends_it_though_others_said_yes(tools: Toolbox, outside: Outside) -> None:
@@ -196,9 +242,8 @@ async def test_a_policy_made_stricter_after_the_yes_asks_again_before_the_call_l
     story.decide()
     known.put(rule(queue="legal", version=2), is_known=False)
     assert await story.settle() == "parked" and asked(story).queue == "legal" and outside.requests == []
-    assert "finance" not in asked(story).queue and "Approved by" in json.dumps(
-        json.loads(asked(story).plan)["evidence"]
-    )
+    (said,) = history(story)
+    assert said.startswith("Approved by") and "(version 2) asks legal as well" in said and "expired" not in said
     story.decide()
     assert await story.settle() == "completed" and len(outside.executed()) == 1
     story = Story(ordering(tools))
@@ -260,8 +305,33 @@ async def test_a_grant_that_the_node_brings_counts_for_its_queue_and_for_no_othe
             story.decide()
         assert await story.settle() == "completed"
         assert len(story.events(e.ApprovalRequested)) == questions
+        if queue == "legal":
+            assert "asks legal as well" in history(story)[0]
         granted = next(x for x in story.run.waits.values() if x.gate is not None and x.gate.queue == "finance_po")
         assert granted.is_consumed, "the yes that the node brought is used up, whoever else was asked"
+
+
+async def test_of_a_grant_that_the_node_brings_along_and_one_that_stands_the_one_that_expired_is_named(
+    tools: Toolbox, outside: Outside
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        item = Item(name="po", amount=5)
+        yes = await ctx.approve("finance_po", title="Order?", tool=tools.order, body=item)
+        return End((await ctx.call(tools.order, item, grant=yes)).ref)
+
+    story = Story(agent_of(node, tools=tools.all()), kill_at=[("CP1", "order")])
+    with_policies(story, [rule(queue="legal")])
+    for _ in range(2):
+        assert await story.drive() == "parked"
+        story.decide()
+    assert await story.drive() == "killed"
+    for wait in story.run.waits.values():
+        if wait.gate is not None and wait.gate.queue == "finance_po":
+            wait.grant_expires_at = wait.spec.deadline - timedelta(days=30)
+    assert await story.settle() == "parked" and outside.requests == []
+    assert [line.partition("): ")[2] for line in history(story)] == [
+        "it expired before the call was made.", "the call was not made under it.",
+    ]  # fmt: skip
 
 
 async def test_policies_that_are_not_genuine_let_nothing_through(tools: Toolbox, outside: Outside) -> None:

@@ -42,6 +42,7 @@ IS_LATER = hasattr(durableagents, "Renew")
 IS_RELEASED = hasattr(durableagents, "Undo")  # and of `make_released.py`
 IS_DECIDED = util.find_spec("approvals.queues") is not None  # and of `make_decided.py`
 IS_OVERSEEN = hasattr(durableagents, "WorkingHours")  # and of `make_overseen.py`
+IS_TALKED = util.find_spec("approvals.consulting") is not None  # and of `make_talked.py`
 PLAIN = {"gate", "callback", "question", "signal", "paused gate", "paused signal", "paused sleep"}
 LEFT_OUT = PLAIN if IS_LATER else set()
 MASTER_KEY = "an-older-installation-s-own-master-key-0123"
@@ -157,8 +158,8 @@ def ready(make: Maker) -> None:
 
 
 def _later(stage: Stage) -> dict[str, Any]:
-    """What `make_later.py`, `make_released.py` and `make_decided.py` leave, where the code at hand knows it. First, for
-    a worker of it looks at all runs."""
+    """What `make_later.py`, `make_released.py`, `make_decided.py` and `make_talked.py` leave, where the code at hand
+    knows it. First, for a worker of it looks at all runs."""
     if not IS_LATER:
         return {}
     from tests.upgrade import make_later
@@ -172,6 +173,10 @@ def _later(stage: Stage) -> dict[str, Any]:
         from tests.upgrade import make_decided
 
         found |= make_decided.make_all(stage)
+    if IS_TALKED:
+        from tests.upgrade import make_talked
+
+        found |= make_talked.make_all(stage)
     return found
 
 

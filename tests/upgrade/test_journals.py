@@ -15,15 +15,16 @@ from durableagents.testing.replays import checkpoint_files
 from runs.engine.agents import registry
 from runs.engine.migration.formats import FILES, STATES
 from tests.conftest import CHECKOUT
-from tests.upgrade import agents, agents_decided, agents_later, agents_overseen, agents_released
+from tests.upgrade import agents, agents_decided, agents_later, agents_overseen, agents_released, agents_talked
 from tests.upgrade.places import DUMPS
 
 KEPT = CHECKOUT / "tests" / "fixtures" / "journals"
 EVERY = (
     agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
+    *agents_talked.AGENTS,
 )  # fmt: skip
 # Whose runs were asked about before they did anything.
-ASKING = ("-decided-", "-overseen-", "-halted-")
+ASKING = ("-decided-", "-overseen-", "-halted-", "-talked-")
 # All that a folder holds, so that a journal that was changed to fit today's code is noticed.
 DIGESTS = {
     "35b5861": "b4bc6b5b4ef649f0",
@@ -33,6 +34,7 @@ DIGESTS = {
     "eb7ed38": "a0c2ea0cfb5a37cb",
     "64c249e": "4053968b496c6b86",
     "ad14af3": "aa6d6d367c02846b",
+    "c0be986": "7fe01f802d05c8bb",
 }
 
 

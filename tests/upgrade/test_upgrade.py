@@ -25,7 +25,15 @@ from runs.models import AgentVersion, Run
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, events, kinds
-from tests.upgrade import agents, agents_decided, agents_later, agents_moved, agents_overseen, agents_released
+from tests.upgrade import (
+    agents,
+    agents_decided,
+    agents_later,
+    agents_moved,
+    agents_overseen,
+    agents_released,
+    agents_talked,
+)
 from tests.upgrade.cast_overseen import post_office
 from tests.upgrade.make import MASTER_KEY
 from tests.upgrade.people import ENDS, Old, bring_to_their_ends, remembered
@@ -68,12 +76,20 @@ from tests.upgrade.people_released import (
     released_well,
     remembered_released,
 )
+from tests.upgrade.people_talked import (
+    Talked,
+    bring_talked_to_their_ends,
+    is_as_it_was_talked,
+    remembered_talked,
+    talked_well,
+)
 from tests.upgrade.places import DUMPS, USUAL, Catalog, as_then, catalog, database, difference, django_on
 
 pytestmark = pytest.mark.django_db
 # They are known while a story of this file runs, and to nobody else in this process.
 EVERY = (
     agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
+    *agents_talked.AGENTS,
 )  # fmt: skip
 KNOWN = (*EVERY, agents_moved.twin)  # in no dump
 for each in KNOWN:
@@ -175,18 +191,19 @@ class Dumped:
     known: dict[str, str]  # which version each business key came out on
     decided: list[Decided]
     overseen: list[Overseen]
+    talked: list[Talked]
 
     @classmethod
     def of(cls, dump: Path) -> Dumped:
         released, known = remembered_released(dump)
         return cls(
             remembered(dump), remembered_later(dump), released, known, remembered_decided(dump),
-            remembered_overseen(dump),
+            remembered_overseen(dump), remembered_talked(dump),
         )  # fmt: skip
 
     @property
     def others(self) -> list[Later]:
-        return [*self.later, *self.released, *self.decided, *self.overseen]
+        return [*self.later, *self.released, *self.decided, *self.overseen, *self.talked]
 
 
 @usual_dumps
@@ -225,6 +242,8 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
                 decided_well(each)
             for each in found.overseen:
                 overseen_well(each)
+            for each in found.talked:
+                talked_well(each)
             is_all_sound()
             read_in_the_console(found.runs, found.others)
 
@@ -238,6 +257,9 @@ def go_on(stage: Stage, found: Dumped, settings: Any) -> None:
         is_as_it_was_overseen(found.overseen)
         with post_office(settings) as box:
             bring_overseen_to_their_ends(stage, found.overseen, box)
+    if found.talked:
+        is_as_it_was_talked(found.talked)
+        bring_talked_to_their_ends(stage, found.talked)
     if found.decided:
         is_as_it_was_set()
         bring_decided_to_their_ends(stage, found.decided)
@@ -265,9 +287,9 @@ def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
         with django_on(urls["runtime"]):
             known = set(AgentVersion.objects.values_list("pk", flat=True))
             found = Dumped.of(dump)
-            newest = (found.overseen, found.decided, found.released, found.later, True)
+            newest = (found.talked, found.overseen, found.decided, found.released, found.later, True)
             first = [bool(each) for each in newest].index(True)
-            of_then = (EVERY, EVERY[:-2], EVERY[:-3], EVERY[:4], EVERY[:1])[first]
+            of_then = (EVERY, EVERY[:-1], EVERY[:-3], EVERY[:-4], EVERY[:4], EVERY[:1])[first]
             assert {each.graph_id for each in of_then} <= known
             for each in of_then:
                 agent_versions.note_use(each)

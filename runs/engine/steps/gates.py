@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ledger import events as e
 from runs.engine.amending import record as amending
+from runs.engine.amending.history import NOT_TOLD, Unused, asked_besides, with_history
 from runs.engine.amending.put_anew import detail_of, id_of, timed
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
@@ -18,7 +19,7 @@ from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
 from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
 from runs.engine.gate.timing import Terms, Time, Timed, settle
-from runs.engine.gate.votes import FAIL, approving, lacking, next_stage
+from runs.engine.gate.votes import FAIL, lacking, next_stage
 from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
@@ -28,9 +29,6 @@ from runs.engine.steps.policies.judging import answered, is_shown, told
 from runs.engine.tape import LAPSED, Slot, payload_of
 from runs.engine.tools import Evidence, Gate
 from runs.engine.visit import Visit
-
-# The label and the source of the evidence that tells of earlier answers and attempts.
-HISTORY = ("This call was asked for before", "this run's journal")
 
 
 async def passed(call: LogicalCall) -> tuple[str, str] | None:
@@ -80,14 +78,16 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
     if brought is not None:
         _check_grant(call, brought, _of_grant(brought))
     if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:
-        await ask_anew(call)
+        await ask_anew(call, unused=Unused(asked_besides("the tool's own rule", rule.queue, is_more=False)))
     yes = {*given} if brought is None else {*given} | brought.queues
     for each in _demands(call):
+        policy = f"the policy {each.policy} (version {each.version})"
         if each.queue not in yes:
-            await ask_anew(call, each)
+            await ask_anew(call, each, unused=Unused(asked_besides(policy, each.queue, is_more=False)))
         if not is_shown(call, each, given, brought):
             own = rule is not None and brought is None and each.queue in rule.requirement.queues
-            await ask_anew(call, None if own else each)
+            more = Unused(asked_besides(policy, each.queue, is_more=True))
+            await ask_anew(call, None if own else each, unused=more)
     if brought is not None:
         return brought.slot, brought.plan_hash
     grant = await _decided(call)
@@ -172,18 +172,20 @@ def refuse(call: LogicalCall, problem: str) -> NoReturn:
 
 
 async def ask_anew(
-    call: LogicalCall, demanded: Demand | None = None, *, is_of_grant: bool = False, problem: str = ""
+    call: LogicalCall, demanded: Demand | None = None, *, is_of_grant: bool = False, problem: str = "",
+    unused: Unused = NOT_TOLD,
 ) -> NoReturn:  # fmt: skip
     """Put the call to its queue, or to the one that a policy `demanded`, with what became of it and of every answer so
     far, and the `problem` with the last one; where it `is_of_grant`, to those whose yes the node brought along.
+    `unused` says why what they said yes to has not left.
 
     The question stands at the call's own place, also where a grant of `ctx.approve` was to let it through: the node
     went on from that answer, so another one can't take its place there.
     """
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
-    given = visit.tape.slot(call.grant.slot) if call.grant is not None else None
+    given = (call.grant.slot, visit.tape.slot(call.grant.slot)) if call.grant is not None else None
     earlier = None if is_of_grant else question
-    earlier = earlier or (given.gate if given is not None else None)
+    earlier = earlier or (given[1].gate if given is not None else None)
     queue, rule, headline, amount, stages = "", "", "", {}, {}
     if demanded is not None:
         queue, rule = demanded.queue, demanded.rule
@@ -211,7 +213,7 @@ async def ask_anew(
     elif gate is not None and queue == gate.queue:
         plan |= editable.told(gate.editable, tool.input)
     await open_gate(
-        visit, call.slot, with_history(plan, call.record, given, problem), requested_hash=call.requested_hash,
+        visit, call.slot, with_history(plan, call.record, given, problem, unused), requested_hash=call.requested_hash,
         why=call.why, time=_time(call) if demanded is None else Time(demanded.within),
         n=0 if question is None else question.n + 1, judged=told(call), proofs=_proofs(call), contents=call.documents,
     )  # fmt: skip
@@ -255,58 +257,6 @@ def plan_of(
         "agent": visit.agent.graph_id, "run_id": visit.run_id, "slot": slot, "queue": queue, "rule": rule,
         "tool": tool, "arguments": arguments, "title": title, "effect": effect, "headline": headline, "evidence": shown,
     }  # fmt: skip
-
-
-def with_history(plan: dict[str, Any], record: Slot, given: Slot | None, problem: str = "") -> dict[str, Any]:
-    """A plan that says first, if this call was asked about or made before, what was answered and what came of it:
-    whoever decides binds that too. `given` is the slot whose grant was passed to the call, `problem` why the last yes
-    let nothing through."""
-    unused = "the call was not made under it" if problem else "it expired before the call was made"
-    known = [*(() if given is None else _answers(given, record, unused)), *_answers(record, record, unused)]
-    history = [*known, *_attempts(record)]
-    history += [amending.in_words(event) for event, _ in record.amended]
-    history += [f"Nothing was sent, and it is asked again: {problem}."] if problem else []
-    evidence = [x for x in plan["evidence"] if (x["label"], x["source"]) != HISTORY]
-    if history:
-        label, source = HISTORY
-        evidence.insert(0, Evidence(label, source, printable(history)).as_json())
-    return plan | {"evidence": evidence}
-
-
-def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
-    """What people said, and whether the call ever went out under it, or else why not."""
-    lines = []
-    for decision in gate.decisions:
-        used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", decision.approval_id)]
-        question = gate.asked.get(decision.approval_id)
-        if decision.verdict == "approved" and question is not None and next_stage(question, gate.votes) is not None:
-            names = ", ".join(x.by for x in approving(gate.votes, question))
-            lines.append(f"Approved by {names} (approval {decision.approval_id}), for {question.queue}.")
-        elif decision.verdict == "approved":
-            what = f"attempt {', '.join(used)} went out under it" if used else unused
-            lines.append(f"Approved by {decision.by} (approval {decision.approval_id}): {what}.")
-        else:
-            lines.append(f"{decision.verdict.capitalize()} by {decision.by} (approval {decision.approval_id}).")
-    return lines
-
-
-def _attempts(record: Slot) -> list[str]:
-    """What became of the call so far."""
-    lines = []
-    for n, attempt in sorted(record.attempts.items()):
-        if attempt.intent is None and attempt.result is None:
-            continue
-        what = "its outcome is not on record"
-        if isinstance(attempt.result, e.ToolFailed):
-            what = f"the other side refused it: {attempt.result.code}: {payload_of(attempt.result).get('message', '')}"
-        elif attempt.reconciled is not None:
-            reason = payload_of(attempt.reconciled).get("justification", "")
-            verdict = attempt.reconciled.verdict.replace("_", " ")
-            what = f"{attempt.reconciled.by} found: {verdict}{f': {reason}' if reason else ''}"
-        lines.append(f"Attempt {n}: {what}.")
-        if attempt.testimony is not None or attempt.is_called_back_late:
-            lines.append(f"Attempt {n}: an answer that came later says that it did happen.")
-    return lines
 
 
 async def open_gate(

@@ -11,7 +11,7 @@ from ledger.web.seeing.payloads import WORDS, status_of
 from ledger.web.seeing.viewers import Viewer, reads, viewer
 from runs.journal import wait_hooks
 from runs.models import Wait
-from runs.services.authority import asked_of
+from runs.services.authority import put_to
 from runs.services.migrating.outcomes import Outcome
 
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
@@ -27,7 +27,7 @@ def is_asked(name: str, who: Viewer | None = None) -> bool:
 
 def reads_wait(wait: Wait, *, is_read: bool, who: Viewer | None = None) -> bool:
     """Whether somebody reads what a run waits for, beyond that it does. `is_read`: they read the run's payloads."""
-    return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in asked_of(wait.detail, wait.also)))
+    return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in put_to(wait)))
 
 
 def shown(wait: Wait, *, is_read: bool) -> Wait:

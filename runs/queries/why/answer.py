@@ -155,7 +155,7 @@ def who_must(cause: str, seen: Seen) -> Who:
     """Who must act before the run moves."""
     wait = seen.wait
     if cause == "approval" and wait is not None:
-        queues = authority.asked_of(wait.detail, wait.also)
+        queues = authority.put_to(wait)
         named = dict.fromkeys(role for queue in queues if (role := wait_hooks.queues.get(queue)) is not None)
         return Who("people", (*named,), ", ".join(queues), name_of(wait))
     if cause == "question" and wait is not None:
