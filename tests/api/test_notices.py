@@ -29,7 +29,7 @@ def test_each_sets_and_reads_their_own(caller: Callable[[Any], Api]) -> None:
     mine = caller("operator").get("notifications/settings").json()
     assert (mine["zone"], mine["quiet_until"], mine["ways"]["opened"]) == ("Europe/Berlin", "07:00", ["browser"])
     others = caller("auditor").get("notifications/settings").json()
-    assert (others["zone"], others["ways"]["opened"]) == ("UTC", ["email"])
+    assert (others["zone"], others["ways"]["opened"]) == ("UTC", ["email", "push"])
     assert is_problem(caller("operator").post("notifications/settings", {"zone": "Nowhere"}), 422)
 
 

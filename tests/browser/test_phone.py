@@ -69,6 +69,15 @@ def sign_in(page: Page, who: dict[str, Any]) -> None:
     page.wait_for_url("**/")
 
 
+def out_and_in(page: Page, site: Site) -> None:
+    """Out, and in again by the passkey and nothing else."""
+    page.locator("details.who summary").click()
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/login")
+    page.get_by_role("button", name="Sign in with a passkey").click()
+    page.wait_for_url(f"{home(site)}/")
+
+
 def test_a_passkey_is_made_signs_in_and_says_yes(
     phone: BrowserContext, admin: Page, site: Site, complaints: Complaints
 ) -> None:
@@ -88,12 +97,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         expect(page.locator("#passkeys-title")).to_be_visible()
         holds_up(page)
         assert len(session.send("WebAuthn.getCredentials", {"authenticatorId": authenticator})["credentials"]) == 1
-        # out, and in again by nothing else
-        page.locator("details.who summary").click()
-        page.get_by_role("button", name="Sign out").click()
-        page.wait_for_url("**/login")
-        page.get_by_role("button", name="Sign in with a passkey").click()
-        page.wait_for_url(f"{home(site)}/")
+        out_and_in(page, site)
         order = {"description": "Cranes", "amount_usd": 94_000}
         run_id = site.start("vendor-onboard", ACME | {"legal_name": "Signed Cranes Ltd", "first_order": order})
         site.reaches(run_id, "waiting_human")
