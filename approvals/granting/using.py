@@ -24,8 +24,8 @@ from approvals.models import Approval, ApprovalState
 from approvals.services import decide, locked_question
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
+from runs.engine.amending.history import HISTORY
 from runs.engine.gate.votes import APPROVE
-from runs.engine.steps.gates import HISTORY
 from runs.models import ENDED, Run, Wait
 from runs.services.command import is_busy
 

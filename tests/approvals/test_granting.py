@@ -174,6 +174,8 @@ def test_taken_back_it_answers_nothing_and_a_yes_that_nobody_used_lapses(
     assert stage.drive() == "parked"
     anew = Approval.objects.get(run=later.run, state="open")
     assert anew.pk != later.pk and paid(tools) == 2
+    told = f"beforehand by standing grant {grant.pk}, (approval {later.pk}): it was taken back, or expired, before"
+    assert told in str(anew.evidence)
     swept()
     assert state(later.run) == "open"
     sound(case.run, later.run)

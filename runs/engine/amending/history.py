@@ -19,6 +19,8 @@ from runs.engine.tape import Slot, payload_of
 HISTORY = ("This call was asked for before", "this run's journal")
 # Of a yes of which nothing more is known than that nothing went out under it.
 _NOT_UNDER_IT = "the call was not made under it"
+_EXPIRED = "it expired before the call was made"
+_EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Unused:
     def of(self, name: str) -> str:
         """The same of the last yes of the slot `name`."""
         if self.expired:
-            return "it expired before the call was made" if name == self.expired else _NOT_UNDER_IT
+            return _EXPIRED if name == self.expired else _NOT_UNDER_IT
         return f"the call was not made yet, for {self.because}" if self.because else _NOT_UNDER_IT
 
 
@@ -74,13 +76,21 @@ def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
             names = ", ".join(x.by for x in approving(gate.votes, question))
             lines.append(f"Approved by {names} {said}, for {question.queue}.")
         elif decision.verdict == "approved":
-            begin, later = f"Approved by {decision.by} {said}: ", after.get(decision.approval_id)
+            grant, later = _grant_of(decision), after.get(decision.approval_id)
+            begin = f"Approved by {decision.by}{f', beforehand by standing grant {grant},' if grant else ''} {said}: "
             why = unused if question is None or later is None else _told_then(question, later, begin)
+            why = _EXPIRED_OR_BACK if grant and why == _EXPIRED else why
             what = f"attempt {', '.join(used)} went out under it" if used else why
             lines.append(f"{begin}{what}.")
         else:
             lines.append(f"{decision.verdict.capitalize()} by {decision.by} {said}.")
     return lines
+
+
+def _grant_of(decision: e.ApprovalDecided) -> object:
+    """The number of the standing grant that gave a yes; nothing where somebody said it then."""
+    standing = payload_of(decision).get("standing")
+    return standing.get("grant") if isinstance(standing, Mapping) else None
 
 
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
