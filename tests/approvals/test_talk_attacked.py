@@ -228,6 +228,7 @@ def test_who_was_handed_a_case_and_lost_their_account_decides_nothing(
 def test_what_was_handed_over_is_read_no_more_once_it_gives_nothing(
     case: Approval, fiona: Actor, ira: Actor, how: str
 ) -> None:
+    somebody("frank", ROLE)
     delegate(case.id, to="ira", justification=WHY, by=fiona)
     path = f"/api/v1/approvals/{case.pk}"
     assert client_of(ira).get(path).json()["arguments"]

@@ -17,7 +17,7 @@ DEADLINES = [
     Mutant("what waits for ever expires", DUE, "    elif known.course.is_endless:\n", "    elif False:\n", f"{STORIES} -k waits_for_ever"),
     Mutant("what nobody answered is denied at once", DUE, "(step := _further(approval, known)) is not None:\n        _escalate", "(step := None) is not None:\n        _escalate", f"{STORIES} -k put_to_a_further_queue"),
     Mutant("it goes to a queue that was closed", DUE, "Queue.objects.filter(name=each[\"to\"], state=Queue.State.OPEN)", "Queue.objects.filter(name=each[\"to\"])", f"{STORIES} -k passed_over"),
-    Mutant("an escalation has no code", DUE, "    row.seal()\n", "", f"{STORIES} -k both_may_decide"),
+    Mutant("an escalation has no code", "approvals/timing/moving.py", "    row.seal()\n", "", f"{STORIES} -k both_may_decide"),
     Mutant("it goes further without its event", DUE, "    moving.look_again(approval, now if terms[\"at_once_if_away\"] else look_at(due))\n    journal(approval.run_id, event, by=by)\n", "    moving.look_again(approval, now if terms[\"at_once_if_away\"] else look_at(due))\n", f"{STORIES} -k put_to_a_further_queue"),
     Mutant("who was reminded is looked at for ever", DUE, "    moving.look_again(approval, look_at(known.due[len(passed) :]))\n", "", f"{STORIES} -k swept_nothing"),
     Mutant("a paused run is reminded of", DUE, "    if is_over or run.state == State.PAUSED or approval", "    if is_over or approval", f"{STORIES} -k nobody_is_reminded_of_what_is_paused"),

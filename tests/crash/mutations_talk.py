@@ -25,7 +25,7 @@ ATTACKED = "tests/approvals/test_talk_attacked.py"
 
 TALKS = [
     Mutant("a forged inquiry shows a case", ALONG, "if row_of(Delegation if what == \"decide\" else Inquiry, row).is_genuine", "if what == \"asked\" or row_of(Delegation if what == \"decide\" else Inquiry, row).is_genuine", f"{ATTACKED} -k forged_inquiry_shows"),
-    Mutant("a forged delegation is made genuine by being ended", HAND, "    if unlocked is None or not unlocked.is_genuine:\n", "    if unlocked is None:\n", f"{ATTACKED} -k made_genuine"),
+    Mutant("a forged delegation is made genuine by being ended", HAND, "    if not row.is_genuine:\n", "    if False:\n", f"{ATTACKED} -k made_genuine"),
     Mutant("forged rows use up questions", ASK, "filter(approval=found.approval.pk) if row.is_genuine]", "filter(approval=found.approval.pk)]", f"{ATTACKED} -k use_up"),
     Mutant("a forged row stands where the next one belongs", COMMON, "    return next(each for each in count(n) if each not in taken)", "    return n", f"{ATTACKED} -k use_up"),
     Mutant("what was handed over is read by whoever has it for ever", ALONG, "AND holder.user_id = d.principal", "", f"{ATTACKED} -k read_no_more"),
