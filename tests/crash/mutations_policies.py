@@ -29,8 +29,8 @@ POLICIES = [
     Mutant(
         "every yes is said to have expired where one has",
         "runs/engine/amending/history.py",
-        '"it expired before the call was made" if name == self.expired else _NOT_UNDER_IT',
-        '"it expired before the call was made"',
+        "_EXPIRED if name == self.expired else _NOT_UNDER_IT",
+        "_EXPIRED",
         f"{TOLD} -k brings_along_and_one_that_stands",
     ),
     Mutant(
