@@ -14,9 +14,8 @@ from approvals.api.queues import QueueRow, SetsUp, row_of
 from approvals.granting import acts, bounds, listed
 from approvals.granting.bodies import BoundsBody
 from approvals.queues import acts as queues
-from ledger.chain import microseconds
-from ledger.web.api_base import READ, ApiView, Query, described, no_cursor, read_body
-from ledger.web.cursors import at_microseconds, numbered, numbers_of
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.cursors import placed
 from ledger.web.roles import EVERY, roles
 from ledger.web.shapes import Page, Shape
 from runs.journal import wait_hooks
@@ -81,16 +80,9 @@ class Grants(ApiView):
     @described("List standing grants", GrantPage, name="v1_grants_list", query=("queue", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "queue", "cursor")
-        beyond = None
-        if cursor := query.text("cursor"):
-            numbers = numbers_of(cursor, 18, 18)
-            at = at_microseconds(numbers[0]) if numbers else None
-            if at is None or numbers is None:
-                raise no_cursor("cursor")
-            beyond = at, numbers[1]
         queue = query.choice("queue", sorted(wait_hooks.queues)) or ""
-        rows = listed.page(request.user, queue=queue, beyond=beyond, limit=query.limit + 1)
-        return query.page(rows, lambda one: {"cursor": numbered(microseconds(one.row.at), one.row.pk)}, grant_row)
+        rows = listed.page(request.user, queue=queue, beyond=query.placed(), limit=query.limit + 1)
+        return query.page(rows, lambda one: {"cursor": placed(one.row.at, one.row.pk)}, grant_row)
 
 
 class OneGrant(ApiView):

@@ -15,9 +15,8 @@ from approvals.notices import channels, log, own
 from approvals.notices.bodies import ChannelBody, ChannelChangeBody, PreferenceBody
 from approvals.outbox.models import Channel, Delivery
 from approvals.queues.who import ADMIN, is_admin
-from ledger.chain import microseconds
-from ledger.web.api_base import READ, ApiView, Query, described, no_cursor, read_body
-from ledger.web.cursors import at_microseconds, numbered, numbers_of
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.cursors import placed
 from ledger.web.roles import AUDITOR, EVERY, OPERATOR, HasRole, roles
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
@@ -142,21 +141,12 @@ class Deliveries(ApiView):
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "by", "cursor")
         state, by = query.choice("state", Delivery.State.values), query.choice("by", Delivery.By.values)
-        beyond = None
-        if cursor := query.text("cursor"):
-            numbers = numbers_of(cursor, 18, 18)
-            at = at_microseconds(numbers[0]) if numbers else None
-            if at is None or numbers is None:
-                raise no_cursor("cursor")
-            beyond = at, numbers[1]
         reads_all = is_admin(request.user) or log.may_read(roles(request.user))
         rows = log.deliveries(
-            state=state or "", by=by or "", beyond=beyond, limit=query.limit,
+            state=state or "", by=by or "", beyond=query.placed(), limit=query.limit,
             person=None if reads_all else request.user.pk,
         )  # fmt: skip
-        return query.page(
-            rows, lambda one: {"cursor": numbered(microseconds(one.row.made_at), one.row.pk)}, delivery_row
-        )
+        return query.page(rows, lambda one: {"cursor": placed(one.row.made_at, one.row.pk)}, delivery_row)
 
 
 class Replay(ApiView):

@@ -12,9 +12,8 @@ from approvals.granting import acts, bounds, listed
 from approvals.granting.bodies import BoundsBody
 from approvals.queues.views import QueueAct, QueuePage, most
 from ledger.actors import Actor
-from ledger.chain import microseconds
 from ledger.errors import DurableAgentsError
-from ledger.web.cursors import at_microseconds, numbered, numbers_of
+from ledger.web.cursors import placed, placed_at
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import actor, roles
 from runs.services.bodies import SteerBody
@@ -26,13 +25,10 @@ class GrantsPage(QueuePage):
     template = "approvals/grants.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        numbers = numbers_of(request.GET.get("beyond", ""), 18, 18)
-        at = at_microseconds(numbers[0]) if numbers else None
-        beyond = (at, numbers[1]) if numbers and at is not None else None
-        found = listed.page(request.user, beyond=beyond, limit=listed.PAGE + 1)
+        found = listed.page(request.user, beyond=placed_at(request.GET.get("beyond", "")), limit=listed.PAGE + 1)
         grants, more = found[: listed.PAGE], ""
         if len(found) > listed.PAGE:
-            more = numbered(microseconds(grants[-1].row.at), grants[-1].row.pk)
+            more = placed(grants[-1].row.at, grants[-1].row.pk)
         return self.show(request, {"grants": grants, "more": more, **self.context(request, None)})
 
 

@@ -261,6 +261,14 @@ class Query:
             raise no_cursor(name)
         return place
 
+    def placed(self, name: str = "cursor") -> tuple[datetime, int] | None:
+        """The same of a list by time whose rows have numbers."""
+        value = self.text(name)
+        found = None if value is None else cursors.placed_at(value)
+        if value is not None and found is None:
+            raise no_cursor(name)
+        return found
+
     def place(self, name: str = "cursor") -> tuple[int, int] | None:
         """The place a list in a journal's order goes on from: an event, and how many rows of it were shown."""
         value = self.text(name)

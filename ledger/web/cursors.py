@@ -113,6 +113,18 @@ def numbered(*numbers: int) -> str:
     return ".".join(map(str, numbers))
 
 
+def placed(at: datetime, number: int) -> str:
+    """A place in a list by time whose rows have numbers, as it stands in an address."""
+    return numbered(microseconds(at), number)
+
+
+def placed_at(cursor: str) -> tuple[datetime, int] | None:
+    """Its parts; None for one that was cut or made up."""
+    numbers = numbers_of(cursor, 18, 18)
+    at = at_microseconds(numbers[0]) if numbers else None
+    return (at, numbers[1]) if numbers and at is not None else None
+
+
 def numbers_of(cursor: str, *digits: int) -> tuple[int, ...] | None:
     """As many numbers as there are `digits`, each of at most so many; None for a cursor that was cut or made up."""
     pattern = r"\.".join(f"([0-9]{{1,{most}}})" for most in digits)

@@ -17,10 +17,9 @@ from approvals.outbox.models import Delivery
 from approvals.queue_models import Queue
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
-from ledger.chain import microseconds
 from ledger.errors import DurableAgentsError
 from ledger.web.bodies import fit
-from ledger.web.cursors import at_microseconds, numbered, numbers_of
+from ledger.web.cursors import placed, placed_at
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, OPERATOR, actor, ordered, roles
@@ -128,24 +127,14 @@ class LogPage(ForPeople):
         state, by = request.GET.get("state", ""), request.GET.get("by", "")
         state = state if state in Delivery.State.values else ""
         by = by if by in Delivery.By.values else ""
-        rows = log.deliveries(state=state, by=by, beyond=_place(request.GET.get("beyond", "")))
-        more = (
-            numbered(microseconds(rows[log.PAGE - 1].row.made_at), rows[log.PAGE - 1].row.pk)
-            if rows[log.PAGE :]
-            else ""
-        )
+        rows = log.deliveries(state=state, by=by, beyond=placed_at(request.GET.get("beyond", "")))
+        more = placed(rows[log.PAGE - 1].row.made_at, rows[log.PAGE - 1].row.pk) if rows[log.PAGE :] else ""
         context = {
             "deliveries": rows[: log.PAGE], "state": state, "by": by, "more": more, "refused": refused, "at": at,
             "states": Delivery.State.values, "ways": Delivery.By.values,
             "may_replay": OPERATOR in roles(request.user) or is_admin(request.user),
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
-
-
-def _place(text: str) -> Any:
-    numbers = numbers_of(text, 18, 18)
-    at = at_microseconds(numbers[0]) if numbers else None
-    return None if at is None or numbers is None else (at, numbers[1])
 
 
 class Replays(LogPage):
