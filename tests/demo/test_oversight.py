@@ -52,6 +52,7 @@ def test_all_that_can_be_said_of_a_queue_is_said_and_on_record() -> None:
         [50, 80],
     )
     assert len(queue().reasons or []) == 4 and queue().is_genuine and queue().proof is not None
+    assert queue().again == {"times": 10, "days": 90, "most": "2500"}
     assert limits() == {"role": 2500, "treasurer": 25_000}
     (deputy,) = Deputy.objects.all()
     assert deputy.queue == queue() and deputy.is_genuine
@@ -64,7 +65,7 @@ def test_a_further_start_says_nothing_more() -> None:
     put_oversight()
     before = ActRecord.objects.count()
     put_oversight()
-    assert ActRecord.objects.count() == before == 8
+    assert ActRecord.objects.count() == before == 9
 
 
 def test_what_people_have_changed_or_taken_away_stays_so() -> None:
@@ -98,7 +99,7 @@ def test_a_queue_that_is_not_the_demos_any_more_is_left_alone(how: str) -> None:
     assert ActRecord.objects.count() == before and newest(CALENDAR) is None
 
 
-@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize("after", range(9))
 def test_a_start_that_was_killed_in_the_middle_is_gone_on_with(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     class KilledHere(BaseException):
         """The process is gone."""
@@ -118,7 +119,7 @@ def test_a_start_that_was_killed_in_the_middle_is_gone_on_with(monkeypatch: pyte
             put_oversight()
     assert ActRecord.objects.count() == after
     put_oversight()
-    assert ActRecord.objects.count() == 8 and limits() == {"role": 2500, "treasurer": 25_000}
+    assert ActRecord.objects.count() == 9 and limits() == {"role": 2500, "treasurer": 25_000}
     assert newest_timing(queue().pk).version == 1  # type: ignore[union-attr]
 
 

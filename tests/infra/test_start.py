@@ -134,7 +134,7 @@ def test_while_the_database_is_away_a_queue_that_the_settings_lack_is_warned_of(
     """An administrator may have added it: each process that serves looks again once the database is there."""
     done = with_agents(WRONG["a gate that nobody decides"][0], "check")
     assert done.returncode == 0 and "the gate of tool 'look' asks 'cfo'" in done.stderr, done.stderr
-    assert "use one of finance_po, legal, or add it under Queues" in done.stderr
+    assert "use one of customer_refunds, finance_po, legal, or add it under Queues" in done.stderr
 
 
 def test_a_sound_module_passes(with_agents: Manage) -> None:
@@ -156,14 +156,14 @@ WHO = (
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "finance_po|legal|integrator|operator|approver_finance|approver_legal|auditor"),
+        ({}, "finance_po|legal|customer_refunds|integrator|operator|approver_finance|approver_legal|auditor"),
         (
             {"DURABLEAGENTS_ENV": "production"},
-            "finance_po|legal|integrator|operator|approver_finance|approver_legal|auditor",
+            "finance_po|legal|customer_refunds|integrator|operator|approver_finance|approver_legal|auditor",
         ),
         (
             {"DURABLEAGENTS_QUEUES": "legal=lawyer,cfo=approver_cfo"},
-            "finance_po|legal|cfo|integrator|operator|approver_finance|lawyer|approver_cfo|auditor",
+            "finance_po|legal|customer_refunds|cfo|integrator|operator|approver_finance|lawyer|approver_cfo|auditor",
         ),
         (
             {"DURABLEAGENTS_QUEUES": "cfo=approver_cfo,tax=approver_cfo", "DURABLEAGENTS_ENV": "production"},

@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
+from approvals.grants.models import StandingGrant, StandingUse
 from approvals.models import Approval, Calendar, Policy
 from approvals.notices import channels
 from approvals.notices.bodies import ChannelBody
@@ -143,8 +144,27 @@ def samples(name: str) -> list[Any]:
         case "channel_id":
             room = ChannelBody(name="room", form="mailbox", address="a@b.example", kinds=["failed"], justification="ok")
             return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
+        case "grant_id":
+            return [standing_grant().pk]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
+
+
+def standing_grant() -> StandingGrant:
+    """One that was used."""
+    given, used = Approval.objects.filter(state="approved").order_by("opened_at")[:2]
+    now = timezone.now()
+    row = StandingGrant(
+        approval=given, run_id=given.run_id, queue=given.queue, tool="buy", agent="buyer", is_of_run=False, same="x",
+        fields=["item"], count=3, until=now + timedelta(days=3), person=1, by="user:lena", role="approver_legal",
+        reason="the same", at=now,
+    )  # fmt: skip
+    row.seal()
+    row.save()
+    use = StandingUse(grant=row, n=1, approval=used, run_id=used.run_id, at=now)
+    use.seal()
+    use.save()
+    return row
 
 
 def timed() -> None:
