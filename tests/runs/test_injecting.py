@@ -391,6 +391,8 @@ def test_one_that_came_without_the_act_that_lets_the_run_go_on_is_found(stage: S
         at = {"visit": "0.1", "place": 1, "seen": seen.seq, "head": seen.head}
         append(run.id, e.ContextInjected(by="user:olga", role="operator", **at, payload={"change": {}}), by=OLGA)
     assert any("came without the act that lets the run go on" in found for found in problems(run))
+    signals.signal(run.id, "go", by=SHOP)  # which lets nobody go on that stands still
+    assert any("came without the act that lets the run go on" in found for found in problems(run))
     assert not any("another state" in found for found in problems(run))
 
 
