@@ -160,6 +160,12 @@ def judge(facts: Facts, *, approves: bool) -> Standing | No:
     return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # of what is alike the first
 
 
+def in_ones_own_right(facts: Facts) -> Standing | No:
+    """The same of approving by a role of one's own, at the queue that was asked: in nobody's place, and not because
+    nobody answered there."""
+    return judge(replace(facts, deputyships=(), also=()), approves=True)
+
+
 def thresholds(facts: Facts, standing: Standing) -> list[Threshold]:
     """From where on a yes has to show more: at the queue that was asked first, and at the one where somebody decides
     under this standing."""

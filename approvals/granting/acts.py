@@ -16,7 +16,7 @@ from approvals.grants.models import StandingEnd, StandingGrant
 from approvals.grants.terms import Asked, asked_of, bounds_in
 from approvals.models import Approval
 from approvals.policy import Asked as About
-from approvals.policy import Facts, No, Standing, Sum, judge
+from approvals.policy import Facts, No, Sum, in_ones_own_right
 from approvals.queues.standing import facts_of, role_held
 from approvals.queues.who import as_admin, wrong
 from approvals.services import decide, locked_question, may_decide
@@ -64,7 +64,8 @@ def approve_again(
         **({} if sum_ is None else {"sum": format(sum_.value, "f"), "currency": sum_.currency}),
     }  # fmt: skip
     facts = _locked_facts(unlocked, by)
-    _check(facts, may_decide(unlocked, facts, by), again, sum_)
+    may_decide(unlocked, facts, by)
+    _check(facts, again, sum_)
     approval = decide(
         approval_id, verdict=APPROVE, plan_hash=plan_hash, justification=justification, by=by, stage=stage,
         typed=typed, besides={"again": said},
@@ -94,14 +95,13 @@ def _locked_facts(unlocked: Approval, by: Actor) -> Facts:
     return facts_of(approval, run, by, frozenset([by.role]), locked=True)
 
 
-def _check(facts: Facts, standing: Standing, again: AgainBody, sum_: Sum | None) -> None:
+def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
     """Raises Forbidden for whoever can't give one, InvalidInput for one that goes further than it may."""
     assert facts.queue is not None
-    if standing.deputyship is not None:
-        whom = standing.deputyship.principal.name
-        raise Forbidden(f"You decide this in the place of {whom}: to allow the same again is theirs.")
-    if standing.queue or facts.who.person is None:
-        raise Forbidden("Only somebody of the queue that was asked, with an account, can allow the same again.")
+    if facts.who.person is None:
+        raise Forbidden("Only somebody with an account can allow the same again.")
+    if isinstance(no := in_ones_own_right(facts), No):
+        raise Forbidden(f"To allow the same again is for who may approve this in their own right. {no.why}")
     bounds = bounds_in(facts.queue.again)
     if bounds is None:
         fix = "approve this one alone, or let an administrator allow it there"
@@ -117,7 +117,7 @@ def _check(facts: Facts, standing: Standing, again: AgainBody, sum_: Sum | None)
     if bounds.most is not None and sum_.value > bounds.most:
         most = Sum(bounds.most, sum_.currency)
         raise wrong("again.sum", f"is more than {most}, the most in {facts.queue.name}", "less")
-    no = judge(replace(facts, asked=About(sum_)), approves=True)
+    no = in_ones_own_right(replace(facts, asked=About(sum_)))
     if isinstance(no, No):
         raise wrong("again.sum", f"is more than you may approve at once. {no.why}", "less")
 

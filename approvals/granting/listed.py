@@ -86,8 +86,8 @@ def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = No
     conditions = ["true"]
     values: list[Any] = []
     if seen is not None:
-        conditions.append("g.queue = ANY(%s)")
-        values.append(sorted(seen))
+        conditions.append("(g.queue = ANY(%s) OR g.person = %s)")
+        values += [sorted(seen), user.pk]
     if queue:
         conditions.append("g.queue = %s")
         values.append(queue)
@@ -105,7 +105,7 @@ def one(grant_id: int, user: Any) -> Shown:
     with connection.cursor() as cursor:
         cursor.execute(one_of("g.id = %s"), [grant_id, 1])
         found = [held_in(told) for (told,) in cursor.fetchall()]
-    if not found or (seen is not None and found[0].row.queue not in seen):
+    if not found or (seen is not None and found[0].row.queue not in seen and found[0].row.person != user.pk):
         raise NotFound("standing grant", grant_id)
     return _shown(found[0], user)
 

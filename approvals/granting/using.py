@@ -21,6 +21,8 @@ from approvals.granting.verification import AUTH
 from approvals.grants.models import StandingUse
 from approvals.grants.terms import Asked, asked_of
 from approvals.models import Approval, ApprovalState
+from approvals.policy import No, in_ones_own_right
+from approvals.queues.standing import facts_of
 from approvals.services import decide, locked_question
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
@@ -91,9 +93,12 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     giver = User.objects.filter(pk=row.person).first()
     if giver is None:
         raise LeftToPeople(f"{row}: who gave it has no account any more.")
+    by = Actor("user", giver.get_username(), role=row.role, auth=AUTH, person=row.person)
+    may = in_ones_own_right(facts_of(approval, run, by, frozenset([by.role]), locked=True))
+    if isinstance(may, No):
+        raise LeftToPeople(f"{row}: {may.why}")
     decided = decide(
-        approval_id, verdict=APPROVE, plan_hash=approval.plan_hash, justification=row.reason,
-        by=Actor("user", giver.get_username(), role=row.role, auth=AUTH, person=row.person),
+        approval_id, verdict=APPROVE, plan_hash=approval.plan_hash, justification=row.reason, by=by,
         besides={"grant": row.pk, "use": n},
     )  # fmt: skip
     use = StandingUse(

@@ -64,6 +64,11 @@ class Standing:
         """Whether somebody decided themselves where it says so, and a grant did where it says that."""
         if (row.auth == AUTH) != (str(row.approval_id) in self.by_grant):
             yield f"{what}: it was given by a standing grant on one record, and by a person on the other"
+        use, terms = self.uses.get(str(row.approval_id)), row.standing if isinstance(row.standing, Mapping) else {}
+        if row.auth == AUTH and use is not None and row.person != use.grant.person:
+            yield f"{what}: it is of account {row.person}, and account {use.grant.person} gave its standing grant"
+        if row.auth == AUTH and ("deputy_of" in terms or "queue" in terms):
+            yield f"{what}: a standing grant says no yes in anybody's place"
 
     def problems(self) -> Iterator[str]:
         """What is wrong with the rows."""
@@ -93,7 +98,7 @@ class Standing:
             yield f"{what}: its time is not that of its event"
         if not grant.is_genuine:
             yield f"{what}: its grant was not written with this installation's key, or was changed"
-        if (decided.by, decided.role, decided.verdict) != (grant.by, grant.role, "approved") or decided.n:
+        if (decided.role, decided.verdict) != (grant.role, "approved") or decided.n:
             yield f"{what}: the yes is another one than its grant gives"
         if problem := _not_within(use, grant, asked):
             yield f"{what}: {problem}"

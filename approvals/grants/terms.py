@@ -69,6 +69,8 @@ def asked_in(plan: Any) -> Asked:
         raise ValueError("it shows documents, which whoever decides has to see")
     if isinstance(amount := amount_in(plan), str):
         raise ValueError(f"its amount can't be told ({amount})")
+    if isinstance(amount, Amount) and amount.value != round(amount.value, 6):
+        raise ValueError("its amount has more than six decimals")
     told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None
     return Asked(same, fields_in(plan), str(plan["tool"]), agent_of(plan), told)
 

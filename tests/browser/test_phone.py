@@ -57,7 +57,7 @@ def with_finger(page: Page) -> tuple[CDPSession, str]:
 
 
 def finance(site: Site) -> dict[str, Any]:
-    (found,) = [user for user in site.demo()["users"] if user["roles"] == ["approver_finance"]]
+    (found,) = [user for user in site.demo()["users"] if user["username"] == "finance"]
     return dict(found)
 
 
