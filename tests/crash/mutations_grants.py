@@ -47,6 +47,6 @@ GRANTING = [
     Mutant("one person sets how far it goes where two have to", BOUNDS, '@second("queues", needs=PERMISSION)\n', "", f"{STORIES} -k two_people"),
     Mutant("a use that nobody gave is not found", PROOF, '                yield f"{use} answered approval {id}, and no event says so"\n', "                pass\n", f"{FORGED} -k forged_use"),
     Mutant("a grant that no decision gives is not found", PROOF, '                yield f"{what}: no decision gives it"\n                continue\n', "                continue\n", f"{FORGED} -k forged_grant"),
-    Mutant("who decides elsewhere is shown it", "approvals/granting/listed.py", "if not found or (seen is not None and found[0].row.queue not in seen):", "if not found:", API),
+    Mutant("who decides elsewhere is shown it", "approvals/granting/listed.py", "if not found or (seen is not None and found[0].row.queue not in seen and found[0].row.person != user.pk):", "if not found:", API),
     Mutant("people are told of what is answered at once", "approvals/sql/0135_standing_grants.sql", "interval '5 seconds' END", "interval '0 seconds' END", f"{STORIES} -k nobody_is_told"),
 ]  # fmt: skip
