@@ -220,6 +220,7 @@ def address(path: str) -> str:
         "<uuid:batch_id>",
         "<uuid:halt>",
         "<uuid:change_id>",
+        "<uuid:process_id>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
     path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
@@ -290,6 +291,7 @@ OF_NOBODY = {
     "<str:queue>": "legal", "<str:policy>": "none", "<int:n>": "404", "<int:deputy_id>": "404",
     "<int:delivery_id>": "404",
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
+    "<uuid:process_id>": "00000000-0000-0000-0000-000000000003",
     "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
