@@ -10,16 +10,17 @@ from approvals.queue_models import Queue
 from ledger.clock import database_now
 
 BY = "system:settings"
-_IS_MIGRATED = "SELECT to_regclass('approvals_queue') IS NOT NULL"
+_COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name = 'approvals_queue'"
 
 
 def seed(using: str = "default") -> None:
     """Whatever the settings name and nobody has ever seen. After `migrate`; an upgraded installation keeps so exactly
     the queues that it had, and who decides them."""
     with connections[using].cursor() as cursor:
-        cursor.execute(_IS_MIGRATED)
-        if not cursor.fetchone()[0]:  # migrated to a version from before there were any
-            return
+        cursor.execute(_COLUMNS)
+        there = {name for (name,) in cursor.fetchall()}
+    if not there >= {field.column for field in Queue._meta.concrete_fields}:
+        return  # migrated to a version from before there were any, or where they said less
     known = {name.lower() for name in Queue.objects.using(using).values_list("name", flat=True)}
     now = database_now()
     for name, role in settings.DURABLEAGENTS_QUEUES.items():

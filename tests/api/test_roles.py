@@ -307,6 +307,7 @@ OF_NOBODY = {
     "<str:queue>": "legal", "<str:policy>": "none", "<int:n>": "404", "<int:page>": "1", "<int:deputy_id>": "404",
     "<int:delivery_id>": "404",
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
+    "<uuid:process_id>": "00000000-0000-0000-0000-000000000003",
     "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
     "<int:grant_id>": "404", "<uuid:process_id>": "00000000-0000-0000-0000-000000000003",
 }  # fmt: skip

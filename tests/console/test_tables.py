@@ -119,8 +119,8 @@ def test_every_look_but_waiting_says_how_its_node_is_drawn() -> None:
 
 
 def test_every_verb_that_is_offered_is_known_and_has_its_address() -> None:
-    has_a_form = {"reconcile"}
-    assert looks.VERBS.keys() == {*authority.STOPPING, *authority.SETTLING, "requeue"} - has_a_form
+    # To settle a call has a form of its own.
+    assert looks.VERBS.keys() == {*authority.STOPPING, *authority.SETTLING, authority.REQUEUE} - {"reconcile"}
     for verb in looks.VERBS.values():
         assert reverse(verb.view, args=[uuid4()])
 
