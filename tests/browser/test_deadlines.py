@@ -69,6 +69,12 @@ def test_what_finance_does_not_answer_goes_to_legal(
         finance.click("button:has-text('Note it')")
         expect(finance.locator("#gone-title")).to_be_visible()
         holds_up(finance)
+        admin.goto("/queues")  # and so is whoever else decides there
+        admin.fill("#o-person", "treasurer")
+        admin.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
+        admin.fill("#o-why", "The hills.")
+        admin.click("button:has-text('Note it')")
+        expect(admin.locator(".messages")).to_be_visible()
         admin.goto("/queues/of/finance_po")
         expect(admin.locator("main")).to_contain_text("Nobody is there.")
         run_id = site.start("vendor-onboard", ACME | {"legal_name": "Sea Pallets Ltd"})
