@@ -309,7 +309,7 @@ OF_NOBODY = {
     "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
     "<uuid:process_id>": "00000000-0000-0000-0000-000000000003",
     "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
-    "<int:grant_id>": "404", "<uuid:process_id>": "00000000-0000-0000-0000-000000000003",
+    "<int:grant_id>": "404",
 }  # fmt: skip
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}
