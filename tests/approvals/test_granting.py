@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from django.contrib.auth.models import Group, User
 
 from approvals.granting import using
 from approvals.granting.acts import GrantOver, take_back
-from approvals.granting.listed import one, page
 from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval, Decision, Notice, Queue
 from approvals.notices.recipients import case_of
@@ -20,7 +18,7 @@ from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
 from approvals.queues import acts as queues
 from approvals.queues.bodies import ProofBody
-from durableagents import Amount, BusinessFailure, Context, End
+from durableagents import BusinessFailure, Context, End
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -394,64 +392,3 @@ def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, too
     given(asks(stage, agent), fiona)
     swept()
     assert state(before.run) == "open"
-
-
-def test_in_anybodys_place_nothing_is_allowed_again_and_nothing_answered(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
-    """Who stands in for somebody with a higher limit gives no grant by it; and one that they gave is no longer theirs
-    once only the place is left."""
-    admin, tessa = boss(), somebody("tessa", ROLE)
-    allowed(admin)
-    limited(admin, "10000", person="fiona")
-    away(tessa, "fiona")
-    agent = paying(tools)
-    case, before = asks(stage, agent), dump()
-    with pytest.raises(InvalidInput, match="than you may approve at once"):
-        given(case, fiona, sum="20000")
-    assert dump() == before
-    dear, before = asks(stage, agent, "gold 12000"), dump()
-    with pytest.raises(Forbidden, match="in their own right"):
-        given(dear, fiona, sum="9000")
-    assert dump() == before
-    given(case, fiona, sum="9000")
-    limited(admin, "4000", person="fiona")
-    beyond = asks(stage, agent)
-    swept()
-    assert state(beyond.run) == "open", "within the limit of whom they stand in for, and above their own"
-    limited(admin, "10000", person="fiona")
-    User.objects.get(username="fiona").groups.clear()
-    swept()
-    assert state(beyond.run) == "open" and not StandingUse.objects.exists()
-
-
-def test_one_that_was_given_with_a_key_is_used_and_verified(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    allowed(boss())
-    agent = paying(tools)
-    key = replace(fiona, kind="key", name="fionas-laptop", auth="api_key")
-    first = asks(stage, agent)
-    given(first, key)
-    case = asks(stage, agent)
-    swept()
-    assert state(case.run) == "approved"
-    sound(first.run, case.run)
-    row = Decision.objects.get(approval=case)
-    assert (row.by, row.person) == ("user:fiona", fiona.person)
-
-
-def test_an_amount_that_its_rows_could_not_hold_is_asked_about(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    allowed(boss())
-    fine = lambda args: Amount(Decimal("0.1234567"), "USD")  # noqa: E731
-    case = asks(stage, paying(tools, amount=fine))
-    with pytest.raises(InvalidInput, match="more than six decimals"):
-        given(case, fiona)
-
-
-def test_whoever_gave_it_sees_it_without_the_role_too(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    allowed(boss())
-    grant = given(asks(stage, paying(tools)), fiona)
-    user = User.objects.get(username="fiona")
-    user.groups.clear()
-    assert one(grant.pk, user).may_end and [shown.row.pk for shown in page(user)] == [grant.pk]
-    with pytest.raises(NotFound):
-        one(grant.pk, User.objects.create(username="somebody-else"))

@@ -8,7 +8,7 @@ ACTS, USING, ROWS = "approvals/granting/acts.py", "approvals/granting/using.py",
 SAME, TERMS, BOUNDS = "runs/engine/gate/same.py", "approvals/grants/terms.py", "approvals/granting/bounds.py"
 PROOF = "approvals/granting/verification.py"
 STORIES, FORGED = "tests/approvals/test_granting.py", "tests/approvals/test_granting_forged.py"
-API = "tests/api/test_grants.py"
+API, BESIDE = "tests/api/test_grants.py", "tests/approvals/test_granting_beside.py"
 
 GRANTING = [
     Mutant("the rule may have changed", SAME, '"queue", "rule", "policy")', '"queue", "policy")', f"{STORIES} -k 'is_not_the_same_is_asked and rule'"),
@@ -23,9 +23,9 @@ GRANTING = [
     Mutant("it is for as long as one likes", ACTS, "if not facts.now < again.until <= latest:", "if not facts.now < again.until:", f"{STORIES} -k further_than_it_may"),
     Mutant("it is of as much as one likes", ACTS, "if bounds.most is not None and sum_.value > bounds.most:", "if False:", f"{STORIES} -k further_than_it_may"),
     Mutant("many small ones make a large one", ACTS, "    if isinstance(no, No):\n", "    if False:\n", f"{STORIES} -k approve_at_once"),
-    Mutant("a deputy allows it, or answers by it, in another's place", "approvals/policy.py", "judge(replace(facts, deputyships=(), also=()), approves=True)", "judge(facts, approves=True)", f"{STORIES} -k in_anybodys_place"),
-    Mutant("a grant answers in another's place", USING, "    if isinstance(may, No):\n", "    if False:\n", f"{STORIES} -k in_anybodys_place"),
-    Mutant("who gave it has to be called as then", PROOF, "        if (decided.role, decided.verdict) != (grant.role, \"approved\") or decided.n:\n", "        if (decided.by, decided.role, decided.verdict) != (grant.by, grant.role, \"approved\") or decided.n:\n", f"{STORIES} -k given_with_a_key"),
+    Mutant("a deputy allows it, or answers by it, in another's place", "approvals/policy.py", "judge(replace(facts, deputyships=(), also=()), approves=True)", "judge(facts, approves=True)", f"{BESIDE} -k in_anybodys_place"),
+    Mutant("a grant answers in another's place", USING, "    if isinstance(may, No):\n", "    if False:\n", f"{BESIDE} -k in_anybodys_place"),
+    Mutant("who gave it has to be called as then", PROOF, "        if (decided.role, decided.verdict) != (grant.role, \"approved\") or decided.n:\n", "        if (decided.by, decided.role, decided.verdict) != (grant.by, grant.role, \"approved\") or decided.n:\n", f"{BESIDE} -k given_with_a_key"),
     Mutant("a sum is forgotten", ACTS, "        if asked.amount is not None:\n            raise", "        if False:\n            raise", f"{STORIES} -k further_than_it_may"),
     Mutant("what is taken back goes out", ACTS, "        cursor.execute(_LAPSE, [found.now, own, found.now])\n        unused = sum(is_unused for (is_unused,) in cursor.fetchall())\n", "        unused = 0\n", f"{STORIES} -k taken_back_it"),
     Mutant("anybody takes it back", ACTS, "    return as_admin(by)\n", '    return replace(by, role="admin")\n', f"{STORIES} -k who_may_take_it_back"),
