@@ -9,7 +9,7 @@ from pydantic import Field
 from approvals.bodies import AgainBody, DecisionBody
 from approvals.brief import Brief
 from approvals.grants.terms import MOST_TIMES, Asked, Bounds, asked_in, bounds_in
-from approvals.policy import Standing, Sum
+from approvals.policy import No, Sum, in_ones_own_right
 from approvals.queues.bodies import Most
 from approvals.queues.who import wrong
 from ledger.web.page_forms import Refused
@@ -42,8 +42,7 @@ class DecisionForm(DecisionBody):
 def offer(opened: Brief) -> dict[str, Any] | None:
     """What a case's page offers of it to whoever may allow the same again; None to anybody else. For words: it is
     judged anew."""
-    found = opened.to_approve
-    if not opened.is_open or not isinstance(found, Standing) or found.deputyship is not None or found.queue:
+    if not opened.is_open or isinstance(in_ones_own_right(opened.facts), No):
         return None
     bounds = bounds_in(opened.facts.queue.again) if opened.facts.queue is not None else None
     if bounds is None or opened.wanted.as_json():

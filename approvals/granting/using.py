@@ -127,8 +127,7 @@ def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
     """Why the grant is not about it; empty where it is. What finds grants is a column that anybody could have set; what
     counts is the plan."""
     row = found.row
-    about = (row.same, row.queue, row.tool, row.agent)
-    if about != (asked.same, approval.queue, asked.tool, asked.agent):
+    if not row.is_about(approval.queue, asked):
         return "it is about something else"
     if row.is_of_run and row.run_id != approval.run_id:
         return "it is of another run"

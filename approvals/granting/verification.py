@@ -133,8 +133,7 @@ class Standing:
 def _not_within(use: StandingUse, grant: StandingGrant, asked: Asked) -> str:
     """Why a use is none that its grant allows; empty where it is."""
     question = use.approval
-    about = (asked.same, question.queue, asked.tool, asked.agent)
-    if about != (grant.same, grant.queue, grant.tool, grant.agent):
+    if not grant.is_about(question.queue, asked):
         return "what it answered is not the same"
     if grant.is_of_run and grant.run_id != use.run_id:
         return "its grant is of another run"

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import models
 
+from approvals.grants.terms import Asked
 from approvals.queue_models import Coded, Json
 from ledger.chain import microseconds
 from ledger.models import append_only
@@ -54,6 +55,10 @@ class StandingGrant(Coded):
 
     def __str__(self) -> str:
         return f"standing grant {self.pk}"
+
+    def is_about(self, queue: str, asked: Asked) -> bool:
+        """Whether what is asked at a queue is the same as what it was given for."""
+        return (self.same, self.queue, self.tool, self.agent) == (asked.same, queue, asked.tool, asked.agent)
 
     def coded(self) -> dict[str, Any]:
         return {

@@ -13,32 +13,21 @@ from approvals.granting import using
 from approvals.models import Approval
 from durableagents.identity.auth import issue_key
 from runs.models import Run
-from runs.services import lifecycle
 from tests.api.conftest import Api, is_problem
+from tests.api.test_consulting import finance, put
 from tests.api.worker import working
-from tests.console.conftest import SHOP, buyer
-from tests.console.stage import question, settled
+from tests.console.conftest import buyer
+from tests.console.stage import settled
 
 pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["finance"]  # fixtures
 WHY = {"justification": "as agreed with the board"}
-
-
-def put() -> Approval:
-    run = lifecycle.start("buyer@1.0.0", {"item": "chairs", "amount": 5000}, by=SHOP)
-    with working():
-        settled(run, "waiting_human")
-    return question(run)
 
 
 @pytest.fixture
 def case() -> Iterator[Approval]:
     with buyer():
         yield put()
-
-
-@pytest.fixture
-def finance(caller: Callable[[Any], Api]) -> Api:
-    return caller("approver_finance")
 
 
 @pytest.fixture

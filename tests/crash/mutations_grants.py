@@ -39,7 +39,7 @@ GRANTING = [
     Mutant("less than nothing makes room", ROWS, "sum((abs(use.amount) for use", "sum((use.amount for use", f"{STORIES} -k credit"),
     Mutant("a forged use counts", ROWS, "self.row.is_genuine and all(use.is_genuine for use in self.uses)", "self.row.is_genuine", f"{FORGED} -k forged_use"),
     Mutant("a forged grant counts", ROWS, "return self.row.is_genuine and all(", "return all(", f"{FORGED} -k forged_grant"),
-    Mutant("what the column says is the same", USING, "    about = (row.same, row.queue, row.tool, row.agent)\n    if about != (asked.same, approval.queue, asked.tool, asked.agent):\n", "    about = (row.same, row.queue, row.tool, row.agent)\n    if about[0] != approval.same:\n", f"{FORGED} -k made_to_look"),
+    Mutant("what the column says is the same", USING, "    if not row.is_about(approval.queue, asked):\n", "    if row.same != approval.same:\n", f"{FORGED} -k made_to_look"),
     Mutant("what was tried before is answered unseen", USING, "    if wait.n or wait.attempt or approval.revision != 1 or is_told_of:\n", "    if False:\n", f"{STORIES} -k tried_before"),
     Mutant("the yes is nobody's in particular", USING, "role=row.role, auth=AUTH, person=row.person)", "role=row.role, auth=AUTH)", f"{STORIES} -k reaches_no_further"),
     Mutant("a use leaves no row", USING, "    use.seal()\n    use.save(force_insert=True)\n", "    use.seal()\n", f"{STORIES} -k two_sweepers"),
