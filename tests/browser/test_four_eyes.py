@@ -68,9 +68,10 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     bert.goto("/")
     entry = bert.get_by_role("link", name="Rule changes 1 waiting for a second person")
     entry.click()
+    bert.wait_for_url("**/changes")
     holds_up(bert)
     bert.click("main a:has-text('no_orders')")
-    assert bert.url == address
+    bert.wait_for_url(address)
     holds_up(bert)
     expect(bert.locator("ins", has_text="Nothing is ordered in December.")).to_be_visible()
     bert.click("button:has-text('Put it in force')")
@@ -84,6 +85,7 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     # nobody makes a way into the other's account, and two people give roles
     root.goto("/people")
     root.click("a:has-text('bert')")
+    root.wait_for_url("**/people/*")
     holds_up(root)
     bert.goto("/audit?action=rule_change_apply")
     expect(bert.locator("main")).to_contain_text("bert")

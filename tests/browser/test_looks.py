@@ -79,6 +79,7 @@ LONG_NAME = "Gesellschaft für Donaudampfschifffahrt und Lagertechnik mbH"
 
 
 def check(page: Page, where: str) -> list[str]:
+    page.wait_for_load_state()
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     problems = [f"{where}: {wide} px too wide"] if wide > 0 else []
     problems += [f"{where}: no name: {found}" for found in page.evaluate(_NAMELESS)]
