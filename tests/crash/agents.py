@@ -158,7 +158,8 @@ def _clerical(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if isinstance(part, ToolReturnPart):
             sent = part.content.get("id") if isinstance(part.content, dict) else part.outcome
             return ModelResponse([TextPart(str(sent))])
-    (asked,) = (str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
+    # What a person told it besides stands behind that.
+    asked, *_ = (str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
     return ModelResponse([ToolCallPart("clerk", {"n": int(asked)})])
 
 
