@@ -1,6 +1,16 @@
 """Gates on the real database: the stage of tests/runs."""
 
+import pytest
+
+from ledger.actors import Actor
 from tests.approvals.post import postbox, room
+from tests.approvals.setup import somebody
 from tests.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
 
 __all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "postbox", "room", "stage", "tools"]
+
+
+@pytest.fixture
+def fiona() -> Actor:
+    """Who decides for finance."""
+    return somebody("fiona", "approver_finance")

@@ -19,8 +19,11 @@ from approvals.queues.bodies import DeputyBody, LimitBody
 from approvals.services import decide
 from durableagents import Context, End
 from ledger.actors import Actor
+from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.agents import Agent
+from runs.models import Run
+from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage
 from tests.world import Item, Notes, Toolbox, agent_of
 
@@ -83,3 +86,10 @@ def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: An
         deputy=deputy, queue=queue, ends_at=timezone.now() + timedelta(days=days), justification=WHY, **more
     )
     return deputies.appoint(body, by=by)
+
+
+def sound(*runs: Run) -> None:
+    """Rows and journal of each say the same, and verification finds nothing."""
+    for run in runs:
+        check_against_journal(run)
+        assert list(verify(run.pk).problems) == []

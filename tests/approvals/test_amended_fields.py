@@ -22,11 +22,11 @@ from ledger.errors import InvalidInput
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent, registry
 from tests.api.conftest import Api, is_problem
-from tests.approvals.test_amending import ROLE, asked, change, fiona, sound
+from tests.approvals.setup import sound
+from tests.approvals.test_amending import ROLE, asked, change
 from tests.runs.stage import Stage
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
-__all__ = ["fiona"]  # fixtures
 pytestmark = pytest.mark.django_db
 
 

@@ -20,8 +20,7 @@ from ledger.errors import Forbidden, InvalidInput, JustificationRequired
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent, registry
 from runs.models import Run, Wait
-from tests.approvals.setup import boss, limited, somebody
-from tests.runs.fold import check_against_journal
+from tests.approvals.setup import boss, limited, somebody, sound
 from tests.runs.stage import Stage, at_once, events, output
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -52,16 +51,6 @@ def asked(stage: Stage, agent: Agent) -> Approval:
 def change(approval: Approval, by: Actor, why: str = "half will do", **arguments: Any) -> Amended:
     by = replace(by, role=ROLE)
     return amend(approval.id, plan_hash=approval.plan_hash, arguments=arguments, justification=why, by=by)
-
-
-def sound(run: Run) -> None:
-    check_against_journal(run)
-    assert list(verify(run.pk).problems) == []
-
-
-@pytest.fixture
-def fiona() -> Actor:
-    return somebody("fiona", ROLE)
 
 
 def test_exactly_what_was_made_of_it_goes_out_once_and_the_agent_is_told(

@@ -25,8 +25,8 @@ from ledger.errors import Forbidden, InvalidInput
 from runs.engine.agents import Agent
 from runs.models import Wait
 from runs.queries.recordings.folder import Wish, export
-from tests.approvals.setup import boss, limited, somebody
-from tests.approvals.test_amending import ROLE, asked, change, fiona, paying, sound
+from tests.approvals.setup import boss, limited, somebody, sound
+from tests.approvals.test_amending import ROLE, asked, change, paying
 from tests.approvals.test_policies import put as put_policy
 from tests.approvals.test_policies import turned
 from tests.approvals.test_stepup import fresh, plan, rule
@@ -38,7 +38,6 @@ from tests.runs.test_forks import TAKE, fork
 from tests.runs.test_forks import say as say_to_fork
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
-__all__ = ["fiona"]  # fixtures
 pytestmark = pytest.mark.django_db
 LEGAL = "approver_legal"
 

@@ -19,8 +19,7 @@ from ledger.models import ActRecord
 from ledger.verification.runs import verify
 from runs.models import Run
 from runs.services import lifecycle
-from tests.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
-from tests.runs.fold import check_against_journal
+from tests.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody, sound
 from tests.runs.stage import Stage, at_once, events
 from tests.world import Outside, Toolbox
 
@@ -29,19 +28,9 @@ ROLE = "approver_finance"
 
 
 @pytest.fixture
-def fiona() -> Actor:
-    return somebody("fiona", ROLE)
-
-
-@pytest.fixture
 def dora() -> Actor:
     """An operator, who decides nothing by being that."""
     return somebody("dora", "operator")
-
-
-def sound(run: Run) -> None:
-    check_against_journal(run)
-    assert list(verify(run.pk).problems) == []
 
 
 def hand(case: Approval, by: Actor, to: str = "dora") -> Delegation:

@@ -27,11 +27,9 @@ from ledger import events as e
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.gate.documents import Named, named_in
-from runs.models import Run
-from tests.approvals.setup import say, somebody
+from tests.approvals.setup import say, somebody, sound
 from tests.console.conftest import Reader
 from tests.papers import broken_pdf, jpeg, pdf, png, text
-from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, events
 from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
@@ -101,11 +99,6 @@ def damage(digest: str, content: bytes | None) -> None:
         past_the_triggers("DELETE FROM approvals_document WHERE digest = %s", digest)
     else:
         past_the_triggers("UPDATE approvals_document SET content = %s WHERE digest = %s", content, digest)
-
-
-def sound(run: Run) -> None:
-    check_against_journal(run)
-    assert list(verify(run.pk).problems) == []
 
 
 # --- stored, once, with the question ----------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from runs.engine.gate.documents import MOST_BYTES
 from runs.journal import wait_hooks
 from runs.models import Wait
 from runs.services import lifecycle
-from tests.approvals.setup import WHY, boss, limited, say, somebody
+from tests.approvals.setup import WHY, boss, limited, say, somebody, sound
 from tests.approvals.test_asked import added, known_as_open
-from tests.approvals.test_documents import _nothing_drawn, asked, damage, opened, paying, sound
+from tests.approvals.test_documents import _nothing_drawn, asked, damage, opened, paying
 from tests.approvals.test_policies import put
 from tests.papers import jpeg, pdf, text
 from tests.runs.stage import Stage, now

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +22,7 @@ from durableagents.identity.auth import issue_key
 from runs.engine.gate.documents import Named
 from tests.api.conftest import Api, is_problem
 from tests.approvals.setup import boss, say, somebody
-from tests.approvals.test_documents import asked, damage, paying, revised
+from tests.approvals.test_documents import _nothing_drawn, asked, damage, paying, revised
 from tests.console.conftest import Reader
 from tests.papers import broken_pdf, jpeg, pdf, png, text
 from tests.runs.stage import Stage
@@ -31,13 +30,7 @@ from tests.scale.test_reads import MOST_STATEMENTS
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _nothing_drawn() -> Iterator[None]:
-    drawn.kept.forget()
-    yield
-    drawn.kept.forget()
+__all__ = ["_nothing_drawn"]
 
 
 def reader_of(name: str, *roles: str) -> Reader:

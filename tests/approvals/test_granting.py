@@ -24,25 +24,17 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
-from ledger.verification.runs import verify
 from runs.engine.agents import Agent
-from runs.models import Run
 from runs.services import lifecycle
 from tests.approvals.granting import allowed, asks, given, paid, paying, state, swept
-from tests.approvals.setup import WHY, away, boss, limited, say, somebody
+from tests.approvals.setup import WHY, away, boss, limited, say, somebody, sound
 from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
-from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, dump, events
 from tests.world import Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 __all__ = ["anna", "bert", "guarded"]  # fixtures
 ROLE = "approver_finance"
-
-
-@pytest.fixture
-def fiona() -> Actor:
-    return somebody("fiona", ROLE)
 
 
 def asking() -> Agent:
@@ -52,12 +44,6 @@ def asking() -> Agent:
         return End((await ctx.approve("finance_po", title="May I?")).by)
 
     return agent_of(node)
-
-
-def sound(*runs: Run) -> None:
-    for run in runs:
-        check_against_journal(run)
-        assert verify(run.pk).problems == []
 
 
 def test_the_same_goes_through_as_often_as_was_allowed_and_then_people_are_asked(

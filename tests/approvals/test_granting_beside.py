@@ -15,13 +15,12 @@ from durableagents import Amount
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from tests.approvals.granting import allowed, asks, given, paying, state, swept
-from tests.approvals.setup import away, boss, limited, somebody
-from tests.approvals.test_granting import ROLE, fiona, sound
+from tests.approvals.setup import away, boss, limited, somebody, sound
+from tests.approvals.test_granting import ROLE
 from tests.runs.stage import Stage, dump
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
-__all__ = ["fiona"]  # fixtures
 
 
 def test_in_anybodys_place_nothing_is_allowed_again_and_nothing_answered(

@@ -35,11 +35,6 @@ COLUMNS = (
 )
 
 
-@pytest.fixture
-def fiona() -> Actor:
-    return somebody("fiona", ROLE)
-
-
 def named() -> list[str]:
     """What is said of forged rows of it."""
     return [problem for each in verify_registers() for problem in each.problems if "standing" in problem]

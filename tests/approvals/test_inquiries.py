@@ -21,9 +21,8 @@ from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFou
 from ledger.models import ActRecord, Head
 from ledger.verification.runs import verify
 from runs.models import Run
-from tests.approvals.setup import asked, boss, limited, say, somebody
+from tests.approvals.setup import asked, boss, limited, say, somebody, sound
 from tests.approvals.timing import timing
-from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, events
 from tests.world import Item, Notes, Toolbox, agent_of
 
@@ -33,18 +32,8 @@ WHAT = "Is this the price that you agreed with them?"
 
 
 @pytest.fixture
-def fiona() -> Actor:
-    return somebody("fiona", ROLE)
-
-
-@pytest.fixture
 def ira() -> Actor:
     return somebody("ira", "integrator")
-
-
-def sound(run: Run) -> None:
-    check_against_journal(run)
-    assert list(verify(run.pk).problems) == []
 
 
 def test_whoever_is_asked_answers_on_the_record_and_the_call_waits_meanwhile(

@@ -87,7 +87,8 @@ def test_a_denied_call_ends_in_a_no_that_names_the_policy(stage: Stage, tools: T
     assert problems(run) == []
 
 
-def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def asked_besides(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
+    """A run whose call finance has said yes to, when its policy began to ask legal."""
     agent, admin = ordering(tools), boss()
     put(admin, queue="finance_po")
     run = stage.start(agent)
@@ -95,6 +96,11 @@ def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, too
     stage.decide(run)
     turned(admin)
     assert stage.drive() == "parked" and outside.requests == []
+    return run
+
+
+def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run = asked_besides(stage, tools, outside)
     assert Approval.objects.get(run=run, state="open").queue == "legal"
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed()) == 1
@@ -104,13 +110,7 @@ def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, too
 def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_not_expired(
     client: Client, stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    agent, admin = ordering(tools), boss()
-    put(admin, queue="finance_po")
-    run = stage.start(agent)
-    assert stage.drive() == "parked"
-    stage.decide(run)
-    turned(admin)
-    assert stage.drive() == "parked" and outside.requests == []
+    run = asked_besides(stage, tools, outside)
     asked = Approval.objects.get(run=run, state="open")
     told = "the call was not made yet, for the policy orders (version 2) asks legal as well."
     (said,) = asked.evidence[0]["content"]

@@ -20,19 +20,13 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import Head
 from ledger.verification.runs import verify
 from runs.models import Run
-from tests.approvals.setup import WHY, asked, away, say, somebody
+from tests.approvals.setup import WHY, asked, away, say, somebody, sound
 from tests.approvals.test_damaged import NEVER, client_of, statuses
-from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
 ROLE, WHAT = "approver_finance", "Is this the price that you agreed with them?"
-
-
-@pytest.fixture
-def fiona() -> Actor:
-    return somebody("fiona", ROLE)
 
 
 @pytest.fixture
@@ -44,11 +38,6 @@ def ira() -> Actor:
 @pytest.fixture
 def case(stage: Stage, tools: Toolbox) -> Approval:
     return asked(stage, tools)
-
-
-def sound(run: Run) -> None:
-    check_against_journal(run)
-    assert list(verify(run.pk).problems) == []
 
 
 def pages(case: Approval) -> dict[str, Any]:

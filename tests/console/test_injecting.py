@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from django.test import Client
 
 from runs.models import Run
-from runs.services import lifecycle
+from tests.api.test_injecting import run
 from tests.console.conftest import Reader, reader  # noqa: F401 (fixture)
 from tests.runs.conftest import stage  # noqa: F401 (fixture)
 from tests.runs.stage import Stage, dump, events, fresh, kinds
 from tests.runs.test_injecting import WHY, asks, deal, ends_badly
-from tests.world import OLGA, only_for_now
+from tests.world import only_for_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["run"]  # fixtures
 FORM = {"patch": '{"terms": {"price": 12}, "name": "<b>tin</b>"}', "justification": ""}
 
 
 @pytest.fixture
 def operator(reader: Reader) -> Client:  # noqa: F811
     return reader("operator").client
-
-
-@pytest.fixture
-def run(stage: Stage) -> Any:  # noqa: F811
-    with only_for_now():
-        found = stage.start(deal(asks))
-        assert stage.drive() == "parked"
-        lifecycle.pause(found.id, by=OLGA, justification=WHY)
-        yield found
 
 
 def hidden(page: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from durableagents import Context, End, PolicyDenied, Rejected, ToolFailure
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.gate.proof import Proof
-from tests.engine.policies import rule, with_policies
+from tests.engine.policies import Known, rule, with_policies
 from tests.engine.story import Story
 from tests.engine.test_gates import DEAR, asked, paying
 from tests.engine.test_think import Mind, call, final, thinking
@@ -27,6 +27,15 @@ def ordering(tools: Toolbox, name: str = "order", amount: int = 5) -> Agent:
             return End(["denied", no.policy, no.version, no.message, no.code])
 
     return agent_of(node, tools=tools.all())
+
+
+async def said_yes(tools: Toolbox) -> tuple[Story, Known]:
+    """The story of an order that finance has said yes to, as a policy wanted it; and the policies."""
+    story = Story(ordering(tools))
+    known = with_policies(story, [rule()])
+    await story.settle()
+    story.decide()
+    return story, known
 
 
 def applied(story: Story) -> list[tuple[str, str, int, int]]:
@@ -176,10 +185,7 @@ async def test_of_several_answers_only_that_which_lay_too_long_is_said_to_have_e
 async def test_a_policy_that_wants_more_shown_says_so_of_the_yes_that_there_is(
     tools: Toolbox, outside: Outside
 ) -> None:
-    story = Story(ordering(tools))
-    known = with_policies(story, [rule()])
-    await story.settle()
-    story.decide()
+    story, known = await said_yes(tools)
     known.put(rule(proof=Proof(60, factor=True), version=2), is_known=False)
     assert await story.settle() == "parked" and outside.requests == []
     told = "the policy require_it (version 2) wants more shown with the yes of finance_po."
@@ -236,20 +242,14 @@ async def test_a_looser_policy_counts_at_once_as_well(tools: Toolbox, outside: O
 async def test_a_policy_made_stricter_after_the_yes_asks_again_before_the_call_leaves(
     tools: Toolbox, outside: Outside
 ) -> None:
-    story = Story(ordering(tools))
-    known = with_policies(story, [rule()])
-    await story.settle()
-    story.decide()
+    story, known = await said_yes(tools)
     known.put(rule(queue="legal", version=2), is_known=False)
     assert await story.settle() == "parked" and asked(story).queue == "legal" and outside.requests == []
     (said,) = history(story)
     assert said.startswith("Approved by") and "(version 2) asks legal as well" in said and "expired" not in said
     story.decide()
     assert await story.settle() == "completed" and len(outside.executed()) == 1
-    story = Story(ordering(tools))
-    known = with_policies(story, [rule()])
-    await story.settle()
-    story.decide()
+    story, known = await said_yes(tools)
     known.put(rule("deny", version=2), is_known=False)
     assert await story.settle() == "completed" and story.output[0] == "denied"
 
@@ -257,10 +257,7 @@ async def test_a_policy_made_stricter_after_the_yes_asks_again_before_the_call_l
 async def test_a_new_version_that_asks_the_same_people_does_not_ask_them_twice(
     tools: Toolbox, outside: Outside
 ) -> None:
-    story = Story(ordering(tools))
-    known = with_policies(story, [rule()])
-    await story.settle()
-    story.decide()
+    story, known = await said_yes(tools)
     known.put(rule(rule="in other words", version=2), is_known=False)
     assert await story.settle() == "completed" and len(story.events(e.ApprovalRequested)) == 1
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from approvals.models import Approval
 from durableagents import Budget
 from ledger.models import Event
 from runs.journal.cache.reads import ReadCache
@@ -114,6 +115,22 @@ class Later:
         ours = {str(each.pk) for each in self.family}
         told = (f"{x.tool} {json.loads(x.body)['name'].rstrip('x ')}" for x in OUTSIDE.effects if x.run in ours)
         return sorted(told)
+
+
+class Asked(Later):
+    """One whose one call people are asked about first."""
+
+    @property
+    def run(self) -> Run:
+        return Run.objects.get(pk=self.id)
+
+    @property
+    def question(self) -> Approval:
+        return self.run.approvals.get(state="open")
+
+    def effects(self) -> list[str]:
+        ours = [each for each in OUTSIDE.effects if each.run == str(self.id)]
+        return [f"{each.tool} {json.loads(each.body)['name']} {json.loads(each.body)['amount']}" for each in ours]
 
 
 def remembered_later(dump: Path) -> list[Later]:

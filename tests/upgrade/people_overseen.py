@@ -48,7 +48,7 @@ from tests.runs.stage import Stage, events, now, output
 from tests.upgrade import agents_overseen as a
 from tests.upgrade.agents import OUTSIDE
 from tests.upgrade.cast_overseen import CASES, ENDED, HALTED, TOLD, actor, change, deliver, say
-from tests.upgrade.people_later import Later
+from tests.upgrade.people_later import Asked
 from tests.world import SHOP
 
 WHY = "the test says so"
@@ -66,20 +66,8 @@ NOTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Overseen(Later):
+class Overseen(Asked):
     """One run of a dump and its situation."""
-
-    @property
-    def run(self) -> Run:
-        return Run.objects.get(pk=self.id)
-
-    @property
-    def question(self) -> Approval:
-        return self.run.approvals.get(state="open")
-
-    def effects(self) -> list[str]:
-        ours = [each for each in OUTSIDE.effects if each.run == str(self.id)]
-        return [f"{each.tool} {json.loads(each.body)['name']} {json.loads(each.body)['amount']}" for each in ours]
 
     def wanted(self) -> list[str]:
         """Its one effect: what was approved, and not what was asked for where that is something else."""

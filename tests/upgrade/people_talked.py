@@ -19,28 +19,15 @@ from ledger.verification.runs import verify
 from runs.models import Run
 from runs.services import lifecycle
 from tests.runs.stage import Stage, now, output
-from tests.upgrade.agents import OUTSIDE
 from tests.upgrade.agents_talked import TALK
 from tests.upgrade.make_talked import CASES, OPEN, REASONS, WHY, actor, said
-from tests.upgrade.people_later import Later
+from tests.upgrade.people_later import Asked
 
 NO = "no by whom it was handed to"
 
 
-class Talked(Later):
+class Talked(Asked):
     """One run of a dump and its situation."""
-
-    @property
-    def run(self) -> Run:
-        return Run.objects.get(pk=self.id)
-
-    @property
-    def question(self) -> Approval:
-        return self.run.approvals.get(state="open")
-
-    def effects(self) -> list[str]:
-        ours = [each for each in OUTSIDE.effects if each.run == str(self.id)]
-        return [f"{each.tool} {json.loads(each.body)['name']} {json.loads(each.body)['amount']}" for each in ours]
 
     def wanted(self) -> list[str]:
         """Its one effect: what was approved."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 
 from ledger.append import locked_head
-from ledger.errors import Busy, DurableAgentsError, IllegalTransition, InvalidInput, RecordDamaged, TooLarge
+from ledger.errors import Busy, DurableAgentsError, InvalidInput, RecordDamaged, TooLarge
 from ledger.models import Head
 from runs.engine.agents import Agent
 from runs.engine.errors import JournalBroken, brief
@@ -129,6 +129,3 @@ def _must_be_heard(run_id: UUID, agent: Agent, found: Standing) -> None:
     if found.is_between:
         why = "it has not entered its next node yet, and a message is for the models of one: resume it first"
         raise CanNotTake(run_id, "no_node", why)
-
-
-__all__ = ["ACTION", "CanNotTake", "IllegalTransition", "Look", "look", "must_stand_still"]
