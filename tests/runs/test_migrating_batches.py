@@ -90,6 +90,7 @@ def test_a_deadlock_ends_one_run_s_move_alone(three: list[Run], tools: Toolbox) 
     answers: list[Any] = []
     moving = threading.Thread(target=lambda: answers.extend(at_once(lambda: move(three))))
     with psycopg.connect(dsn(name="somebody else")) as holder:
+        holder.execute("SET deadlock_timeout = '60s'")  # it is the mover that finds it: of two who look at once, either
         holder.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [three[1].id])
         moving.start()
         holder.execute(_THEN_HEAD.format(three[1].id))
