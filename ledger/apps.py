@@ -14,8 +14,9 @@ class LedgerConfig(AppConfig):
         from ledger.verification import registers
         from ledger.verification.checks import Acts, HeadCheck, Overrides
         from ledger.verification.runs import register
+        from ledger.verification.settling import TwoPeople
 
-        register(Overrides, Acts, HeadCheck)
+        register(Overrides, Acts, HeadCheck, TwoPeople)
         if every_change not in registers.more:
             registers.more.append(every_change)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

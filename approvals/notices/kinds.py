@@ -63,6 +63,7 @@ _ALL = (
     Kind("budget", "A run asks for more budget", "Budget used up", Whom.RAISERS),
     Kind("overdue", "What waits for you is overdue", "Overdue", Whom.WAITED_FOR),
     Kind("unknown_outcome", "A call's outcome is unknown", "Unknown outcome", Whom.OPERATORS),
+    Kind("outcome_said", "What became of a call needs a second operator's word", "Second word", Whom.OPERATORS),
     Kind("operator_stop", "A run stopped for an operator", "Needs an operator", Whom.OPERATORS),
     Kind("failed", "A run failed", "Failed", Whom.STARTER),
     Kind("version_missing", "No worker has a version that runs need", "No worker", Whom.OPERATORS),
@@ -76,4 +77,6 @@ CHOSEN = _ALL
 # What an approval's queue may have told in a chat or a shared mailbox of its own.
 OF_QUEUES = ("opened", "due_soon", "reminder", "escalated", "question")
 # And what the operators may.
-OF_OPERATORS = ("unknown_outcome", "operator_stop", "overdue", "budget", "failed", "version_missing", "rule_change")
+OF_OPERATORS = (
+    "unknown_outcome", "outcome_said", "operator_stop", "overdue", "budget", "failed", "version_missing", "rule_change",
+)  # fmt: skip

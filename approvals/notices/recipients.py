@@ -30,6 +30,7 @@ from runs.journal import wait_hooks
 from runs.models import Run, State, Wait
 from runs.services.authority import raises_budgets
 from runs.services.questions import roles_for
+from runs.services.settling.proposals import Proposal, newest
 
 INQUIRIES = ("inquiry", "inquiry_answer")
 MOST = 500  # that are asked about for one notice
@@ -45,6 +46,7 @@ class Case:
     wait: Wait | None
     change: RuleChange | None = None
     inquiry: Inquiry | None = None
+    said: Proposal | None = None
 
     @property
     def whom(self) -> Whom:
@@ -80,6 +82,8 @@ class Case:
             return "it is settled"
         if self.inquiry is not None and self.inquiry.ended_at is not None and self.notice.kind == "inquiry":
             return f"it is {self.inquiry.outcome}"
+        if self.notice.kind == "outcome_said" and (self.said is None or str(self.said.n) != self.notice.about):
+            return "it was taken back, or something else is said"
         if self.notice.kind == "failed" and (self.run is None or self.run.state != State.FAILED):
             return "the run was begun again"
         if self.notice.kind == "version_missing" and self.notice.about not in agent_versions.unserved():
@@ -101,18 +105,20 @@ class Case:
 
 def case_of(notice: Notice) -> Case:
     """Read what a notice is about."""
-    run = approval = wait = change = inquiry = None
+    run = approval = wait = change = inquiry = said = None
     if notice.run_id is not None:
         run = Run.objects.filter(pk=notice.run_id).first()
     if notice.approval_id is not None:
         approval = Approval.objects.select_related("wait").filter(pk=notice.approval_id).first()
     if notice.wait_id is not None:
         wait = Wait.objects.filter(pk=notice.wait_id).first()
+    if notice.kind == "outcome_said" and wait is not None:
+        said = newest([wait]).get(wait.pk)
     if notice.kind in INQUIRIES and notice.about.isdecimal():
         inquiry = Inquiry.objects.filter(approval=notice.approval_id, n=int(notice.about)).first()
     if (change_id := _change_id(notice)) is not None:
         change = RuleChange.objects.filter(pk=change_id).first()
-    return Case(notice, run, approval, wait, change, inquiry)
+    return Case(notice, run, approval, wait, change, inquiry, said)
 
 
 def _change_id(notice: Notice) -> str | None:
@@ -150,6 +156,8 @@ def may_be_told(case: Case, user: User | None) -> bool:
     if case.approval is not None:
         by = Actor("user", user.get_username(), person=user.pk)
         return isinstance(judge(facts_of(case.approval, case.run, by, held), approves=False), Standing)
+    if case.said is not None and case.said.person == user.pk:
+        return False
     if not (held & case.roles or _is_theirs(case, user)):
         return False
     return case.run is None or seen.sees(viewer_of(user), case.run.pk)

@@ -15,6 +15,8 @@ from approvals.notices.kinds import KINDS
 from ledger.four_eyes import changes
 from ledger.models import RuleChange
 from runs.fleet import agent_versions
+from runs.models import Run, Wait
+from runs.services.settling import agreeing
 
 # A version that is missing for a moment, while workers are renewed, is no news; one that is missing for a day is again.
 _MISSING = """
@@ -50,8 +52,15 @@ def change_proposed(row: RuleChange) -> None:
     tell("rule_change", str(row.pk), about=str(row.pk))
 
 
+def outcome_said(run: Run, wait: Wait, n: int) -> None:
+    """What one person says became of a call waits for a second one."""
+    tell("outcome_said", f"{wait.pk}:{n}", run_id=run.pk, wait_id=wait.pk, about=str(n))
+
+
 def plug_in() -> None:
-    """Hear of versions that no worker has, and of changes that wait for a second person."""
+    """Hear of versions that no worker has, and of what waits for a second person."""
+    if outcome_said not in agreeing.on_proposed:
+        agreeing.on_proposed.append(outcome_said)
     if versions_missing not in agent_versions.on_unserved:
         agent_versions.on_unserved.append(versions_missing)
     if change_proposed not in changes.on_proposed:

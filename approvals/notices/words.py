@@ -31,6 +31,7 @@ MOST = 160
 MOST_IN_A_GROUP = 50
 # What mail and chat programs make links of: what has a scheme, an address, or the look of a host's name.
 _DOTS = re.compile(r"(?<=[^\W_])\.(?=[^\W\d_]{2})")
+_SAID = {"happened": "it happened", "did_not": "it did not happen"}
 _OPENS = "Opening it asks you to sign in; the link by itself opens and decides nothing."
 
 
@@ -64,7 +65,12 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     if case.approval is not None:
         return _of_approval(case, zone)
     if case.wait is not None:
-        return _of_wait(case.wait, zone)
+        title, lines = _of_wait(case.wait, zone)
+        said = case.said
+        return title, lines if said is None else [
+            *lines,
+            ("Says", f"{inert(said.by)}: {_SAID.get(said.verdict, said.verdict)}"),
+        ]
     if case.notice.kind == "version_missing":
         words = f"runs of {case.notice.about} are ready, and no running worker has that version"
         return case.notice.about, [("What", words)]

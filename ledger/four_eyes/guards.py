@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from pydantic import Field
 
 from ledger.actors import Actor
@@ -12,11 +12,9 @@ from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput
 from ledger.four_eyes.changes import account_of, holds
 from ledger.four_eyes.guard import second
-from ledger.four_eyes.known import FAMILIES, GUARDS, SUPERUSER, acts, standing
+from ledger.four_eyes.known import FAMILIES, GUARDS, SUPERUSER, hold, needs_of, standing
 from ledger.models import FourEyes
 from ledger.web.bodies import Strict
-
-_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('four eyes', 72))"
 
 
 class GuardsBody(Strict):
@@ -34,8 +32,7 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
         raise Forbidden("Only an administrator says which rules two people change.")
     why = justified("Saying which rules two people change", body.justification)
-    with connection.cursor() as cursor:
-        cursor.execute(_ONE_AT_A_TIME)
+    hold(is_alone=True)
     last = standing()
     wanted = sorted(set(body.families))
     for family in wanted:
@@ -47,7 +44,7 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
     if wanted and "roles" not in wanted:
         raise _wrong("leaves out roles: whoever gives roles alone makes a second person", "roles too")
     for family in wanted:
-        for needs in sorted({each.needs for each in acts.values() if each.family in (family, GUARDS)}):
+        for needs in needs_of(family):
             if _able(needs) < 2:
                 raise _wrong(
                     f"names {family}, which fewer than two people could change ({needs})",

@@ -14,12 +14,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from django.db import transaction
+from django.db import connection, transaction
 from pydantic import TypeAdapter
 
 from ledger.actors import Actor
 from ledger.append import hearing
 from ledger.models import FourEyes
+from ledger.web.roles import OPERATOR
 
 GUARDS = "guards"
 NUMBER = "its number"
@@ -32,7 +33,11 @@ FAMILIES: Mapping[str, str] = {
     "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
     "releases": "which version of an agent takes new starts",
+    "outcomes": "what became of a call whose outcome nobody knows",
 }
+# Of those whose acts are no changes of a rule, and are not proposed as such: what an account must hold to be one of the
+# two.
+BESIDES: Mapping[str, str] = {"outcomes": OPERATOR}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class _Undone(Exception):
 
 # Every service that is marked, by its name.
 acts: dict[str, Guarded] = {}
+# Whoever says which rules two people change holds it alone, whoever acts by that holds it with others.
+_LOCK = "hashtextextended('four eyes', 72)"
 is_beneath: ContextVar[bool] = ContextVar("under four eyes", default=False)
 
 
@@ -123,3 +130,16 @@ def is_guarded(family: str) -> bool:
     """Whether two people change rules of a family. What says so is one itself as soon as there is any."""
     families = guarded_families()
     return bool(families) if family == GUARDS else family in families
+
+
+def needs_of(family: str) -> list[str]:
+    """What an account must hold to be one of the two people of a family."""
+    needs = {each.needs for each in acts.values() if each.family in (family, GUARDS)}
+    return sorted(needs | {needed for of, needed in BESIDES.items() if of == family})
+
+
+def hold(*, is_alone: bool) -> None:
+    """Until this transaction ends nobody else says which rules two people change: so what is done by what counts now
+    comes before what is said next, by the clock of the record too. `is_alone` is for whoever says it."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_advisory_xact_lock{'' if is_alone else '_shared'}({_LOCK})")

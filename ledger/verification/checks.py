@@ -128,6 +128,9 @@ def _on_a_case(event: e.InquiryMade | e.InquiryEnded | e.ApprovalDelegated | e.D
             return "delegate_end", told.get("justification", "")
 
 
+_SAYINGS = {e.OutcomeProposed: "outcome_propose", e.OutcomeWithdrawn: "outcome_withdraw"}
+
+
 class _Act(NamedTuple):
     """An event that somebody's act brought, as far as the act's record repeats it. `columns`: see `compared`."""
 
@@ -179,6 +182,11 @@ class Acts:
             case e.InquiryMade() | e.InquiryEnded() | e.ApprovalDelegated() | e.DelegationEnded():
                 name, why = _on_a_case(event)
                 by, seq, columns = event.by, line.seq - 1, {"by": event.by, "role": event.role, "justification": why}
+            case e.OutcomeProposed() | e.OutcomeWithdrawn():
+                name, by, seq = _SAYINGS[type(event)], event.by, line.seq - 1
+                told = event.payload if isinstance(event.payload, dict) else {}
+                columns = {"by": by, "role": event.role, "justification": told.get("justification", "")}
+                columns |= {"person": event.person} if isinstance(event, e.OutcomeProposed) else {}
             case _:
                 return
         if by.startswith(_PERSON):

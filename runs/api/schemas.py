@@ -13,34 +13,9 @@ from runs.api.agents.rows import ToolRow
 from runs.api.endings import Cancellation, JournalRow, Trouble
 from runs.api.halts.shapes import HaltedRow
 from runs.api.releases.shapes import AssignedRow
+from runs.api.waits.shapes import Status, WaitRow
 from runs.fleet.incidents import IncidentRow
-from runs.models import Firing, Schedule, State, Wait
-
-Status = Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
-
-
-class ChildRow(Shape):
-    """The child that a run waits for, as it is now."""
-
-    id: UUID
-    state: State
-    status: Status
-    need: Literal["approval", "input", "reconcile", "operator", "budget", "resume"] | None = Field(
-        description="What a person has to do before it goes on; null: nothing."
-    )
-    need_at: UUID | None = Field(description="The run that stands still for it: the child, or one that it waits for.")
-
-
-class WaitRow(Shape):
-    """One thing that a run waits for."""
-
-    id: UUID
-    kind: Wait.Kind
-    since: datetime
-    deadline: datetime
-    detail: dict[str, Any]
-    slot: str
-    child: ChildRow | None = Field(description="Of a wait for a child, where its row can be read.")
+from runs.models import Firing, Schedule, State
 
 
 class Usage(Shape):

@@ -7,6 +7,7 @@ from runs.api.forks import views as forks
 from runs.api.halts.urls import urlpatterns as halts
 from runs.api.injecting import views as injecting
 from runs.api.releases.urls import urlpatterns as releases
+from runs.api.settling import views as settling
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
 from runs.api.why.views import RunWhy
@@ -30,7 +31,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/requeue", views.Requeue.as_view(action="requeue"), name="api-run-requeue"),
     path("runs/<uuid:run_id>/fork", forks.RunFork.as_view(), name="api-run-fork"),
     path("runs/<uuid:run_id>/start-again", forks.StartAgain.as_view(), name="api-run-start-again"),
-    path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
+    path("runs/<uuid:run_id>/reconcile", settling.Reconcile.as_view(), name="api-run-reconcile"),
+    path("runs/<uuid:run_id>/reconcile/withdraw", settling.TakeBack.as_view(), name="api-run-reconcile-withdraw"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
     path("runs/<uuid:run_id>/models", budgets.RunModels.as_view(), name="api-run-models"),
     path("runs/<uuid:run_id>/priority", limits.RunPriority.as_view(), name="api-run-priority"),

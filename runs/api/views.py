@@ -33,8 +33,8 @@ from runs.models import Run, State
 from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
 from runs.queries.run_list import Filters, newest, stretch
-from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
-from runs.services.bodies import AnswerBody, CancelBody, ReconcileBody, SignalBody, StartBody, SteerRunBody
+from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals
+from runs.services.bodies import AnswerBody, CancelBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
 from runs.services.fleet.requeueing import requeue
 from runs.services.forgeries import forgeries
@@ -229,27 +229,6 @@ class Requeue(Steer):
     """Who a run is taken from is the business of those who run the fleet."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
-
-
-class Reconcile(ApiView):
-    """Settle an unknown outcome."""
-
-    roles = {"POST": (OPERATOR,)}
-
-    @described("Settle an unknown outcome", RunRow, body=ReconcileBody)
-    def post(self, request: Request, run_id: UUID) -> Response:
-        lifecycle.find(run_id)
-        body = read_body(request, ReconcileBody)
-        reconciling.reconcile(
-            run_id,
-            verdict=body.verdict,
-            receipt=body.receipt,
-            sender_is_gone=body.sender_is_gone,
-            justification=body.justification,
-            by=self.by,
-            wait_id=body.wait_id,
-        )
-        return Response(one(run_id))
 
 
 class Signals(ApiView):

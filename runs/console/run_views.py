@@ -14,7 +14,6 @@ from django.urls import reverse
 
 from ledger.api.present import masked
 from ledger.errors import DurableAgentsError, InvalidInput, TooLarge
-from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.cursors import opened
 from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
@@ -26,6 +25,7 @@ from runs.console import attributes, budgets
 from runs.console.pools import views as pools
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
+from runs.console.tables.said import panel_of
 from runs.console.talk.panel import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
@@ -36,9 +36,9 @@ from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
 from runs.queries.why.acts import steering
 from runs.queries.why.seen import Reader
-from runs.services import authority, lifecycle, questions, reconciling
+from runs.services import authority, lifecycle, questions
 from runs.services.authority import REQUEUE
-from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, ReconcileBody, SteerBody
+from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, SteerBody
 from runs.services.budgets import raising
 from runs.services.fleet.requeueing import requeue
 from runs.services.messages import reading, sending
@@ -112,6 +112,7 @@ class RunPage(Page):
         context["budget"] = budgets.block(
             dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
         )
+        context["settling"] = panel_of(dossier, person)
         context["pools"] = pools.of(dossier.run, dossier.head)
         context["size"] = size_of(dossier.run, dossier.head)
         context["told"] = TellingBlock(run_id, dossier.head)
@@ -192,32 +193,6 @@ class Requeues(Act):
     verb, done = "requeue", "Given back to the pool. It is on the record."
 
 
-class Reconciliations(Act):
-    """Settling what became of a call."""
-
-    allowed = frozenset({OPERATOR})
-    verb, done = "reconcile", "Settled. It is on the record."
-
-    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        try:
-            if form.texts.get("verdict") not in ("happened", "did_not", "fail"):
-                problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
-                raise InvalidInput("Choose what became of the call.", errors=[problem])
-            # A receipt counts only for what happened: what stands there otherwise need not be JSON.
-            receipt = receipt_of if form.texts["verdict"] == "happened" else str
-            body = form.read(ReconcileBody, receipt=receipt, sender_is_gone=_ticked)
-            reconciling.reconcile(
-                run_id, verdict=body.verdict, receipt=body.receipt if body.verdict == "happened" else None,
-                sender_is_gone=body.sender_is_gone, justification=body.justification, by=self.acting(request),
-                wait_id=body.wait_id,
-            )  # fmt: skip
-        except DurableAgentsError as error:
-            return self.tell(request, run_id, Refused(self.verb, error, form.kept))
-        messages.success(request, self.done, extra_tags="ok")
-        return redirect("run", run_id=run_id)
-
-
 class Budgets(RunPage):
     """Setting what a run may use. Who may is asked before anything is said of the form."""
 
@@ -295,23 +270,6 @@ def _answer(wait: Wait, form: Sent, data: QueryDict) -> AnswerBody:
     if problems := unstorable(found):
         raise does_not_fit(problems, "form")
     return fit(AnswerBody, found, "form")
-
-
-def _ticked(text: str) -> bool | str:
-    """Whether a box was ticked; what no box sends is handed on as it came."""
-    return text == "on" or text
-
-
-def receipt_of(written: str) -> Any:
-    """What upstream gave as proof: JSON if it is JSON, else the words themselves."""
-    try:
-        return strict_json.loads(written.encode("utf-8", "replace"))
-    except strict_json.MalformedJSON as error:
-        if written[0] in "{[":
-            words = str(error).removeprefix("The body is not JSON: ")
-            problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
-            raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
-        return written
 
 
 class Messages(RunPage):

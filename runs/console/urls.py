@@ -12,6 +12,7 @@ from runs.console.limits import limit_views
 from runs.console.migrating import views as migrating
 from runs.console.pools import views as pool_views
 from runs.console.releases import views as releases
+from runs.console.settling import views as settling
 from runs.console.starts import schedule_views
 
 urlpatterns = [
@@ -40,7 +41,12 @@ urlpatterns = [
     path("runs/<uuid:run_id>/forks", forks.Forks.as_view(), name="forks"),
     path("runs/<uuid:run_id>/start-again", forks.StartAgainPage.as_view(), name="start_again"),
     path("runs/<uuid:run_id>/new-starts", forks.NewStarts.as_view(), name="new_starts"),
-    path("runs/<uuid:run_id>/reconciliations", run_views.Reconciliations.as_view(), name="reconciliations"),
+    path("runs/<uuid:run_id>/reconciliations", settling.Reconciliations.as_view(), name="reconciliations"),
+    path(
+        "runs/<uuid:run_id>/reconciliations/withdrawals",
+        settling.TakenBack.as_view(),
+        name="reconciliation_withdrawals",
+    ),
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),

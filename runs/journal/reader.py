@@ -87,6 +87,13 @@ EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY s
 _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
+# What people said of unknown outcomes, each with its run and the last event about its call that is none of these.
+PROPOSED = f"""
+    SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id, (
+        SELECT max(l.seq) FROM ledger_event l
+        WHERE l.run_id = ledger_event.run_id AND l.slot = ledger_event.slot AND NOT (l.kind = ANY(%s)))
+    FROM ledger_event
+    WHERE kind = ANY(%s) AND (run_id, slot) IN (SELECT * FROM unnest(%s::uuid[], %s::text[])) ORDER BY run_id, seq"""
 INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
     SELECT seq FROM runs_message WHERE run_id = %s AND outcome = '' ORDER BY n LIMIT 1)"""
 # A run that goes on from another says so at the beginning of its journal.

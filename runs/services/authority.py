@@ -236,6 +236,7 @@ def _first(run: Run) -> Run:
 
 _DID = {
     "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
+    "outcome_propose": "said what became of a call of this run",
     "signal": "sent this run a signal", "message": "sent this run a message", "models": "chose the models of this run",
     "migrate": "moved this run to another version", INJECT: "handed something to this run",
 }  # fmt: skip

@@ -192,6 +192,15 @@ class ReconcileBody(SteerBody):
         default=False, description="Attests that nothing runs any more of a worker that was given up without proof."
     )
     wait_id: Annotated[UUID, Field(strict=False)] | None = None
+    agrees_with: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Where two people settle it: the number of the word that you agree with."
+    )
+
+
+class TakeBackBody(SteerBody):
+    """Taking back what one said oneself became of a call."""
+
+    wait_id: Annotated[UUID, Field(strict=False)]
 
 
 class SignalBody(Strict):

@@ -25,6 +25,8 @@ from runs.models import WITHOUT_PROOF, Process, Run, Wait
 from runs.services.allowed.rules import NO_DOUBT, PARKING
 from runs.services.calls import tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
+from runs.services.settling import agreeing
+from runs.services.settling.proposals import Proposal
 from runs.services.undo.preview import by_policy
 
 VERDICTS = ("happened", "did_not", "fail")
@@ -37,13 +39,17 @@ SLACK = timedelta(seconds=5)
 @transaction.atomic
 def reconcile(
     run_id: UUID, *, verdict: str, receipt: Any = None, sender_is_gone: bool = False, justification: str, by: Actor,
-    wait_id: UUID | None = None,
-) -> Run:  # fmt: skip
+    wait_id: UUID | None = None, agrees_with: int | None = None,
+) -> Proposal | None:  # fmt: skip
     """Settle an unknown outcome of a run: the one that `wait_id` names, which may be left out where only one is open.
+    Where two people settle that, the first one's word is put on record and waits for a second one who says the same: it
+    is answered then, and nothing else has changed. `agrees_with` is the number of a word that is on record, for whoever
+    has read that one: then it counts only while it stands, and its receipt need not be given again.
 
     `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the
     old worker is proven gone; where nothing here can prove it, the person attests it by `sender_is_gone`. `fail`: the
-    run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound.
+    run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound; where it takes two, AlreadySaid,
+    Forbidden and SaidOtherwise.
     """
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
@@ -55,11 +61,21 @@ def reconcile(
     if verdict == "fail" and run.is_undoing:
         raise act.refuse("It undoes its effects, and fails or is cancelled anyway: say what became of this call.")
     wait, slot, invoked = _unsettled(act, wait_id)
+    if agrees_with is not None and receipt is None:
+        receipt = agreeing.receipt_of(wait, agrees_with)
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
         payload["result"] = _result(run, invoked, receipt)
     elif verdict == "did_not" and (attested := _refuse_while_sender_lives(act, slot, wait, is_attested=sender_is_gone)):
         payload["attested"] = attested
+    after: dict[str, Any] = {}
+    if verdict != "fail":
+        match agreeing.weighed(act, wait, invoked, verdict, payload, agrees_with=agrees_with):
+            case e.OutcomeProposed() as first:
+                return agreeing.put_down(act, wait, first)
+            case Proposal() as first:
+                payload |= {"proposal": first.n, "person": by.person}
+                after = {"proposed_by": first.by}
     settled, entry = Intent.of(invoked).reconciled(
         verdict, by=by.ref, n=slot.at(wait.attempt).waits_of("reconcile") - 1, payload=payload,
         external_id=_external_id(run, invoked, payload), digest=verdict,
@@ -69,9 +85,11 @@ def reconcile(
         answer = run.waits.filter(slot=wait.slot, attempt=wait.attempt, kind="webhook", resolved_at__isnull=True)
         answer.update(resolution="settled", resolved_by=by.ref, resolved_at=act.now)
     if verdict == "fail" and not act.head.is_cancel_requested:
-        return act.done(settled, _failed(act, invoked), entries=[entry])
+        act.done(settled, _failed(act, invoked), entries=[entry])
+        return None
     wake(run, now=act.now)
-    return act.done(settled, entries=[entry])
+    act.done(settled, entries=[entry], after=after)
+    return None
 
 
 def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:

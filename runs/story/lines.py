@@ -19,7 +19,7 @@ from ledger.events import KINDS, Event, encode_clear
 from ledger.web.seeing.payloads import HIDDEN, is_open
 
 # Acts of people whose payload holds more than why.
-_WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "ToolReconciled"})
+_WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "OutcomeProposed", "ToolReconciled"})
 # The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
 # by other hands.
 MOST_DEEP = 200

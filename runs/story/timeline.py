@@ -205,12 +205,8 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
     if not was_unknown:
         timeline.finish(row, line.at)
     who = _WITNESSES.get(line.clear["by"].partition(":")[0], f"settled by {line.clear['by']}")
-    row.tone, row.note, row.noted, row.traced = (
-        "settled",
-        f"{who}: {findings.on_record(line.clear['verdict'])}",
-        0,
-        0,
-    )
+    row.tone, row.note = "settled", f"{who}: {findings.on_record(line.clear['verdict'])}"
+    row.noted = row.traced = 0
 
 
 def _told(timeline: Timeline, line: Fact) -> None:
@@ -312,10 +308,15 @@ def _moved(timeline: Timeline, line: Fact) -> None:
     timeline.mark(line, f"moved to {line.clear['to']}", note=line.clear["by"])
 
 
+_CAME = {
+    "ContextInjected": "something was handed to it", "RunRequeued": "given back to the pool",
+    "OutcomeProposed": "the first of two says what became of it", "OutcomeWithdrawn": "what was said is taken back",
+}  # fmt: skip
+
+
 def _came(timeline: Timeline, line: Fact) -> None:
-    own = {"ContextInjected": "something was handed to it", "RunRequeued": "given back to the pool"}
     label = _message(line) if line.kind == "MessageReceived" else f"signal {line.clear.get('name')}"
-    timeline.mark(line, own.get(line.kind, label), note=line.clear["by"])
+    timeline.mark(line, _CAME.get(line.kind, label), note=line.clear["by"])
 
 
 def _message(line: Fact) -> str:
@@ -433,6 +434,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "MessageHandled": _message_handled,
     "ContextInjected": _came,
     "RunRequeued": _came,
+    **dict.fromkeys(("OutcomeProposed", "OutcomeWithdrawn"), _came),
     "SignalTaken": _taken,
     "InputAnswered": _taken,
     "WorkerLost": _lost,

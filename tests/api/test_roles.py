@@ -80,6 +80,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-start-again", "POST"): OPERATE,
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,
+    ("api-run-reconcile-withdraw", "POST"): OPERATE,
     ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),
     ("api-run-messages", "GET"): EVERY,
     ("api-run-message", "GET"): EVERY,

@@ -48,6 +48,7 @@ READ = {
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
+    "reconciliation_withdrawals": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "inquiries": {"approver_finance", "approver_legal"},
     "delegations": {"approver_finance", "approver_legal"}, "case_answers": ALL, "inquiry_withdrawals": ALL,
@@ -116,6 +117,7 @@ PATHS = {
     "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries",
     "reconciliations": "/runs/{run}/reconciliations",
+    "reconciliation_withdrawals": "/runs/{run}/reconciliations/withdrawals",
     "budgets": "/runs/{run}/budgets", "models": "/runs/{run}/models",
     "messages": "/runs/{run}/messages/ask", "run-view": "/runs/{run}/views/summary",
     "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",

@@ -227,7 +227,8 @@ class Stage:
 
     def reconcile(self, run: Run, verdict: str, receipt: Any = None, *, sender_is_gone: bool = False) -> Run:
         said = {"verdict": verdict, "receipt": receipt, "sender_is_gone": sender_is_gone}
-        return reconciling.reconcile(run.id, **said, justification="looked it up", by=OLGA)
+        reconciling.reconcile(run.id, **said, justification="looked it up", by=OLGA)
+        return fresh(run)
 
 
 # --- looking ---

@@ -253,6 +253,8 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ToolRedispatched": _tool_and("sent again"),
     "ToolOutcomeUnknown": _tool_and("may or may not have happened"),
     "ToolReconciled": _found,
+    "OutcomeProposed": lambda f, attempt: f"{_found(f, attempt)}: a second person has to say the same",
+    "OutcomeWithdrawn": lambda f, _: f"what was said of it is taken back, by {visible(f['by'])}",
     "ToolAccepted": _tool,
     "ToolAnsweredLate": _late,
     "CallbackReceived": _tool,

@@ -195,6 +195,8 @@ def _evidence(cause: str, seen: Seen) -> list[Evidence]:
         found.append(Evidence("ahead of it", run=seen.ahead))
     if not found and seen.head is not None:
         found.append(Evidence("last event", seen.head.seq, at=getattr(seen.head, "last_at", None)))
+    if cause == "unknown_outcome" and seen.said is not None:
+        found.append(Evidence(f"{seen.said.by} says {seen.said.verdict}", seen.said.seq, at=seen.said.at))
     return found
 
 

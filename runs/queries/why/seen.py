@@ -19,6 +19,7 @@ from runs.queries import families, turns
 from runs.queries.display import main_wait
 from runs.services.allowed.rules import Stand, stand_of
 from runs.services.command import held_by
+from runs.services.settling.proposals import Proposal, newest
 
 # Why a run doesn't move, or what does: one of these, whatever else is the matter besides.
 Cause = Literal[
@@ -81,6 +82,12 @@ class Seen:
     @cached_property
     def wait(self) -> Wait | None:
         return main_wait(self.waits)
+
+    @cached_property
+    def said(self) -> Proposal | None:
+        """What one of two people says became of the call that it waits for word on, while a second may agree."""
+        found = None if self.wait is None else newest([self.wait]).get(self.wait.pk)
+        return found if found is not None and found.is_open else None
 
     @cached_property
     def ahead(self) -> UUID | None:

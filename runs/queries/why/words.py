@@ -90,6 +90,14 @@ def _child(s: Seen, wait: Wait) -> str:
     return f"Waits for the child run {child.id if child is not None else name_of(wait)}{need}"
 
 
+def _unknown(s: Seen, wait: Wait) -> str:
+    doubt = f"Nobody can tell whether “{name_of(wait)}” happened, "
+    if s.said is None:
+        return f"{doubt}so a person settles it"
+    found = "it did" if s.said.verdict == "happened" else "it did not"
+    return f"{doubt}and {s.said.by} says that {found}: a second operator has to say the same before it counts"
+
+
 def _limit(s: Seen, wait: Wait) -> str:
     held = _HELD.get(detail_text(wait, "why"), "it is limited")
     return f"“{name_of(wait)}” waits for {detail_text(wait, 'limit')}: {held}"
@@ -138,7 +146,7 @@ SENTENCES: dict[str, Words] = {
     "pausing": _pausing,
     "cancelling": _cancelling,
     "budget": _budget,
-    "unknown_outcome": _wait(lambda s, w: f"Nobody can tell whether “{name_of(w)}” happened, so a person settles it"),
+    "unknown_outcome": _wait(_unknown),
     "stopped": _wait(lambda s, w: f"Stopped for an operator: {detail_text(w, 'reason') or 'see the run'}"),
     "approval": _wait(
         lambda s, w: f"Waits for {' or '.join(asked_of(w.detail, w.also)) or 'an approver'} to decide “{name_of(w)}”;"

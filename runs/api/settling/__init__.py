@@ -1,0 +1,1 @@
+"""Settling an unknown outcome over the API."""

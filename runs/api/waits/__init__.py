@@ -1,0 +1,1 @@
+"""What a run waits for, as the API tells it."""

@@ -1,0 +1,1 @@
+"""Settling an unknown outcome in the console: its forms."""

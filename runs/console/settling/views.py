@@ -1,0 +1,91 @@
+"""The forms of an unknown outcome: saying what became of a call, agreeing with what somebody said, taking it back."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.web import strict_json
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import OPERATOR
+from runs.console.run_views import Act
+from runs.services import reconciling
+from runs.services.bodies import ReconcileBody, TakeBackBody
+from runs.services.settling import agreeing
+
+AGREE, TAKE_BACK = "agree", "take_back"
+
+
+class Reconciliations(Act):
+    """Saying what became of a call: what settles it, or, where two people settle that, the first word or the second."""
+
+    allowed = frozenset({OPERATOR})
+    verb, done = "reconcile", "Settled. It is on the record."
+    first = "Your word is on the record. A second operator has to say the same before it counts."
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        try:
+            if form.texts.get("verdict") not in reconciling.VERDICTS:
+                problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
+                raise InvalidInput("Choose what became of the call.", errors=[problem])
+            # A receipt counts only for what happened: what stands there otherwise need not be JSON.
+            receipt = receipt_of if form.texts["verdict"] == "happened" else str
+            body = form.read(ReconcileBody, receipt=receipt, sender_is_gone=_ticked, agrees_with=_number)
+            waits = reconciling.reconcile(
+                run_id, verdict=body.verdict, receipt=body.receipt if body.verdict == "happened" else None,
+                sender_is_gone=body.sender_is_gone, justification=body.justification, by=self.acting(request),
+                wait_id=body.wait_id, agrees_with=body.agrees_with,
+            )  # fmt: skip
+        except DurableAgentsError as error:
+            act = AGREE if form.texts.get("agrees_with") else self.verb
+            return self.tell(request, run_id, Refused(act, error, form.kept))
+        if waits is None:
+            messages.success(request, self.done, extra_tags="ok")
+        else:
+            messages.success(request, self.first, extra_tags="hold")
+        return redirect("run", run_id=run_id)
+
+
+class TakenBack(Act):
+    """Taking back what one said oneself."""
+
+    allowed = frozenset({OPERATOR})
+    verb, done = TAKE_BACK, "Taken back. It is on the record."
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = form.read(TakeBackBody)
+            agreeing.take_back(run_id, body.wait_id, justification=body.justification, by=self.acting(request))
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused(self.verb, error, form.kept))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+def _ticked(text: str) -> bool | str:
+    """Whether a box was ticked; what no box sends is handed on as it came."""
+    return text == "on" or text
+
+
+def _number(text: str) -> int | str:
+    """A number; what is none is handed on as it came."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
+def receipt_of(written: str) -> Any:
+    """What upstream gave as proof: JSON if it is JSON, else the words themselves."""
+    try:
+        return strict_json.loads(written.encode("utf-8", "replace"))
+    except strict_json.MalformedJSON as error:
+        if written[0] in "{[":
+            words = str(error).removeprefix("The body is not JSON: ")
+            problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
+            raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
+        return written

@@ -1,0 +1,162 @@
+"""Saying what became of a call where two people settle that: the first word is put on record and changes nothing, a
+second person's that is the same settles it. Same rules as `runs/services/command.py`.
+
+*Fail the run* needs nobody else: what stops is never held up. Nor is what is done from a shell on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.errors import DurableAgentsError, Forbidden
+from ledger.four_eyes.changes import account_of, holds
+from ledger.four_eyes.known import hold, is_guarded
+from ledger.models import Event
+from ledger.web.roles import OPERATOR
+from runs.engine.canonical import digest_of
+from runs.models import Run, Wait
+from runs.services.command import Act, journal
+from runs.services.settling.proposals import Proposal, newest
+
+FAMILY = "outcomes"
+PROPOSE, WITHDRAW = "outcome_propose", "outcome_withdraw"
+# Who is told that a word waits for a second person: in the transaction that puts it on record.
+on_proposed: list[Callable[[Run, Wait, int], None]] = []
+
+
+class AlreadySaid(DurableAgentsError):
+    """Whoever says it said the same before: it needs another person."""
+
+    status, code, title = 409, "already-said", "Somebody else has to say it"
+
+
+class SaidOtherwise(DurableAgentsError):
+    """What somebody agrees with is not what stands there any more."""
+
+    status, code, title = 409, "said-otherwise", "Something else is said by now"
+
+
+class NothingProposed(DurableAgentsError):
+    """There is no word of theirs that could be taken back."""
+
+    status, code, title = 409, "nothing-proposed", "There is nothing to take back"
+
+
+def says(verdict: str, receipt: Any) -> str:
+    """What two people must have said alike. What did not happen has no receipt."""
+    return digest_of({"verdict": verdict, "receipt": receipt if verdict == "happened" else None})
+
+
+def is_for_two() -> bool:
+    """Whether two people settle unknown outcomes, as far as a page tells."""
+    return is_guarded(FAMILY)
+
+
+def receipt_of(wait: Wait, number: int) -> Any:
+    """The receipt of the word that somebody agrees with. Raises SaidOtherwise."""
+    return _standing(newest([wait]).get(wait.pk), number).receipt
+
+
+def weighed(
+    act: Act, wait: Wait, invoked: e.ToolInvoked, verdict: str, payload: dict[str, Any], *, agrees_with: int | None
+) -> e.OutcomeProposed | Proposal | None:
+    """What a word comes to, under the run's lock: None, it settles the call by itself; a Proposal, it is the second
+    that says the same; else the event that puts it on record as the first. `agrees_with` is the number of the word
+    that whoever speaks has read. Raises AlreadySaid, Forbidden, SaidOtherwise."""
+    said, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
+    if agrees_with is not None and _standing(before, agrees_with).says != said:
+        raise SaidOtherwise("You agree with what is said, and say something else: leave one of both out.")
+    if not act.by.is_person:
+        return None
+    hold(is_alone=False)
+    if not is_guarded(FAMILY):
+        return None
+    person = must_count(act.by)
+    if before is not None and before.is_open and before.says == said:
+        if before.person == person:
+            raise AlreadySaid(
+                f"You said so already (event {before.seq}): a second operator has to say the same. You may take it "
+                "back, or say otherwise."
+            )
+        if _counts(before):
+            return before
+    about = Event.objects.filter(run_id=act.run.pk, slot=wait.slot, attempt=wait.attempt, kind=e.OutcomeProposed.KIND)
+    return e.OutcomeProposed(
+        slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, verdict=verdict, says=said, by=act.by.ref,
+        role=act.by.role, person=person, question=wait.n, n=about.count(), payload=payload,
+    )  # fmt: skip
+
+
+def _standing(before: Proposal | None, number: int) -> Proposal:
+    """The word that somebody agrees with, which has to stand there. Raises SaidOtherwise."""
+    if before is None or before.n != number:
+        stands = "nobody's word waits" if before is None else f"{before.by} says something else"
+        raise SaidOtherwise(f"What you agree with does not stand there any more: {stands}. Look again.")
+    if before.news is not None:
+        raise SaidOtherwise(
+            f"More was told of the call at event {before.news}, after {before.by} said it: look at that, and say what "
+            "became of it yourself."
+        )
+    return before
+
+
+def _counts(before: Proposal) -> bool:
+    """Whether the first person could settle it today."""
+    kind, _, name = before.by.partition(":")
+    return holds(account_of(Actor(kind, name, role=before.role, person=before.person)), OPERATOR)
+
+
+def must_count(by: Actor) -> int:
+    """Which person says it. A key says whose it is, and not who made it: an administrator makes keys for others. Raises
+    Forbidden."""
+    if by.kind != "user" or by.person is None:
+        raise Forbidden(
+            "Two people settle an unknown outcome here, and each has to be signed in: an API key counts for nobody."
+        )
+    if not holds(account_of(by), OPERATOR):
+        raise Forbidden("You may not settle this: it takes an active account of an operator.")
+    return by.person
+
+
+def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
+    """Put the first word on record; those who could say the second are told."""
+    after = {"tool": event.tool, "verdict": event.verdict, "attempt": event.attempt}
+    _record(PROPOSE, act, wait, event, after=after)
+    for told in on_proposed:
+        told(act.run, wait, event.n)
+    return newest([wait])[wait.pk]
+
+
+@transaction.atomic
+def take_back(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
+    """Take back what one said oneself of an unknown outcome: the one that `wait_id` names. Raises Forbidden, NotFound,
+    NothingProposed, JustificationRequired."""
+    act = Act("reconcile", run_id, by=by, justification=justification)
+    wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
+    found = newest([wait]).get(wait.pk) if wait is not None and wait.resolved_at is None else None
+    if wait is None or found is None:
+        raise NothingProposed("Nobody's word on it waits for a second person: it was settled, or taken back.")
+    if found.person != by.person or by.kind != "user":
+        raise Forbidden("Only whoever said it takes it back; others say what they found, and that stands in its place.")
+    event = e.OutcomeWithdrawn(
+        slot=wait.slot, attempt=wait.attempt, by=by.ref, role=by.role, n=found.n, payload=act.payload
+    )
+    _record(WITHDRAW, act, wait, event, after={"proposal": found.n})
+    return act.run
+
+
+def _record(
+    name: str, act: Act, wait: Wait, event: e.OutcomeProposed | e.OutcomeWithdrawn, *, after: dict[str, Any]
+) -> None:
+    acted(
+        name, by=act.by, head=act.head, subject=f"{wait.slot} {wait.attempt}", justification=act.justification,
+        after=after, at=act.now,
+    )  # fmt: skip
+    journal(act.run.pk, event, by=act.by)

@@ -1,0 +1,462 @@
+"""Two people settle an unknown outcome: what one says changes nothing, what a second one says alike settles it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from durableagents.databases import RUNTIME_ROLE
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append
+from ledger.errors import DurableAgentsError, Forbidden, IllegalTransition, InvalidInput, JustificationRequired
+from ledger.four_eyes import guards
+from ledger.four_eyes.guards import GuardsBody
+from ledger.models import ActRecord, Event, FourEyes
+from runs.engine.outcomes import LateAnswer
+from runs.models import Run, Wait
+from runs.services import authority, lifecycle, reconciling
+from runs.services.late_results import hand_in, lost_worker
+from runs.services.settling import agreeing
+from runs.services.settling.agreeing import AlreadySaid, NothingProposed
+from runs.services.settling.proposals import Proposal, newest
+from tests.approvals.setup import WHY, boss, somebody
+from tests.runs.situations import Situations
+from tests.runs.stage import (
+    Stage,
+    at_once,
+    dump,
+    events,
+    facts,
+    fresh,
+    kinds,
+    now,
+    output,
+    overrides,
+    problems,
+    waiting,
+)
+from tests.world import Outside, Toolbox
+
+pytestmark = pytest.mark.django_db
+SEEN = {"ref": "seen there"}
+FAMILIES = ["outcomes", "roles"]
+HAPPENED: dict[str, Any] = {"verdict": "happened", "receipt": SEEN}
+DID_NOT: dict[str, Any] = {"verdict": "did_not"}
+
+
+@pytest.fixture
+def situations(stage: Stage, tools: Toolbox) -> Situations:
+    return Situations(stage, tools)
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Actor:
+    return somebody("ann", "operator")
+
+
+@pytest.fixture
+def ben(stage: Stage) -> Actor:
+    return somebody("ben", "operator")
+
+
+@pytest.fixture
+def two(ann: Actor, ben: Actor) -> None:
+    """Two people settle what nobody knows."""
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    guarded(*FAMILIES)
+
+
+def guarded(*families: str) -> None:
+    by = User.objects.get(username="boss")
+    said = GuardsBody(families=list(families), justification=WHY)
+    guards.require(said, by=Actor("os", "root", role="admin", auth="shell", person=by.pk))
+
+
+@pytest.fixture
+def run(situations: Situations, two: None) -> Run:
+    return situations.make("unknown")
+
+
+def says(run: Run, by: Actor, said: dict[str, Any] = HAPPENED, why: str = "looked it up") -> Proposal | None:
+    return reconciling.reconcile(run.id, **said, justification=why, by=by)
+
+
+def word(run: Run) -> Proposal | None:
+    return next(iter(newest(run.waits.filter(resolved_at__isnull=True)).values()), None)
+
+
+# --- how it goes ------------------------------------------------------------------------------------------------------
+
+
+def test_one_word_changes_nothing_and_the_second_settles_it(
+    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
+) -> None:
+    before = fresh(run)
+    first = says(run, ann)
+    assert (
+        first is not None
+        and first.is_open
+        and (first.by, first.verdict, first.receipt) == ("user:ann", "happened", SEEN)
+    )
+    after = fresh(run)
+    assert (after.state, after.ready_at, after.updated_at) == (before.state, before.ready_at, before.updated_at)
+    assert kinds(run)[-1] == "OutcomeProposed" and overrides(run) == [] and facts(run) == ["pending", "unknown"]
+    assert [w.kind for w in waiting(run)] == ["reconcile"] and stage.drive() == "idle" and word(run) == first
+    act = ActRecord.objects.get(run_id=run.id, action="outcome_propose")
+    assert (act.by, act.person, act.justification) == ("user:ann", ann.person, "looked it up")
+    assert act.after == {"tool": "mail", "verdict": "happened", "attempt": 0}
+    assert problems(run) == []
+    assert says(run, ben, why="I see it there too") is None
+    (settled,) = events(run, e.ToolReconciled)
+    assert (settled.by, settled.payload["proposal"], settled.payload["person"]) == ("user:ben", 0, ben.person)
+    assert [o.action for o in overrides(run)] == ["reconcile"] and waiting(run) == []
+    assert stage.drive() == "completed" and output(run) == "seen there" and len(outside.requests) == 1
+    assert problems(run) == []
+
+
+def test_it_is_sent_again_once_when_both_say_that_it_did_not_happen(
+    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
+) -> None:
+    assert says(run, ann, DID_NOT) is not None and stage.drive() == "idle" and len(outside.requests) == 1
+    # Of what did not happen there is no receipt to differ in.
+    assert says(run, ben, DID_NOT | {"receipt": "none there"}) is None
+    assert stage.drive() == "completed" and len(outside.requests) == 2 and problems(run) == []
+
+
+def test_one_is_enough_where_nobody_asked_for_two(situations: Situations, stage: Stage, ann: Actor) -> None:
+    run = situations.make("unknown")
+    assert says(run, ann) is None and stage.drive() == "completed" and problems(run) == []
+
+
+def test_another_word_takes_the_place_of_the_first(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    for said in (DID_NOT, {"verdict": "happened", "receipt": {"ref": "another"}}):
+        found = says(run, ben, said)
+        assert found is not None and found.by == "user:ben" and waiting(run) != []
+    assert [x.n for x in events(run, e.OutcomeProposed)] == [0, 1, 2]
+    assert says(run, ann, {"verdict": "happened", "receipt": {"ref": "another"}}) is None
+    assert stage.drive() == "completed" and output(run) == "another" and problems(run) == []
+
+
+def test_nobody_is_two_people(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    fiona = somebody("fiona", "approver_finance")
+    before = dump()
+    with pytest.raises(AlreadySaid, match="a second operator has to say the same"):
+        says(run, ann)
+    for by in (ann, ben):
+        with pytest.raises(Forbidden, match="an API key counts for nobody"):
+            says(run, replace(by, kind="key", auth="api_key"))
+    with pytest.raises(Forbidden):
+        says(run, fiona)
+    assert dump() == before
+    renamed = User.objects.get(pk=ann.person)
+    renamed.username = "anna"
+    renamed.save()
+    with pytest.raises(AlreadySaid):
+        says(run, replace(ann, name="anna"))
+
+
+def test_what_stops_is_never_held_up(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    assert says(run, replace(ben, kind="key"), {"verdict": "fail"}) is None
+    assert str(fresh(run).state) == "failed" and word(run) is None and problems(run) == []
+
+
+def test_after_a_retry_it_is_asked_anew_and_the_word_of_before_counts_no_more(
+    run: Run, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    says(run, ann)
+    says(run, ben, {"verdict": "fail"})
+    lifecycle.retry(run.id, by=ben, justification="look again")
+    assert stage.drive() == "parked" and word(run) is None
+    found = says(run, ben)
+    assert found is not None and found.n == 1
+    assert says(run, ann) is None and stage.drive() == "completed" and problems(run) == []
+
+
+def test_a_shell_on_the_machine_is_not_held_up(run: Run) -> None:
+    assert says(run, Actor("os", "root", role="operator", auth="shell")) is None and problems(run) == []
+
+
+# --- what else may come in between ------------------------------------------------------------------------------------
+
+
+def test_whoever_cannot_settle_it_any_more_is_no_first(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    User.objects.get(pk=ann.person).groups.clear()
+    found = says(run, ben)
+    assert found is not None and found.by == "user:ben" and waiting(run) != []
+    assert says(run, somebody("cleo", "operator")) is None and problems(run) == []
+
+
+def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
+    User.objects.filter(pk=ann.person).update(is_active=False)
+    with pytest.raises(Forbidden, match="active account of an operator"):
+        says(run, ann)
+    assert "OutcomeProposed" not in kinds(run)
+
+
+def refused_late(stage: Stage, run: Run) -> None:
+    """The worker that sent it tells that it was refused: no answer that settles it, but news."""
+    intent = events(run, e.ToolInvoked)[-1]
+    told = LateAnswer(
+        str(run.id), intent.slot, intent.attempt, "mail", failure={"code": "no", "message": "refused"}
+    )  # fmt: skip
+    assert hand_in(told, lost_worker(stage.hire().id)) is False
+
+
+def test_what_was_told_of_the_call_since_is_looked_at_first(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    refused_late(stage, run)
+    stale = word(run)
+    assert stale is not None and not stale.is_open and stale.news == len(kinds(run))
+    found = says(run, ben)  # what ann said, she said without knowing it
+    assert found is not None and found.is_open and found.by == "user:ben" and waiting(run) != []
+    assert says(run, ann) is None and problems(run) == []
+
+
+def test_what_comes_from_the_outside_settles_it_and_the_second_is_told(
+    situations: Situations, two: None, stage: Stage, outside: Outside, tools: Toolbox, ann: Actor, ben: Actor
+) -> None:
+    run = situations.make("unknown")
+    says(run, ann)
+    intent = events(run, e.ToolInvoked)[-1]
+    told = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", {"ref": "mail:late", "amount": 1}, "mail:late")
+    assert hand_in(told, lost_worker(stage.hire().id)) is True
+    with pytest.raises(IllegalTransition):
+        says(run, ben)
+    with pytest.raises(NothingProposed):
+        agreeing.take_back(run.id, Wait.objects.get(run=run, kind="reconcile").pk, by=ann, justification=WHY)
+    assert stage.drive() == "completed" and output(run) == "mail:late" and problems(run) == []
+
+
+def test_the_same_is_asked_of_two_when_the_run_is_cancelled(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
+    lifecycle.cancel(run.id, by=ann, justification="no longer wanted")
+    assert says(run, ann) is not None and stage.drive() == "idle"
+    assert says(run, ben) is None and stage.drive() == "cancelled" and problems(run) == []
+
+
+def test_a_word_under_a_pause_waits_like_any_other(
+    situations: Situations, two: None, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    run = situations.make("paused_unknown")
+    says(run, ann)
+    assert says(run, ben) is None and str(fresh(run).state) == "paused"
+    lifecycle.resume(run.id, by=ann, justification=WHY)
+    assert stage.drive() == "completed" and problems(run) == []
+
+
+def test_what_is_wrong_is_refused_to_the_first_already(run: Run, ann: Actor) -> None:
+    before = dump()
+    with pytest.raises(InvalidInput):
+        says(run, ann, {"verdict": "happened", "receipt": {"wrong": 1}})
+    with pytest.raises(JustificationRequired):
+        says(run, ann, why="")
+    assert dump() == before
+
+
+def test_the_rule_counts_from_the_moment_it_is_made_and_until_it_is_loosened(
+    situations: Situations, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    run = situations.make("unknown")
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    guarded(*FAMILIES)
+    assert says(run, ann) is not None
+    guarded()
+    assert says(run, ann) is None and stage.drive() == "completed" and problems(run) == []
+
+
+def test_it_is_refused_where_no_two_could(stage: Stage, ann: Actor) -> None:
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    with pytest.raises(InvalidInput, match="fewer than two people could change"):
+        guarded(*FAMILIES)
+    assert not FourEyes.objects.exists()
+
+
+# --- taking it back ---------------------------------------------------------------------------------------------------
+
+
+def taken_back(run: Run, by: Actor, why: str = "I looked at another one") -> None:
+    agreeing.take_back(run.id, Wait.objects.get(run=run, resolved_at__isnull=True).pk, justification=why, by=by)
+
+
+def test_what_was_said_can_be_taken_back_by_whoever_said_it(run: Run, ann: Actor, ben: Actor) -> None:
+    with pytest.raises(NothingProposed):
+        taken_back(run, ann)
+    says(run, ann)
+    for by, error in ((ben, Forbidden), (replace(ann, kind="key"), Forbidden)):
+        with pytest.raises(error):
+            taken_back(run, by)
+    with pytest.raises(JustificationRequired):
+        taken_back(run, ann, " ")
+    taken_back(run, ann)
+    assert kinds(run)[-1] == "OutcomeWithdrawn" and word(run) is None
+    with pytest.raises(NothingProposed):
+        taken_back(run, ann)
+    assert ActRecord.objects.filter(run_id=run.id, action="outcome_withdraw", by="user:ann").count() == 1
+    found = says(run, ben)
+    assert found is not None and found.n == 1, "nobody agreed with anybody"
+    assert says(run, ann) is None and problems(run) == []
+
+
+# --- at once ----------------------------------------------------------------------------------------------------------
+
+
+def test_many_say_the_same_at_once_and_it_is_settled_once(run: Run, stage: Stage, outside: Outside) -> None:
+    many = [somebody(f"op{n}", "operator") for n in range(12)]
+    answers = at_once(*(partial(says, run, by, DID_NOT) for by in many))
+    assert sum(isinstance(a, Proposal) for a in answers) == 1 and sum(a is None for a in answers) == 1
+    assert all(isinstance(a, Proposal | IllegalTransition | None) for a in answers)
+    assert len(events(run, e.ToolReconciled)) == 1 and stage.drive() == "completed" and len(outside.requests) == 2
+    assert problems(run) == []
+
+
+def test_a_word_that_crosses_the_rule_is_before_it_or_after(
+    situations: Situations, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    for n in range(6):
+        if n:
+            guarded()
+        run = situations.make("unknown")
+        answers = at_once(partial(says, run, ann), partial(guarded, *FAMILIES))
+        assert [a for a in answers if isinstance(a, Exception)] == []
+        rule, at = FourEyes.objects.latest("n"), Event.objects.filter(run_id=run.id).latest("seq").at
+        assert (kinds(run)[-1] == "OutcomeProposed") == (rule.at < at)
+        if says_again(run, ben):
+            assert stage.drive() == "completed"
+        assert problems(run) == []
+
+
+def says_again(run: Run, by: Actor) -> bool:
+    if waiting(run):
+        says(run, by)
+    return True
+
+
+def test_saying_and_taking_back_at_once_leaves_one_of_both(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    answers = at_once(partial(says, run, ben), partial(taken_back_quietly, run, ann))
+    assert not [a for a in answers if isinstance(a, Exception) and not isinstance(a, DurableAgentsError)]
+    is_settled = bool(events(run, e.ToolReconciled))
+    assert is_settled != ("OutcomeWithdrawn" in kinds(run)) and problems(run) == []
+
+
+def taken_back_quietly(run: Run, by: Actor) -> None:
+    agreeing.take_back(run.id, Wait.objects.get(run=run, kind="reconcile").pk, justification=WHY, by=by)
+
+
+# --- what the record tells --------------------------------------------------------------------------------------------
+
+
+def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    says(run, ben)
+    assert "said what became of a call" in str(authority.own_act(fresh(run), ann.person, "ann"))
+    assert "settled a call" in str(authority.own_act(fresh(run), ben.person, "ben"))
+
+
+def as_runtime(act: Callable[[], Any]) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")
+        act()
+
+
+def test_a_forged_first_word_settles_nothing(run: Run, ann: Actor, ben: Actor) -> None:
+    """Whoever writes past us with the application's own rights has no code for an event."""
+    says(run, ann, DID_NOT)
+    genuine = Event.objects.get(run_id=run.id, kind="OutcomeProposed")
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            "UPDATE ledger_event SET clear = replace(encode(clear, 'escape'), '\"person\":' || %s, '\"person\":4711')"
+            "::bytea WHERE run_id = %s AND seq = %s",
+            [str(ann.person), run.id, genuine.seq],
+        )
+        cursor.execute("SET session_replication_role = DEFAULT")
+    assert word(run) is None, "no page shows it either"
+    with pytest.raises(IllegalTransition, match="can't be trusted"):
+        says(run, ann, DID_NOT)
+    assert events_of(run, "ToolReconciled") == 0
+
+
+def events_of(run: Run, kind: str) -> int:
+    return Event.objects.filter(run_id=run.id, kind=kind).count()
+
+
+def guarded_since(ago: timedelta) -> None:
+    """As if the rule had been made a while ago."""
+    row = FourEyes(n=FourEyes.objects.count() + 1, families=FAMILIES, set_by="user:boss", at=now() - ago)
+    row.seal()
+    row.save(force_insert=True)
+
+
+def test_what_one_settled_alone_where_it_takes_two_is_found(situations: Situations, ann: Actor) -> None:
+    run = situations.make("unknown")
+    says(run, ann)
+    assert problems(run) == []
+    guarded_since(timedelta(minutes=5))
+    assert any("by one person, where two people settle that" in found for found in problems(run))
+
+
+WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "nobody": ({}, {"proposal": 7}, "nobody had said it before"),
+    "the same person": ({}, {"by": "user:ann", "same": True}, "is the same person's"),
+    "another verdict": ({"verdict": "did_not"}, {}, "says otherwise"),
+    "another question": ({"question": 3}, {}, "says otherwise"),
+    "another receipt": ({"payload": {"receipt": {"ref": "x"}, "justification": WHY}}, {}, "gives another receipt"),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_an_agreement_that_is_none_is_found(situations: Situations, ann: Actor, ben: Actor, how: str) -> None:
+    run = situations.make("unknown")
+    first, second, told = WRONG[how]
+    intent = events(run, e.ToolInvoked)[0]
+    place: dict[str, Any] = {"slot": intent.slot, "attempt": 0, "tool": "mail"}
+    proposed: dict[str, Any] = {
+        "verdict": "happened", "says": "", "by": ann.ref, "role": "operator", "person": ann.person, "question": 0,
+        "payload": {"receipt": SEEN, "justification": WHY},
+    } | first  # fmt: skip
+    person = ann.person if second.get("same") else ben.person
+    settled = {"receipt": SEEN, "result": SEEN | {"amount": 0}, "justification": WHY, "person": person}
+    settled["proposal"] = second.get("proposal", 0)
+    append(run.id, e.OutcomeProposed(**place, **proposed), by=ann)
+    by = second.get("by", ben.ref)
+    append(run.id, e.ToolReconciled(**place, verdict="happened", by=by, payload=settled), by=ben)
+    assert any(told in found for found in problems(run))
+
+
+def test_an_agreement_with_what_was_taken_back_or_overtaken_is_found(
+    run: Run, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    intent = events(run, e.ToolInvoked)[0]
+    place: dict[str, Any] = {"slot": intent.slot, "attempt": 0}
+    settled = {"receipt": SEEN, "result": SEEN, "justification": WHY, "person": ben.person}
+    says(run, ann)
+    taken_back(run, ann)
+    with transaction.atomic():
+        event = e.ToolReconciled(
+            **place, tool="mail", verdict="happened", by=ben.ref, payload=settled | {"proposal": 0}
+        )
+        append(run.id, event, by=ben)
+        assert any("was taken back" in found for found in problems(run))
+        transaction.set_rollback(True)
+    says(run, ann)
+    refused_late(stage, run)
+    event = e.ToolReconciled(**place, tool="mail", verdict="happened", by=ben.ref, payload=settled | {"proposal": 1})
+    append(run.id, event, by=ben)
+    assert any("more was told of the call after event" in found for found in problems(run))
