@@ -33,8 +33,9 @@ OVERRIDES = (
     "inject", "requeue",
 )  # fmt: skip
 ACTS = (
-    "start", "answer", "signal", "message", "outcome_propose", "outcome_withdraw", "inquiry", "inquiry_answer",
-    "inquiry_withdraw", "delegate", "delegate_end", "declare_dead", "drain", "price", "budget_default",
+    "start", "answer", "signal", "message", "outcome_propose", "outcome_withdraw", "upstream_ask", "inquiry",
+    "inquiry_answer", "inquiry_withdraw", "delegate", "delegate_end", "declare_dead", "drain", "price",
+    "budget_default",
     "schedule", "schedule_change", "schedule_pause", "schedule_resume", "schedule_delete",
     "pool", "pool_change", "pool_off",
     "limit", "limit_reset", "breaker_open", "breaker_close", "priority", "probe", "probe_done",

@@ -3,7 +3,7 @@
 from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.deadlines import ApprovalEscalated, ApprovalReminded, ApprovalTimed
-from ledger.kinds.doubts import OutcomeProposed, OutcomeWithdrawn
+from ledger.kinds.doubts import OutcomeProposed, OutcomeWithdrawn, UpstreamAsked, UpstreamTold
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import ContextInjected, MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
@@ -65,6 +65,8 @@ __all__ = [
     "StartPlanned",
     "ToolReadAnew",
     "TranscriptCompacted",
+    "UpstreamAsked",
+    "UpstreamTold",
     "VersionAssigned",
     "UndoAsked",
     "UndoBegun",

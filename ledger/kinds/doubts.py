@@ -1,5 +1,6 @@
-"""The kinds of event that tell how two people come to say what became of a call of which nobody knows. What is settled
-is a `ToolReconciled`; the others are in `ledger/events.py`, which knows these too."""
+"""The kinds of event that tell how people come to say what became of a call of which nobody knows: what one of two
+says, and what the other side answers whom they have asked. What is settled is a `ToolReconciled`; the others are in
+`ledger/events.py`, which knows these too."""
 
 from __future__ import annotations
 
@@ -26,4 +27,21 @@ class OutcomeWithdrawn(Event, fact="proposal_withdrawn"):
 
     by: str
     role: str
+    n: int = 0
+
+
+class UpstreamAsked(Event, fact="upstream_asked"):
+    """A person wants the other side asked once more what became of the call, by its tool's hook; its worker does that.
+    Payload: the justification. The `n`-th about the attempt."""
+
+    by: str
+    role: str
+    n: int = 0
+
+
+class UpstreamTold(Event, fact="upstream_told"):
+    """What the other side said: `happened`, `did_not`, or `nothing` where it gave no answer that can be used. It
+    settles nothing: whoever asked reads it. Payload of what happened: the result. `n` is that of the asking."""
+
+    answer: str
     n: int = 0

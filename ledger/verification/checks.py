@@ -128,7 +128,9 @@ def _on_a_case(event: e.InquiryMade | e.InquiryEnded | e.ApprovalDelegated | e.D
             return "delegate_end", told.get("justification", "")
 
 
-_SAYINGS = {e.OutcomeProposed: "outcome_propose", e.OutcomeWithdrawn: "outcome_withdraw"}
+_SAYINGS = {
+    e.OutcomeProposed: "outcome_propose", e.OutcomeWithdrawn: "outcome_withdraw", e.UpstreamAsked: "upstream_ask",
+}  # fmt: skip
 
 
 class _Act(NamedTuple):
@@ -182,7 +184,7 @@ class Acts:
             case e.InquiryMade() | e.InquiryEnded() | e.ApprovalDelegated() | e.DelegationEnded():
                 name, why = _on_a_case(event)
                 by, seq, columns = event.by, line.seq - 1, {"by": event.by, "role": event.role, "justification": why}
-            case e.OutcomeProposed() | e.OutcomeWithdrawn():
+            case e.OutcomeProposed() | e.OutcomeWithdrawn() | e.UpstreamAsked():
                 name, by, seq = _SAYINGS[type(event)], event.by, line.seq - 1
                 told = event.payload if isinstance(event.payload, dict) else {}
                 columns = {"by": by, "role": event.role, "justification": told.get("justification", "")}

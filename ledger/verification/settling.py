@@ -46,6 +46,8 @@ class TwoPeople:
             case e.OutcomeWithdrawn():
                 self.taken_back.add((event.slot, event.attempt, event.n))
                 return
+            case e.UpstreamAsked():
+                return
             case e.ToolReconciled(verdict="happened" | "did_not", by=by) if by.startswith(_BY_PEOPLE):
                 told = event.payload if isinstance(event.payload, dict) else {}
                 is_alone = "proposal" not in told

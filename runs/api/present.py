@@ -38,7 +38,7 @@ from runs.api.schemas import (
     Usage,
     ViewKindRow,
 )
-from runs.api.waits.shapes import ChildRow, ProposedRow, Status, WaitRow
+from runs.api.waits.shapes import ChildRow, ProposedRow, Status, UpstreamRow, WaitRow
 from runs.certification.results import Found
 from runs.engine.agents import Agent
 from runs.engine.budget import amounts
@@ -53,7 +53,7 @@ from runs.queries.journal_size import size_of
 from runs.queries.reserved import reserved
 from runs.services.budgets.asked import budget_of, known
 from runs.services.lifecycle import Accepted, find
-from runs.services.settling.proposals import Proposal, newest
+from runs.services.settling.proposals import Heard, heard
 
 
 def status_of(state: str) -> Status:
@@ -70,16 +70,22 @@ def status_of(state: str) -> Status:
 _NEAR = 16
 
 
-def wait_row(wait: Wait, evidence: Any = None, said: Proposal | None = None, *, is_read: bool = True) -> WaitRow:
+def wait_row(wait: Wait, evidence: Any = None, heard: Heard | None = None, *, is_read: bool = True) -> WaitRow:
     """One thing a run waits for. `evidence` is what stopped it, where it waits for an operator: of two calls that
-    differ, both; `said` what one of two people says became of a call; `is_read` whether payloads may be told."""
+    differ, both; `heard` what was said of an unknown outcome; `is_read` whether payloads may be told."""
     # Whatever stands in the row: one that was damaged must not hide the list that it is in.
     row = known(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
         detail["schema"] = row.get("schema")  # the agent's own code; whoever answers needs every name in it
+    said = None if heard is None else heard.said
     proposed = None if said is None else ProposedRow.of(said, receipt=masked(said.receipt) if is_read else None)
-    return WaitRow.of(wait, since=wait.opened_at, detail=detail, child=_child_row(wait), proposed=proposed)
+    upstream = None if heard is None or not heard.asked_seq else UpstreamRow.of(
+        heard, answer=heard.answer or None, result=masked(heard.result) if is_read else None
+    )  # fmt: skip
+    return WaitRow.of(
+        wait, since=wait.opened_at, detail=detail, child=_child_row(wait), proposed=proposed, upstream=upstream
+    )
 
 
 def _child_row(wait: Wait) -> ChildRow | None:
@@ -101,7 +107,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     stops = [wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR]
     evidence = _evidence_of([wait for wait in stops if wait.run_id in readable])
-    said = newest(wait for some in waits.values() for wait in some)
+    said_of = heard(wait for some in waits.values() for wait in some)
     aside = reserved(runs, heads)
     ahead = turns.ahead(runs)
     kin = seen.among([*ahead.values(), *(one for run in runs for one in _kin(run))])
@@ -122,7 +128,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             halted=halt_of(heads[run.id]),
             kin=kin,
             is_read=run.id in readable,
-            said=said,
+            heard_of=said_of,
         )
         for run in runs
     ]
@@ -177,13 +183,14 @@ def run_row(
     halted: Halted | None = None,
     kin: Collection[UUID] = (),
     is_read: bool = True,
-    said: Mapping[UUID, Proposal] = MappingProxyType({}),
+    heard_of: Mapping[UUID, Heard] = MappingProxyType({}),
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
     run that it is queued behind, `attributes` what it is found by; `is_served` whether a living worker drives its
     version; `assigned` on which side of a ramp its start came out; `halted` the halt that it is under; `kin` the other
-    runs that may be named; `is_read` whether its payloads may be told; `said` what people say of unknown outcomes."""
+    runs that may be named; `is_read` whether its payloads may be told; `heard_of` what was said of unknown
+    outcomes."""
     goes_on_as = seen.shown(run.goes_on_as, kin)
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
@@ -192,7 +199,7 @@ def run_row(
         status=status_of(run.state),
         blocked=blocked,
         waiting_for=[] if is_over else [
-            wait_row(wait, evidence.get(wait.id), said.get(wait.id), is_read=is_read) for wait in waits
+            wait_row(wait, evidence.get(wait.id), heard_of.get(wait.id), is_read=is_read) for wait in waits
         ],
         step_index=head.steps,
         epoch=head.epoch,

@@ -33,6 +33,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/start-again", forks.StartAgain.as_view(), name="api-run-start-again"),
     path("runs/<uuid:run_id>/reconcile", settling.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/reconcile/withdraw", settling.TakeBack.as_view(), name="api-run-reconcile-withdraw"),
+    path("runs/<uuid:run_id>/reconcile/ask", settling.AskUpstream.as_view(), name="api-run-reconcile-ask"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
     path("runs/<uuid:run_id>/models", budgets.RunModels.as_view(), name="api-run-models"),
     path("runs/<uuid:run_id>/priority", limits.RunPriority.as_view(), name="api-run-priority"),

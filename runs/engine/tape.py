@@ -41,6 +41,7 @@ class Attempt:
     routes: int = 0  # how often a model request went out
     route: e.ModelRouted | None = None  # the last time, while what it used is not on record
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    asked: e.UpstreamAsked | None = None  # somebody wants the other side asked, and no answer is on record
 
     @property
     def is_belied(self) -> bool:
@@ -237,11 +238,8 @@ class Tape:
 
     def to_reopen(self) -> list[str]:
         """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the
-        last ones, after which nothing with an effect was begun.
-
-        A failure that the node went on from is part of the past: another answer now would send what was ordered
-        elsewhere.
-        """
+        last ones, after which nothing with an effect was begun. Another answer to one that the node went on from would
+        send what was ordered elsewhere."""
         reached = self._reached()
         return [
             name
@@ -437,6 +435,8 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.screenings.append(event)
         case e.ContentWithheld():
             attempt.withheld.append(event)
+        case e.UpstreamAsked() | e.UpstreamTold():
+            attempt.asked = event if isinstance(event, e.UpstreamAsked) else None
         case e.SignalTaken():
             attempt.result, attempt.waits["signal", 0] = event, "received"
         case e.InputAnswered():

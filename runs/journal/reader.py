@@ -87,7 +87,7 @@ EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY s
 _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
-# What people said of unknown outcomes, each with its run and the last event about its call that is none of these.
+# What was said and asked of unknown outcomes, each with its run, and the last event about its call that is news.
 PROPOSED = f"""
     SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id, (
         SELECT max(l.seq) FROM ledger_event l

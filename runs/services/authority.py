@@ -265,8 +265,8 @@ _RECORD = """
         ORDER BY id LIMIT 1)"""
 
 
-# Who asks about a case, answers, or hands it over has put nothing into the run.
-TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegate_end")
+# Who asks about a case or a call, answers, or hands a case over has put nothing into the run.
+TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegate_end", "upstream_ask")
 
 
 def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:

@@ -197,8 +197,8 @@ class ReconcileBody(SteerBody):
     )
 
 
-class TakeBackBody(SteerBody):
-    """Taking back what one said oneself became of a call."""
+class DoubtBody(SteerBody):
+    """An act on one unknown outcome: taking back what one said of it, or having the other side asked."""
 
     wait_id: Annotated[UUID, Field(strict=False)]
 

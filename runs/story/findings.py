@@ -13,6 +13,7 @@ ON_RECORD = {
     "fail": "fail the run",
     "refused": "it was refused",
 }
+UPSTREAM = {"happened": "it happened", "did_not": "it did not happen", "nothing": "nothing that can be used"}
 # What a witness tells when it is over: who, and what.
 WITNESSES = {
     "happened": ("the worker that had sent", "says that it happened"),

@@ -311,6 +311,7 @@ def _moved(timeline: Timeline, line: Fact) -> None:
 _CAME = {
     "ContextInjected": "something was handed to it", "RunRequeued": "given back to the pool",
     "OutcomeProposed": "the first of two says what became of it", "OutcomeWithdrawn": "what was said is taken back",
+    "UpstreamAsked": "the other side is to be asked",
 }  # fmt: skip
 
 
@@ -428,13 +429,8 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "WaitResolved": _wait_resolved,
     "ChildStarted": _child_started,
     "ChildEnded": _child_ended,
-    "SignalReceived": _came,
-    "SignalCarried": _came,
-    "MessageReceived": _came,
+    **dict.fromkeys((*_CAME, "SignalReceived", "SignalCarried", "MessageReceived"), _came),
     "MessageHandled": _message_handled,
-    "ContextInjected": _came,
-    "RunRequeued": _came,
-    **dict.fromkeys(("OutcomeProposed", "OutcomeWithdrawn"), _came),
     "SignalTaken": _taken,
     "InputAnswered": _taken,
     "WorkerLost": _lost,

@@ -17,6 +17,7 @@ from runs.search import ABOUT_LENGTH, subject
 _RESOLVE = (
     e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken,
     e.ToolReconciled, e.CancelRequested, e.ChildEnded, e.MessageReceived, e.UndoAsked,
+    e.UpstreamAsked,
 )  # fmt: skip
 
 

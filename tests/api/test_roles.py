@@ -81,6 +81,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,
     ("api-run-reconcile-withdraw", "POST"): OPERATE,
+    ("api-run-reconcile-ask", "POST"): OPERATE,
     ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),
     ("api-run-messages", "GET"): EVERY,
     ("api-run-message", "GET"): EVERY,

@@ -48,7 +48,7 @@ READ = {
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
-    "reconciliation_withdrawals": {"operator"},
+    "reconciliation_withdrawals": {"operator"}, "reconciliation_askings": {"operator"},
     "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "inquiries": {"approver_finance", "approver_legal"},
     "delegations": {"approver_finance", "approver_legal"}, "case_answers": ALL, "inquiry_withdrawals": ALL,
@@ -118,6 +118,7 @@ PATHS = {
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries",
     "reconciliations": "/runs/{run}/reconciliations",
     "reconciliation_withdrawals": "/runs/{run}/reconciliations/withdrawals",
+    "reconciliation_askings": "/runs/{run}/reconciliations/askings",
     "budgets": "/runs/{run}/budgets", "models": "/runs/{run}/models",
     "messages": "/runs/{run}/messages/ask", "run-view": "/runs/{run}/views/summary",
     "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",

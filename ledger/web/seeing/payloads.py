@@ -27,7 +27,7 @@ WORDS = f"What this run holds and says is not shown to you. {WHO_GIVES}"
 # Events whose payload is what people said of their own acts, which is everybody's who sees the run.
 SAID_OF_ACTS = frozenset({
     "ApprovalDecided", "PauseRequested", "RunPaused", "RunResumed", "CancelRequested", "RunCancelled", "RunRetried",
-    "RunRequeued", "BudgetSet", "OutcomeWithdrawn",
+    "RunRequeued", "BudgetSet", "OutcomeWithdrawn", "UpstreamAsked",
 })  # fmt: skip
 # What of the detail of a wait tells what is waited for, and nothing of what the run holds.
 _STATUS = frozenset(

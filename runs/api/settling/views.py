@@ -12,8 +12,8 @@ from ledger.web.roles import OPERATOR
 from runs.api.present import one
 from runs.api.schemas import RunRow
 from runs.services import lifecycle, reconciling
-from runs.services.bodies import ReconcileBody, TakeBackBody
-from runs.services.settling import agreeing
+from runs.services.bodies import DoubtBody, ReconcileBody
+from runs.services.settling import agreeing, upstream
 
 
 class Reconcile(ApiView):
@@ -43,9 +43,22 @@ class TakeBack(ApiView):
 
     roles = {"POST": (OPERATOR,)}
 
-    @described("Take back what you said of an unknown outcome", RunRow, body=TakeBackBody)
+    @described("Take back what you said of an unknown outcome", RunRow, body=DoubtBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         lifecycle.find(run_id)
-        body = read_body(request, TakeBackBody)
+        body = read_body(request, DoubtBody)
         agreeing.take_back(run_id, body.wait_id, justification=body.justification, by=self.by)
         return Response(one(run_id))
+
+
+class AskUpstream(ApiView):
+    """Have the other side asked once more. What it answers is told by the run's wait once a worker has asked it."""
+
+    roles = {"POST": (OPERATOR,)}
+
+    @described("Have the other side asked what became of a call", RunRow, status=202, body=DoubtBody)
+    def post(self, request: Request, run_id: UUID) -> Response:
+        lifecycle.find(run_id)
+        body = read_body(request, DoubtBody)
+        upstream.ask(run_id, body.wait_id, justification=body.justification, by=self.by)
+        return Response(one(run_id), status=202)

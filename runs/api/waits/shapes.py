@@ -39,6 +39,17 @@ class ProposedRow(Shape):
     news: int | None = Field(description="An event that told more of the call since: it counts no more.")
 
 
+class UpstreamRow(Shape):
+    """What the other side was asked of an unknown outcome, and what it answered last."""
+
+    asked_by: str
+    asked_at: datetime
+    is_asked: bool = Field(description="Whether the answer is still to come.")
+    answer: Literal["happened", "did_not", "nothing"] | None
+    result: Any = Field(description="Of what happened; null also for whoever may not read the run's payloads.")
+    told_at: datetime | None
+
+
 class WaitRow(Shape):
     """One thing that a run waits for."""
 
@@ -52,3 +63,4 @@ class WaitRow(Shape):
     proposed: ProposedRow | None = Field(
         description="Of an unknown outcome that two people settle: the first one's word."
     )
+    upstream: UpstreamRow | None = Field(description="Of an unknown outcome, where somebody had the other side asked.")

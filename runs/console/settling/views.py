@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import messages
@@ -14,11 +15,12 @@ from ledger.web import strict_json
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR
 from runs.console.run_views import Act
+from runs.models import Run
 from runs.services import reconciling
-from runs.services.bodies import ReconcileBody, TakeBackBody
-from runs.services.settling import agreeing
+from runs.services.bodies import DoubtBody, ReconcileBody
+from runs.services.settling import agreeing, upstream
 
-AGREE, TAKE_BACK = "agree", "take_back"
+AGREE, TAKE_BACK, ASK = "agree", "take_back", "ask_upstream"
 
 
 class Reconciliations(Act):
@@ -52,21 +54,35 @@ class Reconciliations(Act):
         return redirect("run", run_id=run_id)
 
 
-class TakenBack(Act):
-    """Taking back what one said oneself."""
+class _OnDoubt(Act):
+    """Another act on an unknown outcome. `service` is what does it."""
 
     allowed = frozenset({OPERATOR})
-    verb, done = TAKE_BACK, "Taken back. It is on the record."
+    service: ClassVar[Callable[..., Run]]
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         form = Sent(request)
         try:
-            body = form.read(TakeBackBody)
-            agreeing.take_back(run_id, body.wait_id, justification=body.justification, by=self.acting(request))
+            body = form.read(DoubtBody)
+            type(self).service(run_id, body.wait_id, justification=body.justification, by=self.acting(request))
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused(self.verb, error, form.kept))
         messages.success(request, self.done, extra_tags="ok")
         return redirect("run", run_id=run_id)
+
+
+class TakenBack(_OnDoubt):
+    """Taking back what one said oneself."""
+
+    verb, done = TAKE_BACK, "Taken back. It is on the record."
+    service = staticmethod(agreeing.take_back)
+
+
+class Askings(_OnDoubt):
+    """Having the other side asked once more."""
+
+    verb, done = ASK, "It is asked as soon as a worker has the run. What it says stands here then."
+    service = staticmethod(upstream.ask)
 
 
 def _ticked(text: str) -> bool | str:

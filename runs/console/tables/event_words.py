@@ -254,6 +254,8 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ToolOutcomeUnknown": _tool_and("may or may not have happened"),
     "ToolReconciled": _found,
     "OutcomeProposed": lambda f, attempt: f"{_found(f, attempt)}: a second person has to say the same",
+    "UpstreamAsked": lambda f, _: f"the other side is to be asked once more, by {visible(f['by'])}",
+    "UpstreamTold": lambda f, _: f"the other side says: {_plain(findings.UPSTREAM.get(f['answer'], f['answer']))}",
     "OutcomeWithdrawn": lambda f, _: f"what was said of it is taken back, by {visible(f['by'])}",
     "ToolAccepted": _tool,
     "ToolAnsweredLate": _late,

@@ -1,4 +1,5 @@
-"""What a page shows beside a call whose outcome is unknown: what one of two people says became of it."""
+"""What a page shows beside a call whose outcome is unknown: what one of two people says became of it, and what the
+other side said that was asked."""
 
 from __future__ import annotations
 
@@ -10,29 +11,43 @@ from ledger.web.seeing.payloads import HIDDEN
 from runs.console.run_page import Dossier
 from runs.models import Wait
 from runs.services.settling.agreeing import is_for_two
-from runs.services.settling.proposals import Proposal, newest
+from runs.services.settling.proposals import Heard, Proposal, heard
+from runs.services.settling.upstream import has_hook
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`said` is the first one's word, where two people settle it (`is_for_two`); `is_own`: it is the reader's."""
+    """`heard` is all that was said of it; `is_for_two`: two people settle it; `is_own`: the first one's word is the
+    reader's; `can_ask`: the other side can be asked; `is_read`: the reader may read what the run holds."""
 
+    heard: Heard
     is_for_two: bool
-    said: Proposal | None
     is_own: bool
+    can_ask: bool
     is_read: bool
+
+    @property
+    def said(self) -> Proposal | None:
+        """The first one's word."""
+        return self.heard.said
 
     @property
     def receipt(self) -> Any:
         """What the first one gives as proof, as far as the reader may see it."""
-        if self.said is None:
-            return None
-        return masked(self.said.receipt) if self.is_read else HIDDEN
+        return self._shown(None if self.said is None else self.said.receipt)
+
+    @property
+    def result(self) -> Any:
+        """What the other side says came of the call."""
+        return self._shown(self.heard.result)
 
     @property
     def can_agree(self) -> bool:
         """Whether the reader's word could be the second one. Whoever agrees has read what they agree with."""
         return self.said is not None and self.said.is_open and not self.is_own and self.is_read
+
+    def _shown(self, value: Any) -> Any:
+        return masked(value) if self.is_read else HIDDEN
 
 
 def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
@@ -40,5 +55,6 @@ def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
     wait = dossier.wait
     if wait is None or wait.kind != Wait.Kind.RECONCILE:
         return None
-    said = newest([wait]).get(wait.pk)
-    return Panel(is_for_two(), said, said is not None and said.person == person, dossier.is_read)
+    known = heard([wait])[wait.pk]
+    is_own = known.said is not None and known.said.person == person
+    return Panel(known, is_for_two(), is_own, has_hook(dossier.run, wait), dossier.is_read)

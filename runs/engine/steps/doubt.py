@@ -118,6 +118,13 @@ def unknown(
     return Batch([event, wait.opened()], [intent.entry("unknown")], wait)
 
 
+def told(slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None) -> e.UpstreamTold:
+    """What the other side said when a person wanted it asked."""
+    payload = {"result": plain(answer.output)} if isinstance(answer, Happened) else None
+    word = {Happened: "happened", DidNotHappen: "did_not"}.get(type(answer), "nothing")
+    return e.UpstreamTold(slot=slot, attempt=attempt, answer=word, n=asked.n, payload=payload)
+
+
 def question(intent: Intent, run_id: str, n: int, title: str, now: datetime, rejection: Any = None) -> WaitSpec:
     """The `n`-th wait for a person's verdict on a call. Where its key was rejected, a duplicate is suspected."""
     detail = {"tool": intent.tool, "title": title, "attempt": intent.attempt}
@@ -232,9 +239,7 @@ async def _ask_again(call: LogicalCall) -> Settled:
     """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as
     before. A call that was accepted and never answered comes here when its run is retried: its callback is waited for
     beside the person."""
-    n = call.past.open_wait("reconcile")
-    if n is not None:
-        call.visit.park(call.wait("reconcile", n))
+    await _wait_on(call)
     if call.past.unknown is None:
         if isinstance(answer := await ask_upstream(call.tool, call.args, call.tool_call()), Happened):
             return await _settle(call, answer)
@@ -245,13 +250,23 @@ async def _ask_again(call: LogicalCall) -> Settled:
     call.visit.park(wait)
 
 
+async def _wait_on(call: LogicalCall) -> None:
+    """Go on waiting for the person who is asked already, if somebody is. What they wanted the other side asked is asked
+    first: they read the answer, and it settles nothing by itself."""
+    n = call.past.open_wait("reconcile")
+    if n is None:
+        return
+    if call.past.asked is not None:
+        answer = await ask_upstream(call.tool, call.args, call.tool_call())
+        await call.visit.commit(Batch([told(call.slot, call.attempt, call.past.asked, answer)]))
+    call.visit.park(call.wait("reconcile", n))
+
+
 async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
     """A further attempt is due, and a witness tells that this one happened, which is on record as refused or as not
     done. A person says what became of it, in view of that; until then nothing is sent."""
     call.go_to(attempt)
-    n = call.past.open_wait("reconcile")
-    if n is not None:
-        call.visit.park(call.wait("reconcile", n))
+    await _wait_on(call)
     wait = _question(call)
     wait = replace(wait, detail={**wait.detail, "reason": "an answer that came since says that it happened"})
     await call.visit.commit(Batch([wait.opened()], wait=wait))
@@ -287,15 +302,14 @@ async def settle_before_end(
     title = tool.title if tool else intent.tool
     wait = question(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
     if open_question is not None:
+        if now.asked is not None:
+            await _tell_before_end(journal, intent, now.asked, tool, arguments, trace_id)
         return wait
     if now.unknown is not None:
         await journal.commit(Batch([wait.opened()], wait=wait))
         return wait
     if tool is not None:
-        call = ToolCall(
-            journal.run_id, trace_id, tool.name, intent.slot, intent.attempt, intent.key, None, tool.timeout
-        )
-        answer = await ask_upstream(tool, tool.input.model_validate(arguments), call)
+        answer = await _upstream_of(journal, intent, tool, arguments, trace_id)
         if isinstance(answer, Happened):
             await journal.commit(happened(intent, tool, answer))
             return None
@@ -306,3 +320,18 @@ async def settle_before_end(
     why = "the run was cancelled while this call was in doubt"
     reply = await journal.commit(unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
     return wait if reply.is_done else None  # answered in this very moment
+
+
+async def _upstream_of(
+    journal: Journal, intent: Intent, tool: Tool, arguments: Any, trace_id: str
+) -> Happened | DidNotHappen | None:
+    call = ToolCall(journal.run_id, trace_id, tool.name, intent.slot, intent.attempt, intent.key, None, tool.timeout)
+    return await ask_upstream(tool, tool.input.model_validate(arguments), call)
+
+
+async def _tell_before_end(
+    journal: Journal, intent: Intent, asked: e.UpstreamAsked, tool: Tool | None, arguments: Any, trace_id: str
+) -> None:
+    """What a person wanted the other side asked, of a run that is to end."""
+    answer = None if tool is None else await _upstream_of(journal, intent, tool, arguments, trace_id)
+    await journal.commit(Batch([told(intent.slot, intent.attempt, asked, answer)]))

@@ -1,4 +1,5 @@
-"""What somebody said became of a call, and waits for a second person: as the journal tells it."""
+"""What was said of a call whose outcome is unknown: by somebody whose word waits for a second person, and by the other
+side, where somebody had it asked. As the journal tells it."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from runs.journal.reader import PROPOSED, checked
 from runs.models import Wait
 
 log = logging.getLogger("runs.services.settling")
-# What people say about the outcome; everything else that comes to the call is news.
-_SAYINGS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND]
+_KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND, e.UpstreamTold.KIND]
+# What people say and ask about the outcome is no news of the call; everything else that comes to it is.
+_NO_NEWS = _KINDS[:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +47,65 @@ class Proposal:
         return self.news is None
 
 
+@dataclass(slots=True)
+class Heard:
+    """All that was said of one unknown outcome: one person's word, if it waits for a second; who wanted the other side
+    asked, when and at which event; and what it answered last (`happened`, `did_not`, `nothing`), with the result."""
+
+    said: Proposal | None = None
+    asked_by: str = ""
+    asked_at: datetime | None = None
+    asked_seq: int = 0
+    answer: str = ""
+    result: Any = None
+    told_at: datetime | None = None
+    told_seq: int = 0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether its answer is still to come."""
+        return self.asked_seq > self.told_seq
+
+
 def newest(waits: Iterable[Wait]) -> dict[UUID, Proposal]:
     """By the wait for it, the last word that nobody took back, of those unknown outcomes among `waits` that have one;
-    in one query, and none where no outcome is unknown. What was not written by our processes counts for nothing."""
+    see `heard`."""
+    return {wait: found.said for wait, found in heard(waits).items() if found.said is not None}
+
+
+def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
+    """By its wait, what was said of each unknown outcome among `waits`; in one query, and none where there is none.
+    What was not written by our processes counts for nothing."""
     doubts = {(w.run_id, w.slot, w.attempt, w.n): w.pk for w in waits if w.kind == Wait.Kind.RECONCILE}
     if not doubts:
         return {}
     runs, slots = zip(*{place[:2] for place in doubts}, strict=True)
     with connection.cursor() as cursor:
-        cursor.execute(PROPOSED, [_SAYINGS, _SAYINGS, list(runs), list(slots)])
+        cursor.execute(PROPOSED, [_NO_NEWS, _KINDS, list(runs), list(slots)])
         rows = cursor.fetchall()
-    found: dict[UUID, Proposal] = {}
+    found = {wait: Heard() for wait in doubts.values()}
     for *row, run_id, news in rows:
         event = _read(run_id, tuple(row))
-        if isinstance(event, e.OutcomeProposed):
-            wait = doubts.get((run_id, event.slot or "", event.attempt, event.question))
-            if wait is not None:
-                seq, at = row[0], row[2]
-                found[wait] = _proposal(event, seq, at, news if news is not None and news > seq else None)
-        elif isinstance(event, e.OutcomeWithdrawn):
-            for wait in [one for place, one in doubts.items() if place[:3] == (run_id, event.slot, event.attempt)]:
-                if wait in found and found[wait].n == event.n:
-                    del found[wait]
+        place = (run_id, "", 0) if event is None else (run_id, event.slot or "", event.attempt)
+        for at, wait in doubts.items():
+            if event is not None and at[:3] == place:
+                _hear(found[wait], event, at[3], seq=row[0], at=row[2], news=news)
     return found
+
+
+def _hear(heard: Heard, event: e.Event, question: int, *, seq: int, at: datetime, news: int | None) -> None:
+    match event:
+        case e.OutcomeProposed() if event.question == question:
+            heard.said = _proposal(event, seq, at, news if news is not None and news > seq else None)
+        case e.OutcomeWithdrawn(n=n) if heard.said is not None and heard.said.n == n:
+            heard.said = None
+        case e.UpstreamAsked():
+            heard.asked_by, heard.asked_at, heard.asked_seq = event.by, at, seq
+        case e.UpstreamTold():
+            heard.answer, heard.told_at, heard.told_seq = event.answer, at, seq
+            heard.result = payload_of(event).get("result")
+        case _:
+            pass
 
 
 def _read(run_id: UUID, row: tuple[Any, ...]) -> e.Event | None:
