@@ -190,6 +190,8 @@ SPECTACULAR_SETTINGS = {
     # Two shapes with a field of one name, each with words of its own.
     "ENUM_NAME_OVERRIDES": {
         "HaltKind": ["halt", "quarantine", "starts"],
+        "Outcome": ["happened", "did_not", "fail"],
+        "OutcomeSaid": ["happened", "did_not"],
         "HaltScope": ["all", "tag", "agent", "version", "tool", "provider"],
     },
     "TITLE": "Durable Agents",

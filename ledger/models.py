@@ -191,6 +191,7 @@ class LedgerEntry(models.Model):
                 condition=models.Q(external_id__isnull=False),
                 name="ledger_entry_by_external_id",
             ),
+            models.Index(fields=["tool", "-id"], condition=models.Q(fact="reconciled"), name="ledger_entry_reconciled"),
         ]
         constraints = [
             models.UniqueConstraint(

@@ -3,14 +3,20 @@
 from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.deadlines import ApprovalEscalated, ApprovalReminded, ApprovalTimed
-from ledger.kinds.doubts import OutcomeProposed, OutcomeWithdrawn, UpstreamAsked, UpstreamTold
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import ContextInjected, MessageHandled, MessageReceived
 from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.policies import PolicyApplied
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
-from ledger.kinds.recovery import RunRequeued, WorkerLost
+from ledger.kinds.recovery import (
+    OutcomeProposed,
+    OutcomeWithdrawn,
+    RunRequeued,
+    UpstreamAsked,
+    UpstreamTold,
+    WorkerLost,
+)
 from ledger.kinds.releases import VersionAssigned
 from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned

@@ -47,6 +47,7 @@ urlpatterns = [
         settling.TakenBack.as_view(),
         name="reconciliation_withdrawals",
     ),
+    path("runs/<uuid:run_id>/reconciliations/similar", settling.SimilarPage.as_view(), name="similar_outcomes"),
     path("runs/<uuid:run_id>/reconciliations/askings", settling.Askings.as_view(), name="reconciliation_askings"),
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),

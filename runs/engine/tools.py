@@ -225,6 +225,7 @@ class Tool:
     parts: dict[str, Any] = field(default_factory=dict)
     undo: Undo | None = None
     risk: str = ""
+    link: Callable[[Any], str | None] | None = None
 
     @property
     def is_pure(self) -> bool:
@@ -237,9 +238,8 @@ class Tool:
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
     def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
-        """Whether the other side may have forgotten a key, so that a repeat could be taken for a second order. Counted
-        from the first intent: that is when it may have learnt the key. An intent that doesn't say when it was made
-        counts as too old."""
+        """Whether the other side may have forgotten a key, so that a repeat could be a second order. Counted from the
+        first intent, when it may have learnt the key; one that doesn't say when it was made counts as too old."""
         if key is None or self.key_ttl is None:
             return False
         return intended_at is None or now >= intended_at + self.key_ttl
@@ -275,9 +275,8 @@ class Tool:
             raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
 
     def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
-        """A callback's body as the call's result. `receipt` is what upstream said when it took the call, None while
-        that isn't known. Raises ValueError (a ValidationError where a field is wrong) for a body that is no answer to
-        this call."""
+        """A callback's body as the call's result. `receipt` is what upstream said when it took the call, if known.
+        Raises ValueError (a ValidationError where a field is wrong) for a body that is no answer to this call."""
         output = self.output.model_validate(body)
         wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)
         if wrong:
@@ -343,6 +342,7 @@ def tool(
     shared: bool = False,
     undo: Undo | None = None,
     risk: str = "",
+    link: Callable[[Any], str | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function as a tool. It takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
     model.
@@ -358,14 +358,13 @@ def tool(
     happened. A model that asks for several calls in one turn gets them made at once, unless one of them is of a
     `sequential` tool. `rate_limit`: how often the other side may be called, by all workers together; an operator may
     say otherwise, so it is no part of a version. `cache`: for how long other calls with the same input may take a pure
-    tool's answer from the cache, those of the same agent, or with `shared` of any (docs/agents.md says when not to).
+    tool's answer from the cache, of the same agent, or with `shared` of any (docs/agents.md says when not to).
     `undo`: how its effect is undone when the run fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or
-    *high*, by which policies may go (docs/policies.md). Raises DefinitionError.
+    *high*, by which policies may go (docs/policies.md). `link(args)`: where on the web a person looks the call up in
+    the other system. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
-        raise DefinitionError(
-            f"replay_class is {replay_class!r}: give one of {', '.join('ReplayClass.' + c.name for c in ReplayClass)}"
-        )
+        raise DefinitionError(f"replay_class is {replay_class!r}: ReplayClass.{'|'.join(ReplayClass.__members__)}")
 
     def register(function: Callable[..., Any]) -> Tool:
         name = _name_of(function)
@@ -384,18 +383,19 @@ def tool(
         _check_cache(name, replay_class, cache, shared)
         if risk not in RISKS:
             raise DefinitionError(f"tool {name!r}: risk is {risk!r}: give one of {', '.join(RISKS[1:])}")
+        if shown.wrong(link):
+            raise DefinitionError(f"tool {name!r}: link is {link!r}: give a plain function of its input")
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         if undo is not None and (replay_class is ReplayClass.PURE or not isinstance(undo, Undo)):
             problem = "a pure tool has nothing to undo" if isinstance(undo, Undo) else f"undo={undo!r}: give an Undo"
             raise DefinitionError(f"tool {name!r}: {problem}")
-        doc = inspect.cleandoc(function.__doc__ or "")
         return Tool(
             name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect,
             replay_class=replay_class, _function=function, input=taken, output=result, timeout=timeout,
             key_ttl=key_ttl, gate=gate, answers_later=answers_later, external_id=external_id, reconcile=reconcile,
-            on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
-            rate_limit=rate_limit, cache=cache, shared=shared, undo=undo, risk=risk,
+            on_receipt=on_receipt, check_answer=check_answer, description=inspect.cleandoc(function.__doc__ or ""),
+            sequential=sequential, rate_limit=rate_limit, cache=cache, shared=shared, undo=undo, risk=risk, link=link,
         )  # fmt: skip
 
     return register
@@ -421,8 +421,7 @@ def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: ob
     if replay_class is not ReplayClass.PURE:
         raise DefinitionError(f"tool {name!r}: cache= is for pure tools: any other call must be made")
     if not isinstance(cache, timedelta) or not timedelta(0) < cache <= LONGEST_CACHE:
-        fix = f"give a timedelta of at most {LONGEST_CACHE.days} days"
-        raise DefinitionError(f"tool {name!r}: cache is {cache!r}: {fix}")
+        raise DefinitionError(f"tool {name!r}: cache is {cache!r}: give a timedelta, {LONGEST_CACHE.days} days at most")
     if not isinstance(shared, bool):
         raise DefinitionError(f"tool {name!r}: shared is {shared!r}: give True or False")
 

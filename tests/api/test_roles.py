@@ -79,6 +79,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-start-again", "GET"): EVERY,
     ("api-run-start-again", "POST"): OPERATE,
     ("api-run-retry", "POST"): OPERATE,
+    ("api-run-reconcile", "GET"): EVERY,
     ("api-run-reconcile", "POST"): OPERATE,
     ("api-run-reconcile-withdraw", "POST"): OPERATE,
     ("api-run-reconcile-ask", "POST"): OPERATE,

@@ -23,6 +23,7 @@ from tests.crash.links import Kind as Kind
 from tests.crash.links import Link as Link
 from tests.crash.links import broken_at
 from tests.crash.policed import asked_by_rule
+from tests.crash.settled import judge_settled
 from tests.crash.staged import judge_stages, staged_slots
 from tests.crash.told import judge_attributes, judge_messages, reopenings
 from tests.crash.truth import denials
@@ -110,6 +111,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += judge_changed(facts)
     found += judge_again(facts)
     found += judge_handed(facts)
+    found += judge_settled(facts)
     found += _budget(facts)
     found += [*judge_attributes(facts), *broken_at(facts.run_id, facts.links)]
     return [Finding(kind, facts.run_id, what) for kind, what in found]

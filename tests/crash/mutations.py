@@ -24,6 +24,7 @@ from tests.crash.mutations_passkeys import PASSKEYS
 from tests.crash.mutations_policies import POLICIES
 from tests.crash.mutations_proofs import PROVING
 from tests.crash.mutations_releases import RELEASES
+from tests.crash.mutations_settling import SETTLING
 from tests.crash.mutations_shared import MORE
 from tests.crash.mutations_sight import SIGHT_AND_QUEUES
 from tests.crash.mutations_talk import TALKS
@@ -131,7 +132,7 @@ MUTANTS = [
     Mutant("a key is trusted for ever", "runs/engine/tools.py", "if key is None or self.key_ttl is None:", "if True:", "tests/engine/test_key_ttl.py"),
     Mutant("a lost answer is a person's though the hook knows", DOUBT, "    said = await ask_upstream(call.tool, call.args, call.tool_call())\n", "    said = None\n", "tests/engine/test_classes.py"),
     Mutant("a no of the hook counts while the call is on its way", DOUBT, "if not (is_sender_done and await is_believed(said", "if not (await is_believed(said", "tests/engine/test_classes.py"),
-    Mutant("the hook is not asked", DOUBT, "    answer = await ask_upstream(call.tool, call.args, call.tool_call())\n", "    answer = None\n", "tests/engine/test_classes.py"),
+    Mutant("the hook is not asked", DOUBT, "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = await ask_upstream(call.tool, call.args, call.tool_call())\n", "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = None\n", "tests/engine/test_classes.py"),
     Mutant("a call may be sent again while its sender lives", RECONCILE, "if sender is None or is_gone(sender) or (", "if True or (", "tests/runs/test_sender.py"),
     # --- commits whose answer is lost
     Mutant(
@@ -384,7 +385,7 @@ MUTANTS = [
     *MORE,
     *RELEASES,
     *CERTIFIED,
-    *CLAIMING, *GRANTING, *HANDED_OVER,
+    *CLAIMING, *GRANTING, *HANDED_OVER, *SETTLING,
     *DAMAGED,
     *DEADLINES,
     *DOCUMENTS,

@@ -35,6 +35,10 @@ def olga(stage: Stage) -> Actor:
 
 @pytest.fixture
 def run(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
+    return hooked(stage, tools, outside)
+
+
+def hooked(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
     """Its mail may have left, and the other side knew nothing when it was asked."""
 
     async def node(state: Notes, ctx: Context) -> End:

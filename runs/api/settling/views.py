@@ -7,19 +7,38 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.web.api_base import ApiView, described, read_body
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR
+from runs import seen
 from runs.api.present import one
 from runs.api.schemas import RunRow
+from runs.api.settling.shapes import DoubtRow, Doubts, SimilarRow
+from runs.models import Run, Wait
+from runs.queries.doubts.links import link_of
+from runs.queries.doubts.similar import similar_to
 from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody
 from runs.services.settling import agreeing, upstream
+from runs.services.settling.agreeing import is_for_two
+
+MOST = 20
 
 
 class Reconcile(ApiView):
-    """Say what became of a call. Where two people settle that, the first one's word is answered with 202."""
+    """What helps to settle unknown outcomes; and saying what became of one. Where two people settle that, the first
+    one's word is answered with 202."""
 
-    roles = {"POST": (OPERATOR,)}
+    roles = {**READ, "POST": (OPERATOR,)}
+
+    @described("What helps to settle a run's unknown outcomes", Doubts)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        run = lifecycle.find(run_id)
+        waits = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True).order_by("opened_at", "id")
+        is_read = bool(seen.readable({run.pk: run.creator}))
+        needs_two = is_for_two()
+        rows = [_row(run, wait, is_read=is_read, needs_two=needs_two) for wait in waits[:MOST]]
+        return Response(Doubts.of(run, results=rows))
 
     @described("Settle an unknown outcome", RunRow, body=ReconcileBody)
     def post(self, request: Request, run_id: UUID) -> Response:
@@ -62,3 +81,12 @@ class AskUpstream(ApiView):
         body = read_body(request, DoubtBody)
         upstream.ask(run_id, body.wait_id, justification=body.justification, by=self.by)
         return Response(one(run_id), status=202)
+
+
+def _row(run: Run, wait: Wait, *, is_read: bool, needs_two: bool) -> DoubtRow:
+    found, link = similar_to(run, wait), link_of(run, wait) if is_read else None
+    return DoubtRow.of(
+        wait, wait_id=wait.pk, tool=found.tool, needs_two=needs_two, can_ask=upstream.has_hook(run, wait),
+        link=None if link is None else link.url, similar=found.counts,
+        cases=[SimilarRow.of(case, run=case.run_id, about=case.about or None) for case in found.cases],
+    )  # fmt: skip

@@ -12,11 +12,13 @@ from django.shortcuts import redirect
 
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web import strict_json
+from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR
 from runs.console.run_views import Act
-from runs.models import Run
-from runs.services import reconciling
+from runs.models import Run, Wait
+from runs.queries.doubts.similar import similar_to
+from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody
 from runs.services.settling import agreeing, upstream
 
@@ -52,6 +54,18 @@ class Reconciliations(Act):
         else:
             messages.success(request, self.first, extra_tags="hold")
         return redirect("run", run_id=run_id)
+
+
+class SimilarPage(Page):
+    """What people said of earlier calls like the one whose outcome is unknown."""
+
+    template = "runs/similar.html"
+    section = "reconcile"
+
+    def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        run = lifecycle.find(run_id)
+        wait = run.waits.filter(kind=Wait.Kind.RECONCILE).order_by("resolved_at", "-opened_at").first()
+        return self.show(request, {"run": run, "similar": None if wait is None else similar_to(run, wait)})
 
 
 class _OnDoubt(Act):

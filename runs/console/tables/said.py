@@ -10,6 +10,7 @@ from ledger.api.present import masked
 from ledger.web.seeing.payloads import HIDDEN
 from runs.console.run_page import Dossier
 from runs.models import Wait
+from runs.queries.doubts.links import Link, link_of
 from runs.services.settling.agreeing import is_for_two
 from runs.services.settling.proposals import Heard, Proposal, heard
 from runs.services.settling.upstream import has_hook
@@ -18,13 +19,15 @@ from runs.services.settling.upstream import has_hook
 @dataclass(frozen=True, slots=True)
 class Panel:
     """`heard` is all that was said of it; `is_for_two`: two people settle it; `is_own`: the first one's word is the
-    reader's; `can_ask`: the other side can be asked; `is_read`: the reader may read what the run holds."""
+    reader's; `can_ask`: the other side can be asked; `is_read`: the reader may read what the run holds; `link`: where
+    the other system shows the call."""
 
     heard: Heard
     is_for_two: bool
     is_own: bool
     can_ask: bool
     is_read: bool
+    link: Link | None
 
     @property
     def said(self) -> Proposal | None:
@@ -57,4 +60,5 @@ def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
         return None
     known = heard([wait])[wait.pk]
     is_own = known.said is not None and known.said.person == person
-    return Panel(known, is_for_two(), is_own, has_hook(dossier.run, wait), dossier.is_read)
+    link = link_of(dossier.run, wait) if dossier.is_read else None
+    return Panel(known, is_for_two(), is_own, has_hook(dossier.run, wait), dossier.is_read, link)

@@ -28,7 +28,7 @@ _LEDGER = (
     "ledger_ledgerentry WHERE run_id = %s ORDER BY id"
 )
 # Of what people are asked and say, the words too.
-_READ_WHOLE = ("WaitOpened", "InputAnswered", "ApprovalDecided")
+_READ_WHOLE = ("WaitOpened", "InputAnswered", "ApprovalDecided", "ToolReconciled")
 _APPROVALS = "SELECT id::text, state FROM approvals_approval WHERE run_id = %s"
 
 

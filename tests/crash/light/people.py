@@ -19,7 +19,7 @@ from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, N
 from ledger.models import Event, LedgerEntry
 from runs.engine.budget.limits import Budget
 from runs.models import Run, Wait
-from runs.services import callbacks, lifecycle, questions, reconciling, signals
+from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.budgets.asked import known
 from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
@@ -35,6 +35,7 @@ from tests.crash.light.granting import Granting, may_be_again
 from tests.crash.light.handing import give_back, hand
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
+from tests.crash.light.settling import Settling
 from tests.crash.light.sharing import Sharing
 from tests.crash.light.shown import Shown
 from tests.crash.light.together import at_once
@@ -67,6 +68,7 @@ class People:
         self._in_time = Asked(schedule.answers, self.shown)
         self._changing = Changing(schedule.changes, self.shown)
         self._granting = Granting(schedule.grants, self.shown)
+        self._settling = Settling(schedule.seed)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
         self._said: set[str] = set()
@@ -311,6 +313,8 @@ class People:
         if any(m.is_stopped or m.is_leaving for m in crew.members):
             self.is_waiting_for_zombies = True
             return False
+        if self._settling.asks_first(run_id, wait_id):
+            return True
         slot, attempt, tool = call
         since = self._asked_at.setdefault(wait_id, time.monotonic())
         ledger = LedgerEntry.objects.filter(run_id=run_id).values("slot", "attempt", "fact", "tool", "key")
@@ -322,9 +326,7 @@ class People:
         verdict = "happened" if is_done else "did_not"
         receipt = self._outside.receipt(run_id, tool) if is_done else None
         try:
-            reconciling.reconcile(
-                UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA, wait_id=wait_id
-            )
+            is_settled = self._settling.say(run_id, wait_id, verdict, receipt)
         except IllegalTransition as refused:
             # Its worker is just parking it; or lives and could still be sending: then it has to be ended first, as one
             # is told.
@@ -332,8 +334,8 @@ class People:
                 if f"pid {member.pid} " in str(refused):
                     member.signal(signal.SIGKILL)
             return False
-        self.verdicts.append(verdict)
-        return True
+        self.verdicts += [verdict] if is_settled else []
+        return is_settled
 
     # --- callbacks ---
 

@@ -12,6 +12,7 @@ from ledger.actors import Actor
 from tests.crash.light.shown import Shown
 from tests.crash.light.together import at_once
 
+OPERATORS = ("settling-0", "settling-1")  # who say what became of calls
 HANDED = "handed-0"  # an operator, who decides what is handed to them
 PEOPLE = 6  # of each queue: four have words of their own, the others say yes
 ROLES = {"legal": "approver_legal", "finance_po": "approver_finance"}
@@ -24,6 +25,9 @@ def put_people() -> None:
         for n in range(PEOPLE):
             user, _ = User.objects.get_or_create(username=f"{role}-{n}")
             user.groups.add(group)
+    for name in OPERATORS:
+        user, _ = User.objects.get_or_create(username=name, defaults={"is_superuser": True, "is_staff": True})
+        user.groups.add(Group.objects.get_or_create(name="operator")[0])
     handed, _ = User.objects.get_or_create(username=HANDED)
     handed.groups.add(Group.objects.get_or_create(name="operator")[0])
 
