@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
@@ -111,7 +112,14 @@ class OrderState(BaseModel):
     order: Order
 
 
-@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Send a letter", system="post")
+async def _looks(args: Letter, call: ToolCall) -> None:
+    """The post knows of no letters."""
+
+
+@tool(
+    replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Send a letter", system="post", reconcile=_looks,
+    link=lambda args: f"https://post.example/letters?to={quote(args.legal_name)}",
+)  # fmt: skip
 async def send_letter(args: Letter, call: ToolCall) -> Sent:
     """Nobody knows whether it left."""
     raise TransportError("the line went dead")
