@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ledger.models import OverrideRecord
+from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import Line, ReadJournal
 from runs.models import BatchItem
+from runs.services.bulk.working import PROPOSED
+from runs.services.settling.agreeing import PROPOSE
 
 
 class Batches:
@@ -29,6 +31,10 @@ class Batches:
             yield from self._about(named, rows, items.get(named))
         for named, item in items.items():
             is_done = item.outcome == BatchItem.Outcome.DONE and item.batch.action != "priority"
+            if is_done and item.code == PROPOSED:
+                if not ActRecord.objects.filter(run_id=run_id, after__batch=named, action=PROPOSE).exists():
+                    yield f"batch {named} says that a word on an outcome was put on record, and there is none"
+                continue
             if is_done and named not in records:
                 yield f"batch {named} says that it was done to this run, and there is no override record of that"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.models import OverrideRecord
+from ledger.models import Head, OverrideRecord
 from runs.console.bulk.views import _Shown
 from runs.models import Batch, Run
 from runs.queries.bulk.progress import Progress
@@ -93,3 +93,33 @@ def test_an_auditor_reads_and_does_nothing(reader: type[Reader], operator: Reade
     auditor = reader("auditor")
     page = auditor.read(f"/bulk/{Batch.objects.get().pk}")
     assert "Start…" not in page and "Act on all that fit" not in auditor.read("/runs")
+
+
+def test_budgets_are_raised_and_outcomes_settled_by_the_form(operator: Reader, finance: Reader) -> None:
+    run = start()
+    Head.objects.filter(pk=run.pk).update(cap_steps=5)
+    page = operator.read("/bulk/new", agent="buyer")
+    assert "Raise the budget of them" in page and "Settle the unknown outcome of them" in page
+    assert "Settle the unknown outcome" not in finance.read("/bulk/new", agent="buyer")
+    for form, words in (
+        ({"action": "budget"}, "names no cap"), ({"action": "budget", "steps": "many"}, "steps"),
+        ({"action": "budget", "usd": "-1"}, "usd"), ({"action": "reconcile"}, "verdict"),
+        ({"action": "reconcile", "verdict": "happened", "receipt": "{"}, "receipt"),
+        ({"action": "reconcile", "verdict": "perhaps"}, "verdict"),
+    ):  # fmt: skip
+        answer = operator.post("/bulk/new", agent="buyer", justification=WHY, **form)
+        assert answer.status_code == 422 and words in text_of(answer), form
+        assert 'value="many"' in answer.content.decode() or form.get("steps") != "many"
+    assert not Batch.objects.exists()
+    operator.post("/bulk/new", agent="buyer", action="budget", steps="12", usd="2.50", justification=WHY)
+    batch = Batch.objects.get()
+    assert batch.said == {"budget": {"steps": 12, "usd": "2.50"}} and batch.forecast["may"] == 1
+    page = operator.read(f"/bulk/{batch.pk}")
+    assert "Raise the budget of 1 run" in page and "steps" in page
+    operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.")
+    assert not working.work(60) and Head.objects.get(pk=run.pk).cap_steps == 12
+    said = {"verdict": "happened", "receipt": '{"ref": "R-1"}', "steps": "3"}  # what is of another act is let be
+    operator.post("/bulk/new", agent="buyer", action="reconcile", justification=WHY, **said)
+    second = Batch.objects.exclude(pk=batch.pk).get()
+    assert second.said == {"verdict": "happened", "receipt": {"ref": "R-1"}} and second.forecast["may"] == 0
+    assert "It has no unknown outcome to settle" in operator.read(f"/bulk/{second.pk}")

@@ -19,7 +19,7 @@ class BatchRow(Shape):
     id: UUID
     action: str
     state: Literal["draft", "running", "stopped", "done"]
-    said: dict[str, Any] = Field(description="effects, priority.")
+    said: dict[str, Any] = Field(description="effects, priority, budget, verdict, receipt, sender_is_gone.")
     justification: str
     chosen: dict[str, Any] = Field(description="The filter, or that runs were named; which they are was frozen then.")
     total: int

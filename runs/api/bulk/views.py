@@ -19,6 +19,7 @@ from runs.models import Batch, BatchItem
 from runs.queries.bulk.choosing import chosen
 from runs.queries.bulk.progress import items, newest, progress_of
 from runs.services import authority
+from runs.services.budgets.starting import most_of
 from runs.services.bulk import acts
 from runs.services.bulk.bodies import BatchActBody, BatchBody
 
@@ -47,7 +48,7 @@ class Bulk(ApiView):
 
         def make() -> tuple[int, BatchRow]:
             ids, how = chosen(body)
-            batch = acts.make(body, ids, how, by=self.by, held=held)
+            batch = acts.make(body, ids, how, by=self.by, held=held, most=most_of(request.auth))
             return 202, batch_row(progress_of([batch])[0])
 
         return answered_once(request, {"bulk": request.data}, make)

@@ -13,11 +13,14 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from ledger.errors import DurableAgentsError
+from ledger.web.bodies import fit
 from ledger.web.cursors import closed, opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import roles
+from runs.console.settling.receipts import receipt_of
 from runs.console.tables.looks import LOOKS, VERBS
+from runs.engine.budget.limits import Budget
 from runs.models import Batch, BatchItem
 from runs.queries.bulk.choosing import chosen, found
 from runs.queries.bulk.progress import items, newest, progress_of, shown_runs
@@ -30,7 +33,14 @@ from runs.services.bulk.bodies import MOST_RUNS, BatchBody, BatchForm, ChoiceBod
 PAGE, ITEMS = 50, 100
 _NOT_DONE = ("refused", "failed")
 # What the page calls each act.
-LABELS = {name: verb.label for name, verb in VERBS.items()} | {"priority": "Set the priority of"}
+LABELS = {name: verb.label for name, verb in VERBS.items()} | {
+    "priority": "Set the priority of", "budget": "Raise the budget of", "reconcile": "Settle the unknown outcome of",
+}  # fmt: skip
+MEANS = {name: verb.means for name, verb in VERBS.items()} | {
+    "budget": "Caps are raised to what you say. Higher ones stay, and so does what has no cap.",
+    "reconcile": "The same verdict for each. Runs with none, or with several, are refused by name.",
+}  # fmt: skip
+CAPS = ("usd", "model_calls", "tool_calls", "steps")
 STATES = {"draft": ("looked at", "wait"), "running": ("under way", "run"), "stopped": ("stopped", "hold"),
           "done": ("done", "ok")}  # fmt: skip
 
@@ -90,9 +100,11 @@ class NewBatchPage(Page):
         except DurableAgentsError as error:
             misread = error
         held = roles(request.user)
-        offered = [(name, LABELS[name], VERBS[name].means if name in VERBS else "") for name in acts.ASKERS]
+        offered = [(name, LABELS[name], MEANS.get(name, "")) for name in acts.ASKERS]
         context = {
             "choice": {name: value for name, value in choice.model_dump().items() if value}, "fitting": fitting,
+            "caps": {"usd": "US dollars", "model_calls": "Model calls", "tool_calls": "Tool calls", "steps": "Steps"},
+            "may_settle": _may("reconcile", held),
             "is_more": fitting > MOST_RUNS, "most": MOST_RUNS, "misread": misread, "refused": refused,
             "offered": [one for one in offered if _may(one[0], held)],
             "back": Filters.of(choice.model_dump()).link(),
@@ -104,16 +116,26 @@ class NewBatchPage(Page):
         form = Sent(request)
         choice = _choice(form.texts)
         try:
-            sent = form.read(BatchForm, priority=_whole)
+            happened = form.texts.get("verdict") == "happened"
+            sent = form.read(BatchForm, priority=_whole, receipt=receipt_of if happened else str)
+            settles = sent.action == "reconcile"
             body = BatchBody(
                 action=sent.action, filter=choice, justification=sent.justification, priority=sent.priority,
                 effects=sent.effects if sent.action == "cancel" else None, start=False,
+                budget=_budget(sent) if sent.action == "budget" else None, verdict=sent.verdict if settles else None,
+                receipt=sent.receipt if settles and happened else None,
             )  # fmt: skip
             ids, how = chosen(body)
             batch = acts.make(body, ids, how, by=self.acting(request), held=roles(request.user))
         except DurableAgentsError as error:
             return self.tell(request, choice, Refused("bulk", error, form.kept))
         return redirect("batch", batch_id=batch.pk)
+
+
+def _budget(sent: BatchForm) -> Budget:
+    """What the form says of caps; what is empty isn't named. Raises InvalidInput."""
+    typed = {name: text for name in CAPS if (text := getattr(sent, name))}
+    return fit(Budget, {name: text if name == "usd" else _whole(text) for name, text in typed.items()}, "form")
 
 
 def _may(action: str, held: frozenset[str]) -> bool:
@@ -131,7 +153,7 @@ def _choice(given: dict[str, str]) -> ChoiceBody:
 
 def _whole(text: str) -> int | str:
     """A number, as the shape takes it; what is none is said to be none."""
-    return int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 6 else text
+    return int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 16 else text
 
 
 class BatchPage(Page):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from django.contrib import messages
@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from ledger.errors import DurableAgentsError, InvalidInput
-from ledger.web import strict_json
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR
 from runs.console.run_views import Act
+from runs.console.settling.receipts import receipt_of
 from runs.models import Run, Wait
 from runs.queries.doubts.similar import similar_to
 from runs.services import lifecycle, reconciling
@@ -107,15 +107,3 @@ def _ticked(text: str) -> bool | str:
 def _number(text: str) -> int | str:
     """A number; what is none is handed on as it came."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
-
-
-def receipt_of(written: str) -> Any:
-    """What upstream gave as proof: JSON if it is JSON, else the words themselves."""
-    try:
-        return strict_json.loads(written.encode("utf-8", "replace"))
-    except strict_json.MalformedJSON as error:
-        if written[0] in "{[":
-            words = str(error).removeprefix("The body is not JSON: ")
-            problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
-            raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
-        return written

@@ -8,7 +8,7 @@ raises it before the wait's deadline, the run ends as cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from uuid import UUID
 
@@ -37,6 +37,7 @@ from runs.services.command import (
     journal,
     locked,
     open_wait,
+    refusal,
     resolve,
     resolved,
     save,
@@ -80,6 +81,20 @@ def set_budget(
     still = [wait for wait in asked if wait.resolved_at is None]
     after = budget_of(run, head, still).model_dump(mode="json", exclude_none=True)
     return act.done(*events, after={"caps": after})
+
+
+@transaction.atomic
+def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, justification: str) -> Run:
+    """Raise the caps that `budget` names to what it says: those that are as high stay, and so does what has no cap.
+    Raises IllegalTransition where nothing would be raised, and what `set_budget` raises."""
+    wanted = budget if isinstance(budget, Budget) else Budget.model_validate(budget)
+    head, run = locked(run_id, under=by)
+    asked = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
+    caps = budget_of(run, head, asked).stated()
+    higher = {name: value for name, value in wanted.stated().items() if name in caps and value > caps[name]}
+    if not higher:
+        raise refusal("budget", run, "It may use as much already of what is named.")
+    return set_budget(run_id, Budget.model_validate(higher), by=by, justification=justification)
 
 
 def _store(run: Run, head: Head, budget: Budget) -> None:

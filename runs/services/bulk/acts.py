@@ -19,7 +19,9 @@ from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.web.roles import APPROVER, INTEGRATOR, OPERATOR, role_in
+from runs.engine.budget.limits import Budget
 from runs.models import Batch
+from runs.services.budgets.starting import check_limit
 from runs.services.bulk.bodies import MOST_RUNS, BatchBody
 from runs.services.bulk.forecast import forecast
 
@@ -27,7 +29,7 @@ from runs.services.bulk.forecast import forecast
 ASKERS = {
     "pause": (OPERATOR, APPROVER, INTEGRATOR), "resume": (OPERATOR, APPROVER, INTEGRATOR),
     "cancel": (OPERATOR, APPROVER, INTEGRATOR), "retry": (OPERATOR,), "priority": (OPERATOR,),
-    "requeue": (OPERATOR,),
+    "requeue": (OPERATOR,), "budget": (OPERATOR, APPROVER), "reconcile": (OPERATOR,),
 }  # fmt: skip
 _ITEMS = """
     INSERT INTO runs_batchitem (batch_id, n, run_id)
@@ -52,12 +54,17 @@ def check_asker(action: str, held: frozenset[str]) -> str:
 
 
 @transaction.atomic
-def make(body: BatchBody, ids: Sequence[UUID], chosen: dict[str, Any], *, by: Actor, held: frozenset[str]) -> Batch:
-    """Freeze what is to be done to which runs; a worker begins with it if it is to start. Raises Forbidden,
-    InvalidInput, JustificationRequired."""
+def make(
+    body: BatchBody, ids: Sequence[UUID], chosen: dict[str, Any], *, by: Actor, held: frozenset[str],
+    most: Budget | None = None,
+) -> Batch:  # fmt: skip
+    """Freeze what is to be done to which runs; a worker begins with it if it is to start. `most` is what whoever asks
+    may give to a run at most. Raises Forbidden, InvalidInput, JustificationRequired."""
     check_asker(body.action, held)
     why = justified(body.action, body.justification)
     said = _said(body)
+    if body.budget is not None and most is not None:
+        check_limit(body.budget, most)
     ids = list(dict.fromkeys(ids))
     if not ids:
         raise _wrong("filter" if body.runs is None else "runs", "no run fits", "look at the list of runs first")
@@ -87,7 +94,41 @@ def _said(body: BatchBody) -> dict[str, Any]:
         missing = body.action == "priority"
         problem = "is missing" if missing else f"is nothing to {body.action}"
         raise _wrong("priority", problem, "say it" if missing else "leave it out")
-    return {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
+    said = {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
+    return said | _budget_said(body) | _verdict_said(body)
+
+
+def _budget_said(body: BatchBody) -> dict[str, Any]:
+    """To what the caps are raised. Nothing is lifted for many at once."""
+    if (body.budget is None) != (body.action != "budget"):
+        missing = body.action == "budget"
+        problem = "is missing" if missing else f"is nothing to {body.action}"
+        raise _wrong("budget", problem, "say it" if missing else "leave it out")
+    if body.budget is None:
+        return {}
+    stated = body.budget.stated()
+    if lifted := [name for name in body.budget.model_fields_set if name not in stated]:
+        raise _wrong(f"budget.{lifted[0]}", "can't be lifted for many", "say how much")
+    if not stated:
+        raise _wrong("budget", "names no cap", "name one: usd, steps …")
+    return {"budget": {name: str(value) if name == "usd" else value for name, value in stated.items()}}
+
+
+def _verdict_said(body: BatchBody) -> dict[str, Any]:
+    """What became of each call."""
+    given = {
+        name: value for name in ("verdict", "receipt", "sender_is_gone") if (value := getattr(body, name)) is not None
+    }
+    if body.action != "reconcile":
+        if given:
+            name = next(iter(given))
+            raise _wrong(name, f"is nothing to {body.action}", "leave it out")
+        return {}
+    if body.verdict is None:
+        raise _wrong("verdict", "is missing", "say what became of the calls: happened, did_not or fail")
+    if body.verdict != "happened" and body.receipt is not None:
+        raise _wrong("receipt", "is of what happened", "leave it out")
+    return given
 
 
 @transaction.atomic

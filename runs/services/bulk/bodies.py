@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field
 
 from ledger.web.bodies import Strict
+from runs.engine.budget.limits import Budget
 from runs.services.bodies import Effects, SteerBody
 
 MOST_RUNS = 10_000
-Action = Literal["pause", "resume", "cancel", "retry", "priority", "requeue"]
+Action = Literal["pause", "resume", "cancel", "retry", "priority", "requeue", "budget", "reconcile"]
+Verdict = Literal["happened", "did_not", "fail"]
 RunId = Annotated[UUID, Field(strict=False)]
 
 
@@ -33,6 +35,12 @@ class BatchBody(SteerBody):
     runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_RUNS)] | None = None
     effects: Effects | None = Field(default=None, description="Of a cancel: what becomes of what can be undone.")
     priority: Annotated[int, Field(ge=-100, le=100)] | None = None
+    budget: Budget | None = Field(
+        default=None, description="Caps that are raised to this; higher ones stay, and so does what has no cap."
+    )
+    verdict: Verdict | None = Field(default=None, description="What became of each run's one unknown outcome.")
+    receipt: Any = Field(default=None, description="Of what happened: the same for each.")
+    sender_is_gone: bool | None = None
     start: bool = Field(default=True, description="False: only look what would become of it; start it later.")
 
 
@@ -42,6 +50,12 @@ class BatchForm(ChoiceBody, SteerBody):
     action: Action
     effects: Effects | None = None
     priority: Annotated[int, Field(ge=-100, le=100)] | None = None
+    usd: Annotated[str, Field(max_length=40)] = ""
+    model_calls: Annotated[str, Field(max_length=40)] = ""
+    tool_calls: Annotated[str, Field(max_length=40)] = ""
+    steps: Annotated[str, Field(max_length=40)] = ""
+    verdict: Verdict | None = None
+    receipt: Any = None
 
 
 class BatchActBody(SteerBody):

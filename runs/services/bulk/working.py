@@ -24,10 +24,12 @@ from ledger.web.seeing.viewers import EVERYTHING, Viewer, viewer_of
 from runs import seen
 from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import Batch, BatchItem
-from runs.services import authority, lifecycle
+from runs.services import authority, lifecycle, reconciling
+from runs.services.budgets import raising
 from runs.services.bulk.acts import digest_of
 from runs.services.fleet.requeueing import requeue
 from runs.services.limits import acts as limits
+from runs.services.settling.proposals import Proposal
 
 log = logging.getLogger("runs.services.bulk")
 # As often as that may the database refuse one before it is given up.
@@ -35,8 +37,10 @@ MOST_TRIES = 6
 _FORGED = "a batch that nobody with this installation's key wrote, or whose runs were changed: left alone"
 ACTS: Mapping[str, Callable[..., Any]] = {
     "pause": lifecycle.pause, "resume": lifecycle.resume, "cancel": lifecycle.cancel, "retry": lifecycle.retry,
-    "priority": limits.set_priority, "requeue": requeue,
+    "priority": limits.set_priority, "requeue": requeue, "budget": raising.raise_to,
+    "reconcile": reconciling.reconcile,
 }  # fmt: skip
+PROPOSED = "proposed"  # what somebody says became of a call waits for a second person
 _reported: set[UUID] = set()
 
 
@@ -105,9 +109,15 @@ def _done_to(batch: Batch, run_id: UUID) -> tuple[str, str, str]:
             kind, _, name = batch.by.partition(":")
             role = authority.role_to(batch.action, lifecycle.find(run_id), held=held, person=batch.person)
             by = Actor(kind, name, role, batch.auth, batch.address, batch.person, batch=str(batch.pk))
-            ACTS[batch.action](run_id, by=by, justification=batch.justification, **batch.said)
+            came = ACTS[batch.action](run_id, by=by, justification=batch.justification, **batch.said)
     except DurableAgentsError as refused:
         return BatchItem.Outcome.REFUSED, refused.code, refused.detail[:2000]
+    if isinstance(came, Proposal):
+        return (
+            BatchItem.Outcome.DONE,
+            PROPOSED,
+            f"On record at event {came.seq}: a second operator has to say the same.",
+        )
     return BatchItem.Outcome.DONE, "", ""
 
 
