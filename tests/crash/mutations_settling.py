@@ -61,7 +61,7 @@ SETTLING = [
     Mutant("no worker hears that it is to be asked", UPSTREAM, "    wake(act.run, now=act.now)\n", "", f"{ASKED} -k settles_nothing"),
     Mutant("who has it asked had a hand in the run", "runs/services/authority.py", '"delegate_end", "upstream_ask")', '"delegate_end")', f"{ASKED} -k put_nothing"),
     Mutant("a link leads past the name that it shows", LINKS, ' or "@" in parts.netloc', "", f"{HELP} -k leads_elsewhere"),
-    Mutant("a link runs a script", LINKS, '    if parts.scheme not in ("http", "https") or', "    if", f"{HELP} -k author_says"),
+    Mutant("a link runs a script", LINKS, '    if parts.scheme not in ("http", "https") or', "    if", f"{HELP} -k leads_elsewhere"),
     Mutant("what others are about is everybody's", SIMILAR, 'about if run_id in readable else ""', "about", f"{HELP} -k whoever_sees"),
     Mutant("others that one doesn't see are listed", SIMILAR, '    sees, values = seen.is_seen("r", viewer())\n', '    sees, values = "true", []\n', f"{HELP} -k whoever_sees"),
     Mutant("other agents' calls are like it", SIMILAR, "WHERE r.agent = %s AND", "WHERE (r.agent = %s OR true) AND", f"{HELP} -k people_said"),
