@@ -82,8 +82,8 @@ class Case:
             return "it is settled"
         if self.inquiry is not None and self.inquiry.ended_at is not None and self.notice.kind == "inquiry":
             return f"it is {self.inquiry.outcome}"
-        if self.notice.kind == "outcome_said" and (self.said is None or str(self.said.n) != self.notice.about):
-            return "it was taken back, or something else is said"
+        if self.notice.kind == "outcome_said" and not self._is_said:
+            return "it was taken back, something else is said, or more was told since"
         if self.notice.kind == "failed" and (self.run is None or self.run.state != State.FAILED):
             return "the run was begun again"
         if self.notice.kind == "version_missing" and self.notice.about not in agent_versions.unserved():
@@ -93,6 +93,11 @@ class Case:
         if self._is_gone:
             return "it is gone"
         return ""
+
+    @property
+    def _is_said(self) -> bool:
+        """Whether the word that it tells of waits for a second one."""
+        return self.said is not None and self.said.is_open and str(self.said.n) == self.notice.about
 
     @property
     def _is_gone(self) -> bool:

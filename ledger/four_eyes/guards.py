@@ -16,6 +16,8 @@ from ledger.four_eyes.known import FAMILIES, GUARDS, SUPERUSER, hold, needs_of, 
 from ledger.models import FourEyes
 from ledger.web.bodies import Strict
 
+_LAST = 2**63 - 1
+
 
 class GuardsBody(Strict):
     """All that two people change from now on."""
@@ -50,6 +52,8 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
                     f"names {family}, which fewer than two people could change ({needs})",
                     "give a second person an account for it first",
                 )
+    if last is not None and last.n >= _LAST:
+        raise Forbidden("A row that was written past this installation has the last number: the owner takes it away.")
     row = FourEyes(n=1 if last is None else last.n + 1, families=wanted, set_by=by.ref, at=database_now())
     row.seal()
     row.save(force_insert=True)

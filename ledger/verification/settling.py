@@ -46,7 +46,7 @@ class TwoPeople:
             case e.OutcomeWithdrawn():
                 self.taken_back.add((event.slot, event.attempt, event.n))
                 return
-            case e.UpstreamAsked():
+            case e.UpstreamAsked() | e.UpstreamTold(answer="nothing"):
                 return
             case e.ToolReconciled(verdict="happened" | "did_not", by=by) if by.startswith(_BY_PEOPLE):
                 told = event.payload if isinstance(event.payload, dict) else {}
@@ -64,7 +64,7 @@ class TwoPeople:
         before = first.payload if isinstance(first.payload, dict) else {}
         if place in self.taken_back:
             return f"event {seq}, which it agrees with, was taken back"
-        if first.person == told.get("person") or first.by == event.by:
+        if first.person == told.get("person"):
             return f"event {seq}, which it agrees with, is the same person's"
         if (first.verdict, first.question) != (event.verdict, event.n):
             return f"event {seq}, which it agrees with, says otherwise"

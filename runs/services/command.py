@@ -194,7 +194,10 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
         return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=ending)
     head.is_cancel_requested, head.is_pause_requested = True, False
     head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
-    is_asked = bool(in_doubt) and all(s.now.open_wait("reconcile") is not None for s in in_doubt)
+    # Who is asked already is waited for, unless the other side is to be asked besides, which its worker does.
+    is_asked = bool(in_doubt) and all(
+        s.now.open_wait("reconcile") is not None and s.now.asked is None for s in in_doubt
+    )
     if run.owner is None and run.state == State.PAUSED:
         run.is_woken = not is_asked
         unpause(run, head, now=now)

@@ -14,6 +14,7 @@ from ledger.actors import Actor
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Event
 from ledger.web import misfit
+from ledger.web.seeing.payloads import must_read
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Intent
@@ -49,13 +50,24 @@ def reconcile(
     `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the
     old worker is proven gone; where nothing here can prove it, the person attests it by `sender_is_gone`. `fail`: the
     run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound; where it takes two, AlreadySaid,
-    Forbidden and SaidOtherwise.
+    Forbidden, SaidOtherwise and PayloadsHidden.
     """
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
         raise InvalidInput(
             f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
         )
+    if agrees_with is not None:
+        must_read(run_id)  # whoever agrees has read what they agree with
+        if wait_id is None:
+            problem = {
+                "field": "wait_id",
+                "problem": "is missing",
+                "fix": "name the wait whose `proposed` you have read",
+            }
+            raise InvalidInput(
+                "Whoever agrees says with which word: numbers begin anew at each call.", errors=[problem]
+            )
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
     if verdict == "fail" and run.is_undoing:

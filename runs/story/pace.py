@@ -24,7 +24,9 @@ _TURNS = {
     "RunCompleted": ENDED,
 }
 # What makes a waiting run ready. Under pause they wake nothing.
-_WAKES = frozenset({"WaitResolved", "ApprovalDecided", "CallbackReceived", "ToolReconciled", "ChildEnded"})
+_WAKES = frozenset(
+    {"WaitResolved", "ApprovalDecided", "CallbackReceived", "ToolReconciled", "ChildEnded", "UpstreamAsked"}
+)
 
 
 @dataclass(slots=True)

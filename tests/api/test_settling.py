@@ -9,7 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from durableagents.identity import rights
 from ledger import events as e
+from ledger.actors import Actor
 from runs.models import Run, Wait
 from tests.api.conftest import Api, is_problem
 from tests.approvals.setup import WHY, boss, somebody
@@ -94,7 +96,8 @@ def test_what_is_refused_changes_nothing(run: Run, ann: Signed, ben: Signed, ope
         {"verdict": "happened", "agrees_with": 1}, {"verdict": "did_not", "agrees_with": 0},
         {"verdict": "happened", "receipt": {"ref": "x"}, "agrees_with": 0},
     ):  # fmt: skip
-        assert is_problem(ben.post(at, body | {"justification": WHY}), 409, "said-otherwise")
+        assert is_problem(ben.post(at, body | {"justification": WHY, "wait_id": wait}), 409, "said-otherwise")
+    assert is_problem(ben.post(at, SAID | {"agrees_with": 0}), 422, "invalid-input")  # a repeat could mean another call
     assert is_problem(ben.post(at, SAID | {"agrees_with": -1}), 422, "invalid-input")
     assert is_problem(ben.post(back, {"wait_id": wait, "justification": WHY}), 403, "forbidden")
     assert is_problem(ann.post(back, {"wait_id": str(uuid4()), "justification": WHY}), 409, "nothing-proposed")
@@ -114,8 +117,15 @@ def test_a_list_of_runs_tells_it_too_and_of_those_alone(run: Run, ann: Signed, a
 def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann: Signed) -> None:
     ann.post(f"runs/{run.id}/reconcile", SAID)
     somebody("eve", "approver_finance")
-    told = Signed("eve").get(f"runs/{run.id}").json()["waiting_for"][0]["proposed"]
-    assert told["receipt"] is None and told["by"] == "user:ann"
+    (told,) = Signed("eve").get(f"runs/{run.id}").json()["waiting_for"]
+    assert told["proposed"]["receipt"] is None and told["proposed"]["by"] == "user:ann"
+    # nor agrees with what they can't read, whatever may be theirs to settle
+    by = User.objects.get(username="boss")
+    shell = Actor("os", "root", role="admin", auth="shell", person=by.pk)
+    rights.let_role_read_payloads("operator", False, by=shell, justification=WHY)
+    body = {"verdict": "happened", "agrees_with": 0, "wait_id": told["id"], "justification": WHY}
+    assert is_problem(Signed("ben").post(f"runs/{run.id}/reconcile", body), 403, "payloads-hidden")
+    assert "ToolReconciled" not in kinds(run)
 
 
 def test_the_other_side_is_asked_and_what_it_says_is_told(run: Run, ann: Signed, operator: Api) -> None:

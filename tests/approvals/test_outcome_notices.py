@@ -16,7 +16,7 @@ from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_notices import deliver
 from tests.runs.situations import Situations
 from tests.runs.stage import Stage, waiting
-from tests.runs.test_settling import DID_NOT, FAMILIES, guarded, says
+from tests.runs.test_settling import DID_NOT, FAMILIES, guarded, refused_late, says
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -77,5 +77,14 @@ def test_each_word_is_told_once_and_what_is_over_to_nobody(run: Run, ann: Actor,
 def test_who_is_no_operator_any_more_is_told_nothing(run: Run, ann: Actor, ben: Actor, postbox: Postbox) -> None:
     says(run, ann)
     User.objects.get(pk=ben.person).groups.clear()
+    deliver()
+    assert postbox.to == []
+
+
+def test_a_word_that_counts_no_more_is_told_to_nobody(
+    run: Run, stage: Stage, ann: Actor, ben: Actor, postbox: Postbox
+) -> None:
+    says(run, ann)
+    refused_late(stage, run)
     deliver()
     assert postbox.to == []

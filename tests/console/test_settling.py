@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from runs.models import Run, Wait
+from runs.services import lifecycle
 from tests.api.test_settling import run
 from tests.approvals.setup import WHY, somebody
 from tests.console.conftest import text_of
@@ -179,3 +180,17 @@ def test_the_page_leads_to_where_the_call_is_looked_up_and_to_others_like_it(
         assert "<b>outbox</b>" not in told.content.decode()
         somebody("eve", "approver_finance")
         assert "post.example" not in page(signed_in("eve"), second)
+
+
+def test_the_page_of_others_is_of_the_call_that_is_open(stage: Stage, outside: Outside) -> None:  # noqa: F811
+    with only_for_now():
+        by = somebody("ann", "operator")
+        found = lost(stage, outside, None, agent="poster")
+        settle(found, by, "fail", "nobody knows")
+        lifecycle.retry(found.id, by=by, justification=WHY)
+        assert stage.drive() == "parked"
+        first, second = Wait.objects.filter(run=found, kind="reconcile").order_by("n")
+        client = signed_in("ann")
+        assert f"reconciliations/similar?wait={second.pk}" in page(client, found)
+        for wait in (str(first.pk), str(second.pk), "nonsense", ""):
+            assert client.get(f"/runs/{found.id}/reconciliations/similar", {"wait": wait}).status_code == 200

@@ -37,7 +37,7 @@ def judge_settled(facts: Facts) -> Iterable[tuple[Kind, str]]:
             case "ToolReconciled":
                 if (n := event.get("payload", {}).get("proposal")) is not None:
                     yield from _agreement(event, said.get((*place, n)), news.get(event["slot"], 0))
-        if event["kind"] not in _NO_NEWS:
+        if event["kind"] not in _NO_NEWS and data.get("answer") != "nothing":
             news[event["slot"]] = event["seq"]
     settled = {(e["slot"], e["attempt"]) for e in facts.events if e["kind"] in ("ToolReconciled", "CallbackReceived")}
     for place in open_asks.keys() - settled:

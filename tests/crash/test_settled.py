@@ -29,7 +29,8 @@ def settles(seq: int, by: str = "b", n: int | None = 0, **more: Any) -> Event:
 
 UNKNOWN, NEWS = event(1, "ToolOutcomeUnknown"), event(4, "ToolAnsweredLate")
 BACK = event(3, "OutcomeWithdrawn", {"n": 0})
-ASKED, TOLD = event(2, "UpstreamAsked", {"n": 0}), event(3, "UpstreamTold", {"n": 0})
+ASKED, TOLD = event(2, "UpstreamAsked", {"n": 0}), event(3, "UpstreamTold", {"n": 0, "answer": "happened"})
+NOTHING = event(4, "UpstreamTold", {"n": 0, "answer": "nothing"})
 
 
 def found(*events: Event, state: str = "completed") -> list[str]:
@@ -42,6 +43,7 @@ def test_what_is_as_it_should_be_is_not_found() -> None:
     assert found(UNKNOWN, says(2), NEWS, says(5, n=1), settles(6, n=1)) == []
     assert found(UNKNOWN, ASKED, TOLD, says(4), settles(5)) == []
     assert found(UNKNOWN, ASKED, TOLD, event(4, "UpstreamAsked", {"n": 1}), event(5, "UpstreamTold", {"n": 1})) == []
+    assert found(UNKNOWN, says(2), event(3, "UpstreamAsked", {"n": 0}), NOTHING, settles(5)) == []
     assert found(UNKNOWN, ASKED, state="cancelled") == [] and found(UNKNOWN, ASKED, settles(3, n=None)) == []
 
 
@@ -57,6 +59,7 @@ def test_what_is_as_it_should_be_is_not_found() -> None:
     [TOLD],  # nobody had asked
     [ASKED, event(3, "UpstreamTold", {"n": 1})],  # another's answer
     [ASKED],  # never asked
+    [says(1), ASKED, TOLD, settles(4)],  # it told something in between
 ])  # fmt: skip
 def test_what_must_not_be_is_found(events: list[Event]) -> None:
     assert found(UNKNOWN, *events)

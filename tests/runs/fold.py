@@ -72,6 +72,8 @@ class Told:
                 self.state = event.state
             case e.CancelRequested():
                 self._cancel_requested()
+            case e.UpstreamAsked() if self.state.startswith("waiting") and not self.is_claimed:
+                self.state = "running"
             case e.RunRetried():
                 self.state, self.deaths = "running", 0
             case e.UndoAsked(code=code) if code == WITH_PARENT:
@@ -140,7 +142,8 @@ class Told:
         if self.is_claimed:
             return
         doubts = [s.now for _, s in self.tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
-        is_asked = bool(doubts) and all(attempt.open_wait("reconcile") is not None for attempt in doubts)
+        waits = [attempt.open_wait("reconcile") is not None and attempt.asked is None for attempt in doubts]
+        is_asked = bool(doubts) and all(waits)
         if self.state == "paused":
             self.state = waiting_state({kind for _, _, kind, _ in self.open}) if is_asked else "running"
         elif self.state.startswith("waiting") and not is_asked:

@@ -167,7 +167,6 @@ def act(service: str, run: Run, justification: Any = "because I say so", **more:
     """One of the services, by name."""
     if service in ("happened", "did_not", "fail"):
         receipt = {"ref": "seen"} if service == "happened" else None
-        return reconciling.reconcile(
-            run.id, verdict=service, receipt=receipt, justification=justification, by=OLGA, **more
-        )
+        reconciling.reconcile(run.id, verdict=service, receipt=receipt, justification=justification, by=OLGA, **more)
+        return fresh(run)
     return getattr(lifecycle, service)(run.id, by=OLGA, justification=justification, **more)  # type: ignore[no-any-return]

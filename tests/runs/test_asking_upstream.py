@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -17,11 +18,11 @@ from runs.services import authority, lifecycle, reconciling
 from runs.services.settling import upstream
 from runs.services.settling.proposals import Heard, heard
 from runs.workers import failover
-from tests.approvals.setup import WHY, somebody
+from tests.approvals.setup import WHY, boss, somebody
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import Situations
 from tests.runs.stage import Stage, at_once, dump, events, fresh, in_thread, kinds, output, problems, waiting
-from tests.runs.test_settling import refused_late
+from tests.runs.test_settling import FAMILIES, guarded, refused_late, says, word
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +69,7 @@ def answers(outside: Outside, answer: Any) -> list[str]:
 
     def hook(args: Any, call: Any) -> Any:
         asked.append(f"{call.slot} {call.attempt}")
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -79,6 +80,7 @@ def answers(outside: Outside, answer: Any) -> list[str]:
 @pytest.mark.parametrize(("answer", "word", "result"), [
     (FOUND, "happened", {"ref": "as the mailbox has it", "amount": 0}), (DidNotHappen(), "did_not", None),
     (None, "nothing", None), (RuntimeError("the mailbox is away"), "nothing", None),
+    (asyncio.CancelledError(), "nothing", None),  # nobody cancels the worker: it is the hook's own
 ])  # fmt: skip
 def test_it_is_asked_by_a_worker_and_what_it_says_settles_nothing(
     run: Run, stage: Stage, outside: Outside, olga: Actor, answer: Any, word: str, result: Any
@@ -208,3 +210,44 @@ def test_whoever_has_it_asked_has_put_nothing_into_the_run(
 ) -> None:
     ask(run, olga)
     assert authority.own_act(fresh(run), olga.person, "olga") is None
+
+
+def test_what_was_wanted_before_a_failure_is_asked_after_the_retry(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    ask(run, olga)
+    reconciling.reconcile(run.id, verdict="fail", justification=WHY, by=olga)
+    lifecycle.retry(run.id, by=olga, justification=WHY)
+    asked = answers(outside, FOUND)
+    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened" and problems(run) == []
+    ask(run, olga)
+    assert stage.drive() == "parked" and len(asked) == 2 and problems(run) == []
+
+
+def test_what_was_wanted_under_a_pause_is_asked_when_the_run_is_cancelled(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    lifecycle.pause(run.id, by=olga, justification=WHY)
+    ask(run, olga)
+    lifecycle.cancel(run.id, by=olga, justification=WHY)
+    asked = answers(outside, FOUND)
+    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened" and problems(run) == []
+
+
+def test_an_answer_that_tells_nothing_leaves_the_first_word_as_it_is(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    ben = somebody("ben", "operator")
+    guarded(*FAMILIES)
+    says(run, olga)
+    answers(outside, None)
+    ask(run, ben)
+    stage.drive()
+    assert (word(run) or pytest.fail("it is gone")).is_open
+    answers(outside, DidNotHappen())
+    ask(run, ben)
+    stage.drive()
+    assert not (word(run) or pytest.fail("it is gone")).is_open, "what it tells is looked at first"
+    assert says(run, ben) is not None and says(run, olga) is None and problems(run) == []

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from durableagents import Context, End, ReplayClass, ToolCall, TransportError, tool
 from ledger.actors import Actor
+from ledger.models import LedgerEntry
 from ledger.web.seeing.viewers import EVERYTHING, Viewer, looking_as
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint import tool_digest
 from runs.models import Run, Wait
+from runs.queries.doubts import similar
 from runs.queries.doubts.links import link_of, read
 from runs.queries.doubts.similar import similar_to
 from runs.services import reconciling
 from tests.approvals.setup import somebody
-from tests.runs.stage import Stage
+from tests.runs.stage import Stage, now
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -42,6 +45,19 @@ def wait_of(run: Run) -> Wait:
     return Wait.objects.get(run=run, kind="reconcile")
 
 
+def slow(args: Item) -> str:
+    time.sleep(30)
+    return "https://post.example"
+
+
+def ends(args: Item) -> str:
+    raise SystemExit
+
+
+def reads(args: Item) -> str:
+    return f"https://post.example/{Run.objects.count()}"
+
+
 def broken(args: Item) -> str:
     raise RuntimeError("no such field")
 
@@ -50,6 +66,9 @@ def broken(args: Item) -> str:
     (lambda a: f"https://post.example/?to={a.name.replace(' ', '+')}", "https://post.example/?to=a+b", "post.example"),
     (lambda a: "http://post.example:8080/x", "http://post.example:8080/x", "post.example:8080"),
     (lambda a: None, None, None), (lambda a: "javascript:alert(1)", None, None), (broken, None, None),
+    (slow, None, None), (ends, None, None), (reads, None, None),
+    (lambda a: "https://[2001:db8::1]/x", "https://[2001:db8::1]/x", "2001:db8::1"),
+    (lambda a: "http://192.0.2.7:81/", "http://192.0.2.7:81/", "192.0.2.7:81"),
     (None, None, None),
     (lambda a: f"https://post.example/{a.name}", None, None), (lambda a: 7, None, None),
 ])  # fmt: skip
@@ -65,7 +84,8 @@ def test_the_author_says_where_a_call_is_looked_up(
     "given",
     ["", "x", "//post.example/x", "ftp://post.example", "https://", "https://good.example@evil.example/",
      "https://post.example\\@evil.example", "https://post.example/\x00", "https://post.example/\u202egpj",
-     "data:text/html,x",
+     "data:text/html,x", "https://ev%69l.example/", "https://good.example%E3%80%82evil.example/", "https://0x7f.1/",
+     "https://2130706433/", "https://a..b/", "https://-a.example/", "https://_x.example/",
      " https://post.example", "https://post.example/a\nb", "https://p\u043est.example/", "https://[::1", "https://x:y/",
      "https://post.example/" + "x" * 2000, None, b"https://post.example"],
 )  # fmt: skip
@@ -126,3 +146,19 @@ def test_others_are_shown_to_whoever_sees_them_and_what_they_are_about_to_whoeve
         assert similar_to(second, wait_of(second)).cases[0].about == ""
     with looking_as(Viewer(person=olga.person, sees_all=False, reads_all=False)):
         assert similar_to(second, wait_of(second)).cases == ()
+
+
+def test_others_are_not_crowded_out_by_what_no_person_settled(
+    stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    olga = somebody("olga", "operator")
+    first, second = (lost(stage, outside, None, agent="poster") for _ in range(2))
+    says(first, olga, "fail", "seen")
+    monkeypatch.setattr(similar, "LOOKED_AT", 2)
+    intent = LedgerEntry.objects.filter(run_id=first.id).earliest("id")
+    for n in range(3):
+        LedgerEntry.objects.create(
+            run_id=first.id, seq=1, slot=intent.slot, attempt=n + 1, fact="reconciled", tool="letter",
+            replay_class="unsafe_on_replay", digest="e3b0", actor="worker:x", at=now(),
+        )  # fmt: skip
+    assert [c.verdict for c in similar_to(second, wait_of(second)).cases] == ["fail"]

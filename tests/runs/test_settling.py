@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from durableagents import TransportError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, IllegalTransition, InvalidInput, JustificationRequired
@@ -303,6 +304,29 @@ def test_what_was_said_can_be_taken_back_by_whoever_said_it(run: Run, ann: Actor
     found = says(run, ben)
     assert found is not None and found.n == 1, "nobody agreed with anybody"
     assert says(run, ann) is None and problems(run) == []
+
+
+def test_who_agrees_says_with_which_word_so_a_repeat_settles_no_other_call(
+    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
+) -> None:
+    says(run, ann, DID_NOT)
+    (wait,) = waiting(run)
+    agreeing_with = DID_NOT | {"agrees_with": 0}
+    with pytest.raises(InvalidInput, match="Whoever agrees says with which word"):
+        says(run, ben, agreeing_with)
+    assert says(run, ben, agreeing_with | {"wait_id": wait.pk}) is None
+    outside.trouble("mail", TransportError("cut"), when="after")
+    assert stage.drive() == "parked" and len(outside.requests) == 2
+    says(run, ann, DID_NOT)
+    with pytest.raises(IllegalTransition):
+        says(run, ben, agreeing_with | {"wait_id": wait.pk})
+    assert stage.drive() == "idle" and len(outside.requests) == 2 and problems(run) == []
+
+
+def test_a_number_is_the_same_however_it_is_written(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann, {"verdict": "happened", "receipt": {"ref": "x", "amount": 1}})
+    assert says(run, ben, {"verdict": "happened", "receipt": {"amount": 1.0, "ref": "x"}}) is None
+    assert problems(run) == []
 
 
 # --- at once ----------------------------------------------------------------------------------------------------------

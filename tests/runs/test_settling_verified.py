@@ -3,16 +3,18 @@ be."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import append
-from ledger.errors import IllegalTransition
+from ledger.errors import Forbidden, IllegalTransition
 from ledger.models import Event, FourEyes
 from runs.models import Run
 from runs.services import authority
@@ -25,6 +27,7 @@ from tests.runs.test_settling import (
     SEEN,
     ann,
     ben,
+    guarded,
     refused_late,
     run,
     says,
@@ -130,3 +133,25 @@ def test_an_agreement_with_what_was_taken_back_or_overtaken_is_found(
     event = e.ToolReconciled(**place, tool="mail", verdict="happened", by=ben.ref, payload=settled | {"proposal": 1})
     append(run.id, event, by=ben)
     assert any("more was told of the call after event" in found for found in problems(run))
+
+
+def test_names_that_change_hands_make_nobody_one_person(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    for old, new in (("ann", "anna"), ("ben", "ann")):
+        user = User.objects.get(username=old)
+        user.username = new
+        user.save()
+    assert says(run, replace(ben, name="ann")) is None
+    assert problems(run) == []
+
+
+def test_a_forged_rule_with_the_last_number_is_said_to_be_in_the_way(run: Run, ann: Actor, ben: Actor) -> None:
+    """Whoever writes past us loosens nothing, and is named when somebody wants to say anew what two people do."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO ledger_foureyes (n, families, set_by, at, code) VALUES (%s, '{}', 'user:x', now(), %s)",
+            [2**63 - 1, b"x" * 32],
+        )
+    assert says(run, ann) is not None, "two still settle it"
+    with pytest.raises(Forbidden, match="written past this installation"):
+        guarded("roles")

@@ -29,7 +29,9 @@ class DoubtRow(Shape):
     tool: str
     slot: str
     needs_two: bool = Field(description="Whether two people settle it.")
-    can_ask: bool = Field(description="Whether the other side can be asked once more, by the tool's hook.")
+    can_ask: bool = Field(
+        description="Whether the other side can be asked once more, by the tool's hook, and isn't already."
+    )
     link: str | None = Field(description="Where the other system shows it, as the tool's author says.")
     similar: dict[str, int] = Field(description="Of the newest like it: how many came to which verdict.")
     cases: list[SimilarRow]

@@ -20,6 +20,7 @@ from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody
 from runs.services.settling import agreeing, upstream
 from runs.services.settling.agreeing import is_for_two
+from runs.services.settling.proposals import heard
 
 MOST = 20
 
@@ -85,8 +86,9 @@ class AskUpstream(ApiView):
 
 def _row(run: Run, wait: Wait, *, is_read: bool, needs_two: bool) -> DoubtRow:
     found, link = similar_to(run, wait), link_of(run, wait) if is_read else None
+    can_ask = upstream.has_hook(run, wait) and not heard([wait])[wait.pk].is_asked
     return DoubtRow.of(
-        wait, wait_id=wait.pk, tool=found.tool, needs_two=needs_two, can_ask=upstream.has_hook(run, wait),
+        wait, wait_id=wait.pk, tool=found.tool, needs_two=needs_two, can_ask=can_ask,
         link=None if link is None else link.url, similar=found.counts,
         cases=[SimilarRow.of(case, run=case.run_id, about=case.about or None) for case in found.cases],
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from django.contrib import messages
+from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
@@ -17,7 +18,7 @@ from ledger.web.roles import OPERATOR
 from runs.console.run_views import Act
 from runs.console.settling.receipts import receipt_of
 from runs.models import Run, Wait
-from runs.queries.doubts.similar import similar_to
+from runs.queries.doubts.similar import LOOKED_AT, similar_to
 from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody
 from runs.services.settling import agreeing, upstream
@@ -64,8 +65,19 @@ class SimilarPage(Page):
 
     def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         run = lifecycle.find(run_id)
-        wait = run.waits.filter(kind=Wait.Kind.RECONCILE).order_by("resolved_at", "-opened_at").first()
-        return self.show(request, {"run": run, "similar": None if wait is None else similar_to(run, wait)})
+        waits = run.waits.filter(kind=Wait.Kind.RECONCILE).order_by(
+            F("resolved_at").desc(nulls_first=True), "-opened_at"
+        )
+        meant = [wait for wait in waits if str(wait.pk) == request.GET.get("wait")]
+        wait = next(iter(meant or waits), None)
+        return self.show(
+            request,
+            {
+                "run": run,
+                "similar": None if wait is None else similar_to(run, wait),
+                "looked_at": LOOKED_AT,
+            },
+        )
 
 
 class _OnDoubt(Act):

@@ -11,7 +11,7 @@ from ledger.web.seeing.payloads import HIDDEN
 from runs.console.run_page import Dossier
 from runs.models import Wait
 from runs.queries.doubts.links import Link, link_of
-from runs.services.settling.agreeing import is_for_two
+from runs.services.settling.agreeing import counts, is_for_two
 from runs.services.settling.proposals import Heard, Proposal, heard
 from runs.services.settling.upstream import has_hook
 
@@ -25,6 +25,7 @@ class Panel:
     heard: Heard
     is_for_two: bool
     is_own: bool
+    counts: bool
     can_ask: bool
     is_read: bool
     link: Link | None
@@ -47,7 +48,7 @@ class Panel:
     @property
     def can_agree(self) -> bool:
         """Whether the reader's word could be the second one. Whoever agrees has read what they agree with."""
-        return self.said is not None and self.said.is_open and not self.is_own and self.is_read
+        return self.said is not None and self.said.is_open and not self.is_own and self.is_read and self.counts
 
     def _shown(self, value: Any) -> Any:
         return masked(value) if self.is_read else HIDDEN
@@ -61,4 +62,5 @@ def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
     known = heard([wait])[wait.pk]
     is_own = known.said is not None and known.said.person == person
     link = link_of(dossier.run, wait) if dossier.is_read else None
-    return Panel(known, is_for_two(), is_own, has_hook(dossier.run, wait), dossier.is_read, link)
+    is_able = known.said is not None and counts(known.said)
+    return Panel(known, is_for_two(), is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link)

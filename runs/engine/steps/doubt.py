@@ -23,7 +23,7 @@ from runs.engine.certification.standing import Certificates
 from runs.engine.errors import KeyRejected, ToolFailure, brief
 from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
 from runs.engine.outcomes import Stopped
-from runs.engine.runtime import log
+from runs.engine.runtime import is_being_cancelled, log
 from runs.engine.steps.logical_call import LogicalCall, Settled
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
@@ -79,7 +79,9 @@ async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened 
         if isinstance(answer, Happened):
             return Happened(tool.checked(answer.output).output)
         return answer if isinstance(answer, DidNotHappen) else None
-    except Exception as error:  # whatever went wrong with asking, nothing is known that wasn't before
+    except (Exception, asyncio.CancelledError) as error:  # whatever went wrong with asking, nothing more is known by it
+        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+            raise
         log.warning("run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, brief(error))
         return None
 
@@ -247,19 +249,23 @@ async def _ask_again(call: LogicalCall) -> Settled:
         await ask_person(call, why, is_sender_done=True)
     wait = _question(call)
     await call.visit.commit(Batch([wait.opened()], wait=wait))
-    call.visit.park(wait)
+    await _park(call, wait)
 
 
 async def _wait_on(call: LogicalCall) -> None:
     """Go on waiting for the person who is asked already, if somebody is. What they wanted the other side asked is asked
     first: they read the answer, and it settles nothing by itself."""
     n = call.past.open_wait("reconcile")
-    if n is None:
-        return
+    if n is not None:
+        await _park(call, call.wait("reconcile", n))
+
+
+async def _park(call: LogicalCall, wait: WaitSpec) -> NoReturn:
+    """Wait for a person, once the other side has been asked if somebody wants that."""
     if call.past.asked is not None:
         answer = await ask_upstream(call.tool, call.args, call.tool_call())
         await call.visit.commit(Batch([told(call.slot, call.attempt, call.past.asked, answer)]))
-    call.visit.park(call.wait("reconcile", n))
+    call.visit.park(wait)
 
 
 async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
@@ -270,7 +276,7 @@ async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
     wait = _question(call)
     wait = replace(wait, detail={**wait.detail, "reason": "an answer that came since says that it happened"})
     await call.visit.commit(Batch([wait.opened()], wait=wait))
-    call.visit.park(wait)
+    await _park(call, wait)
 
 
 def _question(call: LogicalCall, rejection: Any = None) -> WaitSpec:
@@ -301,12 +307,11 @@ async def settle_before_end(
     n = now.waits_of("reconcile") if open_question is None else open_question
     title = tool.title if tool else intent.tool
     wait = question(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
-    if open_question is not None:
+    if open_question is not None or now.unknown is not None:
+        if open_question is None:
+            await journal.commit(Batch([wait.opened()], wait=wait))
         if now.asked is not None:
             await _tell_before_end(journal, intent, now.asked, tool, arguments, trace_id)
-        return wait
-    if now.unknown is not None:
-        await journal.commit(Batch([wait.opened()], wait=wait))
         return wait
     if tool is not None:
         answer = await _upstream_of(journal, intent, tool, arguments, trace_id)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from ledger import events as e
+from ledger.errors import DurableAgentsError
 from runs.engine.errors import JournalBroken, brief
 from runs.engine.tape import payload_of
 from runs.models import Run, Wait
 from runs.services.calls import told_at, tool_here
+from runs.services.messages.reading import in_time
 from runs.services.settling.upstream import name_of
 
 log = logging.getLogger("runs.queries.doubts")
 MOST = 2000
+SECONDS = 0.5  # that the author's function has
+_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z](?:[a-z0-9-]*[a-z0-9])?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +41,11 @@ def link_of(run: Run, wait: Wait) -> Link | None:
     try:
         told = told_at(run.pk, wait.slot)
         intent = next(x for x in reversed(told) if isinstance(x, e.ToolInvoked) and x.attempt == wait.attempt)
-        return read(tool.link(tool.input.model_validate(payload_of(intent)["arguments"])))
-    except JournalBroken as broken:
-        log.warning("run %s: %s", run.pk, broken)
-    except Exception as error:  # whatever the author's code does, the page is shown without it
-        log.warning("run %s: the link of %s could not be made: %s", run.pk, tool.name, brief(error, 200))
+        args = tool.input.model_validate(payload_of(intent)["arguments"])
+        return read(in_time(f"link of {tool.name}", partial(tool.link, args), SECONDS))
+    except (JournalBroken, DurableAgentsError, StopIteration, KeyError, ValueError) as error:
+        # Whatever the author's code does, and whatever stands there, the page is shown without it.
+        log.warning("run %s: no link to a call of %s: %s", run.pk, tool.name, brief(error, 200))
     return None
 
 
@@ -53,6 +60,16 @@ def read(given: object) -> Link | None:
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
-    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or not host.isascii():
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or not _is_plain(host):
         return None
     return Link(given, host if port is None else f"{host}:{port}")
+
+
+def _is_plain(host: str) -> bool:
+    """Whether a browser goes to the host that stands there: a name of plain letters, or an address written in full."""
+    if _NAME.fullmatch(host):
+        return True
+    try:
+        return str(ip_address(host)) == host
+    except ValueError:
+        return False

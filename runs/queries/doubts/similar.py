@@ -17,19 +17,19 @@ from runs.models import Run, Wait
 from runs.services.settling.upstream import name_of
 
 MOST = 20
-_LOOKED_AT = 500  # of the tool's, whatever agent's
+LOOKED_AT = 500  # that people settled of the tool's calls, whatever agent's
 # The newest that people settled, of this agent's runs that the reader sees; with the event that tells why.
 _SIMILAR = """
     WITH newest AS MATERIALIZED (
         SELECT run_id, slot, attempt, seq, digest, actor, at, id FROM ledger_ledgerentry
-        WHERE fact = 'reconciled' AND tool = %s ORDER BY id DESC LIMIT %s)
+        WHERE fact = 'reconciled' AND tool = %s AND digest IN ('happened', 'did_not', 'fail')
+        AND actor ~ '^(user|key|os):' ORDER BY id DESC LIMIT %s)
     SELECT n.run_id, n.digest, n.actor, n.at, r.about, r.creator, (
         SELECT e.sealed FROM ledger_event e
         WHERE e.run_id = n.run_id AND e.slot = n.slot AND e.attempt = n.attempt AND e.kind = 'ToolReconciled'
         AND e.seq <= n.seq ORDER BY e.seq DESC LIMIT 1)
     FROM newest n JOIN runs_run r ON r.id = n.run_id
-    WHERE r.agent = %s AND n.digest IN ('happened', 'did_not', 'fail') AND n.actor ~ '^(user|key|os):' AND {sees}
-    ORDER BY n.id DESC LIMIT %s"""
+    WHERE r.agent = %s AND {sees} ORDER BY n.id DESC LIMIT %s"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def similar_to(run: Run, wait: Wait) -> Similar:
     tool = name_of(wait)
     sees, values = seen.is_seen("r", viewer())
     with connection.cursor() as cursor:
-        cursor.execute(_SIMILAR.format(sees=sees), [tool, _LOOKED_AT, run.agent, *values, MOST])
+        cursor.execute(_SIMILAR.format(sees=sees), [tool, LOOKED_AT, run.agent, *values, MOST])
         rows = cursor.fetchall()
     readable = seen.readable({run_id: creator for run_id, _, _, _, _, creator, _ in rows})
     cases = tuple(

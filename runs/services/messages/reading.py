@@ -55,7 +55,7 @@ def read(run_id: UUID, name: str) -> Any:
     if view is None:
         raise NotTaken(run.graph_id, "view", name, sorted(agent.views))
     state = state_of(run, agent)
-    return _in_time(view, lambda: _answered(view, state))
+    return in_time(view.name, lambda: _answered(view, state))
 
 
 def _answered(view: View, state: Any) -> Any:
@@ -63,7 +63,9 @@ def _answered(view: View, state: Any) -> Any:
     return plain(given if isinstance(given, view.answers) else view.answers.model_validate(given))
 
 
-def _in_time(view: View, ask: Callable[[], Any]) -> Any:
+def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    """What an author's function answers, which `ask` asks: within so many seconds, without the database, whatever it
+    raises. Raises Busy, ViewFailed, ViewTooSlow."""
     if not _rooms.acquire(timeout=SECONDS):
         raise Busy("Other views are being read")
     got: list[Any] = []
@@ -79,14 +81,14 @@ def _in_time(view: View, ask: Callable[[], Any]) -> Any:
             connections.close_all()
             _rooms.release()
 
-    thread = threading.Thread(target=work, name=f"view {view.name}", daemon=True)
+    thread = threading.Thread(target=work, name=f"view {name}", daemon=True)
     thread.start()
-    thread.join(SECONDS)
+    thread.join(seconds)
     if thread.is_alive():
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
-        raise ViewTooSlow(view.name)
+        raise ViewTooSlow(name)
     if broke:
-        raise ViewFailed(view.name, brief(broke[0]))
+        raise ViewFailed(name, brief(broke[0]))
     return got[0]
 
 

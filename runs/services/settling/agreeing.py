@@ -7,6 +7,7 @@ second person's that is the same settles it. Same rules as `runs/services/comman
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from ledger.four_eyes.changes import account_of, holds
 from ledger.four_eyes.known import hold, is_guarded
 from ledger.models import Event
 from ledger.web.roles import OPERATOR
-from runs.engine.canonical import digest_of
+from runs.engine.canonical import canonical, digest_of
 from runs.models import Run, Wait
 from runs.services.command import Act, journal
 from runs.services.settling.proposals import Proposal, newest
@@ -51,7 +52,11 @@ class NothingProposed(DurableAgentsError):
 
 def says(verdict: str, receipt: Any) -> str:
     """What two people must have said alike. What did not happen has no receipt."""
-    return digest_of({"verdict": verdict, "receipt": receipt if verdict == "happened" else None})
+    said = {"verdict": verdict, "receipt": receipt if verdict == "happened" else None}
+    try:
+        return sha256(canonical(said)).hexdigest()  # 1 and 1.0 are one number
+    except ValueError:
+        return digest_of(said)
 
 
 def is_for_two() -> bool:
@@ -85,7 +90,7 @@ def weighed(
                 f"You said so already (event {before.seq}): a second operator has to say the same. You may take it "
                 "back, or say otherwise."
             )
-        if _counts(before):
+        if counts(before):
             return before
     about = Event.objects.filter(run_id=act.run.pk, slot=wait.slot, attempt=wait.attempt, kind=e.OutcomeProposed.KIND)
     return e.OutcomeProposed(
@@ -107,7 +112,7 @@ def _standing(before: Proposal | None, number: int) -> Proposal:
     return before
 
 
-def _counts(before: Proposal) -> bool:
+def counts(before: Proposal) -> bool:
     """Whether the first person could settle it today."""
     kind, _, name = before.by.partition(":")
     return holds(account_of(Actor(kind, name, role=before.role, person=before.person)), OPERATOR)
