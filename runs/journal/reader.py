@@ -91,8 +91,7 @@ AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
 PROPOSED = f"""
     SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id, (
         SELECT max(l.seq) FROM ledger_event l
-        WHERE l.run_id = ledger_event.run_id AND l.slot = ledger_event.slot AND NOT (l.kind = ANY(%s))
-        AND NOT (l.kind = 'UpstreamTold' AND convert_from(l.clear, 'UTF8')::json ->> 'answer' = 'nothing'))
+        WHERE l.run_id = ledger_event.run_id AND l.slot = ledger_event.slot AND NOT (l.kind = ANY(%s)))
     FROM ledger_event
     WHERE kind = ANY(%s) AND (run_id, slot) IN (SELECT * FROM unnest(%s::uuid[], %s::text[])) ORDER BY run_id, seq"""
 INBOX = f"""{_READ} WHERE run_id = %s AND seq = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -20,8 +20,6 @@ from runs.models import Wait
 
 log = logging.getLogger("runs.services.settling")
 _KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND, e.UpstreamTold.KIND]
-# What people say and ask about the outcome is no news of the call; everything else that comes to it is.
-_NO_NEWS = _KINDS[:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,11 @@ class Heard:
     told_at: datetime | None = None
     told_seq: int = 0
 
+    def learn(self, seq: int) -> None:
+        """More is told of the call by an event: what was said before it counts no more."""
+        if self.said is not None and self.said.is_open:
+            self.said = replace(self.said, news=seq)
+
     @property
     def is_asked(self) -> bool:
         """Whether its answer is still to come."""
@@ -81,7 +84,7 @@ def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
         return {}
     runs, slots = zip(*{place[:2] for place in doubts}, strict=True)
     with connection.cursor() as cursor:
-        cursor.execute(PROPOSED, [_NO_NEWS, _KINDS, list(runs), list(slots)])
+        cursor.execute(PROPOSED, [_KINDS, _KINDS, list(runs), list(slots)])
         rows = cursor.fetchall()
     found = {wait: Heard() for wait in doubts.values()}
     for *row, run_id, news in rows:
@@ -90,6 +93,8 @@ def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
         for at, wait in doubts.items():
             if event is not None and at[:3] == place:
                 _hear(found[wait], event, at[3], seq=row[0], at=row[2], news=news)
+            if at[:2] == place[:2] and isinstance(event, e.UpstreamTold) and event.answer != "nothing":
+                found[wait].learn(row[0])
     return found
 
 
