@@ -86,7 +86,7 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     # what people said of others like it, with why
     has_an_unknown_outcome(ben)
     ben.click("#look-up >> text=What became of others like it")
-    ben.wait_for_url("**/reconciliations/similar")
+    ben.wait_for_url(re.compile(r"/reconciliations/similar"))
     expect(ben.locator("main")).to_contain_text("I see it there too.")
     expect(ben.locator("main")).to_contain_text("It never left.")
     holds_up(ben)
