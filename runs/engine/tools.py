@@ -360,11 +360,12 @@ def tool(
     say otherwise, so it is no part of a version. `cache`: for how long other calls with the same input may take a pure
     tool's answer from the cache, of the same agent, or with `shared` of any (docs/agents.md says when not to).
     `undo`: how its effect is undone when the run fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or
-    *high*, by which policies may go (docs/policies.md). `link(args)`: where on the web a person looks the call up in
-    the other system. Raises DefinitionError.
+    *high*, for policies (docs/policies.md). `link(args)`: the call's address on the web there. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
-        raise DefinitionError(f"replay_class is {replay_class!r}: ReplayClass.{'|'.join(ReplayClass.__members__)}")
+        raise DefinitionError(
+            f"replay_class is {replay_class!r}: give one of {', '.join('ReplayClass.' + c.name for c in ReplayClass)}"
+        )
 
     def register(function: Callable[..., Any]) -> Tool:
         name = _name_of(function)

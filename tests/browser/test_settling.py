@@ -33,24 +33,32 @@ def has_an_unknown_outcome(page: Page) -> str:
     return page.url
 
 
+def one_is_enough(page: Page) -> None:
+    """Before anybody asks for two."""
+    has_an_unknown_outcome(page)
+    page.fill("#why-reconcile", "It never left.")
+    page.locator("[name=verdict][value=fail]").check()
+    page.click("#reconcile-form >> text=Settle it")
+    expect(page.locator("h1 ~ .chip")).to_have_text("failed")
+
+
+def asks_for_two(page: Page) -> None:
+    """An administrator."""
+    page.goto("/changes")
+    for family in ("outcomes", "roles"):
+        page.check(f"#g-{family}")
+    page.fill("#g-why", "Paid twice once.")
+    page.click("button:has-text('Say so')")
+    expect(page.locator(".messages")).to_contain_text("Two people change these")
+
+
 def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
     root, link = somebody(), setup_link(bare)
     first_administrator(root, link)
     ann = invited(root, somebody(), "ann", "Operator", is_admin=True)
     ben = invited(root, somebody(), "ben", "Operator")
-    # before anybody asks for two, one is enough
-    address = has_an_unknown_outcome(ann)
-    ann.fill("#why-reconcile", "It never left.")
-    ann.locator("[name=verdict][value=fail]").check()
-    ann.click("#reconcile-form >> text=Settle it")
-    expect(ann.locator("h1 ~ .chip")).to_have_text("failed")
-    # an administrator asks for two
-    root.goto("/changes")
-    for family in ("outcomes", "roles"):
-        root.check(f"#g-{family}")
-    root.fill("#g-why", "Paid twice once.")
-    root.click("button:has-text('Say so')")
-    expect(root.locator(".messages")).to_contain_text("Two people change these")
+    one_is_enough(ann)
+    asks_for_two(root)
     # the other side is asked, and a worker tells what it says; both have the page open meanwhile
     address = has_an_unknown_outcome(ann)
     ben.goto(address)
