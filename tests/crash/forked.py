@@ -66,13 +66,15 @@ def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
         end = "failed" if facts.run.get("error") in {"not_on_record", *_failures_taken_over(facts)} else rest.state
         return replace(rest, effects={}, gates=0, children=0, denied={}, state=end)
     effects, gates, children, words = Counter(rest.effects), rest.gates, rest.children, _Words.of(facts)
-    stood_for = [event["data"]["tool"] for event in facts.events if event["kind"] == "AnswerTakenOver"]
-    for tool in (*stood_for, *(words.tools.get(slot, "") for slot in words.no)):
+    taken = [(event["slot"], event["data"]["tool"]) for event in facts.events if event["kind"] == "AnswerTakenOver"]
+    # Whoever changed a call at its gate is asked anew whether it may be done again, and may take what is on record.
+    gated = {event["slot"] for event in facts.events if event["kind"] == "ApprovalRequested"}
+    for slot, tool in (*taken, *((slot, words.tools.get(slot, "")) for slot in words.no)):
         if tool == CHILD:
             children -= 1
         else:
             effects[TOOLS.get(tool, tool)] -= 1
-            gates -= tool in GATED
+            gates -= tool in GATED and slot not in gated
     return replace(rest, effects=effects, gates=gates, children=children)
 
 

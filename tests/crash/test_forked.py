@@ -21,6 +21,7 @@ from tests.crash.forked import (
     judge_origin,
     left_of,
 )
+from tests.crash.steps import EFFECTS
 from tests.crash.test_checker import used
 from tests.crash.truth import has_happened, refuted
 
@@ -258,6 +259,16 @@ def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_an
     assert expected_of_fork(made, rest).children == 0
     told(made, "RunForked")["data"].update(how=WHAT_IF)
     assert (dict(expected_of_fork(made, rest).effects), expected_of_fork(made, rest).state) == ({}, "completed")
+
+
+def test_who_takes_what_is_on_record_after_a_gate_has_passed_that_gate() -> None:
+    """They changed the call at its gate, were asked anew whether it may be done again, and took the old answer."""
+    took = ("AnswerTakenOver", ONE, {"tool": "changed", "of_slot": ONE, "code": ""})
+    asked = ("ApprovalRequested", ONE, {"approval_id": "a", "tool": "changed"})
+    rest = Expected({EFFECTS["changed"]: 1}, gates=1)
+    for told_, gates in (([begun(), took], 0), ([begun(), asked, took], 1)):
+        found = expected_of_fork(facts_of("fork", told_), rest)
+        assert (found.gates, set(found.effects.values())) == (gates, {0})
 
 
 def test_a_what_if_fails_as_what_it_takes_from_the_record_did_and_as_nothing_else() -> None:
