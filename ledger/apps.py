@@ -10,11 +10,11 @@ class LedgerConfig(AppConfig):
         """The ledger's own part of verifying a run; the apps above add theirs in the same way. And how times are
         read."""
         from ledger.clock import read_every_time
+        from ledger.four_eyes.settling import TwoPeople
         from ledger.four_eyes.verification import every_change
         from ledger.verification import registers
         from ledger.verification.checks import Acts, HeadCheck, Overrides
         from ledger.verification.runs import register
-        from ledger.verification.settling import TwoPeople
 
         register(Overrides, Acts, HeadCheck, TwoPeople)
         if every_change not in registers.more:

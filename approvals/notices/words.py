@@ -66,11 +66,9 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
         return _of_approval(case, zone)
     if case.wait is not None:
         title, lines = _of_wait(case.wait, zone)
-        said = case.said
-        return title, lines if said is None else [
-            *lines,
-            ("Says", f"{inert(said.by)}: {_SAID.get(said.verdict, said.verdict)}"),
-        ]
+        if (said := case.said) is not None:
+            lines.append(("Says", f"{inert(said.by)}: {_SAID.get(said.verdict, said.verdict)}"))
+        return title, lines
     if case.notice.kind == "version_missing":
         words = f"runs of {case.notice.about} are ready, and no running worker has that version"
         return case.notice.about, [("What", words)]

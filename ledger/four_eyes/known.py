@@ -25,6 +25,7 @@ from ledger.web.roles import OPERATOR
 GUARDS = "guards"
 NUMBER = "its number"
 SUPERUSER = "superuser"
+OUTCOMES = "outcomes"
 # What can be under four eyes, in the words of a page.
 FAMILIES: Mapping[str, str] = {
     "policies": "policies: which calls may leave, and whose yes they need",
@@ -33,11 +34,11 @@ FAMILIES: Mapping[str, str] = {
     "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
     "releases": "which version of an agent takes new starts",
-    "outcomes": "what became of a call whose outcome nobody knows",
+    OUTCOMES: "what became of a call whose outcome nobody knows",
 }
 # Of those whose acts are no changes of a rule, and are not proposed as such: what an account must hold to be one of the
 # two.
-BESIDES: Mapping[str, str] = {"outcomes": OPERATOR}
+BESIDES: Mapping[str, str] = {OUTCOMES: OPERATOR}
 
 
 @dataclass(frozen=True, slots=True)

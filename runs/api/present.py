@@ -70,18 +70,18 @@ def status_of(state: str) -> Status:
 _NEAR = 16
 
 
-def wait_row(wait: Wait, evidence: Any = None, heard: Heard | None = None, *, is_read: bool = True) -> WaitRow:
+def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is_read: bool = True) -> WaitRow:
     """One thing a run waits for. `evidence` is what stopped it, where it waits for an operator: of two calls that
-    differ, both; `heard` what was said of an unknown outcome; `is_read` whether payloads may be told."""
+    differ, both; `doubt` what was said of an unknown outcome; `is_read` whether payloads may be told."""
     # Whatever stands in the row: one that was damaged must not hide the list that it is in.
     row = known(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
         detail["schema"] = row.get("schema")  # the agent's own code; whoever answers needs every name in it
-    said = None if heard is None else heard.said
+    said = None if doubt is None else doubt.said
     proposed = None if said is None else ProposedRow.of(said, receipt=masked(said.receipt) if is_read else None)
-    upstream = None if heard is None or not heard.asked_seq else UpstreamRow.of(
-        heard, answer=heard.answer or None, result=masked(heard.result) if is_read else None
+    upstream = None if doubt is None or not doubt.asked_seq else UpstreamRow.of(
+        doubt, answer=doubt.answer or None, result=masked(doubt.result) if is_read else None
     )  # fmt: skip
     return WaitRow.of(
         wait, since=wait.opened_at, detail=detail, child=_child_row(wait), proposed=proposed, upstream=upstream

@@ -35,7 +35,7 @@ from runs.services.budgets.asked import budget_of, caps_of
 from runs.services.budgets.starting import outlook
 
 HOUR = 3600
-_LABELS = {
+LABELS = {
     "usd": "US dollars", "model_calls": "Model calls", "tool_calls": "Tool calls", "wall_seconds": "Hours from start",
     "tokens_in": "Tokens in", "tokens_out": "Tokens out", "steps": "Steps",
 }  # fmt: skip
@@ -54,13 +54,13 @@ class BudgetForm(forms.Form):
     bound_field_class = Bound
 
     def __init__(
-        self, names: tuple[str, ...] = tuple(_LABELS), *, data: Mapping[str, str] | None = None,
+        self, names: tuple[str, ...] = tuple(LABELS), *, data: Mapping[str, str] | None = None,
         shown: Mapping[str, str] = MappingProxyType({}), notes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__(data=data)
         for name in names:
             widget = forms.TextInput({"inputmode": "decimal", "autocomplete": "off"})
-            schema = {"title": _LABELS[name], "description": notes.get(name, "")}
+            schema = {"title": LABELS[name], "description": notes.get(name, "")}
             self.fields[f"budget.{name}"] = Value(
                 schema, key=name, required=False, shown=shown.get(name), widget=widget
             )
@@ -92,13 +92,13 @@ class BudgetForm(forms.Form):
 
 def called(field: str) -> str:
     """What a form calls a field of the body."""
-    known = {**{f"budget.{name}": label for name, label in _LABELS.items()}, SEEN: "The caps as the page showed them"}
+    known = {**{f"budget.{name}": label for name, label in LABELS.items()}, SEEN: "The caps as the page showed them"}
     return known.get(field, field)
 
 
 def beside() -> dict[str, Beside]:
     """The budget's fields of the start form, for the form that they stand beside."""
-    return {f"budget.{name}": Beside(_LABELS[name], f"f-budget-{name}") for name in AT_START}
+    return {f"budget.{name}": Beside(LABELS[name], f"f-budget-{name}") for name in AT_START}
 
 
 def at_start(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -130,8 +130,8 @@ def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 def sent(form: Sent) -> BudgetBody:
     """The form of a run's page as the API's body; `none` lifts a cap. Raises InvalidInput, TooLarge."""
-    form.check([*(f"budget.{name}" for name in _LABELS), SEEN, "justification"])
-    typed = _typed(form.texts, tuple(_LABELS))
+    form.check([*(f"budget.{name}" for name in LABELS), SEEN, "justification"])
+    typed = _typed(form.texts, tuple(LABELS))
     caps = {name: None if text.lower() == NO_CAP else _value(name, text) for name, text in typed.items()}
     found = {"budget": caps, "justification": form.texts.get("justification", "")}
     if seen := form.texts.get(SEEN):
@@ -261,7 +261,7 @@ class BudgetBlock:
             return []
         known = {share.name: share for share in spending.shares(self.head, self.aside)}
         names = [self.asked.resource, *(name for name in self.asked.enough if name != self.asked.resource)]
-        return [_short(name, self.asked, known.get(name)) for name in names if name in _LABELS]
+        return [_short(name, self.asked, known.get(name)) for name in names if name in LABELS]
 
     @property
     def firsts(self) -> list[Bound]:
@@ -340,7 +340,7 @@ def changes(before: Any, after: Any) -> list[str]:
     was, is_now = (part.get("caps") if isinstance(part, dict) else None for part in (before, after))
     if not (isinstance(was, dict) and isinstance(is_now, dict)):
         return []
-    pairs = [(name, was.get(name), is_now.get(name)) for name in _LABELS]
+    pairs = [(name, was.get(name), is_now.get(name)) for name in LABELS]
     return [f"{spending.LABELS[name]}: {_said(name, a)} → {_said(name, b)}" for name, a, b in pairs if a != b]
 
 

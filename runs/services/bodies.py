@@ -183,10 +183,13 @@ class ModelsBody(SteerBody):
     assistant: Annotated[str, Field(max_length=200)] = ""
 
 
+Verdict = Literal["happened", "did_not", "fail"]
+
+
 class ReconcileBody(SteerBody):
     """What became of a call whose outcome is unknown."""
 
-    verdict: Literal["happened", "did_not", "fail"]
+    verdict: Verdict
     receipt: Any = None
     sender_is_gone: bool = Field(
         default=False, description="Attests that nothing runs any more of a worker that was given up without proof."

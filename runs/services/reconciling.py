@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 from django.db import transaction
@@ -14,7 +14,6 @@ from ledger.actors import Actor
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Event
 from ledger.web import misfit
-from ledger.web.seeing.payloads import must_read
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Intent
@@ -24,13 +23,14 @@ from runs.fleet.members import is_gone, is_here
 from runs.journal.reader import tape_of
 from runs.models import WITHOUT_PROOF, Process, Run, Wait
 from runs.services.allowed.rules import NO_DOUBT, PARKING
+from runs.services.bodies import Verdict
 from runs.services.calls import tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
 from runs.services.settling import agreeing
 from runs.services.settling.proposals import Proposal
 from runs.services.undo.preview import by_policy
 
-VERDICTS = ("happened", "did_not", "fail")
+VERDICTS: tuple[str, ...] = get_args(Verdict)
 # After either of these the call may be on its way.
 _SENDS = ("ToolInvoked", "ToolRedispatched")
 # Clocks and networks are given this much beyond a request's own time.
@@ -58,16 +58,7 @@ def reconcile(
             f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
         )
     if agrees_with is not None:
-        must_read(run_id)  # whoever agrees has read what they agree with
-        if wait_id is None:
-            problem = {
-                "field": "wait_id",
-                "problem": "is missing",
-                "fix": "name the wait whose `proposed` you have read",
-            }
-            raise InvalidInput(
-                "Whoever agrees says with which word: numbers begin anew at each call.", errors=[problem]
-            )
+        agreeing.must_have_read(run_id, wait_id)
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
     if verdict == "fail" and run.is_undoing:

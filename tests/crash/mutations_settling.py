@@ -11,7 +11,7 @@ AGREEING, PROPOSALS, UPSTREAM = (
 )
 RECONCILING, VERIFIED, KNOWN = (
     "runs/services/reconciling.py",
-    "ledger/verification/settling.py",
+    "ledger/four_eyes/settling.py",
     "ledger/four_eyes/known.py",
 )
 DOUBT, LINKS, SIMILAR = (
@@ -28,7 +28,7 @@ ASKED, HELP, TOLD = (
 )
 
 SETTLING = [
-    Mutant("one settles it alone", AGREEING, "    if not is_guarded(FAMILY):\n", "    if True:\n", f"{TWO} -k one_word_changes"),
+    Mutant("one settles it alone", AGREEING, "    if not is_guarded(OUTCOMES):\n", "    if True:\n", f"{TWO} -k one_word_changes"),
     Mutant("the first one is the second one too", AGREEING, "        if before.person == person:\n", "        if before.person == -1:\n", f"{TWO} -k nobody_is_two"),
     Mutant("two words that differ settle it", AGREEING, "    if before is not None and before.is_open and before.says == said:\n", "    if before is not None and before.is_open:\n", f"{TWO} -k takes_the_place"),
     Mutant("a word stands whatever was told since", AGREEING, "    if before is not None and before.is_open and before.says == said:\n", "    if before is not None and before.says == said:\n", f"{TWO} -k told_of_the_call_since"),
@@ -65,8 +65,8 @@ SETTLING = [
     Mutant("what others are about is everybody's", SIMILAR, 'about if run_id in readable else ""', "about", f"{HELP} -k whoever_sees"),
     Mutant("others that one doesn't see are listed", SIMILAR, '    sees, values = seen.is_seen("r", viewer())\n', '    sees, values = "true", []\n', f"{HELP} -k whoever_sees"),
     Mutant("other agents' calls are like it", SIMILAR, "WHERE r.agent = %s AND", "WHERE (r.agent = %s OR true) AND", f"{HELP} -k people_said"),
-    Mutant("whoever agrees need not say with which call's word", RECONCILING, "        if wait_id is None:\n", "        if False:\n", f"{TWO} -k which_word"),
-    Mutant("whoever agrees need not have read it", RECONCILING, "        must_read(run_id)  # whoever agrees has read what they agree with\n", "", "tests/api/test_settling.py -k may_not_read"),
+    Mutant("whoever agrees need not say with which call's word", AGREEING, "    if wait_id is None:\n", "    if False:\n", f"{TWO} -k which_word"),
+    Mutant("whoever agrees need not have read it", AGREEING, "    must_read(run_id)\n", "", "tests/api/test_settling.py -k may_not_read"),
     Mutant("a hook's own end is the run's", DOUBT, "        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():\n            raise\n", "        if isinstance(error, asyncio.CancelledError):\n            raise\n", f"{ASKED} -k settles_nothing"),
     Mutant("what was wanted before a failure is wanted for ever", DOUBT, "    await call.visit.commit(Batch([wait.opened()], wait=wait))\n    await _park(call, wait)\n\n\nasync def _wait_on", "    await call.visit.commit(Batch([wait.opened()], wait=wait))\n    call.visit.park(wait)\n\n\nasync def _wait_on", f"{ASKED} -k before_a_failure"),
     Mutant("a cancel forgets what was wanted under a pause", "runs/services/command.py", "is not None and s.now.asked is None for s in in_doubt", "is not None for s in in_doubt", f"{ASKED} -k under_a_pause_is_asked_when_the_run_is_cancelled"),

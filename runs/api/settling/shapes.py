@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 from pydantic import Field
 
 from ledger.web.shapes import Shape
+from runs.services.bodies import Verdict
 
 
 class SimilarRow(Shape):
     """An earlier call of the same tool of this agent that somebody settled."""
 
     run: UUID
-    verdict: Literal["happened", "did_not", "fail"]
+    verdict: Verdict
     by: str
     at: datetime
     about: str | None = Field(description="Null also for whoever may not read that run's payloads.")

@@ -20,7 +20,7 @@ from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody
 from runs.services.settling import agreeing, upstream
 from runs.services.settling.agreeing import is_for_two
-from runs.services.settling.proposals import heard
+from runs.services.settling.proposals import Heard, heard
 
 MOST = 20
 
@@ -35,10 +35,11 @@ class Reconcile(ApiView):
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         run = lifecycle.find(run_id)
-        waits = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True).order_by("opened_at", "id")
+        open_ones = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True)
+        waits = list(open_ones.order_by("opened_at", "id")[:MOST])
+        known, needs_two = heard(waits), is_for_two()
         is_read = bool(seen.readable({run.pk: run.creator}))
-        needs_two = is_for_two()
-        rows = [_row(run, wait, is_read=is_read, needs_two=needs_two) for wait in waits[:MOST]]
+        rows = [_row(run, wait, known[wait.pk], is_read=is_read, needs_two=needs_two) for wait in waits]
         return Response(Doubts.of(run, results=rows))
 
     @described("Settle an unknown outcome", RunRow, body=ReconcileBody)
@@ -84,9 +85,9 @@ class AskUpstream(ApiView):
         return Response(one(run_id), status=202)
 
 
-def _row(run: Run, wait: Wait, *, is_read: bool, needs_two: bool) -> DoubtRow:
+def _row(run: Run, wait: Wait, known: Heard, *, is_read: bool, needs_two: bool) -> DoubtRow:
     found, link = similar_to(run, wait), link_of(run, wait) if is_read else None
-    can_ask = upstream.has_hook(run, wait) and not heard([wait])[wait.pk].is_asked
+    can_ask = upstream.has_hook(run, wait) and not known.is_asked
     return DoubtRow.of(
         wait, wait_id=wait.pk, tool=found.tool, needs_two=needs_two, can_ask=can_ask,
         link=None if link is None else link.url, similar=found.counts,

@@ -18,6 +18,7 @@ from ledger.web.cursors import closed, opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import roles
+from runs.console import budgets
 from runs.console.settling.receipts import receipt_of
 from runs.console.tables.looks import LOOKS, VERBS
 from runs.engine.budget.limits import Budget
@@ -103,7 +104,7 @@ class NewBatchPage(Page):
         offered = [(name, LABELS[name], MEANS.get(name, "")) for name in acts.ASKERS]
         context = {
             "choice": {name: value for name, value in choice.model_dump().items() if value}, "fitting": fitting,
-            "caps": {"usd": "US dollars", "model_calls": "Model calls", "tool_calls": "Tool calls", "steps": "Steps"},
+            "caps": {name: budgets.LABELS[name] for name in CAPS},
             "may_settle": _may("reconcile", held),
             "is_more": fitting > MOST_RUNS, "most": MOST_RUNS, "misread": misread, "refused": refused,
             "offered": [one for one in offered if _may(one[0], held)],

@@ -90,20 +90,22 @@ def _said(body: BatchBody) -> dict[str, Any]:
         raise _wrong("filter", "give a filter or runs, and not both", "give one of them")
     if body.effects is not None and body.action != "cancel":
         raise _wrong("effects", f"are nothing to {body.action}", "leave it out")
-    if (body.priority is None) != (body.action != "priority"):
-        missing = body.action == "priority"
-        problem = "is missing" if missing else f"is nothing to {body.action}"
-        raise _wrong("priority", problem, "say it" if missing else "leave it out")
+    _must_belong(body, "priority")
     said = {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
     return said | _budget_said(body) | _verdict_said(body)
 
 
+def _must_belong(body: BatchBody, name: str) -> None:
+    """What an act of the same name wants, and no other takes. Raises InvalidInput."""
+    is_wanted = body.action == name
+    if (getattr(body, name) is None) == is_wanted:
+        problem = "is missing" if is_wanted else f"is nothing to {body.action}"
+        raise _wrong(name, problem, "say it" if is_wanted else "leave it out")
+
+
 def _budget_said(body: BatchBody) -> dict[str, Any]:
     """To what the caps are raised. Nothing is lifted for many at once."""
-    if (body.budget is None) != (body.action != "budget"):
-        missing = body.action == "budget"
-        problem = "is missing" if missing else f"is nothing to {body.action}"
-        raise _wrong("budget", problem, "say it" if missing else "leave it out")
+    _must_belong(body, "budget")
     if body.budget is None:
         return {}
     stated = body.budget.stated()

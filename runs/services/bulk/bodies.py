@@ -9,11 +9,10 @@ from pydantic import Field
 
 from ledger.web.bodies import Strict
 from runs.engine.budget.limits import Budget
-from runs.services.bodies import Effects, SteerBody
+from runs.services.bodies import Effects, SteerBody, Verdict
 
 MOST_RUNS = 10_000
 Action = Literal["pause", "resume", "cancel", "retry", "priority", "requeue", "budget", "reconcile"]
-Verdict = Literal["happened", "did_not", "fail"]
 RunId = Annotated[UUID, Field(strict=False)]
 
 

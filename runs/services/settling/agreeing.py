@@ -16,17 +16,17 @@ from django.db import transaction
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted
-from ledger.errors import DurableAgentsError, Forbidden
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.four_eyes.changes import account_of, holds
-from ledger.four_eyes.known import hold, is_guarded
+from ledger.four_eyes.known import OUTCOMES, hold, is_guarded
 from ledger.models import Event
 from ledger.web.roles import OPERATOR
+from ledger.web.seeing.payloads import must_read
 from runs.engine.canonical import canonical, digest_of
 from runs.models import Run, Wait
 from runs.services.command import Act, journal
 from runs.services.settling.proposals import Proposal, newest
 
-FAMILY = "outcomes"
 PROPOSE, WITHDRAW = "outcome_propose", "outcome_withdraw"
 # Who is told that a word waits for a second person: in the transaction that puts it on record.
 on_proposed: list[Callable[[Run, Wait, int], None]] = []
@@ -61,7 +61,16 @@ def says(verdict: str, receipt: Any) -> str:
 
 def is_for_two() -> bool:
     """Whether two people settle unknown outcomes, as far as a page tells."""
-    return is_guarded(FAMILY)
+    return is_guarded(OUTCOMES)
+
+
+def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
+    """Whoever agrees may read what they agree with, and says which call it is. Raises InvalidInput,
+    PayloadsHidden."""
+    must_read(run_id)
+    if wait_id is None:
+        problem = {"field": "wait_id", "problem": "is missing", "fix": "name the wait whose `proposed` you have read"}
+        raise InvalidInput("Whoever agrees says with which word: numbers begin anew at each call.", errors=[problem])
 
 
 def receipt_of(wait: Wait, number: int) -> Any:
@@ -81,7 +90,7 @@ def weighed(
     if not act.by.is_person:
         return None
     hold(is_alone=False)
-    if not is_guarded(FAMILY):
+    if not is_guarded(OUTCOMES):
         return None
     person = must_count(act.by)
     if before is not None and before.is_open and before.says == said:

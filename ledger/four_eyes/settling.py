@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ledger import events as e
+from ledger.four_eyes.known import OUTCOMES
 from ledger.models import FourEyes
 from ledger.verification.runs import Line, ReadJournal
 
-FAMILY = "outcomes"
 # Who says which rules two people change and who acts by that are one after the other, by one clock; should it be set
 # back meanwhile, what is near the change isn't judged.
 _NEAR = timedelta(seconds=1)
@@ -89,4 +89,4 @@ def _is_for_two(at: datetime) -> bool:
     rows = [row for row in FourEyes.objects.order_by("-n") if row.is_genuine]
     before = next((row for row in rows if row.at <= at - _NEAR), None)
     near = [row for row in rows if at - _NEAR < row.at <= at + _NEAR]
-    return before is not None and all(FAMILY in row.families for row in (before, *near))
+    return before is not None and all(OUTCOMES in row.families for row in (before, *near))
