@@ -30,11 +30,12 @@ def _written(picture: Image.Image, form: str, **more: Any) -> bytes:
 
 
 @lru_cache
-def pdf_bytes(pages: int = 2, words: str = "Invoice 4711", size: tuple[int, int] = (620, 877)) -> bytes:
+def pdf_bytes(pages: int = 2, words: str = "Invoice 4711", size: tuple[int, int] = (620, 877), dots: int = 72) -> bytes:
     """So many sheets, each with its number on it."""
     sheets = [_pixels(f"{words}, page {n}", size) for n in range(1, pages + 1)]
     then = time.gmtime(0)  # else there is another one each second
-    return _written(sheets[0], "PDF", save_all=True, append_images=sheets[1:], creationDate=then, modDate=then)
+    more = {"append_images": sheets[1:], "resolution": dots, "creationDate": then, "modDate": then}
+    return _written(sheets[0], "PDF", save_all=True, **more)
 
 
 def pdf(pages: int = 2, words: str = "Invoice 4711", name: str = "invoice.pdf") -> Document:

@@ -61,7 +61,7 @@ def find(name: str) -> Calendar:
 def set_calendar(body: CalendarBody, *, by: Actor) -> Calendar:
     """Add a calendar, or a further version of one. Raises InvalidInput by the field that is wrong, CalendarMoved,
     Forbidden, JustificationRequired."""
-    by, why = as_admin(by), justified("calendar", body.justification)
+    by, why = as_admin(by, "change calendars"), justified("calendar", body.justification)
     if not NAME.fullmatch(body.name):
         raise wrong("name", "is no name of letters, digits, _ and -", "such as DE or new_york")
     last = latest(body.name)
@@ -83,7 +83,7 @@ def set_calendar(body: CalendarBody, *, by: Actor) -> Calendar:
 def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
     """Take it away; questions that were put under it keep it. Raises CalendarInUse, NotFound, Forbidden,
     JustificationRequired."""
-    by, why = as_admin(by), justified("calendar_remove", justification)
+    by, why = as_admin(by, "change calendars"), justified("calendar_remove", justification)
     last = find(name)
     if using := used_by(name):
         raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} works by it.")

@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 import pypdfium2
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 MOST_MEMORY = 1024 * 1024 * 1024  # bytes of address space
 MOST_SECONDS = 20  # of processor
@@ -28,6 +28,8 @@ WIDTH = 1240  # pixels of a page: a sheet of A4 at 150 dots an inch
 MOST_PIXELS = 3_000_000  # of one that is drawn
 MOST_PIXELS_GIVEN = 40_000_000  # of a picture, once it is unpacked
 LARGEST_SIDE = 15_000  # points of a page, or pixels of a drawn one
+LEAST_SCALE = 0.5  # of a page's points, 36 dots an inch: below it the small print is specks
+LEAST_WIDTH = 1000  # pixels of the narrower side of a picture that was made smaller than that
 _FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
 _NO_NEW_PRIVILEGES, _DIE_WITH_PARENT = 38, 1
 _XFA = (2, 3)  # forms whose content is not on the pages
@@ -91,10 +93,15 @@ def _said(error: Exception) -> str:
 
 
 def _scale(width: float, height: float) -> float:
-    """By which a page becomes as wide as it is drawn, and not too large."""
+    """By which a page becomes as wide as it is drawn, and not too large. A plan that is wider than that at its own size
+    is drawn wider, as far as there is room."""
     if not (1 <= width <= LARGEST_SIDE and 1 <= height <= LARGEST_SIDE):
         raise Undrawable(f"a page of it is {width:g} by {height:g} points large")
-    return min(WIDTH / width, math.sqrt(MOST_PIXELS / (width * height)), LARGEST_SIDE / max(width, height))
+    room = min(math.sqrt(MOST_PIXELS / (width * height)), LARGEST_SIDE / max(width, height))
+    scale = min(max(WIDTH / width, 1.0), room)
+    if scale < LEAST_SCALE:
+        raise Undrawable(f"a page of it is {width:g} by {height:g} points large, too large to be read when it is drawn")
+    return scale
 
 
 def _picture(media_type: str, content: bytes) -> Image.Image:
@@ -107,11 +114,15 @@ def _picture(media_type: str, content: bytes) -> Image.Image:
                 raise Undrawable("it holds several pictures, of which one would be shown")
             opened.load()
             seen = _on_squares(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError:
+        raise Undrawable(f"it can't be read (it is no {_FORMATS[media_type]})") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise Undrawable(f"it can't be read ({_said(error)})") from None
     shrink = min(1.0, math.sqrt(MOST_PIXELS / (seen.width * seen.height)), LARGEST_SIDE / max(seen.size))
     if shrink == 1.0:
         return seen
+    if shrink < LEAST_SCALE and shrink * min(seen.size) < LEAST_WIDTH:
+        raise Undrawable(f"it has {seen.width} by {seen.height} pixels, too long to be read when it is drawn")
     return seen.resize((max(1, int(seen.width * shrink)), max(1, int(seen.height * shrink))))
 
 

@@ -176,7 +176,7 @@ def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
         return replace(by, role=OPERATOR)
     if by.person is not None and by.person == row.person:
         return replace(by, role=row.role)
-    return as_admin(by)
+    return as_admin(by, "take back a standing grant of a queue that they don't decide in")
 
 
 def snapshot(row: StandingGrant) -> dict[str, Any]:

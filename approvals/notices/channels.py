@@ -23,6 +23,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 
 MOST = 50
+_SET_UP = "say where messages go"
 _MAILBOX = re.compile(r"[^\s@<>,;:\"\x00-\x20\x7f-\uffff]{1,64}@[A-Za-z0-9.-]{1,190}")
 
 
@@ -51,12 +52,12 @@ def find(channel_id: int) -> Channel:
 
 def add(body: ChannelBody, *, by: Actor) -> Channel:
     """Add one. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired."""
-    as_admin(by)
+    as_admin(by, _SET_UP)
     check_text("name", body.name)
     # Before any lock: it asks the network for the name.
     address, shown = _address(body.form, body.address)
     with transaction.atomic():
-        by, why, queue = as_admin(by), justified("channel", body.justification), _queue(body.queue)
+        by, why, queue = as_admin(by, _SET_UP), justified("channel", body.justification), _queue(body.queue)
         if Channel.objects.filter(ended_at__isnull=True).count() >= MOST:
             raise wrong("name", f"would be one more than {MOST} channels", "end one first")
         now = database_now()
@@ -67,10 +68,10 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
 
 def change(channel_id: int, body: ChannelChangeBody, *, by: Actor) -> Channel:
     """Set its address or what it is told of. Raises as `add` does, and NotFound, ChannelOver."""
-    as_admin(by)
+    as_admin(by, _SET_UP)
     given = None if body.address is None else _address(find(channel_id).form, body.address)
     with transaction.atomic():
-        by, why = as_admin(by), justified("channel_change", body.justification)
+        by, why = as_admin(by, _SET_UP), justified("channel_change", body.justification)
         row = _locked(channel_id)
         before = snapshot(row)
         if given is None and body.kinds is None and row.is_genuine:
@@ -94,7 +95,7 @@ def _queue(name: str) -> Queue | None:
 @transaction.atomic
 def end(channel_id: int, *, by: Actor, justification: str) -> Channel:
     """It is told nothing more. Raises NotFound, ChannelOver, Forbidden, JustificationRequired."""
-    by, why = as_admin(by), justified("channel_end", justification)
+    by, why = as_admin(by, _SET_UP), justified("channel_end", justification)
     row = _locked(channel_id)
     before, now = snapshot(row), database_now()
     row.ended_at = now
@@ -104,7 +105,7 @@ def end(channel_id: int, *, by: Actor, justification: str) -> Channel:
 @transaction.atomic
 def ask_for_test(channel_id: int, *, by: Actor) -> Channel:
     """Let a test be sent to it; more than one a minute is one. Raises NotFound, ChannelOver, Forbidden."""
-    as_admin(by)
+    as_admin(by, _SET_UP)
     row = _locked(channel_id)
     tell(TEST.name, f"channel {row.pk}:{database_now():%Y-%m-%dT%H:%M}", about=str(row.pk))
     return row

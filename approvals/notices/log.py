@@ -88,7 +88,7 @@ def replay(delivery_id: int, *, by: Actor, justification: str) -> Delivery:
     """Send it again, as another message, from who may still know and what is still so. Raises NotFound, NotReplayable,
     Forbidden, JustificationRequired."""
     if by.role != OPERATOR:
-        by = as_admin(by)
+        by = as_admin(by, "have a message sent again, who is no operator")
     why = justified("notice_replay", justification)
     row = Delivery.objects.select_for_update().filter(pk=delivery_id).first()
     if row is None:

@@ -56,7 +56,7 @@ def find(name: str) -> Policy:
 @transaction.atomic
 def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     """Put a policy in force. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired."""
-    by, why = as_admin(by), justified("policy", body.justification)
+    by, why = as_admin(by, "change policies"), justified("policy", body.justification)
     _alone()
     if not NAME.fullmatch(body.name) or body.name in TAKEN:
         raise wrong("name", "is no name of small letters, digits and _", "such as large_refunds")
@@ -74,7 +74,7 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     """Put a new version in force in the place of the one that is. Raises PolicyChanged where that is not the one that
     was seen; and as `create` does, and NotFound."""
-    by, why = as_admin(by), justified("policy_change", body.justification)
+    by, why = as_admin(by, "change policies"), justified("policy_change", body.justification)
     _alone()
     last = _live(name)
     if body.seen is not None and body.seen != last.version:
@@ -90,7 +90,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
 def retire(name: str, *, by: Actor, justification: str) -> Policy:
     """End it: no call is judged by it any more. Raises PolicyChanged where it has ended, NotFound, Forbidden,
     JustificationRequired."""
-    by, why = as_admin(by), justified("policy_retire", justification)
+    by, why = as_admin(by, "change policies"), justified("policy_retire", justification)
     _alone()
     last = _live(name)
     return _put("policy_retire", None, last, by=by, why=why)
@@ -102,7 +102,7 @@ def restore(*, by: Actor, justification: str) -> None:
     """Say anew what is in force, where somebody has changed that past us, for which calls stop. What was added that way
     ends, and is in no force; what was ended that way comes back as a new version. Raises InvalidInput where nothing is
     wrong, Forbidden, JustificationRequired."""
-    by, why = as_admin(by), justified("policy_restore", justification)
+    by, why = as_admin(by, "change policies"), justified("policy_restore", justification)
     _alone()
     problem = in_force_now().problem
     if not problem:

@@ -22,12 +22,13 @@ def is_admin(user: Any) -> bool:
     return bool(user is not None and user.is_active and user.is_staff and user.has_perm(PERMISSION))
 
 
-def as_admin(by: Actor) -> Actor:
-    """The actor as an administrator, judged from the account as it is now. Raises Forbidden."""
+def as_admin(by: Actor, to: str = "set up queues, limits and other people's deputies") -> Actor:
+    """The actor as an administrator, judged from the account as it is now. `to`: what they want, in words. Raises
+    Forbidden."""
     if by.auth == "shell":
         return by
     if by.person is None or not is_admin(User.objects.filter(pk=by.person).first()):
-        raise Forbidden("Only an administrator may set up queues, limits and other people's deputies.")
+        raise Forbidden(f"Only an administrator may {to}.")
     return replace(by, role=ADMIN)
 
 

@@ -34,6 +34,7 @@ from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.queries.why.seen import Seen
 from runs.search import subject
+from runs.services.settling import agreeing
 from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want, folded
 from runs.story.drawn import Drawn
 from runs.story.scale import Scale, place
@@ -201,6 +202,11 @@ class Dossier:
     @property
     def wait(self) -> Wait | None:
         return main_wait(self.waits)
+
+    @cached_property
+    def is_for_two(self) -> bool:
+        """Whether two people settle what became of a call."""
+        return agreeing.is_for_two()
 
     @property
     def about(self) -> str:

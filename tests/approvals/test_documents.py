@@ -29,7 +29,7 @@ from runs.engine.agents import Agent
 from runs.engine.gate.documents import Named, named_in
 from tests.approvals.setup import say, somebody, sound
 from tests.console.conftest import Reader
-from tests.papers import broken_pdf, jpeg, pdf, png, text
+from tests.papers import broken_pdf, jpeg, pdf, pdf_bytes, png, text
 from tests.runs.stage import Stage, at_once, events
 from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
@@ -201,6 +201,12 @@ def test_pictures_and_pdfs_are_pages_with_their_size_and_words(stage: Stage, too
     assert "Page 2 of 3 of invoice.pdf, as a picture" in raw
 
 
+def test_a_large_plan_is_drawn_as_large_as_there_is_room(stage: Stage, tools: Toolbox) -> None:
+    (plan,) = opened(asked(stage, paying(tools, [sheet(3370, 2384)]))).documents
+    ((_, width, height),) = [(p.n, p.width, p.height) for p in plan.pages]
+    assert 2000 < width < 2100 and width * height <= 3_010_000
+
+
 def test_a_revision_of_a_pdf_is_told_by_its_digest(stage: Stage, tools: Toolbox) -> None:
     approval = asked(stage, paying(tools, [pdf(1)], [pdf(1)], [pdf(2)], [text(name="invoice.pdf")], [pdf(2)]))
     told = []
@@ -219,11 +225,19 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "cut off": (lambda: replace_content(jpeg(), jpeg().bytes[:2000]), "it can't be read"),
     "a bomb": (lambda: bomb(), "pixels"),
     "several": (lambda: animated(), "several pictures"),
+    "no picture": (lambda: replace_content(png(), b"\x89PNG\r\n\x1a\nnothing"), "it can't be read (it is no PNG)"),
+    "a strip": (lambda: png(size=(600, 60_000)), "too long to be read"),
+    "a wall": (lambda: sheet(14_000, 14_000), "too large to be read"),
 }
 
 
 def replace_content(given: Given, content: bytes) -> Given:
     return Given(given.name, given.media_type, content)
+
+
+def sheet(width: int, height: int) -> Given:
+    """A PDF of one page of so many points."""
+    return Given("plan.pdf", "application/pdf", pdf_bytes(1, "Plan", (int(width / 72 * 10), int(height / 72 * 10)), 10))
 
 
 def bomb() -> Given:

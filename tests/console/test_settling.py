@@ -62,6 +62,7 @@ def agreeing(html: str) -> dict[str, str]:
 def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Client, ben: Client) -> None:  # noqa: F811
     html = page(ann, run)
     assert "Two people settle this." in html and "Say so" in html and "Settle it" not in html
+    assert "must not be sent twice, so two people settle it" in text_of(ann.get(f"/runs/{run.id}"))
     told = text_of(says(ann, run))
     assert "A second operator has to say the same before it counts" in told and kinds(run)[-1] == "OutcomeProposed"
     assert "You said this" in told and 'id="agree-form"' not in page(ann, run)

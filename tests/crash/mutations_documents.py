@@ -39,6 +39,8 @@ DOCUMENTS = [
     Mutant("the drawing process has our environment", DRAWN, "env={}, cwd", "env=None, cwd", f"{OVER_HTTP} -k has_nothing"),
     Mutant("the drawing process writes files", DRAWING, "(resource.RLIMIT_FSIZE, 0),", "(resource.RLIMIT_FSIZE, 1 << 40),", f"{OVER_HTTP} -k has_nothing"),
     Mutant("a bomb is unpacked", DRAWING, "MOST_PIXELS_GIVEN = 40_000_000", "MOST_PIXELS_GIVEN = 900_000_000", f"{CASES} -k rejected_and_not_approved"),
+    Mutant("specks are shown as pages", DRAWING, "    if scale < LEAST_SCALE:\n", "    if False:\n", f"{CASES} -k rejected_and_not_approved"),
+    Mutant("specks are shown as pictures", DRAWING, "    if shrink < LEAST_SCALE and shrink * min(seen.size) < LEAST_WIDTH:\n", "    if False:\n", f"{CASES} -k rejected_and_not_approved"),
     Mutant("the first of several pictures is enough", DRAWING, 'if getattr(opened, "n_frames", 1) != 1:', "if False:", f"{CASES} -k rejected_and_not_approved"),
     Mutant("what lets light through is drawn on white", DRAWING, "behind.paste((190, 190, 190), (x, y), grey)", "behind.paste((255, 255, 255), (x, y), grey)", f"{OVER_HTTP} -k pass_for_nothing"),
     Mutant("a picture is shown as it lay", DRAWING, "seen = _on_squares(ImageOps.exif_transpose(opened))", "seen = _on_squares(opened)", f"{OVER_HTTP} -k but_what_is_seen"),

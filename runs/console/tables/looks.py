@@ -220,14 +220,19 @@ def _unknown(d: Dossier) -> str:
     if d.unknown and d.unknown.belied and not d.unknown.is_of_earlier:
         return (
             f"Asked once more what became of <b>{visible(name_of(d.wait))}</b>: {belied(d.unknown)}, and"
-            f" {witness(d.unknown)}. Nothing of it is sent before a person settles it;\n"
+            f" {witness(d.unknown)}. Nothing of it is sent before {_who_settles(d)} it;\n"
             f"waiting since {began(opened)}, {due(deadline)}. No worker is held."
         )
     news = f" But {belied(d.unknown)}, and {witness(d.unknown)}." if d.unknown and d.unknown.belied else ""
     return (
-        f"Nobody can tell whether <b>{visible(name_of(d.wait))}</b> happened. It must not be sent twice, so a person"
-        f" settles it;\nwaiting since {began(opened)}, {due(deadline)}.{news}{suspicion(d.wait)} No worker is held."
+        f"Nobody can tell whether <b>{visible(name_of(d.wait))}</b> happened. It must not be sent twice, so"
+        f" {_who_settles(d)} it;\n"
+        f"waiting since {began(opened)}, {due(deadline)}.{news}{suspicion(d.wait)} No worker is held."
     )
+
+
+def _who_settles(d: Dossier) -> str:
+    return "two people settle" if d.is_for_two else "a person settles"
 
 
 def _stopped(d: Dossier) -> str:

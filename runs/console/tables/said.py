@@ -11,7 +11,7 @@ from ledger.web.seeing.payloads import HIDDEN
 from runs.console.run_page import Dossier
 from runs.models import Wait
 from runs.queries.doubts.links import Link, link_of
-from runs.services.settling.agreeing import counts, is_for_two
+from runs.services.settling.agreeing import counts
 from runs.services.settling.proposals import Heard, Proposal, heard
 from runs.services.settling.upstream import has_hook
 
@@ -63,4 +63,4 @@ def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
     is_own = known.said is not None and known.said.person == person
     link = link_of(dossier.run, wait) if dossier.is_read else None
     is_able = known.said is not None and counts(known.said)
-    return Panel(known, is_for_two(), is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link)
+    return Panel(known, dossier.is_for_two, is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link)
