@@ -1,5 +1,5 @@
 """Whether what administrators set up was written by this installation: queues, limits, deputies, channels, policies,
-calendars, deadlines and absences. Each row's code says so; the acts say who did it."""
+calendars, deadlines and absences; and the devices of people. Each row's code says so; the acts say who did it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from approvals.models import Absence, Calendar, Policy, StandingEnd, StandingGrant, StandingUse, Timing
-from approvals.outbox.models import Channel
+from approvals.outbox.models import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues.seeding import BY
 from approvals.rules.rows import is_sealed
@@ -21,6 +21,7 @@ MOST = 1000  # problems of one kind that are told
 _WHAT: dict[type[Coded], Callable[[Any], str]] = {
     Queue: lambda row: f"queue {row.name}", Limit: lambda row: f"limit {row.pk}",
     Deputy: lambda row: f"deputy {row.pk}", Channel: lambda row: f"channel {row.pk}",
+    Device: lambda row: f"device {row.pk}",
     Policy: lambda row: f"policy {row}",
     Calendar: lambda row: f"calendar {row.name!r}, version {row.version},",
     Timing: lambda row: f"what queue {row.queue_id} says of deadlines, version {row.version},",

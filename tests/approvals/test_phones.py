@@ -23,6 +23,7 @@ from approvals.push.encryption import Keys, encrypted
 from ledger.actors import Actor
 from ledger.errors import InvalidInput
 from ledger.models import ActRecord
+from ledger.verification.registers import verify_registers
 from tests.approvals.post import allow
 from tests.approvals.push_service import Browser, Service, claims_of, push_service, unb64
 from tests.approvals.setup import asked, say, somebody
@@ -341,6 +342,8 @@ def test_a_device_that_none_of_our_processes_wrote_is_told_nothing(
     assert len(service.came) == 1 and service.told(eve) == service.told(stolen) == []
     notes = {each.note for each in Delivery.objects.filter(by="push", state="needless")}
     assert notes == {"none of our processes wrote the device"}
+    found = [problem for each in verify_registers() for problem in each.problems]
+    assert len(found) == 3 and all(problem.startswith("device ") for problem in found)
 
 
 def test_one_that_has_ended_stays_so_and_is_not_put_in_again(service: Service) -> None:

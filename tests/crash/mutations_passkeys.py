@@ -33,6 +33,7 @@ PASSKEYS = [
     Mutant("nobody looks whether the signature holds", FOUND, "        if problem:\n", "        if False:\n", f"{STORY} -k part_of_it"),
     Mutant("with the last factor the recovery codes stay", "durableagents/signin/factors.py", "    if not has_factor(user):\n        Authenticator", "    if False:\n        Authenticator", f"{DOOR} -k recovery_codes_go"),
     Mutant("a device that somebody wrote into the table is told", PHONES, "    return \"\" if row.is_genuine else \"none of our processes wrote the device\"\n", "    return \"\"\n", f"{TOLD} -k none_of_our_processes"),
+    Mutant("verification passes over devices", "approvals/queues/verification.py", "    Device: lambda row: f\"device {row.pk}\",\n", "", f"{TOLD} -k none_of_our_processes"),
     Mutant("a device that is gone is told on", PHONES, "    if outcome.is_gone:\n", "    if False:\n", f"{TOLD} -k mean_that_there_is_nobody"),
     Mutant("a device is told without TLS", PHONES, "        if parts.scheme != \"https\":\n", "        if False:\n", f"{TOLD} -k http_is_refused"),
     Mutant("who signs out is told on", "durableagents/views.py", "        devices.signed_out(request, response)\n", "", "tests/approvals/test_phones_pages.py -k signing_out"),
