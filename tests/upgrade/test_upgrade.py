@@ -85,7 +85,8 @@ from tests.upgrade.people_talked import (
 )
 from tests.upgrade.places import DUMPS, USUAL, Catalog, as_then, catalog, database, difference, django_on
 
-pytestmark = pytest.mark.django_db
+# A database of years with its runs to the end: minutes where others work beside it.
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(1200)]
 # They are known while a story of this file runs, and to nobody else in this process.
 EVERY = (
     agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
