@@ -28,7 +28,7 @@ GRANTING = [
     Mutant("who gave it has to be called as then", PROOF, "        if (decided.role, decided.verdict) != (grant.role, \"approved\") or decided.n:\n", "        if (decided.by, decided.role, decided.verdict) != (grant.by, grant.role, \"approved\") or decided.n:\n", f"{BESIDE} -k given_with_a_key"),
     Mutant("a sum is forgotten", ACTS, "        if asked.amount is not None:\n            raise", "        if False:\n            raise", f"{STORIES} -k further_than_it_may"),
     Mutant("what is taken back goes out", ACTS, "        cursor.execute(_LAPSE, [found.now, own, found.now])\n        unused = sum(is_unused for (is_unused,) in cursor.fetchall())\n", "        unused = 0\n", f"{STORIES} -k taken_back_it"),
-    Mutant("anybody takes it back", ACTS, "    return as_admin(by)\n", '    return replace(by, role="admin")\n', f"{STORIES} -k who_may_take_it_back"),
+    Mutant("anybody takes it back", ACTS, "    return as_admin(by, \"take back a standing grant of a queue that they don't decide in\")\n", '    return replace(by, role="admin")\n', f"{STORIES} -k who_may_take_it_back"),
     Mutant("it is taken back twice", ACTS, "    if found.end is not None:\n", "    if False:\n", f"{STORIES} -k taken_back_it"),
     Mutant("what it was given for is on no act's record", ACTS, '        "standing_grant", by=by, subject', '        "", by=by, subject', f"{STORIES} -k as_often_as"),
     Mutant("nobody looks whether it was taken back", ROWS, "        if self.end is not None:\n", "        if False:\n", f"{FORGED} -k whatever_says"),
