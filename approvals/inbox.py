@@ -47,7 +47,7 @@ class Item:
     headline: str
     about: str
     stands_in: StandsIn | None = None
-    part: str = ""  # of several people's decision: which stage, and how many have said yes
+    part: str = ""  # of several people's decision: which stage, how many have said yes, whether the reader has
     own: OwnCase | None = None  # handed to the reader, or they were asked about it
 
     @property
@@ -244,12 +244,13 @@ def _listed(
     readable_ids = readable(shown)
     staged = [row for row in shown if row.case_id is not None]
     stages = stages_of(staged, []) if staged else {}
-    items = [_item(row, cards, others, stages.get(row.id, []), readable_ids, own.get(row.id)) for row in shown]
+    parts = {row.id: _part(stages[row.id], wanted.claims.person) for row in staged}
+    items = [_item(row, cards, others, parts.get(row.id, ""), readable_ids, own.get(row.id)) for row in shown]
     return Listed(items, total, more, is_from_start, wanted)
 
 
 def _item(
-    approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn], stages: list[StageShown],
+    approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn], part: str,
     readable_ids: frozenset[UUID], own: OwnCase | None,
 ) -> Item:  # fmt: skip
     is_read, graph_id = approval.id in readable_ids, approval.run.graph_id
@@ -262,17 +263,19 @@ def _item(
         about = approval.run.about or graph_id
     return Item(
         approval, title_of(approval, tool), asks_of(approval, tool), headline, about, others.get(approval.queue),
-        _part(stages), own,
+        part, own,
     )  # fmt: skip
 
 
-def _part(stages: list[StageShown]) -> str:
-    """How far several people have come, in a few words: `stage 2 of 2: 1 of 2 yes`."""
+def _part(stages: list[StageShown], person: int | None) -> str:
+    """How far several people have come, in a few words: `stage 2 of 2: 1 of 2 yes`; and to a `person` who had their say
+    at any stage, that nobody waits for them."""
     now = next((each for each in stages if each.state == NOW), None)
     if now is None:
         return ""
     stage = f"stage {now.number} of {len(stages)}: " if len(stages) > 1 else ""
-    return f"{stage}{now.yes} of {now.quorum} yes"
+    is_heard = person is not None and any(vote.row.person == person for each in stages for vote in each.votes)
+    return f"{stage}{now.yes} of {now.quorum} yes{'; you had your say' if is_heard else ''}"
 
 
 @badge("inbox")

@@ -23,7 +23,7 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
 from approvals.stepup.checking import wanted_by
 from approvals.talk.shown import NO_TALK, Talk, talk_of
-from approvals.votes.shown import DONE, NEXT, StageShown, stages_of
+from approvals.votes.shown import AFTER, DONE, NEXT, StageShown, stages_of
 from ledger.web.seeing.viewers import viewer
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import named_in
@@ -101,8 +101,9 @@ def _documents(approval: Approval, plan: dict[str, Any]) -> list[DocumentRow]:
 
 def _stage(each: StageShown) -> StageRow:
     votes = [VoteRow.of(vote.row, is_genuine=vote.is_genuine) for vote in each.votes]
+    state = NEXT if each.state == AFTER else each.state
     return StageRow.of(
-        None, number=each.number, queue=each.queue, quorum=each.quorum, state=each.state, yes=each.yes, votes=votes
+        None, number=each.number, queue=each.queue, quorum=each.quorum, state=state, yes=each.yes, votes=votes
     )
 
 

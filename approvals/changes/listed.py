@@ -127,8 +127,9 @@ def _said(value: Any) -> str:
 
 
 def _tries(row: RuleChange) -> dict[str, Any]:
+    """As a form sends it: a box that is on, and none that is off."""
     if row.act not in _TRIED:
         return {}
-    body = dict(row.given.get("body") or {})
+    body = {name: "on" if value is True else value for name, value in (row.given.get("body") or {}).items()}
     body.pop("seen", None)
-    return {"name": row.given.get("name", ""), **body}
+    return {"name": row.given.get("name", ""), **{name: value for name, value in body.items() if value is not False}}

@@ -51,10 +51,10 @@ def counted_in(terms: Mapping[str, Any]) -> str:
 
 
 def hours_of(minutes: Any) -> str:
-    """So many hours, or minutes where that is less than one."""
-    if not isinstance(minutes, int):
+    """So many hours, or minutes where that is less than one; nothing of what is less than a minute."""
+    if not isinstance(minutes, int) or not minutes:
         return ""
-    if minutes < 60 and minutes:
+    if minutes < 60:
         return f"{minutes} minute{'' if minutes == 1 else 's'}"
     return f"{minutes / 60:g} hour{'' if minutes == 60 else 's'}"
 

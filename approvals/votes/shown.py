@@ -22,7 +22,7 @@ from runs.engine.gate.requirement import required_by, stage_of
 from runs.engine.gate.votes import APPROVE
 from runs.journal import wait_hooks
 
-DONE, NOW, NEXT, ENDED = "done", "now", "next", "ended"
+DONE, NOW, NEXT, AFTER, ENDED = "done", "now", "next", "after", "ended"
 LOOKED_AT = 8  # of the people who are left; where there are more, somebody will do
 _TONES = {DONE: "ok", NOW: "wait", ENDED: "bad"}
 _SAID = {APPROVE: "said yes", "reject": "said no", "fail": "let the run fail", ABSTAIN: "abstained"}
@@ -48,7 +48,8 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class StageShown:
-    """One stage: `state` is done, now, next, or ended (by a no, a deadline, or with its run)."""
+    """One stage: `state` is done, now, next, after (the one that is looked at is done, and this one a question of its
+    own), or ended (by a no, a deadline, or with its run)."""
 
     number: int
     queue: str
@@ -101,10 +102,19 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
     own = {ApprovalState.OPEN: NOW, ApprovalState.APPROVED: DONE}.get(ApprovalState(one.state), ENDED)
     shown = []
     for number, each in enumerate(stages, start=1):
-        state = DONE if number < stage else own if number == stage else NEXT
         votes = by_approval.get(ids[number - 1], []) if number <= len(ids) else _later(one, number, by_approval)
+        state = (
+            DONE if number < stage else own if number == stage else NEXT if own != DONE else _after(each.quorum, votes)
+        )
         shown.append(StageShown(number, each.queue, each.quorum, state, votes))
     return shown
+
+
+def _after(quorum: int, votes: Sequence[Vote]) -> str:
+    """What has become of a stage after the one that is looked at, by what was said there."""
+    if any(vote.row.verdict not in (APPROVE, ABSTAIN) and vote.is_genuine is not False for vote in votes):
+        return ENDED
+    return DONE if sum(vote.counts for vote in votes) >= quorum else AFTER
 
 
 def _later(one: Approval, number: int, by_approval: Mapping[UUID, list[Vote]]) -> list[Vote]:

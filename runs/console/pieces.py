@@ -28,6 +28,7 @@ STANDINGS: dict[str, tuple[str, str, str, str]] = {
     "held": ("held", "wait", "Waits for a decision; nothing has been sent.", "muted"),
     "cleared": ("approved", "ok", "Approved; about to be sent.", "muted"),
     "rejected": ("rejected", "", "Rejected; never sent.", "muted"),
+    "expired": ("nobody answered", "", "Nobody answered in time; never sent.", "muted"),
     "sent": ("in flight", "run", "", ""),
     "accepted": ("accepted", "wait", "Upstream took it and answers later.", "muted"),
     "not_sent": ("not sent", "hold", "Provably nothing left; tried again by itself.", "muted"),

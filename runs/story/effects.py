@@ -11,6 +11,7 @@ from typing import Any
 
 from ledger.api.present import masked
 from ledger.web.seeing.payloads import HIDDEN
+from runs.engine.gate.same import NO_TOOL
 from runs.engine.tape import CALLED_BACK
 from runs.story.findings import Findings
 from runs.story.lines import Fact, Line
@@ -20,7 +21,7 @@ from runs.story.lines import Fact, Line
 class Effect:
     """One logical call with an effect. `status` names the template that words it.
 
-    held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
+    held, cleared, rejected, expired (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
     settled_not · undone. What payloads tell of it is put in by `open`, from the events that the fold has noted:
     `asked`, `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it.
     `late` is what a witness told when it was over, of attempt `told_of`; `belied` what of the record that belies and
@@ -160,8 +161,13 @@ class Effects:
 
 
 def _gate(effects: Effects, line: Fact) -> None:
-    if not line.clear.get("tool"):
+    if line.clear.get("tool") in (None, "", NO_TOOL):
         return
+    earlier = effects.by_slot.get(effects._held.get(line.slot or "", ""))
+    # The same call, whose yes is not enough: it is asked about further.
+    if earlier is not None and earlier.status == "cleared":
+        del effects.by_slot[effects._held[line.slot or ""]]
+        effects.tally["cleared"] -= 1
     slot = f"gate {line.slot} {line.attempt} {line.clear['approval_id']}"
     effects._held[line.slot or ""] = slot
     if slot in effects.by_slot:
@@ -187,7 +193,10 @@ def _decision(effects: Effects, line: Fact) -> None:
     if held is None or held.status != "held":
         return
     held.verdict, held.settled_by = line.clear["verdict"], line.clear["by"]
-    effects.turn(held, "cleared" if line.clear["verdict"] in ("approve", "approved") else "rejected", line)
+    effects.turn(held, _AT_ITS_GATE.get(line.clear["verdict"], "rejected"), line)
+
+
+_AT_ITS_GATE = {"approve": "cleared", "approved": "cleared", "expired": "expired"}
 
 
 def _amended(effects: Effects, line: Fact) -> None:

@@ -241,8 +241,10 @@ def _decided(timeline: Timeline, line: Fact) -> None:
     row = timeline._gates.get(line.clear["approval_id"])
     if row is not None:
         timeline.finish(row, line.at)
-        is_yes = line.clear["verdict"] in ("approve", "approved")
-        row.tone, row.note, row.noted = ("ok" if is_yes else "bad"), "", line.seq
+        row.tone, row.note, row.noted = _DECIDED.get(line.clear["verdict"], "bad"), "", line.seq
+
+
+_DECIDED = {"approve": "ok", "approved": "ok", "expired": "hold"}
 
 
 def _told_of(timeline: Timeline, line: Fact) -> None:
@@ -364,7 +366,8 @@ def _claimed(timeline: Timeline, line: Fact) -> None:
 
 
 def _released(timeline: Timeline, line: Fact) -> None:
-    timeline.mark(line, "worker drained", tone="hold", note=line.clear["reason"])
+    label = "put aside" if line.clear["reason"] == "halt" else "worker drained"
+    timeline.mark(line, label, tone="hold", note=line.clear["reason"])
 
 
 def _paused(timeline: Timeline, line: Fact) -> None:

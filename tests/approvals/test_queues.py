@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, connection, transaction
+from django.test import Client
 from django.utils import timezone
 from pydantic import ValidationError
 
@@ -155,6 +156,14 @@ def test_what_can_not_be_a_queue_is_refused_by_name(stage: Stage, given: dict[st
     changed(lambda: added(admin, **given), words)
     changed(lambda: added(admin, justification=" "), "justification", JustificationRequired)
     changed(lambda: acts.close("nowhere", by=admin, justification=WHY), "nowhere", NotFound)
+
+
+def test_what_was_typed_into_a_form_that_was_refused_stands_in_no_other_one(stage: Stage, client: Client) -> None:
+    client.force_login(User.objects.get(pk=boss().person))
+    page = client.post("/queues/new", {"name": "A:B", "title": "x", "role": "y", "justification": "For the queue."})
+    assert page.status_code == 422 and page.content.decode().count("For the queue.") == 1
+    page = client.post("/queues/deputies", {"deputy": "nobody here", "justification": "For the deputy."})
+    assert page.content.decode().count("For the deputy.") == page.content.decode().count("nobody here") == 1
 
 
 @pytest.mark.parametrize("most", ["-1", "NaN", "Infinity", "1e99", "0.0000001"])

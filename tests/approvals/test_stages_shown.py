@@ -69,6 +69,7 @@ def test_the_page_says_who_decides_how_far_they_are_and_what_ones_own_yes_would_
     told = text_of(decides(reads("lena"), first, "approve", stage="1"))
     assert "Approved. It is put to finance_po next." in told and "lena said yes" in told
     stage.drive()
+    assert "Asked after this one, as a case of its own" in reads("lena").read(f"/inbox/{first.id}")
     second = now()
     page = reads("fiona").read(f"/inbox/{second.id}")
     for words in ("legal done", "1 of 1 yes", "user:lena said yes", "“approve as quoted”", "0 of 2 said yes",
@@ -82,11 +83,14 @@ def test_the_page_says_who_decides_how_far_they_are_and_what_ones_own_yes_would_
     kept("second.html", reads("frank").get(f"/inbox/{second.id}"))
     page = reads("frank").read(f"/inbox/{second.id}")
     assert "1 of 2 said yes: you may be the second" in page and "sent once" in page
-    assert "stage 2 of 2: 1 of 2 yes" in reads("frank").read("/inbox")
+    assert "stage 2 of 2: 1 of 2 yes; you had your say" in reads("fiona").read("/inbox")
+    page = reads("frank").read("/inbox")
+    assert "stage 2 of 2: 1 of 2 yes" in page and "you had your say" not in page
     assert "Approved. The run goes on." in text_of(decides(reads("frank"), second, "approve"))
     kept("done.html", reads("greta").get(f"/inbox/{second.id}"))
     page = reads("greta").read(f"/inbox/{second.id}")
     assert "2 of 2 yes" in page and "finance_po done" in page
+    assert "finance_po done 2 of 2 yes" in reads("lena").read(f"/inbox/{first.id}")
     assert "user:fiona said yes" in reads("lena").read(f"/inbox/{first.id}"), (
         "whoever decided first sees what became of it"
     )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.test import Client
 
 from approvals.models import Policy
 from approvals.policies import trying
 from approvals.policies.bodies import TryBody
 from durableagents import Context, End
-from ledger.errors import InvalidInput
+from ledger.errors import InvalidInput, Proposed
+from ledger.four_eyes import guards
+from ledger.four_eyes.guards import GuardsBody
 from runs.engine.agents import Agent
-from tests.approvals.setup import boss
+from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_policies import execute, put
 from tests.runs.stage import Stage, dump
 from tests.world import Item, Notes, Toolbox, agent_of
@@ -115,3 +120,24 @@ def test_a_shell_lists_the_rules_and_tries_one(stage: Stage, tools: Toolbox) -> 
     with pytest.raises(CommandError, match="no tool"):
         call_command("policies", "try", tool="nothing", effect="deny")
     assert Policy.objects.count() == 1
+
+
+@pytest.mark.parametrize("types_amount", [True, False])
+def test_a_second_person_tries_what_was_proposed_as_it_stands(
+    client: Client, stage: Stage, tools: Toolbox, types_amount: bool
+) -> None:
+    history(stage, tools, 1, 20, 30)
+    first, second = boss(), somebody("bert", is_staff=True, is_superuser=True)
+    guards.require(GuardsBody(families=["policies", "roles"], justification=WHY), by=first)
+    with pytest.raises(Proposed) as waits:
+        put(first, condition="args.amount >= 20", type_amount=types_amount)
+    client.force_login(User.objects.get(pk=second.person))
+    page = client.get(f"/changes/{waits.value.change}").content.decode()
+    form = page.partition('action="/policies/tries"')[2].partition("</form>")[0]
+    sent = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form.replace("&gt;", ">")))
+    assert sent["condition"] == "args.amount >= 20" and sent.get("type_amount") == ("on" if types_amount else None)
+    told = client.post("/policies/tries", sent)
+    page = told.content.decode()
+    assert told.status_code == 200 and "Tried on history" in page and "Not tried" not in page
+    assert re.search(r'held up for a yes</b></td><td class="num" data-label="calls">2</td>', page)
+    assert not Policy.objects.exists()

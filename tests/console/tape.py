@@ -80,12 +80,13 @@ class Tape:
             e.WorkerLost(worker="w", epoch=1, pid=pid, proof="process 7 has ended", is_counted=True, deaths=1), after
         )
 
-    def gate(self, slot: str = "0.1/1", tool: str = "order") -> Tape:
+    def gate(self, slot: str = "0.1/1", tool: str = "order", n: int = 0) -> Tape:
         plan = {"arguments": {"amount": 5}, "headline": "$5"}
         return self.add(
             e.ApprovalRequested(
                 slot=slot,
-                approval_id=f"id-{slot}",
+                approval_id=f"id-{slot}" if n == 0 else f"id-{slot}-{n}",
+                n=n,
                 queue="finance_po",
                 tool=tool,
                 requested_hash="h",

@@ -185,6 +185,7 @@ STANDS: dict[str, Callable[[], list[e.Event]]] = {
     "held": lambda: [asked()],
     "cleared": lambda: [asked(), decided("approved")],
     "rejected": lambda: [asked(), decided("rejected")],
+    "expired": lambda: [asked(), decided("expired")],
     "sent": lambda: [sent()],
     "accepted": lambda: [sent(), e.ToolAccepted(slot="0.1/1", tool="buy")],
     "not_sent": lambda: [sent(), e.ToolNotDispatched(slot="0.1/1", tool="buy", n=0)],

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from ledger import events as e
+from runs.engine.gate.same import NO_TOOL
 from runs.story import Effect, Row, Story
 from runs.story.scale import place
 from tests.console.tape import NOON, Tape
@@ -52,8 +53,22 @@ def test_a_rejected_call_stays_beside_its_revision() -> None:
     assert (first.verdict, first.justification, first.took, second.is_open) == ("rejected", "too dear", 60.0, True)
 
 
-def test_a_gate_that_guards_no_call_is_no_effect() -> None:
-    assert begun().gate(tool="").story().effects.all() == []
+def test_a_call_that_nobody_answered_about_was_not_rejected() -> None:
+    story = begun().gate().decided("expired", why="No decision was made before the deadline.").story()
+    assert only(story).status == "expired"
+    assert [(row.tone, row.note) for row in story.timeline.rows if row.kind == "gate"] == [
+        ("hold", "No decision was made before the deadline.")
+    ]
+
+
+def test_a_call_that_is_asked_about_further_is_one_effect() -> None:
+    tape = begun().gate().decided("approved").gate(n=1)
+    assert only(tape.story()).approval_id == "id-0.1/1-1" and only(tape.story()).status == "held"
+
+
+@pytest.mark.parametrize("tool", ["", NO_TOOL])
+def test_a_gate_that_guards_no_call_is_no_effect(tool: str) -> None:
+    assert begun().gate(tool=tool).story().effects.all() == []
 
 
 def test_an_unknown_outcome_waits_for_a_verdict() -> None:

@@ -10,6 +10,14 @@ VOTES, GATES, SERVICES, CASE, STANDING, POLICY, SEATS, VERIFIED, EVENT = (
     "ledger/kinds/votes.py",
 )  # fmt: skip
 STAGED, ENGINE = "tests/approvals/test_stages.py", "tests/engine/test_stages.py"
+EFFECTS, SHOWN, INBOX, CHANGES = (
+    "runs/story/effects.py", "approvals/votes/shown.py", "approvals/inbox.py", "approvals/changes/listed.py",
+)  # fmt: skip
+TOLD, PAGES, TRIED = (
+    "tests/console/test_story.py",
+    "tests/approvals/test_stages_shown.py",
+    "tests/approvals/test_trying.py",
+)
 
 VOTING = [
     Mutant("one yes completes a quorum", VOTES, "    return len(approving(votes, question)) >= quorum\n", "    return True\n", f"{STAGED} -k two_of_finance"),
@@ -30,4 +38,10 @@ VOTING = [
     Mutant("who raised their own limit decides", STANDING, "        who = who.having(changed or own_act(run, by.person, by.name))\n", "        who = who.having(own_act(run, by.person, by.name))\n", f"{STAGED} -k changed_who_decides"),
     Mutant("another stage than the one that was read is decided", SERVICES, "    if stage not in (None, case.stage):\n", "    if False:\n", f"{STAGED} -k not_the_one_that_was_read"),
     Mutant("a vote that was taken away is not missed", VERIFIED, "        for id, person in unvoted:\n", "        for id, person in ():\n", f"{STAGED} -k taken_away"),
+    Mutant("nobody answered is told as a no", EFFECTS, ", \"expired\": \"expired\"}\n", "}\n", f"{TOLD} -k nobody_answered_about"),
+    Mutant("a call that is asked about further is shown twice", EFFECTS, "    if earlier is not None and earlier.status == \"cleared\":\n", "    if False:\n", f"{TOLD} -k asked_about_further"),
+    Mutant("a question without a call is an effect", EFFECTS, " in (None, \"\", NO_TOOL):\n", " in (None, \"\"):\n", f"{TOLD} -k guards_no_call"),
+    Mutant("the case of a stage that is done says that the next one waits for it", SHOWN, "NEXT if own != DONE else _after", "NEXT if own else _after", f"{PAGES} -k how_far_they_are"),
+    Mutant("who had their say is waited for", INBOX, "any(vote.row.person == person for", "any(False for", f"{PAGES} -k how_far_they_are"),
+    Mutant("what is off is sent as a box", CHANGES, " if value is not False}}\n", "}}\n", f"{TRIED} -k second_person"),
 ]  # fmt: skip
