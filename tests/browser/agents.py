@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -15,13 +18,16 @@ from durableagents import (
     Context,
     End,
     Evidence,
+    Expired,
     Gate,
     Rejected,
     ReplayClass,
     Sample,
+    Stage,
     ToolCall,
     ToolFailure,
     TransportError,
+    WorkingHours,
     tool,
 )
 from tests.papers import broken_pdf, pdf, png, text
@@ -242,3 +248,109 @@ async def sign(state: DealState, ctx: Context) -> str | End:
 
 
 signer.validate()
+
+
+# --- an agent that first has somebody count what there is, and then buys more of it ---------------
+
+
+stocker = Agent(
+    "zz-stocker", "1.0.0", input=Purchase, state=PurchaseState, output=Purchase,
+    initial=lambda purchase: PurchaseState(purchase=purchase), title="Stocker", tools=[buy_it],
+)  # fmt: skip
+
+
+@stocker.node(start=True, title="Count and buy")
+async def count_and_buy(state: PurchaseState, ctx: Context) -> End:
+    await ctx.signal("counted")
+    return End(await ctx.call(buy_it, state.purchase))
+
+
+stocker.validate()
+
+
+# --- an agent that two of finance and then legal decide about --------------------------------------
+
+
+class Lease(BaseModel):
+    house: str = "Kanalstraße 7"
+
+
+class LeaseState(BaseModel):
+    lease: Lease
+
+
+def leases() -> Path:
+    """Where the outside world keeps what was signed, a line for each time."""
+    return Path(os.environ["DURABLEAGENTS_DATA"]) / "leases.txt"
+
+
+@tool(
+    replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Sign a lease", system="notary", effect="Binds us for ten years.",
+)  # fmt: skip
+async def sign_lease(args: Lease, call: ToolCall) -> Sent:
+    """Signs it, each time that it is asked to."""
+    with leases().open("a") as file:
+        file.write(f"{args.house}\n")
+    return Sent(ref="L-1")
+
+
+tenant = Agent(
+    "zz-tenant", "1.0.0", input=Lease, state=LeaseState, output=Sent, initial=lambda lease: LeaseState(lease=lease),
+    title="Tenant", tools=[sign_lease],
+)  # fmt: skip
+
+
+@tenant.node(start=True, title="Sign")
+async def rent(state: LeaseState, ctx: Context) -> End:
+    by_all = await ctx.approve(
+        "finance_po", title="Sign a lease", tool=sign_lease, body=state.lease, headline=state.lease.house,
+        rule="Leases need two of finance, then legal.", effect="Binds us for ten years.", quorum=2,
+        then=[Stage("legal")],
+    )  # fmt: skip
+    return End(await ctx.call(sign_lease, state.lease, grant=by_all))
+
+
+tenant.validate()
+
+
+# --- an agent that tells what it was told: yes, no, or that nobody answered ------------------------
+
+
+class Caller(BaseModel):
+    about: str = "a call"
+    seconds: int = 5
+    then: Literal["reject", "remind"] = "reject"
+    by_calendar: bool = False
+
+
+class CallerState(BaseModel):
+    caller: Caller
+
+
+class Told(BaseModel):
+    heard: str
+
+
+caller = Agent(
+    "zz-caller", "1.0.0", input=Caller, state=CallerState, output=Told, initial=lambda given: CallerState(caller=given),
+    title="Caller",
+)  # fmt: skip
+
+
+@caller.node(start=True, title="Ask")
+async def ask(state: CallerState, ctx: Context) -> End:
+    given = state.caller
+    within = WorkingHours(1 / 60) if given.by_calendar else timedelta(seconds=given.seconds)
+    try:
+        await ctx.approve(
+            "finance_po", title=f"Call back about {given.about}", headline=given.about, within=within,
+            on_timeout=given.then,
+        )  # fmt: skip
+    except Expired as nobody:
+        return End(Told(heard=f"nobody answered, {nobody.verdict}, by {nobody.by}"))
+    except Rejected as no:
+        return End(Told(heard=f"no, {no.verdict}, by {no.by}: {no.reason}"))
+    return End(Told(heard="yes"))
+
+
+caller.validate()

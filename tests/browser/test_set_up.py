@@ -18,7 +18,7 @@ from tests.infra.installation import eventually
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 PASSWORD = "a staple nobody knows"
 ALONE = {
-    "DURABLEAGENTS_DEMO": "0", "DURABLEAGENTS_QUEUES": "finance_po=approver_finance",
+    "DURABLEAGENTS_DEMO": "0", "DURABLEAGENTS_QUEUES": "finance_po=approver_finance,legal=approver_legal",
     "DURABLEAGENTS_AGENTS": "tests.browser.agents",
 }  # fmt: skip
 
@@ -74,18 +74,21 @@ def first_administrator(page: Page, link: str) -> None:
     page.wait_for_url("**/setup")
 
 
-def invited(root: Page, page: Page, name: str, role: str, *, is_admin: bool = False) -> Page:
+def invited(root: Page, page: Page, name: str, *roles: str, is_admin: bool = False) -> Page:
     """Invited by the administrator, and signed in by the link."""
     root.goto("/people")
-    root.fill("[name=username]", name)
-    root.fill("[name=email]", f"{name}@example.org")
-    root.locator("#invite-title >> xpath=ancestor::section >> [name=is_admin]").set_checked(is_admin)
-    root.get_by_label(role, exact=True).check()
-    root.fill("#invite-title >> xpath=ancestor::section >> [name=justification]", "They join us.")
+    form = root.locator("#invite-title >> xpath=ancestor::section")
+    form.locator("[name=username]").fill(name)
+    form.locator("[name=email]").fill(f"{name}@example.org")
+    form.locator("[name=is_admin]").set_checked(is_admin)
+    for role in roles:
+        form.get_by_label(role, exact=True).check()
+    form.locator("[name=justification]").fill("They join us.")
     root.click("button:has-text('Invite')")
     link = root.inner_text("#secret")
     page.goto(link)
-    expect(page.locator("dl.pairs")).to_contain_text(role)
+    for role in roles:
+        expect(page.locator("dl.pairs")).to_contain_text(role)
     choose_password(page)
     page.wait_for_url("**/")
     return page
