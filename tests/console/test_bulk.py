@@ -32,6 +32,8 @@ def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader
     start(item="came later")
     assert operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.").status_code == 302
     assert "under way" in operator.read(f"/bulk/{batch.pk}") and "Stop…" in operator.read(f"/bulk/{batch.pk}")
+    # no run's ring tells that the last one was done and it is over: the page looks by itself
+    assert "data-every" in operator.get(f"/bulk/{batch.pk}").content.decode()
     assert not working.work(60)
     page = operator.read(f"/bulk/{batch.pk}")
     assert "2 done, 1 refused" in page and "can't be asked to pause" in page
@@ -46,6 +48,14 @@ def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader
 def test_states_are_called_what_they_are_called_everywhere() -> None:
     of = Batch(action="pause", forecast={"states": {"waiting_human": 2, "pending": 1}})
     assert _Shown(Progress(of, 0, 0, 0)).states == [("waiting for a person", 2), ("pending", 1)]
+
+
+def test_a_filter_is_told_in_words_whatever_a_row_says_of_it() -> None:
+    of = Batch(action="pause", chosen={"filter": {"state": "waiting_human", "q": "acme", "agent": "buyer"}})
+    told = [("state", "waiting for people"), ("search", "acme"), ("agent", "buyer")]
+    assert _Shown(Progress(of, 0, 0, 0)).chosen == told
+    of.chosen = {"filter": {"state": ["waiting_human"], "more": 1}}
+    assert _Shown(Progress(of, 0, 0, 0)).chosen == [("state", "['waiting human']"), ("more", "1")]
 
 
 def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(operator: Reader) -> None:

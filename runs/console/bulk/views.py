@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -42,6 +42,7 @@ MEANS = {name: verb.means for name, verb in VERBS.items()} | {
     "reconcile": "The same verdict for each. Runs with none, or with several, are refused by name.",
 }  # fmt: skip
 CAPS = ("usd", "model_calls", "tool_calls", "steps")
+FILTERED = {"q": "search", "where": "attributes", "parent": "started by"}
 STATES = {"draft": ("looked at", "wait"), "running": ("under way", "run"), "stopped": ("stopped", "hold"),
           "done": ("done", "ok")}  # fmt: skip
 
@@ -79,8 +80,19 @@ class _Shown:
     @property
     def chosen(self) -> list[tuple[str, str]]:
         """By which filter its runs were chosen; nothing where they were named."""
-        known = self.of.chosen.get("filter", {})
-        return [(name, str(value)) for name, value in known.items()]
+        return _in_words(self.of.chosen.get("filter", {}))
+
+
+def _in_words(known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A filter as people read it."""
+    return [
+        (FILTERED.get(name, name), _state_words(str(value)) if name == "state" else str(value))
+        for name, value in known.items()
+    ]
+
+
+def _state_words(state: str) -> str:
+    return GROUPS.get(state, (state.replace("_", " "), []))[0]
 
 
 class NewBatchPage(Page):
@@ -102,14 +114,14 @@ class NewBatchPage(Page):
             misread = error
         held = roles(request.user)
         offered = [(name, LABELS[name], MEANS.get(name, "")) for name in acts.ASKERS]
+        known = {name: value for name, value in choice.model_dump().items() if value}
         context = {
-            "choice": {name: value for name, value in choice.model_dump().items() if value}, "fitting": fitting,
+            "choice": known, "chosen": _in_words(known), "fitting": fitting,
             "caps": {name: budgets.LABELS[name] for name in CAPS},
             "may_settle": _may("reconcile", held),
             "is_more": fitting > MOST_RUNS, "most": MOST_RUNS, "misread": misread, "refused": refused,
             "offered": [one for one in offered if _may(one[0], held)],
             "back": Filters.of(choice.model_dump()).link(),
-            "state": GROUPS.get(choice.state, (choice.state.replace("_", " "), []))[0],
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
 
@@ -206,7 +218,7 @@ class BatchAct(BatchPage):
 
 
 class BatchStarts(BatchAct):
-    verb, done = "begin", "It is under way. It is on the record."
+    verb, done = "begin", "It is started. That is on the record."
 
 
 class BatchStops(BatchAct):
