@@ -366,8 +366,8 @@ def _claimed(timeline: Timeline, line: Fact) -> None:
 
 
 def _released(timeline: Timeline, line: Fact) -> None:
-    label = "put aside" if line.clear["reason"] == "halt" else "worker drained"
-    timeline.mark(line, label, tone="hold", note=line.clear["reason"])
+    is_halted = (reason := line.clear["reason"]) == "halt"
+    timeline.mark(line, "halted" if is_halted else "worker drained", tone="hold", note="" if is_halted else reason)
 
 
 def _paused(timeline: Timeline, line: Fact) -> None:

@@ -55,6 +55,9 @@ def test_a_run_under_a_halt_says_so(operator: Api, integrator: Api) -> None:
     assert (told["scope"], told["why"]) == ("all", WHY["justification"]) and told["by"] == "key:operator"
     (row,) = [one for one in integrator.get("runs").json()["results"] if one["id"] == run["id"]]
     assert row["halted"] == told
+    # no worker has come by yet: it doesn't wait for one
+    why = integrator.get(f"runs/{run['id']}/why").json()
+    assert why["cause"] == "halted" and WHY["justification"] in why["sentence"] and why["who"]["roles"] == ["operator"]
 
 
 def test_who_does_not_see_every_run_is_not_told_of_calls_in_flight(operator: Api, integrator: Api) -> None:

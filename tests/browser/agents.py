@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
@@ -354,3 +357,56 @@ async def ask(state: CallerState, ctx: Context) -> End:
 
 
 caller.validate()
+
+
+# --- an agent that hands parcels over at a yard, which may keep it waiting -------------------------
+
+
+class Parcel(BaseModel):
+    yard: str
+    name: str = "parcel"
+    is_packed: bool = True
+
+
+class Handed(BaseModel):
+    yard: str
+    name: str
+
+
+class ParcelState(BaseModel):
+    parcel: Parcel
+
+
+def _tell(yard: str, **what: str) -> None:
+    """As long as the yard takes."""
+    with urlopen(Request(yard, json.dumps(what).encode()), timeout=280) as answer:
+        answer.read()
+
+
+@tool(
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Hand it over", system="yard", effect="A parcel leaves.",
+    timeout=300,
+)  # fmt: skip
+def hand_over(args: Handed, call: ToolCall) -> Sent:
+    """Once for each key."""
+    _tell(args.yard, name=args.name, key=call.key or "")
+    return Sent(ref=f"R-{args.name}")
+
+
+carrier = Agent(
+    "zz-carrier", "1.0.0", input=Parcel, state=ParcelState, output=Sent, title="Carrier", tools=[hand_over],
+    initial=lambda parcel: ParcelState(parcel=parcel),
+)  # fmt: skip
+
+
+@carrier.node(start=True, title="Carry")
+async def carry(state: ParcelState, ctx: Context) -> End:
+    parcel = state.parcel
+    if not parcel.is_packed:
+        # no call and no step: whatever wants this run to stand still waits for it
+        await asyncio.to_thread(_tell, parcel.yard, name=f"{parcel.name}, packed")
+    await ctx.call(hand_over, Handed(yard=parcel.yard, name=parcel.name))
+    return End(await ctx.call(hand_over, Handed(yard=parcel.yard, name=f"{parcel.name}, papers")))
+
+
+carrier.validate()

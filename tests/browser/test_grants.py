@@ -191,7 +191,7 @@ def test_one_that_is_taken_back_lets_nothing_through_that_is_under_way(
             olga.goto(f"/runs/{between}")
             expect(olga.locator("#why")).to_contain_text("Halted: tool buy_it")
             expect(olga.locator(".tl")).to_contain_text("approved:")
-            expect(olga.locator(".tl")).to_contain_text("put aside")
+            expect(olga.locator(".tl")).to_contain_text("halted")
             picture(olga, "held")
             holds_up(olga)
             take_back(finance, "The contract has ended.")

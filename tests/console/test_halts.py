@@ -25,7 +25,10 @@ def test_an_operator_halts_lifts_in_stages_and_lifts(operator: Reader) -> None:
     page = operator.get("/halts").content.decode()
     assert "lifted for some" in page and "vip" in page
     answer = operator.post(f"/halts/{it.halt}/liftings", revision="0", justification=WHY)
-    assert answer.status_code == 409 and "Not done" in answer.content.decode()
+    page = answer.content.decode()
+    assert answer.status_code == 409 and "Not done" in page and "It was changed since you looked, by user:" in page
+    # what it lets through stands there as it is, and not as the other form had nothing of it
+    assert all(f'value="{value}"' in page for value in ("10", "beta, vip"))
     assert operator.post(f"/halts/{it.halt}/liftings", revision="1", justification=WHY).status_code == 302
     page = operator.get("/halts").content.decode()
     assert "Nothing is halted" in page and "Lifted" in page
@@ -46,6 +49,8 @@ def test_what_can_not_be_is_refused_and_kept(operator: Reader, typed: dict[str, 
     page = answer.content.decode()
     assert answer.status_code in (400, 422) and "Not done" in page and not Halt.objects.exists()
     assert all(f'value="{typed[name]}"' in page for name in ("key", "confirm") if typed.get(name))
+    # it is brought up to date from the page's own address, and what is in the form stays
+    assert 'data-here="/halts"' in page and page.count("data-refused") == 1
 
 
 def test_every_page_of_everybody_says_what_is_halted(operator: Reader, reader: Callable[..., Reader]) -> None:

@@ -25,4 +25,5 @@ HALTING = [
     Mutant("a lift gives nothing back", LIFTING, "    while (dealt_with := _let_go()) and time.monotonic() < until:\n", "    while (dealt_with := 0) and time.monotonic() < until:\n", f"{STORY} -k claimed_when_it_is_lifted"),
     Mutant("who has no key lifts a halt", HALTS, "NEW.opens IS NULL OR sha256(NEW.opens) <> b.lock\n", "false\n", f"{ROWS} -k forged"),
     Mutant("a worker says that it stands still while a run works", KNOWN, "CASE WHEN x.running = 0 THEN clock_timestamp() END, x.running,", "clock_timestamp(), 0,", f"{ROWS} -k still_works"),
+    Mutant("a lift that is refused empties what goes on", "templates/halts/lifting.html", "{% if about == h.row.halt and refused.act == \"stage\" %}{{ typed_there.tags }}", "{% if about == h.row.halt %}{{ typed_there.tags }}", "tests/console/test_halts.py -k in_stages"),
 ]  # fmt: skip

@@ -16,6 +16,7 @@ OVERSIGHT = [
     Mutant("everybody is offered every act", ACTS, "    if role is None:\n        return offer.refused(stands.refusal(act, reader.held))\n", "", f"{WHY} -k asleep"),
     Mutant("a breaker that is open is told as a rate", ANSWER, "\"breaker\" if detail_text(wait, \"why\") == \"breaker\" else \"limit\"", "\"limit\"", f"{WHY} -k timer"),
     Mutant("a halt is told behind the run's own rows", ANSWER, "    if (found := judged(seen)) is not None:\n        return found\n", "", f"{WHY} -k halts"),
+    Mutant("a run that no worker has put aside yet waits for one", ANSWER, " or (halt is not None and is_ready)", "", "tests/api/test_halts.py -k under_a_halt"),
     Mutant("a wait is evidence without its event", ANSWER, "seqs.get(_place(wait))", "None", f"{WHY} -k at_gate"),
     Mutant("a run's act and its outcome are two commits", WORKING, "            item.save(update_fields=[\"outcome\", \"code\", \"why\", \"at\"])\n    except", "            transaction.on_commit(lambda: item.save(update_fields=[\"outcome\", \"code\", \"why\", \"at\"]))\n    except", f"{BULK} -k notes_the_outcome"),
     Mutant("what somebody is at is waited for and done again", WORKING, "select_for_update(skip_locked=True).filter(outcome=\"\").exclude(pk__in=passed)", "filter(outcome=\"\").exclude(pk__in=passed)", f"{BULK} -k passed_over"),

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
@@ -50,7 +51,7 @@ class HaltsPage(Page):
             "halts": holding(), "past": past, "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
             "beyond": beyond, "refused": refused, "about": about, "may_act": OPERATOR in roles(request.user),
             "sees_all": viewer().sees_all, "typed": typed if about is None else {}, "kinds": KINDS, "scopes": SCOPES,
-            "all_of_it": ALL_OF_IT, "typed_there": typed,
+            "all_of_it": ALL_OF_IT, "typed_there": typed, "here": reverse("halts") if refused else "",
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
 

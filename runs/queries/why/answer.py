@@ -80,8 +80,11 @@ def judged(seen: Seen) -> hooks.Found | None:
     """What others know to keep it; None where nobody knows anything."""
     if seen.run.state in ENDED:
         return None
-    if is_put_aside(seen.run):
-        return _halted(halt_of(seen.head))
+    halt = halt_of(seen.head)
+    is_ready = seen.run.owner is None and seen.run.ready_at is not None
+    # no worker takes it up, also before one has come by and put it aside
+    if is_put_aside(seen.run) or (halt is not None and is_ready):
+        return _halted(halt)
     return next((found for judge in hooks.judges if (found := judge(seen)) is not None), None)
 
 

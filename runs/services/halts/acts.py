@@ -194,7 +194,7 @@ def _last(halt: UUID, revision: int | None) -> Halt:
     if last.stage == Halt.Stage.LIFTED:
         raise HaltMoved(f"It was lifted by {last.by}.")
     if revision is not None and revision != last.n:
-        raise HaltMoved(f"{last.by} changed it since you looked: look at it again.")
+        raise HaltMoved(f"It was changed since you looked, by {last.by}: look at it again.")
     _starts_of(last.kind, last.scope, last.key)
     return last
 
