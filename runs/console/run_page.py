@@ -325,14 +325,8 @@ class Dossier:
         if wait is None or wait.kind != Wait.Kind.RECONCILE:
             return None
         known = self.story.effects.case
-        return known or Effect(
-            wait.slot,
-            detail_text(wait, "tool", "title") or "a call",
-            "unknown",
-            0,
-            wait.opened_at,
-            changed_at=wait.opened_at,
-        )
+        name = detail_text(wait, "tool", "title") or "a call"
+        return known or Effect(wait.slot, name, "unknown", 0, wait.opened_at, changed_at=wait.opened_at)
 
     @cached_property
     def checkpoints(self) -> Window:
