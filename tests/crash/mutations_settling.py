@@ -67,6 +67,7 @@ SETTLING = [
     Mutant("other agents' calls are like it", SIMILAR, "WHERE r.agent = %s AND", "WHERE (r.agent = %s OR true) AND", f"{HELP} -k people_said"),
     Mutant("whoever agrees need not say with which call's word", AGREEING, "    if wait_id is None:\n", "    if False:\n", f"{TWO} -k which_word"),
     Mutant("whoever agrees need not have read it", AGREEING, "    must_read(run_id)\n", "", "tests/api/test_settling.py -k may_not_read"),
+    Mutant("a hook's exit is its worker's", DOUBT, "asyncio.wait_for(without_exit(tool.reconcile(args, call)), tool.timeout)", "asyncio.wait_for(tool.reconcile(args, call), tool.timeout)", "tests/runs/test_asking_upstream.py -k what_it_says_settles_nothing"),
     Mutant("a hook's own end is the run's", DOUBT, "        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():\n            raise\n", "        if isinstance(error, asyncio.CancelledError):\n            raise\n", f"{ASKED} -k settles_nothing"),
     Mutant("what was wanted before a failure is wanted for ever", DOUBT, "    await call.visit.commit(Batch([wait.opened()], wait=wait))\n    await _park(call, wait)\n\n\nasync def _wait_on", "    await call.visit.commit(Batch([wait.opened()], wait=wait))\n    call.visit.park(wait)\n\n\nasync def _wait_on", f"{ASKED} -k before_a_failure"),
     Mutant("a cancel forgets what was wanted under a pause", "runs/services/command.py", "is not None and s.now.asked is None for s in in_doubt", "is not None for s in in_doubt", f"{ASKED} -k under_a_pause_is_asked_when_the_run_is_cancelled"),

@@ -9,6 +9,7 @@ person's verdict, take their facts from here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NoReturn
@@ -75,7 +76,7 @@ async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened 
     if tool.reconcile is None:
         return None
     try:
-        answer = await asyncio.wait_for(tool.reconcile(args, call), tool.timeout)
+        answer = await asyncio.wait_for(without_exit(tool.reconcile(args, call)), tool.timeout)
         if isinstance(answer, Happened):
             return Happened(tool.checked(answer.output).output)
         return answer if isinstance(answer, DidNotHappen) else None
@@ -84,6 +85,14 @@ async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened 
             raise
         log.warning("run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, brief(error))
         return None
+
+
+async def without_exit(calling: Awaitable[Any]) -> Any:
+    """The `sys.exit()` of a tool or a hook would end the worker and every run in it."""
+    try:
+        return await calling
+    except SystemExit as error:
+        raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
 # --- what is put on record of it --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ from runs.engine.errors import (
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.steps.doubt import ask_person, find_out, is_distrusted, lost_answer, rejected
+from runs.engine.steps.doubt import ask_person, find_out, is_distrusted, lost_answer, rejected, without_exit
 from runs.engine.steps.forks.what_if import check_sends
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.policies import judging
@@ -109,10 +109,10 @@ async def _perform(call: LogicalCall) -> Any:
         try:
             if tool.is_async:
                 async with asyncio.timeout(tool.timeout):
-                    answer = await _no_exit(function(call.args, tool_call))
+                    answer = await without_exit(function(call.args, tool_call))
             else:
                 turn = _Turn(lambda: function(call.args, tool_call))
-                answer = await _in_thread(turn, call, runtime.threads)
+                answer = await without_exit(_in_thread(turn, call, runtime.threads))
         except BusinessFailure as no:
             answer = no
     if isinstance(answer, BusinessFailure):
@@ -182,14 +182,6 @@ class _Turn:
         with self._lock:
             self._is_withdrawn = True
             return not self._has_begun
-
-
-async def _no_exit(calling: Awaitable[Any]) -> Any:
-    """A tool's `sys.exit()` would end the worker and every run in it."""
-    try:
-        return await calling
-    except SystemExit as error:
-        raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
 async def _announce_in_time(call: LogicalCall, is_distrust: bool, *, is_sender_done: bool) -> Settled | None:
