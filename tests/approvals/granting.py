@@ -7,6 +7,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from approvals.bodies import AgainBody
 from approvals.granting import bounds, using
 from approvals.granting.acts import approve_again
@@ -79,6 +81,13 @@ def swept() -> None:
     timers._troubled.clear()
     timers.sweep()
     using.look([], float("inf"))  # whatever was left for another pass
+
+
+def refused(case: Approval, grant: StandingGrant) -> Exception:
+    """Why it does not answer a question, which it was found for a moment ago."""
+    with pytest.raises(using.LeftToPeople) as left:
+        using._answer(case.pk, case.run_id, grant.pk)
+    return left.value
 
 
 def state(run: Run) -> str:

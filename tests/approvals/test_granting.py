@@ -26,7 +26,7 @@ from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
 from runs.engine.agents import Agent
 from runs.services import lifecycle
-from tests.approvals.granting import allowed, asks, given, paid, paying, state, swept
+from tests.approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
 from tests.approvals.setup import WHY, away, boss, limited, say, somebody, sound
 from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.runs.stage import Stage, at_once, dump, events
@@ -140,6 +140,7 @@ def test_it_is_over_in_time(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
         pass
     swept()
     assert state(case.run) == "open"
+    assert "its time was over" in str(refused(case, StandingGrant.objects.get())), "between the look and the yes too"
 
 
 def test_taken_back_it_answers_nothing_and_a_yes_that_nobody_used_lapses(

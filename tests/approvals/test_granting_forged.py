@@ -10,7 +10,6 @@ import pgtrigger
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from approvals.granting import using
 from approvals.granting.acts import take_back
 from approvals.granting.listed import page
 from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
@@ -21,7 +20,7 @@ from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
 from runs.models import Wait
 from runs.services import lifecycle
-from tests.approvals.granting import allowed, asks, given, paid, paying, state, swept
+from tests.approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
 from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_rule_changes import as_the_application
 from tests.runs.stage import Stage
@@ -124,6 +123,7 @@ def test_whatever_says_that_it_was_taken_back_takes_it_back(stage: Stage, tools:
     StandingEnd.objects.create(grant=grant, by="user:x", role="operator", reason="x", at=grant.at)
     swept()
     assert state(case.run) == "open" and named()
+    assert "taken back by user:x" in str(refused(case, grant)), "between the look and the yes too"
 
 
 def test_a_question_that_was_made_to_look_the_same_is_not(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
@@ -134,7 +134,7 @@ def test_a_question_that_was_made_to_look_the_same_is_not(stage: Stage, tools: T
     case = asks(stage, agent, "gold 5000")
     Approval.objects.filter(pk=case.pk).update(same=grant.same)
     swept()
-    assert state(case.run) == "open" and "about something else" in str(_refused(case, grant))
+    assert state(case.run) == "open" and "about something else" in str(refused(case, grant))
     assert any("same says" in problem for problem in verify(case.run_id).problems)
     with pgtrigger.ignore("approvals.Approval:question_is_frozen"):
         plan, its = bytes(grant.approval.plan), grant.approval.plan_hash
@@ -143,12 +143,6 @@ def test_a_question_that_was_made_to_look_the_same_is_not(stage: Stage, tools: T
     while stage.drive() not in ("idle", "waiting_human"):
         pass
     assert [each.tool for each in tools.outside.seen("pay")] == ["pay"], "the other one only"
-
-
-def _refused(case: Approval, grant: StandingGrant) -> Exception:
-    with pytest.raises(using.LeftToPeople) as refused:
-        using._answer(case.pk, case.run_id, grant.pk)
-    return refused.value
 
 
 def test_a_yes_that_lapsed_and_was_set_back_is_found(stage: Stage, tools: Toolbox, fiona: Actor) -> None:

@@ -36,7 +36,7 @@ GRANTING = [
     Mutant("it is used once more than it says", ROWS, "if len(self.uses) >= self.row.count", "if len(self.uses) > self.row.count", f"{STORIES} -k two_sweepers"),
     Mutant("two use it at once", ROWS, '        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])\n', "", f"{STORIES} -k two_sweepers"),
     Mutant("what was spent is forgotten", ROWS, "left = self.row.most - self.spent", "left = self.row.most", f"{STORIES} -k sum_of_all"),
-    Mutant("less than nothing makes room", ROWS, "sum((abs(use.amount) for use", "sum((use.amount for use", f"{STORIES} -k credit"),
+    Mutant("less than nothing makes room", ROWS, "sum((abs(use.amount) for use", "sum((use.amount for use", f"{STORIES} -k paid_back"),
     Mutant("a forged use counts", ROWS, "self.row.is_genuine and all(use.is_genuine for use in self.uses)", "self.row.is_genuine", f"{FORGED} -k forged_use"),
     Mutant("a forged grant counts", ROWS, "return self.row.is_genuine and all(", "return all(", f"{FORGED} -k forged_grant"),
     Mutant("what the column says is the same", USING, "    if not row.is_about(approval.queue, asked):\n", "    if row.same != approval.same:\n", f"{FORGED} -k made_to_look"),
