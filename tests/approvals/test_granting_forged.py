@@ -107,7 +107,7 @@ def test_a_forged_use_stops_the_grant(stage: Stage, tools: Toolbox, fiona: Actor
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO approvals_standinguse (grant_id, n, approval_id, run_id, amount, at, code) "
-            f"VALUES (%s, 2, %s, %s, {amount}, clock_timestamp(), NULL)",
+            f"VALUES (%s, 9, %s, %s, {amount}, clock_timestamp(), NULL)",
             [grant.pk, grant.approval_id, grant.run_id],
         )
     swept()

@@ -63,6 +63,16 @@ async def asks(state: Deal, ctx: Context) -> End:
     return End(state.model_dump(mode="json"))
 
 
+async def asks_on(state: Deal, ctx: Context) -> str:
+    """The same, and the next node says it."""
+    await asks(state, ctx)
+    return "says"
+
+
+async def says(state: Deal, ctx: Context) -> End:
+    return End(state.model_dump(mode="json"))
+
+
 async def ends_badly(state: Deal, ctx: Context) -> End:
     """Fails with the state that it begins with."""
     if state.name == "steel":
@@ -157,10 +167,10 @@ def test_what_was_frozen_for_a_yes_stays_what_people_saw(stage: Stage, tools: To
 
 
 def test_one_before_its_first_node_and_one_that_has_just_entered_it(stage: Stage, tools: Toolbox) -> None:
-    run = stage.start(deal(asks))
+    run = stage.start(deal(asks_on, says))
     lifecycle.pause(run.id, by=OLGA, justification=WHY)
     stands = look(run.id).stands
-    assert (stands.visit, stands.place, stands.node, stands.is_between) == ("0.0", 0, "asks", True)
+    assert (stands.visit, stands.place, stands.node, stands.is_between) == ("0.0", 0, "asks_on", True)
     handed(run, patch={"name": "tin"})
     stage.kill_at = [("CP7", "")]
     assert stage.drive() == "killed"
@@ -265,6 +275,9 @@ def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_anew(
     signals.signal(run.id, "go", by=SHOP)
     count = len(heard)
     assert stage.drive() == "parked" and heard[count][1].endswith("second supplier."), "what the node asks then, too"
+    stage.decide(run)
+    assert stage.drive() == "completed"
+    assert sum(text.endswith("second supplier.") for text in heard[-1]) == 1, "once in each conversation"
     check_against_journal(run)
 
 
@@ -337,8 +350,8 @@ def test_a_state_that_has_moved_on_is_refused_with_what_moved(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("who", [FIONA, SHOP])
-def test_whoever_may_resume_it_hands_nothing_to_it(stage: Stage, who: Any) -> None:
-    run = paused(stage, deal(asks))
+def test_whoever_may_resume_it_hands_nothing_to_it(stage: Stage, tools: Toolbox, who: Any) -> None:
+    run = paused(stage, thinker([], tools))  # it waits at finance's queue
     before = dump()
     with pytest.raises(Forbidden, match="Only an operator may hand anything"):
         handed(run, by=who, patch={"name": "tin"})
