@@ -37,7 +37,6 @@ HANDED_OVER = [
     Mutant("nothing is a change", PATCHING, "    if not told:\n", "    if False:\n", f"{HANDED} -k does_not_fit"),
     Mutant("a patch is taken at any length", LOOKING, "    if size > MOST_BYTES:\n", "    if False:\n", f"{HANDED} -k too_much"),
     Mutant("it is handed to a run that has moved on", ACTS, "    if now != (seen.seq, seen.head) or now != (found.seq, found.head):\n", "    if False:\n", f"{HANDED} -k moved_on"),
-    Mutant("whoever may resume hands over what they like", "runs/services/authority.py", "        if action not in STOPPING:\n            return None\n", "        if action not in (*STOPPING, INJECT):\n            return None\n", f"{HANDED} -k whoever_may_resume"),
     Mutant("it is handed over while a worker drives the run", RULES, '        return "A worker drives it: pause it first, and wait until it stands still."', "        return None", f"{HANDED} -k stands_still"),
     Mutant("who handed something over decides what comes of it", "runs/services/authority.py", "[*STOPPING, *FORKING, BUDGET, REQUEUE]", "[*STOPPING, *FORKING, BUDGET, REQUEUE, INJECT]", f"{HANDED} -k does_not_decide"),
     Mutant("verification knows nothing of what was handed over", CHECKS, '    "inject": (e.ContextInjected,), "requeue"', '    "requeue"', f"{HANDED} -k forged_one_is"),
