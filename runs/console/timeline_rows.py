@@ -107,8 +107,10 @@ def _answer(row: Row) -> str:
 def _decision(row: Row) -> str:
     if row.tone == "bad":
         return f'<span class="sub bad">rejected: {visible(row.note)}</span>'
-    if row.tone == "hold":
+    if row.tone == "late":
         return f'<span class="sub bad">nobody answered: {visible(row.note)}</span>'
+    if row.tone == "amended":
+        return f'<span class="sub">changed {visible(row.note.rstrip(": "))}</span>'
     return f'<span class="sub">approved: {visible(row.note)}</span>' if row.tone == "ok" and row.note else ""
 
 

@@ -244,7 +244,7 @@ def _decided(timeline: Timeline, line: Fact) -> None:
         row.tone, row.note, row.noted = _DECIDED.get(line.clear["verdict"], "bad"), "", line.seq
 
 
-_DECIDED = {"approve": "ok", "approved": "ok", "expired": "hold"}
+_DECIDED = {"approve": "ok", "approved": "ok", "expired": "late"}
 
 
 def _told_of(timeline: Timeline, line: Fact) -> None:
@@ -266,7 +266,7 @@ def _amended(timeline: Timeline, line: Fact) -> None:
     row = timeline._gates.get(line.clear["approval_id"])
     if row is not None:
         timeline.finish(row, line.at)
-        row.tone, row.note, row.noted = "hold", "", line.seq
+        row.tone, row.note, row.noted = "amended", f"by {line.clear['by']}: ", line.seq
 
 
 def _wait_opened(timeline: Timeline, line: Fact) -> None:

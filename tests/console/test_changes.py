@@ -65,6 +65,12 @@ def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: R
     assert intent.payload["arguments"]["amount"] == 500 and verify(asked.run_id).problems == []
     for tab in ("timeline", "decisions", "journal", "transcript"):
         finance.read(f"/runs/{asked.run_id}", tab=tab)
+    told = finance.read(f"/runs/{asked.run_id}")
+    assert (
+        "changed by user:approver_finance" in told
+        and "approved: Half a chair." in told
+        and "nobody answered" not in told
+    )
     assert "amend" in finance.read("/audit", action="amend")
 
 
