@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -108,9 +109,9 @@ def parts_of(told: dict[str, Any]) -> list[Part]:
     return [part for part in parts if part.was != part.now]
 
 
-def guards() -> list[tuple[str, str, bool]]:
-    """Each family of rules, in words, and whether two people change it."""
-    families = guarded_families()
+def guards(ticked: Sequence[str] | None = None) -> list[tuple[str, str, bool]]:
+    """Each family of rules, in words, and whether two people change it; or whether somebody has just said so."""
+    families = guarded_families() if ticked is None else ticked
     return [(name, words, name in families) for name, words in FAMILIES.items()]
 
 

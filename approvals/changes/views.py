@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -52,10 +52,12 @@ class ChangesPage(RulesPage):
     def get(self, request: HttpRequest) -> HttpResponse:
         return self.tell(request)
 
-    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+    def tell(
+        self, request: HttpRequest, refused: Refused | None = None, ticked: Sequence[str] | None = None
+    ) -> HttpResponse:
+        """The page, with what was refused and the families that were `ticked` there."""
         shown = {
-            "changes": listed.newest(request.user), "guards": listed.guards(), "is_damaged": listed.is_damaged(),
+            "changes": listed.newest(request.user), "guards": listed.guards(ticked), "is_damaged": listed.is_damaged(),
             "may_set": bool(request.user.is_superuser), "refused": refused,
         }  # fmt: skip
         return self.show(request, shown, status=refused.error.status if refused else 200)
@@ -128,7 +130,7 @@ class Guards(ChangesPage):
             body = GuardsBody(families=families[:20], justification=form.texts.get("justification", ""))
             guards.require(body, by=actor(request, ADMIN))
         except DurableAgentsError as error:
-            return self.tell(request, Refused("guards", error, form.kept))
+            return self.tell(request, Refused("guards", error, form.kept), families)
         messages.success(request, "Two people change these from now on. It is on the record.", extra_tags="ok")
         return redirect("rule_changes")
 

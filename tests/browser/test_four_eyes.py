@@ -52,6 +52,8 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     # with one administrator there are no two, and it is said
     ask_for_two(root)
     expect(root.locator("[data-alert]")).to_contain_text("fewer than two people")
+    for family, is_ticked in (("policies", True), ("roles", True), ("queues", False)):
+        expect(root.locator(f"#g-{family}")).to_be_checked(checked=is_ticked)
     bert = invited(root, somebody(), "bert", "Operator", is_admin=True)
     ask_for_two(root)
     expect(root.locator(".messages")).to_contain_text("Two people change these")

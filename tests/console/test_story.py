@@ -57,7 +57,7 @@ def test_a_call_that_nobody_answered_about_was_not_rejected() -> None:
     story = begun().gate().decided("expired", why="No decision was made before the deadline.").story()
     assert only(story).status == "expired"
     assert [(row.tone, row.note) for row in story.timeline.rows if row.kind == "gate"] == [
-        ("hold", "No decision was made before the deadline.")
+        ("late", "No decision was made before the deadline.")
     ]
 
 
