@@ -64,7 +64,9 @@ def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[by
     try:
         pdf = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
-        raise Undrawable(f"it can't be opened ({_said(error)})") from None
+        # That nothing is wrong with it is said of one in which no page is found.
+        why = "no page is found in it" if "Success" in str(error) else _said(error)
+        raise Undrawable(f"it can't be opened ({why})") from None
     if pdf.get_formtype() in _XFA:
         raise Undrawable("it is an XFA form, whose content is not on its pages")
     if not 1 <= len(pdf) <= MOST_PAGES:

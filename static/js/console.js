@@ -158,7 +158,24 @@
     showUnread();
   });
   document.addEventListener("scroll", look, { capture: true, passive: true });
-  document.addEventListener("load", (event) => { if (event.target.matches?.("#documents img")) look(); }, { capture: true });
+  // A page that could not be had just now, as the server had too many to draw, is asked for again: by itself for a while, and whenever somebody says so.
+  const pauses = [3, 6, 12, 24, 48], missing = (picture) => picture.closest("figure")?.querySelector("[data-missing]");
+  const reload = (picture) => { if (picture.isConnected) picture.src = picture.getAttribute("src"); };
+  function isMissing(picture) {
+    const tries = Number(picture.dataset.tries || 0), note = missing(picture);
+    if (note) note.hidden = false;
+    picture.dataset.tries = tries + 1;
+    if (tries < pauses.length) setTimeout(reload, pauses[tries] * 1000, picture);
+  }
+  document.addEventListener("load", (event) => {
+    if (!event.target.matches?.("#documents img")) return;
+    if (missing(event.target)) missing(event.target).hidden = true;
+    look();
+  }, { capture: true });
+  document.addEventListener("error", (event) => { if (event.target.matches?.("#documents img")) isMissing(event.target); }, { capture: true });
+  document.addEventListener("click", (event) => { if (event.target.closest("[data-missing] button")) reload(event.target.closest("figure").querySelector("img")); });
+  // What failed before anybody listened. One that nobody has asked for yet is not complete.
+  for (const picture of document.querySelectorAll("#documents img")) if (picture.complete && !picture.naturalWidth) isMissing(picture);
   addEventListener("resize", look);
   afterSwap.push(watch);
   watch();

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Complaints, Person, Site, read_all
 from tests.browser.test_four_eyes import holds_up
@@ -102,6 +102,33 @@ def test_on_a_phone_a_page_is_as_wide_as_there_is_room(person: Person, site: Sit
     box = page.locator("#document-2-page-1 img").bounding_box()
     assert box is not None and 260 < box["width"] <= 390 and abs(box["height"] / box["width"] - 1754 / 1240) < 0.02
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    read_all(page)
+    expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
+
+
+def test_a_page_that_could_not_be_had_is_asked_for_again(person: Person, site: Site) -> None:
+    case = asked(site, "zz-signer", {})
+    page, refused = person("approver_finance"), []
+
+    def busy(route: Route) -> None:
+        refused.append(route.request.url)
+        route.fulfill(status=503, body="busy")
+
+    page.route("**/documents/2/pages/2", busy)
+    page.goto(f"/inbox/{case['id']}")
+    figure = page.locator("#document-2-page-2")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator("[data-missing]")).to_be_visible()
+    expect(figure).to_contain_text("it could not be loaded just now")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    holds_up(page)
+    # not once every page was in view, for that one was not
+    expect(page.locator("[data-verdict=approve]")).to_have_attribute("aria-disabled", "true")
+    figure.get_by_role("button", name="Load it again").click()
+    page.unroute("**/documents/2/pages/2")
+    expect(figure.locator("[data-missing]")).to_be_hidden()  # by itself, after some seconds
+    assert len(refused) >= 2
+    drawn(page)
     read_all(page)
     expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
 
