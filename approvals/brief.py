@@ -22,6 +22,7 @@ from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
 from approvals.talk.shown import TALK, Talk, talk_in
+from approvals.timing.words import along as timed
 from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
@@ -372,7 +373,7 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
     contents = along(approval_id, kept.known())
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, contents=contents, **along_whole())
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, contents=contents, **along_whole(), **timed())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

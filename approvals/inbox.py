@@ -19,7 +19,8 @@ from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.claims.shown import ME, NOBODY, Filter, along
 from approvals.models import Approval, ApprovalState
 from approvals.queues.sight import readable, shown_of
-from approvals.timing.words import is_endless
+from approvals.timing.words import along as timed
+from approvals.timing.words import is_endless, is_halted
 from approvals.votes.shown import NOW, StageShown, stages_of
 from ledger.web.cursors import Condition, Order, closed, opened
 from ledger.web.roles import OwnCase, StandsIn, own_cases, stand_ins
@@ -57,7 +58,12 @@ class Item:
 
     @property
     def is_overdue(self) -> bool:
-        return self.approval.deadline < datetime.now(UTC) and not self.is_endless
+        return self.approval.deadline < datetime.now(UTC) and not self.is_endless and not self.is_halted
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether its clock stands still under a halt."""
+        return is_halted(self.approval)
 
     @property
     def is_endless(self) -> bool:
@@ -197,7 +203,7 @@ def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
-    approvals = Approval.objects.select_related("run").filter(id__in=ids).annotate(**along())
+    approvals = Approval.objects.select_related("run").filter(id__in=ids).annotate(**along(), **timed())
     return sorted(approvals, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
@@ -218,7 +224,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
         rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
-    approvals = list(rows.filter(*wanted.claims.in_orm).annotate(**along()))
+    approvals = list(rows.filter(*wanted.claims.in_orm).annotate(**along(), **timed()))
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
     return _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)

@@ -6,18 +6,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import BooleanField
+from django.db.models.expressions import RawSQL
+
 from approvals.models import Approval, ApprovalState
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWords:
-    """Plain sentences; empty where there is nothing to say. `is_endless`: there is no deadline."""
+    """Plain sentences; empty where there is nothing to say. `is_endless`: there is no deadline. `is_halted`: its run is
+    under a halt, and the clock stands still."""
 
     counted: str = ""
     then: str = ""
     so_far: str = ""
     ended: str = ""
     is_endless: bool = False
+    is_halted: bool = False
+
+
+def along() -> dict[str, RawSQL]:
+    """To be annotated where questions are shown: whether their clock stands still under a halt."""
+    halted = "approvals_approval.state = 'open' AND runs_halted_by(approvals_approval.run_id, NULL) IS NOT NULL"
+    return {"is_halted": RawSQL(halted, [], output_field=BooleanField())}
+
+
+def is_halted(approval: Approval) -> bool:
+    """Whether the clock of a question that was so read stands still under a halt."""
+    return bool(getattr(approval, "is_halted", False))
 
 
 def is_endless(approval: Approval) -> bool:
@@ -34,8 +50,11 @@ def time_of(approval: Approval) -> TimeWords:
         if approval.state == ApprovalState.EXPIRED else ""
     )  # fmt: skip
     if terms is None:
-        return TimeWords(then="Nobody deciding by then denies it.", ended=ended)
-    return TimeWords(counted_in(terms), _then(terms, approval), _so_far(approval, terms), ended, is_endless(approval))
+        return TimeWords(then="Nobody deciding by then denies it.", ended=ended, is_halted=is_halted(approval))
+    return TimeWords(
+        counted_in(terms), _then(terms, approval), _so_far(approval, terms), ended, is_endless(approval),
+        is_halted(approval),
+    )  # fmt: skip
 
 
 def counted_in(terms: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from approvals.deadlines import away, due
@@ -39,6 +40,7 @@ from tests.approvals.test_stages import TWO, say
 from tests.approvals.test_stages import buying as staged
 from tests.approvals.test_stepup import fresh, rule
 from tests.approvals.timing import SOON, calendar, make_late, paying, sweep, timing
+from tests.console.conftest import Reader
 from tests.halts.halting import everybody_goes_on, halt, lift
 from tests.halts.test_standing_still import HOUR, is_about, left, pass_time
 from tests.runs.stage import Stage, events, kinds, output, waiting
@@ -243,6 +245,27 @@ def test_under_a_halt_its_time_where_it_went_stands_still_too(stage: Stage, tool
     assert is_about(left(wait), HOUR)
     yes(Approval.objects.get(), LENA)
     assert stage.drive() == "completed"
+
+
+def test_while_the_clock_stands_still_every_page_says_so(stage: Stage, tools: Toolbox) -> None:
+    timing(boss(), on_timeout="reject")
+    asked = put(stage, tools, within=timedelta(hours=1))
+    fritz = somebody("fritz", "approver_finance")
+    reader = Reader(User.objects.get(pk=fritz.person))
+    it = halt("agent", asked.run.agent)
+    pass_time(3 * HOUR)
+    assert "clock stands still" in reader.read("/inbox") and "overdue" not in reader.read("/inbox")
+    case = reader.read(f"/inbox/{asked.id}")
+    assert "The clock stands still:" in case and "overdue" not in case
+    found = why(look_at(asked.run.pk), OPERATOR)
+    assert found.cause == "approval" and found.until is None and "at most" not in found.sentence
+    assert "It is halted: agent story" in found.also and found.also.endswith("Its deadlines stand still.")
+    lift(it)
+    everybody_goes_on()
+    sweep()
+    assert "clock stands still" not in reader.read("/inbox") + reader.read(f"/inbox/{asked.id}")
+    found = why(look_at(asked.run.pk), OPERATOR)
+    assert found.until is not None and "halted" not in found.also and "at most" in found.sentence
 
 
 # --- what a yes has to show -------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
         run.created_at = run.updated_at = run.ended_at = NOON
         d = dossier((run, head, [hostile_wait(wait.kind) for wait in open_waits]), tape)
         d.blocked = HOSTILE if run.owner is None else None
-        d.ahead = None
+        d.ahead, d.is_for_two = None, True
         said[d.look] = said.get(d.look, "") + whole(looks.why(d))
         told = {"kind": "halt", "scope": "agent", "key": HOSTILE, "by": HOSTILE, "why": HOSTILE}
         d.head.halted = told | {"since": NOON.isoformat()}  # type: ignore[attr-defined]

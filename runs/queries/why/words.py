@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of
 from runs.queries.families import child_of
+from runs.queries.halts.of_runs import halt_of
 from runs.queries.spending import exceeded
 from runs.queries.why.seen import Seen
 from runs.services.authority import asked_of
@@ -62,7 +63,9 @@ def _budget(s: Seen) -> str:
     )
 
 
-def _until(wait: Wait) -> str:
+def _until(s: Seen, wait: Wait) -> str:
+    if halt_of(s.head) is not None:  # its deadlines stand still
+        return ""
     match detail_text(wait, "on_timeout"):
         case "remind":
             return ""
@@ -79,7 +82,7 @@ def _wait(said: Callable[[Seen, Wait], str]) -> Words:
         if s.wait is None:
             return "Waits for something that its record does not name."
         more = f" And {len(s.waits) - 1} more." if len(s.waits) > 1 else ""
-        return f"{said(s, s.wait)}, since {at(s.wait.opened_at)}{_until(s.wait)}.{more}"
+        return f"{said(s, s.wait)}, since {at(s.wait.opened_at)}{_until(s, s.wait)}.{more}"
 
     return words
 
