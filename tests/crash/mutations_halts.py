@@ -14,7 +14,7 @@ STORY, CLOCKS, ROWS = (
 )  # fmt: skip
 
 HALTING = [
-    Mutant("what stands still is overdue", "approvals/inbox.py", "not self.is_endless and not self.is_halted\n", "not self.is_endless\n", "tests/approvals/test_deadlines_beside.py -k stands_still_every_page"),
+    Mutant("what stands still is overdue", "templates/approvals/inbox.html", "{% elif item.is_halted %}<span class=\"chip hold plain\">clock stands still</span>\n", "", "tests/approvals/test_deadlines_beside.py -k stands_still_every_page"),
     Mutant("why names a deadline that stands still", "runs/queries/why/words.py", "    if halt_of(s.head) is not None:  # its deadlines stand still\n", "    if False:\n", "tests/approvals/test_deadlines_beside.py -k stands_still_every_page"),
     Mutant("an intent is made under a halt", CLAIMS, "    PERFORM runs_check_halts(p_run, p_lines);\n", "", LIGHT),
     Mutant("a run under a halt is taken", CLAIMS, "                    IF hit.halt IS NOT NULL THEN\n", "                    IF false THEN\n", LIGHT),
