@@ -131,6 +131,6 @@ def _tries(row: RuleChange) -> dict[str, Any]:
     """As a form sends it: a box that is on, and none that is off."""
     if row.act not in _TRIED:
         return {}
-    body = {name: "on" if value is True else value for name, value in (row.given.get("body") or {}).items()}
-    body.pop("seen", None)
-    return {"name": row.given.get("name", ""), **{name: value for name, value in body.items() if value is not False}}
+    given = (row.given.get("body") or {}).items()
+    body = {name: "on" if value is True else value for name, value in given if value is not False and name != "seen"}
+    return {"name": row.given.get("name", ""), **body}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -79,19 +80,40 @@ class Site(Installation):
             ]
 
 
-# Both to the end of these files, and no longer: an installation that nobody looks at any more still beats.
-@pytest.fixture(scope="package")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """`manage.py up` on data and ports of its own, with the hostile agent beside the demo."""
-    site = Site(tmp_path_factory.mktemp("site") / "data")
+@contextmanager
+def running(site: Site, **environment: str) -> Iterator[Site]:
+    """`manage.py up` with these settings; it has to end well, and leaves nothing."""
     try:
-        site.up(DURABLEAGENTS_AGENTS="tests.browser.agents")
-        eventually(site.is_ready, "ready")
+        site.up(**environment)
+        eventually(site.is_ready, "ready", 300.0)
         site.remember()
         yield site
         site.stop()
     finally:
         site.clean()
+
+
+@contextmanager
+def profiles(browser: Browser, site: Site) -> Iterator[Callable[[], Page]]:
+    """Gives a page to whoever comes: nobody has signed in, each in a browser profile of their own."""
+    opened: list[BrowserContext] = []
+
+    def of() -> Page:
+        opened.append(browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900}))
+        return opened[-1].new_page()
+
+    yield of
+    for context in opened:
+        context.close()
+
+
+# Both to the end of these files, and no longer: an installation that nobody looks at any more still beats.
+@pytest.fixture(scope="package")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """`manage.py up` on data and ports of its own, with the hostile agent beside the demo."""
+    site = Site(tmp_path_factory.mktemp("site") / "data")
+    with running(site, DURABLEAGENTS_AGENTS="tests.browser.agents"):
+        yield site
 
 
 # While Playwright runs, its event loop runs in this thread, where other packages' tests may not find one.

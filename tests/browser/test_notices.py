@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiosmtpd.controller import Controller
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.approvals.post import Postbox
-from tests.browser.conftest import Site, read_all
+from tests.browser.conftest import Site, profiles, read_all, running
 from tests.browser.test_four_eyes import holds_up
 from tests.browser.test_looks import check
 from tests.browser.test_set_up import ALONE, PASSWORD, first_administrator, invited, setup_link
@@ -37,32 +37,21 @@ def mailed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mailed]:
     site.postbox = Postbox()
     server = Controller(site.postbox, hostname="127.0.0.1", port=port)
     server.start()
+    mail = {
+        "DURABLEAGENTS_EMAIL_URL": f"smtp+plain://127.0.0.1:{port}", "DURABLEAGENTS_EMAIL_FROM": "agents@example.org",
+    }  # fmt: skip
     try:
-        site.up(
-            **ALONE,
-            DURABLEAGENTS_EMAIL_URL=f"smtp+plain://127.0.0.1:{port}", DURABLEAGENTS_EMAIL_FROM="agents@example.org",
-        )  # fmt: skip
-        eventually(site.is_ready, "ready", 300.0)
-        site.remember()
-        yield site
-        site.stop()
+        with running(site, **ALONE, **mail):
+            yield site
     finally:
-        site.clean()
         server.stop()
 
 
 @pytest.fixture
 def anybody(browser: Browser, mailed: Mailed) -> Iterator[Callable[[], Page]]:
     """Who has not signed in, in a browser profile of their own."""
-    opened: list[BrowserContext] = []
-
-    def of() -> Page:
-        opened.append(browser.new_context(base_url=mailed.url, viewport={"width": 1280, "height": 900}))
-        return opened[-1].new_page()
-
-    yield of
-    for context in opened:
-        context.close()
+    with profiles(browser, mailed) as of:
+        yield of
 
 
 def asks_finance(operator: Page) -> str:

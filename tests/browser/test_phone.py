@@ -14,6 +14,7 @@ from tests.browser.conftest import Complaints, Site, read_all
 from tests.browser.test_looks import check
 from tests.browser.test_stepup import admin, set_proof
 from tests.browser.test_story import ACME
+from tests.infra.installation import eventually
 
 __all__ = ["admin"]
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
@@ -192,10 +193,7 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
     session.on("ServiceWorker.workerRegistrationUpdated", lambda said: versions.extend(said["registrations"]))
     session.send("ServiceWorker.enable")
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-    for _ in range(100):
-        if versions:
-            break
-        page.wait_for_timeout(100)
+    eventually(lambda: page.evaluate("true") and versions, "a service worker")
     registration = versions[-1]["registrationId"]
     shown = (
         "navigator.serviceWorker.ready.then((r) => r.getNotifications())"
@@ -211,11 +209,7 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
         ["x", "", "/inbox"],
     ]  # fmt: skip
     # A wait in the page would take the promise for a yes: it is asked from here, until all three are there.
-    for _ in range(100):
-        if (there := sorted(page.evaluate(shown))) == wanted:
-            break
-        page.wait_for_timeout(100)
-    assert there == wanted
+    eventually(lambda: sorted(page.evaluate(shown)) == wanted, f"shown: {wanted}")
 
 
 def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, site: Site) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Complaints, Person, Site, read_all
+from tests.browser.conftest import Complaints, Person, Site, read_all, running
 from tests.browser.test_four_eyes import ask_for_two, holds_up
 from tests.browser.test_set_up import invited
 from tests.browser.test_stepup import admin
@@ -27,14 +27,8 @@ PAID = "shop.refund"
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One of its own: a policy is tried on this story's calls alone, and no other story needs two for its rules."""
     site = Site(tmp_path_factory.mktemp("ruled") / "data")
-    try:
-        site.up()
-        eventually(site.is_ready, "ready", 300.0)
-        site.remember()
+    with running(site):
         yield site
-        site.stop()
-    finally:
-        site.clean()
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Site
+from tests.browser.conftest import Site, profiles, running
 from tests.conftest import CHECKOUT
-from tests.infra.installation import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 PASSWORD = "a staple nobody knows"
@@ -27,27 +26,14 @@ ALONE = {
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """`DURABLEAGENTS_DEMO=0 manage.py up`: nobody has an account."""
     site = Site(tmp_path_factory.mktemp("bare") / "data")
-    try:
-        site.up(**ALONE)
-        eventually(site.is_ready, "ready", 300.0)
-        site.remember()
+    with running(site, **ALONE):
         yield site
-        site.stop()
-    finally:
-        site.clean()
 
 
 @pytest.fixture
 def somebody(browser: Browser, bare: Site) -> Iterator[Callable[[], Page]]:
-    opened: list[BrowserContext] = []
-
-    def of() -> Page:
-        opened.append(browser.new_context(base_url=bare.url))
-        return opened[-1].new_page()
-
-    yield of
-    for context in opened:
-        context.close()
+    with profiles(browser, bare) as of:
+        yield of
 
 
 def setup_link(site: Site) -> str:
