@@ -43,5 +43,5 @@ VOTING = [
     Mutant("a question without a call is an effect", EFFECTS, " in (None, \"\", NO_TOOL):\n", " in (None, \"\"):\n", f"{TOLD} -k guards_no_call"),
     Mutant("the case of a stage that is done says that the next one waits for it", SHOWN, "NEXT if own != DONE else _after", "NEXT if own else _after", f"{PAGES} -k how_far_they_are"),
     Mutant("who had their say is waited for", INBOX, "any(vote.row.person == person for", "any(False for", f"{PAGES} -k how_far_they_are"),
-    Mutant("what is off is sent as a box", CHANGES, " if value is not False}}\n", "}}\n", f"{TRIED} -k second_person"),
+    Mutant("what is off is sent as a box", CHANGES, " if value is not False and name", " if name", f"{TRIED} -k second_person"),
 ]  # fmt: skip
