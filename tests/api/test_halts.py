@@ -65,3 +65,15 @@ def test_who_does_not_see_every_run_is_not_told_of_calls_in_flight(operator: Api
     assert it["in_flight"] == [] and it["held"] == 0
     theirs = integrator.get(f"halts/{it['id']}").json()
     assert theirs["in_flight"] is None and theirs["held"] is None
+
+
+def test_a_misspelt_name_is_told_with_those_that_are_like_it(operator: Api, integrator: Api) -> None:
+    it = operator.post("halts", WHY | {"scope": "agent", "key": "ordr"}).json()
+    assert it["unknown"] == [{"scope": "agent", "key": "ordr", "like": ["order"]}] and HaltRow.model_validate(it)
+    assert integrator.get(f"halts/{it['id']}").json()["unknown"] == it["unknown"]
+    some = {"agents": ["order", "ordr"], "tags": ["vip"]}
+    staged = operator.post(f"halts/{it['id']}/stage", WHY | some).json()
+    assert [(each["scope"], each["key"]) for each in staged["unknown"]] == [("agent", "ordr"), ("tag", "vip")]
+    # whether anybody's runs have a tag is told to those who see every run
+    assert {each["scope"] for each in integrator.get(f"halts/{it['id']}").json()["unknown"]} == {"agent"}
+    assert operator.post(f"halts/{it['id']}/lift", WHY).json()["unknown"] == []

@@ -67,3 +67,11 @@ def test_new_starts_that_are_stopped_are_no_alarm(operator: Reader) -> None:
     operator.post("/halts/new", kind="starts", scope="agent", key="buyer", justification=WHY)
     assert "Halted:" not in operator.get("/").content.decode()
     assert "new starts of agent buyer" in operator.get("/halts").content.decode()
+
+
+def test_a_name_that_nothing_has_is_told_as_that_and_those_that_there_are_are_offered(operator: Reader) -> None:
+    page = operator.get("/halts").content.decode()
+    assert '<datalist id="halt-names">' in page and 'list="halt-names"' in page
+    assert operator.post("/halts/new", kind="halt", scope="tool", key="<b>x", justification=WHY).status_code == 302
+    page = operator.get("/halts").content.decode()
+    assert "Nothing here has the tool" in page and "<b>x" not in page

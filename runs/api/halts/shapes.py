@@ -45,6 +45,14 @@ class InFlightRow(Shape):
     worker: str
 
 
+class UnknownName(Shape):
+    """A name that a halt gives and nothing here has, now or before: it holds what comes under it, and nothing yet."""
+
+    scope: Scope
+    key: str
+    like: list[str] = Field(description="Names of that kind that there are, the most alike first.")
+
+
 class HaltRow(Shape):
     """Nothing begins in its scope."""
 
@@ -68,6 +76,10 @@ class HaltRow(Shape):
     changed_by: str
     changed_at: datetime
     unconfirmed: list[HearingRow]
+    unknown: list[UnknownName] = Field(
+        description="Of what it halts, or lets through: names that nothing here has, perhaps misspelt. Of tags "
+        "only whoever sees every run is told."
+    )
     in_flight: list[InFlightRow] | None = Field(description="Null: it would tell of runs that aren't yours.")
     held: int | None = Field(description="Runs that are put aside for it, up to 10,001; null: as in_flight.")
     genuine: bool = Field(description="False: a row was not written by this installation. It holds all the same.")

@@ -10,7 +10,8 @@ from rest_framework.response import Response
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
-from runs.api.halts.shapes import HaltPage, HaltRow, HearingRow, InFlightRow
+from runs.api.halts.shapes import HaltPage, HaltRow, HearingRow, InFlightRow, UnknownName
+from runs.models import Halt
 from runs.queries.halts.standing import Holding, halts, standing
 from runs.services.halts import acts
 from runs.services.halts.bodies import HaltBody, LiftBody, StageBody
@@ -81,5 +82,9 @@ def halt_row(one: Holding) -> HaltRow:
         revision=one.row.n, by=one.began.by, why=one.began.why, since=one.began.at, changed_by=one.row.by,
         changed_at=one.row.at, unconfirmed=[HearingRow.of(each) for each in one.unconfirmed],
         in_flight=[InFlightRow.of(each) for each in one.in_flight] if sees_all else None,
+        unknown=[
+            UnknownName.of(each, like=list(each.like))
+            for each in one.unknown if sees_all or each.scope != Halt.Scope.TAG
+        ],
         held=one.held if sees_all else None, genuine=one.is_genuine,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from ledger.web.seeing.viewers import viewer
 from runs.queries.halts.standing import halts, holding
+from runs.queries.halts.unknown import names
 from runs.services.halts import acts
 from runs.services.halts.bodies import ALL_OF_IT, HaltBody, LiftBody, StageBody
 
@@ -46,12 +47,13 @@ class HaltsPage(Page):
         beyond = request.GET.get("beyond", "")
         found = halts(limit=PAGE + 1, beyond=int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None)
         past = [one for one in found[:PAGE] if one.is_lifted]
-        typed = dict(refused.typed) if refused else {}
+        typed, may_act = dict(refused.typed) if refused else {}, OPERATOR in roles(request.user)
         context: dict[str, Any] = {
             "halts": holding(), "past": past, "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
-            "beyond": beyond, "refused": refused, "about": about, "may_act": OPERATOR in roles(request.user),
+            "beyond": beyond, "refused": refused, "about": about, "may_act": may_act,
             "sees_all": viewer().sees_all, "typed": typed if about is None else {}, "kinds": KINDS, "scopes": SCOPES,
-            "all_of_it": ALL_OF_IT, "typed_there": typed, "here": reverse("halts") if refused else "",
+            "all_of_it": ALL_OF_IT, "names": names() if may_act else {}, "typed_there": typed,
+            "here": reverse("halts") if refused else "",
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
 

@@ -54,6 +54,8 @@ class Command(BaseCommand):
             raise CommandError(errors) from None
         for one in found:
             self.stdout.write("\t".join(_line(one)))
+            for name in one.unknown:
+                self.stdout.write(f"\tnothing here has the {name.scope} {name.key}\t{name.meant}".rstrip())
             for worker in one.unconfirmed:
                 self.stdout.write(f"\t{worker.name}\t{worker.says}\t{worker.running} running")
             for call in one.in_flight:

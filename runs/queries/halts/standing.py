@@ -13,6 +13,7 @@ from django.db import connection
 
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import Halt, HaltNow, Held
+from runs.queries.halts.unknown import Unknown, unknown
 from runs.services.halts.acts import named, percent
 
 COUNT_TO = 10_000
@@ -55,13 +56,15 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A halt, as the last row of its record says, with how it is kept to."""
+    """A halt, as the last row of its record says, with how it is kept to. `unknown`: names that it gives and nothing
+    here has."""
 
     row: Halt
     began: Halt
     hearings: Sequence[Hearing] = ()
     in_flight: Sequence[InFlight] = ()
     held: int = 0
+    unknown: Sequence[Unknown] = ()
 
     @property
     def what(self) -> str:
@@ -114,13 +117,16 @@ def standing(ids: Sequence[UUID]) -> list[Holding]:
     for row in Halt.objects.filter(halt__in=ids).order_by("n"):
         rows.setdefault(row.halt, []).append(row)
     last = {halt: some[-1] for halt, some in rows.items()}
-    open_ = [row.id for row in last.values() if row.stage != Halt.Stage.LIFTED and row.kind != Halt.Kind.STARTS]
+    holds = [row for row in last.values() if row.stage != Halt.Stage.LIFTED]
+    open_ = [row.id for row in holds if row.kind != Halt.Kind.STARTS]
     heard = _hearings(open_) if open_ else {}
+    strange = unknown(holds) if holds else {}
     found = []
     for halt in ids:
         if halt in rows:
-            hearings, in_flight = heard.get(last[halt].id, ([], []))
-            found.append(Holding(last[halt], rows[halt][0], hearings, in_flight, _held(halt)))
+            row = last[halt]
+            hearings, in_flight = heard.get(row.id, ([], []))
+            found.append(Holding(row, rows[halt][0], hearings, in_flight, _held(halt), strange.get(row.id, ())))
     return found
 
 
