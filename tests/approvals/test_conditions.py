@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -120,6 +120,24 @@ def test_a_field_that_two_agents_declare_differently_needs_the_agents_name() -> 
 
     with pytest.raises(Misread, match=r"number in shop@1.0.0 and text in other@1.0.0"):
         typed("args.amount > 1", [*SCHEMAS, ("other@1.0.0", Other.model_json_schema())])
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_number"),
+    [
+        ({"anyOf": [{"type": "string", "pattern": "^[0-9.]+$"}, {"type": "integer"}]}, True),
+        ({"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}]}, True),
+        ({"anyOf": [{"type": "integer"}, {"type": "boolean"}]}, False),
+        ({"anyOf": [{"type": "string"}, {"type": "boolean"}]}, False),
+        ({"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "integer"}]}, False),
+    ],
+)
+def test_a_sum_that_may_come_as_a_text_is_compared_as_a_number(schema: dict[str, Any], is_number: bool) -> None:
+    schemas = [("shop@1.0.0", {"properties": {"usd": schema}})]
+    with nullcontext() if is_number else pytest.raises(Misread):
+        condition = typed("args.usd >= 5000.50", schemas)
+        told = [condition.holds(replace(ASKING, arguments={"usd": usd})) for usd in (5001, "5000.5", "5000.49", "many")]
+        assert told == [True, True, False, None]
 
 
 def test_what_cant_be_told_counts_for_what_restricts_and_for_nothing_that_allows() -> None:
