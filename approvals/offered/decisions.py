@@ -1,10 +1,11 @@
-"""What `why` offers about a gate: deciding it, to whoever may."""
+"""What `why` says of a gate: deciding it, to whoever may, and where too few are left who could."""
 
 from __future__ import annotations
 
 from approvals import services
 from approvals.bodies import DecisionBody
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, Decision
+from approvals.votes.shown import nobody_left, stages_of
 from ledger.errors import Forbidden
 from runs.models import Wait
 from runs.queries.why import hooks
@@ -14,11 +15,22 @@ from runs.queries.why.seen import Reader, Seen
 
 def decisions(seen: Seen, reader: Reader) -> list[Offer]:
     """One for each question that is open at a queue."""
+    return [_decision(approval, reader) for approval in _open(seen)]
+
+
+def who_is_missing(seen: Seen) -> str:
+    """That too few are left who could decide what it waits for, where that is so."""
+    asked = _open(seen)
+    stages = stages_of(asked, Decision.objects.filter(approval__in=asked).select_related("approval")) if asked else {}
+    return " ".join(filter(None, (nobody_left(each, stages[each.id]) for each in asked)))
+
+
+def _open(seen: Seen) -> list[Approval]:
     waits = [wait.pk for wait in seen.waits if wait.kind == Wait.Kind.APPROVAL]
     if not waits:
         return []
     asked = Approval.objects.filter(wait_id__in=waits, state=ApprovalState.OPEN).select_related("run")
-    return [_decision(approval, reader) for approval in asked.order_by("opened_at")]
+    return list(asked.order_by("opened_at"))
 
 
 def _decision(approval: Approval, reader: Reader) -> Offer:
@@ -34,5 +46,6 @@ def _decision(approval: Approval, reader: Reader) -> Offer:
 
 
 def plug_in() -> None:
-    """Gates tell `why` what may be done about them."""
+    """Gates tell `why` what may be done about them, and by too few."""
     hooks.offers.append(decisions)
+    hooks.remarks.append(who_is_missing)

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 
 from approvals.genuine import genuine
 from approvals.models import Approval, ApprovalState, Decision
@@ -156,8 +157,7 @@ def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
     for each in stages:
         if each.state not in (NOW, NEXT):
             continue
-        role = wait_hooks.queues.get(each.queue, "")
-        people = User.objects.filter(is_active=True, groups__name=role).exclude(pk__in=[x for x in heard if x])
+        people = _members(approval, each).exclude(pk__in=[x for x in heard if x])
         names = list(people.order_by("pk")[: max(LOOKED_AT, each.quorum) + 1])
         left = sum(_may(approval, user) for user in names) if each is now and len(names) <= LOOKED_AT else len(names)
         if left < each.missing:
@@ -167,6 +167,14 @@ def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
                 "has to give somebody the role, or whoever steers runs to end this one."
             )
     return ""
+
+
+def _members(approval: Approval, stage: StageShown) -> QuerySet[User]:
+    """Who has the role of a stage's queue; of the one that is being decided also of those that it was put to besides.
+    Whoever stands in for one of them says their word, and is none besides."""
+    queues = [stage.queue, *((approval.escalated_to or ()) if stage.state == NOW else ())]
+    roles = [role for queue in queues if (role := wait_hooks.queues.get(queue))]
+    return User.objects.filter(is_active=True, groups__name__in=roles).distinct()
 
 
 def _may(approval: Approval, user: User) -> bool:

@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from approvals.models import Approval, Decision
+from approvals.queues import deputies
+from approvals.queues.bodies import DeputyBody
 from ledger.actors import Actor
 from runs.models import Run
 from tests.api.conftest import Api, is_problem, issue_key
 from tests.approvals.setup import somebody
 from tests.approvals.test_stages import FINANCE, LEGAL, LEGAL_THEN_TWO, ONE, TWO, buying, now, say
+from tests.approvals.timing import at_once, make_late, sweep
 from tests.console.conftest import Reader, text_of
 from tests.runs.stage import Stage as Fleet
 from tests.world import Toolbox
@@ -123,6 +128,24 @@ def test_who_abstains_or_lets_it_fail_is_told_what_that_does(stage: Fleet, ask: 
     assert "abstain as quoted" in audit and "fail as quoted" in audit
 
 
+def test_who_is_asked_besides_is_among_those_who_are_left(ask: Callable[..., Approval]) -> None:
+    at_once("finance_po", "legal")
+    fiona, _ = (somebody(name, FINANCE) for name in ("fiona", "frank"))
+    asked = ask(TWO)
+    decides(reads("fiona"), asked, "abstain")
+    assert "there is only 1 who could" in reads("frank").read(f"/inbox/{asked.id}")
+    somebody("dora", "operator")
+    deputies.appoint(
+        DeputyBody(deputy="dora", ends_at=timezone.now() + timedelta(days=1), justification="on leave"), by=fiona
+    )
+    assert "there is only 1 who could" in reads("frank").read(f"/inbox/{asked.id}"), "she has had that say"
+    somebody("lena", LEGAL)
+    make_late(asked)
+    sweep()
+    assert Approval.objects.get().escalated_to == ["legal"]
+    assert "Too few are left" not in reads("frank").read(f"/inbox/{asked.id}")
+
+
 def test_the_page_says_where_nobody_is_left_who_could_complete_it(ask: Callable[..., Approval]) -> None:
     asked = ask(TWO)
     for name in ("fiona", "frank"):
@@ -133,6 +156,8 @@ def test_the_page_says_where_nobody_is_left_who_could_complete_it(ask: Callable[
     kept("nobody.html", reads("frank").get(f"/inbox/{asked.id}"))
     page = reads("frank").read(f"/inbox/{asked.id}")
     assert "Too few are left. Stage 1 needs 2 more in finance_po, and there is only 1 who could" in page
+    why = Api(issue_key(User.objects.get(username="olga"), "test")).get(f"runs/{asked.run_id}/why").json()
+    assert why["cause"] == "approval" and "Stage 1 needs 2 more in finance_po, and there is only 1" in why["also"]
     somebody("greta", FINANCE)
     assert "Too few are left" not in reads("frank").read(f"/inbox/{asked.id}")
     Run.objects.filter(pk=asked.run_id).update(creator=None)

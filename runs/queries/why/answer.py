@@ -48,6 +48,7 @@ def why(seen: Seen, reader: Reader) -> Why:
     halt = None if seen.run.state in ENDED or found.cause == "halted" else halt_of(seen.head)
     also = [f"No running worker has {seen.run.graph_id}."] if seen.is_unserved else []
     also += [f"It is {str(halt).removesuffix('.')}. Its deadlines stand still."] if halt is not None else []
+    also += [said for remark in hooks.remarks if (said := remark(seen))]
     more = [one for offer in hooks.offers for one in offer(seen, reader)]
     return Why(
         found.cause, found.sentence, found.who, found.since, None if halt is not None else found.until, found.evidence,

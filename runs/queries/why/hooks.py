@@ -26,3 +26,5 @@ class Found:
 judges: list[Callable[[Seen], Found | None]] = []
 # What may be done besides, about what a run waits for.
 offers: list[Callable[[Seen, Reader], list[Offer]]] = []
+# What else is the matter, in a sentence; empty: nothing.
+remarks: list[Callable[[Seen], str]] = []
