@@ -16,7 +16,7 @@ from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from ledger.web.seeing.viewers import viewer
-from runs.queries.halts.standing import halts, holding
+from runs.queries.halts.standing import holding_and_halts
 from runs.queries.halts.unknown import names
 from runs.services.halts import acts
 from runs.services.halts.bodies import ALL_OF_IT, HaltBody, LiftBody, StageBody
@@ -45,11 +45,12 @@ class HaltsPage(Page):
     def tell(self, request: HttpRequest, refused: Refused | None = None, about: UUID | None = None) -> HttpResponse:
         """The page; with what was refused, where it was typed."""
         beyond = request.GET.get("beyond", "")
-        found = halts(limit=PAGE + 1, beyond=int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None)
+        below = int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None
+        now, found = holding_and_halts(limit=PAGE + 1, beyond=below)
         past = [one for one in found[:PAGE] if one.is_lifted]
         typed, may_act = dict(refused.typed) if refused else {}, OPERATOR in roles(request.user)
         context: dict[str, Any] = {
-            "halts": holding(), "past": past, "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
+            "halts": now, "past": past, "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
             "beyond": beyond, "refused": refused, "about": about, "may_act": may_act,
             "sees_all": viewer().sees_all, "typed": typed if about is None else {}, "kinds": KINDS, "scopes": SCOPES,
             "all_of_it": ALL_OF_IT, "names": names() if may_act else {}, "typed_there": typed,

@@ -99,16 +99,28 @@ class Holding:
 
 def holding() -> list[Holding]:
     """What is halted now, the oldest first."""
-    now = list(HaltNow.objects.order_by("since", "id"))
-    return standing([one.halt for one in now])
+    return standing(_now())
 
 
 def halts(*, limit: int, beyond: int | None = None) -> list[Holding]:
     """All halts, newest first, from below a first row's number on."""
+    return standing(_newest(limit, beyond))
+
+
+def holding_and_halts(*, limit: int, beyond: int | None = None) -> tuple[list[Holding], list[Holding]]:
+    """Both, by one look at how they stand."""
+    now, newest = _now(), _newest(limit, beyond)
+    found = {one.row.halt: one for one in standing(list(dict.fromkeys([*now, *newest])))}
+    return [found[halt] for halt in now if halt in found], [found[halt] for halt in newest if halt in found]
+
+
+def _now() -> list[UUID]:
+    return list(HaltNow.objects.order_by("since", "id").values_list("halt", flat=True))
+
+
+def _newest(limit: int, beyond: int | None) -> list[UUID]:
     first = Halt.objects.filter(n=0).order_by("-id")
-    return standing(
-        list((first if beyond is None else first.filter(id__lt=beyond)).values_list("halt", flat=True)[:limit])
-    )
+    return list((first if beyond is None else first.filter(id__lt=beyond)).values_list("halt", flat=True)[:limit])
 
 
 def standing(ids: Sequence[UUID]) -> list[Holding]:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 
 from runs.engine.agents import registry
-from runs.models import Halt, Price
+from runs.models import Halt
 
 # Of those that this process doesn't know itself: workers may have other versions, and runs any tag.
 _UNKNOWN = """
@@ -20,7 +20,8 @@ _UNKNOWN = """
         WHEN 'agent' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE split_part(v.graph_id, '@', 1) = n.key)
         WHEN 'version' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.graph_id = n.key)
         WHEN 'tool' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.parts -> 'tools' ? n.key)
-        ELSE EXISTS (SELECT 1 FROM runs_limit l WHERE l.key = 'provider:' || n.key) END"""
+        ELSE EXISTS (SELECT 1 FROM runs_limit l WHERE l.key = 'provider:' || n.key)
+            OR EXISTS (SELECT 1 FROM runs_price p WHERE split_part(p.model, ':', 1) = n.key) END"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,11 @@ def unknown(rows: Iterable[Halt]) -> dict[int, list[Unknown]]:
 def names() -> dict[str, list[str]]:
     """What this process knows that can be halted, by scope, in the order of the alphabet; of tags nothing."""
     agents = registry.agents()
-    models = [*settings.DURABLEAGENTS.models, *Price.objects.values_list("model", flat=True).distinct()]
     known = {
         "agent": {agent.name for agent in agents},
         "version": {agent.graph_id for agent in agents},
         "tool": {tool.name for agent in agents for tool in agent.all_tools()},
-        "provider": {model.partition(":")[0] for model in models},
+        "provider": {model.partition(":")[0] for model in settings.DURABLEAGENTS.models},
     }
     return {scope: sorted(some) for scope, some in known.items()}
 
