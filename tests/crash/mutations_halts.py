@@ -9,8 +9,9 @@ HALTS, CLAIMS, STILL, KNOWN, SEND, THINK, LIFTING = (
     "runs/services/halts/known.py", "runs/engine/steps/send.py", "runs/engine/thinking/question.py",
     "runs/services/halts/lifting.py",
 )  # fmt: skip
-STORY, CLOCKS, ROWS = (
+STORY, CLOCKS, ROWS, NAMES, UNKNOWN = (
     "tests/halts/test_halts.py", "tests/halts/test_standing_still.py", "tests/halts/test_providers.py",
+    "tests/halts/test_unknown.py", "runs/queries/halts/unknown.py",
 )  # fmt: skip
 
 HALTING = [
@@ -28,4 +29,8 @@ HALTING = [
     Mutant("who has no key lifts a halt", HALTS, "NEW.opens IS NULL OR sha256(NEW.opens) <> b.lock\n", "false\n", f"{ROWS} -k forged"),
     Mutant("a worker says that it stands still while a run works", KNOWN, "CASE WHEN x.running = 0 THEN clock_timestamp() END, x.running,", "clock_timestamp(), 0,", f"{ROWS} -k still_works"),
     Mutant("a lift that is refused empties what goes on", "templates/halts/lifting.html", "{% if about == h.row.halt and refused.act == \"stage\" %}{{ typed_there.tags }}", "{% if about == h.row.halt %}{{ typed_there.tags }}", "tests/console/test_halts.py -k in_stages"),
+    Mutant("a misspelt name is not told", UNKNOWN, "if (scope, key) in missing]", "if False]", f"{NAMES} -k nothing_has"),
+    Mutant("what other workers have is unknown", UNKNOWN, "v.parts -> 'tools' ? n.key", "false", f"{NAMES} -k other_workers"),
+    Mutant("what is let through under a misspelt name is not told", UNKNOWN, "dict.fromkeys([*scope, *lets])", "dict.fromkeys([*scope])", f"{NAMES} -k goes_on_too"),
+    Mutant("who sees few runs is told of others' tags", "runs/api/halts/views.py", "if sees_all or each.scope != Halt.Scope.TAG\n", "if True\n", "tests/api/test_halts.py -k misspelt"),
 ]  # fmt: skip
