@@ -250,6 +250,19 @@ class Model:
         return self.kinds[len(self.kinds) - self.kinds[::-1].index("VisitEntered") :] if self.visit else []
 
     @property
+    def has_done(self) -> bool:
+        """Whether its node has made anything on record."""
+        has_slept = self.here.count("WaitOpened") > self.here.count("BudgetExceeded")
+        return bool(MADE & {*self.here}) or has_slept
+
+    @property
+    def may_be_handed(self) -> bool:
+        """Whether something may be handed to it where it stands: its node, which makes no call, can be done again."""
+        is_still = not self.is_owned and self.state in ("paused", "failed")
+        is_at_a_place = not self.visit or self.is_between or not self.has_done
+        return is_still and is_at_a_place and not (self.is_undoing or self.wants_cancel)
+
+    @property
     def may_move(self) -> str:
         """How it goes on as one of another version whose node makes no call; or why it can't, by name."""
         in_doubt = self.is_in_doubt or "reconcile" in self.waits
@@ -262,8 +275,7 @@ class Model:
         if not (self.visit or self.is_between):
             return "unbegun"
         if not self.is_between:
-            has_slept = self.here.count("WaitOpened") > self.here.count("BudgetExceeded")
-            if not (MADE & {*self.here} or has_slept):
+            if not self.has_done:
                 return "replayed"
             if COUNTS & {*self.here} or self.is_routed:
                 return "would_repeat"

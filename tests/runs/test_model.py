@@ -37,9 +37,9 @@ from tests.runs.going_on import Going
 from tests.runs.model import Model
 from tests.runs.moving_model import beside
 from tests.runs.sender import Sender
-from tests.runs.settling_model import Sayer
 from tests.runs.spender import WHY, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
+from tests.runs.talking_model import Talker
 from tests.runs.undoing_model import Undoer
 from tests.tiers import of_a_machine
 from tests.world import FIONA, OLGA, Toolbox
@@ -64,7 +64,7 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(Forker, Going, Sayer, Sender, Undoer):
+class Machine(Forker, Going, Sender, Talker, Undoer):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
