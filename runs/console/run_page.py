@@ -174,8 +174,7 @@ class Dossier:
     @cached_property
     def blocked(self) -> str | None:
         """Why nobody drives the run though it is ready."""
-        is_ready = self.run.ready_at is not None and self.run.owner is None
-        return agent_versions.why_not_driven(self.run, agent_versions.drivable()) if is_ready else None
+        return agent_versions.why_not_driven(self.run, agent_versions.drivable()) if self.run.wants_driving else None
 
     @cached_property
     def ahead(self) -> UUID | None:
@@ -190,8 +189,7 @@ class Dossier:
 
     @property
     def look(self) -> str:
-        is_waiting = self.run.owner is None and self.run.ready_at is not None
-        return "halted" if self.halted and is_waiting else look(self.run, self.head, self.waits)
+        return "halted" if self.halted and self.run.wants_driving else look(self.run, self.head, self.waits)
 
     @cached_property
     def seen(self) -> Seen:

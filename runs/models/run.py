@@ -202,14 +202,18 @@ class Run(models.Model):
         return Run.objects.filter(first=self.first or self.pk).order_by("turn")
 
     @property
+    def wants_driving(self) -> bool:
+        """Whether it stands in the pool, now or from `ready_at` on."""
+        return self.owner is None and self.ready_at is not None
+
+    @property
     def has_begun(self) -> bool:
         """Whether a worker has had it, or one of the runs that it goes on from."""
         return self.started_at is not None or self.came_from is not None
 
     @property
     def is_undoing(self) -> bool:
-        """Whether it undoes its effects before it ends, or has. The database keeps the state of one at work at
-        `compensating`, whoever wakes it."""
+        """Whether it undoes its effects before it ends, or has: at work it is `compensating`, whoever wakes it."""
         return self.node == UNDO_NODE
 
     @property

@@ -284,7 +284,7 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
     """The same of what was read already; why they stand still is asked where one is ready."""
     runs = list(runs)
     known = [head.drivable for head in heads.values() if hasattr(head, "drivable")]
-    wants = any(run.ready_at is not None and run.owner is None for run in runs)
+    wants = any(run.wants_driving for run in runs)
     driven = frozenset(known[0]) if known else drivable() if wants else frozenset()
     listed = []
     for run in runs:
@@ -292,8 +292,7 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
         head = heads.get(run.id)
         blocked = why_not_driven(run, driven) or ""
         halt = halt_of(head)
-        is_waiting = run.owner is None and run.ready_at is not None
-        shown = "halted" if halt and is_waiting else "blocked" if blocked else look(run, head, mine)
+        shown = "halted" if halt and run.wants_driving else "blocked" if blocked else look(run, head, mine)
         is_unserved = bool(known) and is_left_alone(run, driven)
         listed.append(
             Card(run, head, mine, shown, main_wait(mine), run.about, blocked, is_unserved=is_unserved, halted=halt)

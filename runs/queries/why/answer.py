@@ -84,7 +84,7 @@ def judged(seen: Seen) -> hooks.Found | None:
     if seen.run.state in ENDED:
         return None
     halt = halt_of(seen.head)
-    is_ready = seen.run.owner is None and seen.run.ready_at is not None
+    is_ready = seen.run.wants_driving
     # no worker takes it up, also before one has come by and put it aside
     if is_put_aside(seen.run) or (halt is not None and is_ready):
         return _halted(halt)
