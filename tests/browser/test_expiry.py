@@ -3,7 +3,6 @@ calendar it has until people work again; and one that waits for ever reminds peo
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from runs.journal.asked.queues import FRESH_SECONDS
 from tests.browser.conftest import Complaints, Person, Site, read_all
+from tests.browser.looks import kept
 from tests.browser.test_deadlines import set_deadlines
 from tests.browser.test_four_eyes import holds_up
 from tests.browser.test_stepup import admin
@@ -23,11 +23,6 @@ from tests.infra.installation import eventually
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 __all__ = ["admin"]  # fixtures
 SHUT = "SHUT"  # a calendar in which nobody works for days
-
-
-def picture(page: Page, name: str) -> None:
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/expiry-{name}.png", full_page=True)
 
 
 def asked(site: Site, about: str, **more: Any) -> tuple[str, str]:
@@ -101,12 +96,12 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     expect(finance.locator("#time")).to_contain_text("Nobody deciding by then denies it.")
     expect(finance.locator("[data-closed]")).to_contain_text("Nobody answered.", timeout=60_000)
     expect(finance.locator("[data-closed]")).to_contain_text("That is no rejection")
-    picture(finance, "case-while-writing")
+    kept(finance, "expiry-case-while-writing")
     expect(finance.locator("#justification")).to_have_value("Let me see,")
     expect(finance.locator("[data-verdict=approve]")).to_be_disabled()
     finance.goto(f"/inbox/{case}")
     expect(finance.locator("#decide")).to_have_count(0)
-    picture(finance, "case")
+    kept(finance, "expiry-case")
     holds_up(finance)
     finance.goto("/inbox?show=decided")
     expect(finance.locator(f"#item-{case}")).to_contain_text("nobody answered")
@@ -119,7 +114,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     ):
         site.reaches(run_id, "completed")
         olga.goto(f"/runs/{run_id}")
-        picture(olga, f"run-{told[:6]}")
+        kept(olga, f"expiry-run-{told[:6]}")
         holds_up(olga)
         assert site.run(run_id)["output"] == {"heard": heard}
         expect(olga.locator(".tl")).to_contain_text(told)
@@ -142,7 +137,7 @@ def test_one_that_waits_for_ever_reminds_and_one_by_a_calendar_has_until_people_
         expect(finance.locator("#time")).to_contain_text("Reminded 1 time.")
         expect(finance.locator("#case header").first).to_contain_text("no deadline")
         eventually(lambda: reminders(site, for_ever) == ["sent"], "finance was reminded by their browser")
-        picture(finance, "for-ever")
+        kept(finance, "expiry-for-ever")
         holds_up(finance)
         # of two that had a minute and less, the one that counts by the calendar is there after the other
         assert site.reaches(soon, "completed")["output"]["heard"].startswith("nobody answered")
@@ -150,11 +145,11 @@ def test_one_that_waits_for_ever_reminds_and_one_by_a_calendar_has_until_people_
         due = datetime.now(UTC).date() + timedelta(days=2)
         expect(finance.locator("#time")).to_contain_text(f"1 working minute, calendar {SHUT} (version ")
         assert datetime.fromisoformat(site.question(working)["deadline"]).date() > due
-        picture(finance, "calendar")
+        kept(finance, "expiry-calendar")
         holds_up(finance)
     finance.goto("/inbox")
     expect(finance.locator(f"#item-{for_ever}")).to_contain_text("reminded 1×")
-    picture(finance, "inbox")
+    kept(finance, "expiry-inbox")
     assert reminders(site, by_calendar) == []
     for run_id, case in ((ever, for_ever), (working, by_calendar)):
         assert site.run(run_id)["state"] == "waiting_human"

@@ -4,7 +4,6 @@ through without asking and say so, until it is used up; and it is taken back whi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,17 +12,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site, read_all
+from tests.browser.looks import kept
 from tests.browser.test_four_eyes import holds_up
 from tests.browser.test_stepup import admin
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 __all__ = ["admin"]  # fixtures
 SAME = {"item": "chairs of the framework contract", "amount_usd": 4_000}
-
-
-def picture(page: Page, name: str) -> None:
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/grants-{name}.png", full_page=True)
 
 
 @contextmanager
@@ -192,10 +187,10 @@ def test_one_that_is_taken_back_lets_nothing_through_that_is_under_way(
             expect(olga.locator("#why")).to_contain_text("Halted: tool buy_it")
             expect(olga.locator(".tl")).to_contain_text("approved:")
             expect(olga.locator(".tl")).to_contain_text("halted")
-            picture(olga, "held")
+            kept(olga, "grants-held")
             holds_up(olga)
             take_back(finance, "The contract has ended.")
-            picture(finance, "ended")
+            kept(finance, "grants-ended")
             holds_up(finance)
         finally:
             lift(olga)
@@ -211,9 +206,9 @@ def asks_now(finance: Page, olga: Page, site: Site, run_id: str) -> None:
     olga.goto(f"/runs/{run_id}")
     expect(olga.locator("#why")).to_contain_text("Waits for finance_po to decide")
     expect(olga.locator(".facts")).to_contain_text("0 effects")
-    picture(olga, f"asks-{run_id}")
+    kept(olga, f"grants-asks-{run_id}")
     finance.goto(f"/inbox/{site.question(run_id)['id']}")
-    picture(finance, f"case-{run_id}")
+    kept(finance, f"grants-case-{run_id}")
     holds_up(finance)
     say_yes(finance)
     site.reaches(run_id, "completed")

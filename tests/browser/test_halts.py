@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site, read_all
+from tests.browser.looks import kept
 from tests.browser.test_four_eyes import holds_up
 from tests.browser.test_story import ACME, EFFECTS
 from tests.infra.installation import eventually
@@ -133,6 +134,28 @@ def test_everything_is_halted_and_goes_on_in_stages(person: Person, site: Site, 
     assert [each for each in complaints if "422" not in each and "409" not in each] == []
 
 
+def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site, complaints: Complaints) -> None:
+    page = person("operator")
+    page.goto("/halts")
+    expect(page.locator("#halt-names option[value=hand_over]")).to_have_count(1)
+    page.fill("#n-key", "hand_ovr")
+    page.fill("#n-why", WHY)
+    try:
+        page.click("button:has-text('Halt it')")
+        note = page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has the tool hand_ovr.")
+        expect(note).to_contain_text("Did you mean hand_over?")
+        holds_up(page)
+        kept(page, "halts-slip")
+        page.fill("#n-key", "hand_over")
+        page.fill("#n-why", WHY)
+        page.click("button:has-text('Halt it')")
+        expect(page.locator("section[id^=halt-]")).to_have_count(2)
+        expect(page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has")).to_have_count(1)
+    finally:
+        lift_all(site)
+    assert complaints == []
+
+
 def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: str) -> None:
     """Requested while a run has not come to its next step, then confirmed, with what had left before."""
     expect(told.locator("header .chip")).to_have_text("requested")
@@ -163,10 +186,15 @@ def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: s
 def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, third: str) -> None:
     """A yes is taken, a run is accepted: both wait, and say why."""
     effects = site.effects(case)
+    finance.goto("/inbox")
+    expect(finance.locator(".item", has_text="Halted Pallets")).to_contain_text("clock stands still")
+    holds_up(finance)
+    kept(finance, "halts-inbox")
     finance.goto(f"/inbox/{site.question(case)['id']}")
     expect(finance.locator(".note.halted")).to_contain_text("Halted: the whole installation. By user:operator, since")
     expect(finance.locator(".note.halted")).to_contain_text(WHY)
     holds_up(finance)
+    kept(finance, "halts-case")
     read_all(finance)
     finance.fill("#justification", "Matches the quote.")
     finance.click("[data-verdict=approve]")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Complaints, Person, Site
+from tests.browser.looks import kept
 from tests.browser.test_four_eyes import holds_up
 from tests.browser.test_story import ACME
 
@@ -37,8 +37,7 @@ def test_an_operator_looks_and_resumes_a_run_with_another_state(
     page.get_by_role("button", name="Look what would change").click()
     expect(page.locator("#changes")).to_contain_text("U+202E")
     holds_up(page)
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/context.png", full_page=True)
+    kept(page, "handing-context")
     page.locator("#c-why").fill(WHY)
     page.get_by_role("button", name="Resume with it").click()
     expect(page.locator("h1")).not_to_contain_text("Hand something")
@@ -49,6 +48,5 @@ def test_an_operator_looks_and_resumes_a_run_with_another_state(
     page.goto("/fleet/acts")
     expect(page.locator("#d-process option").first).to_be_attached()
     holds_up(page)
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/fleet.png", full_page=True)
+    kept(page, "handing-fleet")
     assert [each for each in complaints if "422" not in each] == []

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site, read_all, running
+from tests.browser.looks import kept
 from tests.browser.test_four_eyes import ask_for_two, holds_up
 from tests.browser.test_set_up import invited
 from tests.browser.test_stepup import admin
@@ -37,11 +38,6 @@ def second(browser: Browser, admin: Page, site: Site) -> Iterator[Page]:
     context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
     yield invited(admin, context.new_page(), "bert", "Operator", is_admin=True)
     context.close()
-
-
-def picture(page: Page, name: str) -> None:
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/policies-{name}.png", full_page=True)
 
 
 def asked(site: Site, order: str, usd: str) -> str:
@@ -88,7 +84,7 @@ def proposed(page: Page, dear: str) -> str:
     expect(held_up.locator(".num")).to_have_text("1")
     expect(held_up.locator("a")).to_have_attribute("href", f"/runs/{dear}")
     expect(page.locator("tr", has=page.get_by_text("legal", exact=True))).to_contain_text("it has decided nothing yet")
-    picture(page, "tried")
+    kept(page, "policies-tried")
     holds_up(page)
     page.fill("#p-why", "Agreed with the board.")
     page.click("button:has-text('Put version 2 in force')")
@@ -103,7 +99,7 @@ def agreed(page: Page, address: str, dear: str) -> None:
     page.wait_for_url(address)
     expect(page.locator("ins", has_text="args.amount_usd > 500")).to_be_visible()
     expect(page.locator("del", has_text="args.amount_usd > 5000")).to_be_visible()
-    picture(page, "change")
+    kept(page, "policies-change")
     page.click("button:has-text('Try it on history')")
     expect(page.locator("tr", has_text="held up for a yes").locator("a")).to_have_attribute("href", f"/runs/{dear}")
     holds_up(page)
@@ -154,7 +150,7 @@ def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
     agreed(second, address, dear)
     admin.goto(f"/policies/of/{POLICY}")
     expect(admin.locator("main")).to_contain_text("version 2, set by")
-    picture(admin, "versions")
+    kept(admin, "policies-versions")
     holds_up(admin)
     # it is gone on with under the stricter rule, and nothing leaves by the yes of before
     resume(olga)
@@ -162,14 +158,14 @@ def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
     assert site.effects(run_id) == []
     expect(olga.locator(".e")).to_have_count(1)
     expect(olga.locator(".e")).to_contain_text("Waits for a decision; nothing has been sent.")
-    picture(olga, "run")
+    kept(olga, "policies-run")
     holds_up(olga)
     case = site.question(run_id)["id"]
     legal.goto(f"/inbox/{case}")
     expect(legal.locator("#case")).to_contain_text(RULE)
     legal.locator(".evidence summary", has_text="This call was asked for before").click()
     expect(legal.get_by_text(f"the policy {POLICY} (version 2) asks legal as well")).to_be_visible()
-    picture(legal, "case")
+    kept(legal, "policies-case")
     holds_up(legal)
     says_yes(legal, case, "Read, and fine.")
     expect(olga.locator("h1 ~ .chip")).to_have_text("completed")

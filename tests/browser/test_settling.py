@@ -3,7 +3,6 @@ call, a second one agrees, and the run goes on."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 
@@ -11,17 +10,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site
+from tests.browser.looks import kept
 from tests.browser.test_four_eyes import holds_up
 from tests.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 __all__ = ["bare", "somebody"]  # fixtures
 RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
-
-
-def picture(page: Page, name: str) -> None:
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/settling-{name}.png", full_page=True)
 
 
 def has_an_unknown_outcome(page: Page) -> str:
@@ -77,12 +72,12 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     expect(ann.locator(".messages")).to_contain_text("A second operator has to say the same")
     expect(ann.locator("#said-first")).to_contain_text("You said this")
     holds_up(ann)
-    picture(ann, "first")
+    kept(ann, "settling-first")
     # the second one sees it live, agrees, and needs a reason
     expect(ben.locator("#said-title")).to_contain_text("user:ann says: it happened")
     expect(ben.locator("#said-first")).to_contain_text("R-7 <b>")
     holds_up(ben)
-    picture(ben, "second")
+    kept(ben, "settling-second")
     ben.fill("#why-agree", " ")
     ben.evaluate("document.querySelector('#agree-form').noValidate = true")
     ben.click("#agree-form button")
@@ -98,4 +93,4 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     expect(ben.locator("main")).to_contain_text("I see it there too.")
     expect(ben.locator("main")).to_contain_text("It never left.")
     holds_up(ben)
-    picture(ben, "similar")
+    kept(ben, "settling-similar")

@@ -3,7 +3,6 @@ stands in; each sees what the others said, nobody has a part in both, and it is 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site, read_all
+from tests.browser.looks import kept
 from tests.browser.test_four_eyes import holds_up
 from tests.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
 
@@ -19,11 +19,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(48
 __all__ = ["bare", "somebody"]  # fixtures
 RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
 FINANCE, LEGAL = "Finance approver", "Legal approver"
-
-
-def picture(page: Page, name: str) -> None:
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/stages-{name}.png", full_page=True)
 
 
 def started(page: Page) -> str:
@@ -65,7 +60,7 @@ def test_two_of_finance_and_then_legal_decide_about_a_lease(bare: Site, somebody
     assert olaf.url == run
     expect(olaf.locator(".e")).to_have_count(1)
     holds_up(olaf)
-    picture(olaf, "run")
+    kept(olaf, "stages-run")
     bo.goto(case)
     expect(bo.locator("#stages li").last).to_contain_text("in the place of lena")
 
@@ -77,7 +72,7 @@ def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
     case = re.sub(r"\?.*", "", gina.url)
     expect(gina.locator("#stages li").first).to_contain_text("0 of 2 yes")
     expect(gina.locator("#stages li").last).to_contain_text("Asked once the stage before has said yes.")
-    picture(gina, "first")
+    kept(gina, "stages-first")
     holds_up(gina)
     lena.goto("/inbox")
     expect(lena.locator("main")).to_contain_text("Nothing waits")
@@ -87,14 +82,14 @@ def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
     expect(gina.locator("#decide")).to_have_count(0)
     expect(gina.locator("#stages")).to_contain_text("0 of 2 yes")
     holds_up(gina)
-    picture(gina, "abstained")
+    kept(gina, "stages-abstained")
     # the others have the case open, and see it without a reload
     expect(fiona.locator("#stages")).to_contain_text("The house is my brother's.")
     says(bo, "The rent is right.")
     expect(fiona.locator("#stages")).to_contain_text("1 of 2 yes")
     expect(fiona.locator("#stages")).to_contain_text("“The rent is right.”")
     holds_up(fiona)
-    picture(fiona, "one")
+    kept(fiona, "stages-one")
     says(fiona, "It is what we need.")
     return case
 
@@ -122,7 +117,7 @@ def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
     expect(bo.locator("#case footer")).to_contain_text("One person has one word in a case.")
     expect(bo.locator("#decide")).to_have_count(0)
     holds_up(bo)
-    picture(bo, "bo")
+    kept(bo, "stages-bo")
     # the case of the first stage says what came after it
     bo.goto(case)
     expect(bo.locator("#stages li").last).to_contain_text("Asked after this one, as a case of its own.")
@@ -133,5 +128,5 @@ def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
     expect(dora.locator("#in-place-of")).to_contain_text("lena")
     expect(dora.locator("#stages")).to_contain_text("2 of 2 yes")
     holds_up(dora)
-    picture(dora, "dora")
+    kept(dora, "stages-dora")
     says(dora, "The contract is as agreed.")
