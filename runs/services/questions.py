@@ -18,7 +18,9 @@ from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.web.roles import OPERATOR, is_role
+from runs.engine.errors import JournalBroken
 from runs.journal import wait_hooks
+from runs.journal.reader import at_slot
 from runs.models import ENDED, Run, Wait
 from runs.services import authority
 from runs.services.answer_words import misfits
@@ -109,6 +111,7 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     now = database_now()
     if wait.resolved_at is not None or is_past(wait, now):
         raise QuestionClosed(wait)
+    _must_be_on_record(wait)
     problems = misfits(wait.detail["schema"], given)
     if problems:
         raise InvalidInput(
@@ -124,3 +127,15 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     )  # fmt: skip
     journal(run.id, event, by=by)
     return run
+
+
+def _must_be_on_record(wait: Wait) -> None:
+    """A question's row may have been written past the application: it is one that its journal asks. Raises
+    RecordDamaged."""
+    try:
+        told = at_slot(wait.run_id, wait.slot)
+    except JournalBroken as broken:
+        raise RecordDamaged(wait.run_id, f"a journal that can be trusted ({broken})") from broken
+    place = str(wait.kind), wait.attempt, wait.n
+    if not any(isinstance(each, e.WaitOpened) and (each.wait, each.attempt, each.n) == place for each in told):
+        raise RecordDamaged(wait.run_id, "the event that asks this")

@@ -123,6 +123,8 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     except JournalBroken as broken:
         raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
     attempt = slot.at(wait.attempt)
+    if attempt.waits.get(("reconcile", wait.n), "") is not None:
+        raise act.refuse("Its journal asks no such question: the row that does was written past the application.")
     invoked = attempt.intent
     if not isinstance(invoked, e.ToolInvoked) or (attempt.result is not None and not attempt.is_belied):
         raise act.refuse("The call has been answered in the meantime.")

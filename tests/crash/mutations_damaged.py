@@ -29,4 +29,6 @@ DAMAGED = [
     Mutant("whoever is back has a deputy still", "approvals/deadlines/away.py", "    if stands_in is not None:\n", "    if False:\n", "tests/approvals/test_absences.py -k ends_with_it"),
     Mutant("nobody verifies what is set up", "approvals/queues/verification.py", "        if not row.is_genuine:\n", "        if False:\n", f"{DAMAGE} -k each_row_that_was_forged"),
     Mutant("an hour that two shifts have passes twice", "runs/engine/gate/calendars.py", "            begins = max(begins, last)\n", "", "tests/engine/test_calendars.py -k cut_in_two"),
+    Mutant("a forged doubt is settled", "runs/services/reconciling.py", "    if attempt.waits.get((\"reconcile\", wait.n), \"\") is not None:\n", "    if False:\n", "tests/runs/test_forged_doubts.py -k settled_by_nobody"),
+    Mutant("a forged question is answered", "runs/services/questions.py", "    _must_be_on_record(wait)\n", "", "tests/runs/test_forged_doubts.py -k not_answered"),
 ]  # fmt: skip
