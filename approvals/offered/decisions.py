@@ -12,6 +12,8 @@ from runs.queries.why import hooks
 from runs.queries.why.acts import Offer
 from runs.queries.why.seen import Reader, Seen
 
+MOST_LOOKED_AT = 5  # questions of one run, each of which costs a look at everybody who may decide it
+
 
 def decisions(seen: Seen, reader: Reader) -> list[Offer]:
     """One for each question that is open at a queue."""
@@ -19,10 +21,10 @@ def decisions(seen: Seen, reader: Reader) -> list[Offer]:
 
 
 def who_is_missing(seen: Seen) -> str:
-    """That too few are left who could decide what it waits for, where that is so."""
-    asked = _open(seen)
+    """That too few are left who could decide what it waits for, where that is so of the first few questions."""
+    asked = _open(seen)[:MOST_LOOKED_AT]
     stages = stages_of(asked, Decision.objects.filter(approval__in=asked).select_related("approval")) if asked else {}
-    return " ".join(filter(None, (nobody_left(each, stages[each.id]) for each in asked)))
+    return " ".join(dict.fromkeys(said for each in asked if (said := nobody_left(each, stages[each.id]))))
 
 
 def _open(seen: Seen) -> list[Approval]:
@@ -40,7 +42,7 @@ def _decision(approval: Approval, reader: Reader) -> Offer:
     )  # fmt: skip
     try:
         by = services.deciding(approval, reader.by, reader.held)
-    except Forbidden as no:
+    except (Forbidden, services.AlreadyVoted, services.AlreadyDecided) as no:
         return offer.refused(no)
     return Offer(offer.act, offer.path, offer.body, by.role, subject=offer.subject, required=offer.required)
 

@@ -113,9 +113,8 @@ def _resolved(schema: Any, root: Schema) -> Schema:
 def _kind(schema: Schema, root: Schema) -> str:
     some = [_resolved(each, root) for each in schema.get("anyOf") or () if each != {"type": "null"}]
     types = {each.get("type") for each in some}
-    if (
-        some
-    ):  # a decimal may come as a number, or as a text that is one; where floats are refused as an integer or a text
+    # A decimal may come as a number (where floats are refused: an integer), or as a text that is one.
+    if some:
         return NUMBER if types & {"number", "integer"} and types <= {"number", "integer", "string"} else OTHER
     match schema.get("type"):
         case "string":

@@ -161,19 +161,22 @@ def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
         names = list(people.order_by("pk")[: max(LOOKED_AT, each.quorum) + 1])
         left = sum(_may(approval, user) for user in names) if each is now and len(names) <= LOOKED_AT else len(names)
         if left < each.missing:
-            who = "nobody who could" if left == 0 else f"only {left} who could"
+            who, where = "nobody" if left == 0 else f"only {left}", " or ".join(_queues(approval, each))
             return (
-                f"Stage {each.number} needs {each.missing} more in {each.queue}, and there is {who}: an administrator "
-                "has to give somebody the role, or whoever steers runs to end this one."
+                f"Stage {each.number} needs {each.missing} more in {where}, and there is {who} who could: an "
+                "administrator has to give somebody the role, or whoever steers runs to end this one."
             )
     return ""
+
+
+def _queues(approval: Approval, stage: StageShown) -> list[str]:
+    return [stage.queue, *((approval.escalated_to or ()) if stage.state == NOW else ())]
 
 
 def _members(approval: Approval, stage: StageShown) -> QuerySet[User]:
     """Who has the role of a stage's queue; of the one that is being decided also of those that it was put to besides.
     Whoever stands in for one of them says their word, and is none besides."""
-    queues = [stage.queue, *((approval.escalated_to or ()) if stage.state == NOW else ())]
-    roles = [role for queue in queues if (role := wait_hooks.queues.get(queue))]
+    roles = [role for queue in _queues(approval, stage) if (role := wait_hooks.queues.get(queue))]
     return User.objects.filter(is_active=True, groups__name__in=roles).distinct()
 
 

@@ -134,12 +134,11 @@ def test_who_is_asked_besides_is_among_those_who_are_left(ask: Callable[..., App
     asked = ask(TWO)
     decides(reads("fiona"), asked, "abstain")
     assert "there is only 1 who could" in reads("frank").read(f"/inbox/{asked.id}")
-    somebody("dora", "operator")
+    somebody("dora", LEGAL)
     deputies.appoint(
         DeputyBody(deputy="dora", ends_at=timezone.now() + timedelta(days=1), justification="on leave"), by=fiona
     )
     assert "there is only 1 who could" in reads("frank").read(f"/inbox/{asked.id}"), "she has had that say"
-    somebody("lena", LEGAL)
     make_late(asked)
     sweep()
     assert Approval.objects.get().escalated_to == ["legal"]
@@ -158,6 +157,9 @@ def test_the_page_says_where_nobody_is_left_who_could_complete_it(ask: Callable[
     assert "Too few are left. Stage 1 needs 2 more in finance_po, and there is only 1 who could" in page
     why = Api(issue_key(User.objects.get(username="olga"), "test")).get(f"runs/{asked.run_id}/why").json()
     assert why["cause"] == "approval" and "Stage 1 needs 2 more in finance_po, and there is only 1" in why["also"]
+    answer = Api(issue_key(User.objects.get(username="fiona"), "test")).get(f"runs/{asked.run_id}/why")
+    (offer,) = [each for each in answer.json()["acts"] if each["act"] == "decide"]
+    assert answer.status_code == 200 and offer["code"] == "already-voted", "whoever had their say is answered too"
     somebody("greta", FINANCE)
     assert "Too few are left" not in reads("frank").read(f"/inbox/{asked.id}")
     Run.objects.filter(pk=asked.run_id).update(creator=None)

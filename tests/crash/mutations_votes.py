@@ -45,5 +45,6 @@ VOTING = [
     Mutant("who had their say is waited for", INBOX, "any(vote.row.person == person for", "any(False for", f"{PAGES} -k how_far_they_are"),
     Mutant("what is off is sent as a box", CHANGES, " if value is not False and name", " if name", f"{TRIED} -k second_person"),
     Mutant("why does not say that too few are left", "approvals/offered/decisions.py", "    hooks.remarks.append(who_is_missing)\n", "", f"{PAGES} -k nobody_is_left"),
+    Mutant("whoever had their say is not told why a run waits", "approvals/offered/decisions.py", "(Forbidden, services.AlreadyVoted, services.AlreadyDecided)", "Forbidden", f"{PAGES} -k nobody_is_left"),
     Mutant("who is asked besides is not counted", SHOWN, "(approval.escalated_to or ()) if stage.state == NOW", "() if stage.state == NOW", f"{PAGES} -k asked_besides"),
 ]  # fmt: skip

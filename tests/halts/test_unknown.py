@@ -6,13 +6,15 @@ from io import StringIO
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
+from durableagents import Assistant
 from runs.engine.agents import registry
 from runs.models import AgentVersion, Limit, Price
 from runs.queries.halts.standing import holding
 from tests.halts.halting import WHY, calls, halt, lift, stage_of, tagged
 from tests.runs.stage import Stage
-from tests.world import Toolbox, agent_of, ends_with
+from tests.world import Item, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
 
@@ -57,9 +59,26 @@ def test_what_other_workers_have_or_had_is_not(stage: Stage, tools: Toolbox) -> 
     assert told() == {("version", "elsewhere@3.0.1")}
 
 
+def test_what_an_agents_own_models_are_of_is_known(stage: Stage) -> None:
+    agent_of(ends_with(1), assistants=[Assistant("mind", "Think.", output=Item, models=["acme:large"])])
+    halt("provider", "acme")
+    assert told() == set()
+
+
+@pytest.mark.parametrize("lists", ["ARRAY[NULL]::text[]", "'{{a},{b}}'::text[]", "ARRAY['nowhere', NULL]"])
+def test_a_forged_row_takes_nobodys_page_away(stage: Stage, lists: str) -> None:
+    halt("all")
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(f"UPDATE runs_halt SET agents = {lists}, tags = {lists}")
+        cursor.execute("SET session_replication_role = DEFAULT")
+    (one,) = holding()
+    assert not one.is_genuine and {each.key for each in one.unknown} <= {"nowhere"}
+
+
 def test_the_names_that_are_like_it_are_told_the_most_alike_first(stage: Stage, tools: Toolbox) -> None:
     calls(tools, "order", "mail")
-    halt("tool", "ordre")
+    halt("tool", "ORDRE")
     (one,) = holding()
     assert [each.like for each in one.unknown] == [("order",)] and one.unknown[0].meant == "Did you mean order?"
     lift(one.row)

@@ -12,6 +12,7 @@ from django.db import connection
 
 from runs.engine.agents import registry
 from runs.models import Halt
+from runs.services.budgets.prices import models_of
 
 # Of those that this process doesn't know itself: workers may have other versions, and runs any tag.
 _UNKNOWN = """
@@ -20,6 +21,7 @@ _UNKNOWN = """
         WHEN 'agent' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE split_part(v.graph_id, '@', 1) = n.key)
         WHEN 'version' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.graph_id = n.key)
         WHEN 'tool' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.parts -> 'tools' ? n.key)
+            OR EXISTS (SELECT 1 FROM runs_agentcode c WHERE c.parts -> 'tools' ? n.key)
         ELSE EXISTS (SELECT 1 FROM runs_limit l WHERE l.key = 'provider:' || n.key)
             OR EXISTS (SELECT 1 FROM runs_price p WHERE split_part(p.model, ':', 1) = n.key) END"""
 
@@ -58,20 +60,24 @@ def unknown(rows: Iterable[Halt]) -> dict[int, list[Unknown]]:
 def names() -> dict[str, list[str]]:
     """What this process knows that can be halted, by scope, in the order of the alphabet; of tags nothing."""
     agents = registry.agents()
+    models = {model for agent in agents for assistant in agent.assistants for model in models_of(assistant)}
+    models |= {*settings.DURABLEAGENTS.models}
     known = {
         "agent": {agent.name for agent in agents},
         "version": {agent.graph_id for agent in agents},
         "tool": {tool.name for agent in agents for tool in agent.all_tools()},
-        "provider": {model.partition(":")[0] for model in settings.DURABLEAGENTS.models},
+        "provider": {model.partition(":")[0] for model in models},
     }
     return {scope: sorted(some) for scope, some in known.items()}
 
 
 def _given(row: Halt) -> list[tuple[str, str]]:
     scope = [] if row.scope == Halt.Scope.ALL else [(str(row.scope), row.key)]
-    lets = [*(("agent", name) for name in row.agents), *(("tag", tag) for tag in row.tags)]
+    given = (("agent", row.agents), ("tag", row.tags))
+    lets = [(kind, name) for kind, names in given for name in names or () if isinstance(name, str)]
     return list(dict.fromkeys([*scope, *lets]))
 
 
 def _like(key: str, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(get_close_matches(key, list(names), 3))
+    known = {name.casefold(): name for name in names}
+    return tuple(known[each] for each in get_close_matches(key.casefold(), list(known), 3))
