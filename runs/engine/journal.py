@@ -109,6 +109,12 @@ class WaitSpec:
         )  # fmt: skip
 
 
+def detail_of(opened: WaitOpened) -> dict[str, Any]:
+    """What a question's row has to say, as its event tells it; of other waits nothing."""
+    told = opened.payload if opened.wait == "input" and isinstance(opened.payload, dict) else {}
+    return {name: value for name, value in told.items() if name not in ("call", "hash", "error")}
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """An attempt at a tool call, as all facts about it name it."""

@@ -10,11 +10,16 @@ from uuid import UUID
 from ledger import events as e
 from ledger.actors import Actor
 from runs.engine.agents import registry
-from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
+from runs.engine.journal import detail_of
+from runs.engine.tape import Tape
 from runs.engine.tools import Tool
 from runs.journal.reader import at_slot
-from runs.models import Run
-from runs.services.command import resolve
+from runs.models import Run, Wait
+from runs.services.command import Act, resolve
+
+UNASKED = "Its journal asks no such question: the row that does was written past the application."
+DISTRUSTED = "Its journal can't be trusted: {}."
 
 
 def tool_here(run: Run, name: str) -> Tool | None:
@@ -43,3 +48,25 @@ def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime,
 def told_at(run_id: UUID, slot: str) -> list[e.Event]:
     """What the journal tells of one call, every line checked. Raises JournalBroken."""
     return at_slot(run_id, slot)
+
+
+def asked_by(wait: Wait) -> e.WaitOpened | None:
+    """The event by which the run's own journal asks what a wait's row asks, and has no answer to yet. None: the row was
+    written past the application, or what it says was. Raises JournalBroken."""
+    told = told_at(wait.run_id, wait.slot)
+    if Tape(told).slot(wait.slot).at(wait.attempt).waits.get((str(wait.kind), wait.n), "") is not None:
+        return None
+    place = str(wait.kind), wait.attempt, wait.n
+    opened = (each for each in told if isinstance(each, e.WaitOpened))
+    event = next(each for each in opened if (each.wait, each.attempt, each.n) == place)
+    row = wait.detail if isinstance(wait.detail, dict) else {}
+    return event if all(row.get(name) == value for name, value in detail_of(event).items()) else None
+
+
+def must_be_asked(act: Act, wait: Wait) -> None:
+    """Raises IllegalTransition where only a wait's row asks."""
+    try:
+        if asked_by(wait) is None:
+            raise act.refuse(UNASKED)
+    except JournalBroken as broken:
+        raise act.refuse(DISTRUSTED.format(broken)) from broken

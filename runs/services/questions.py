@@ -20,10 +20,10 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound,
 from ledger.web.roles import OPERATOR, is_role
 from runs.engine.errors import JournalBroken
 from runs.journal import wait_hooks
-from runs.journal.reader import at_slot
 from runs.models import ENDED, Run, Wait
 from runs.services import authority
 from runs.services.answer_words import misfits
+from runs.services.calls import asked_by
 from runs.services.command import journal, locked, resolve, snapshot, wake
 from runs.services.halts.standing import is_past
 
@@ -133,9 +133,8 @@ def _must_be_on_record(wait: Wait) -> None:
     """A question's row may have been written past the application: it is one that its journal asks. Raises
     RecordDamaged."""
     try:
-        told = at_slot(wait.run_id, wait.slot)
+        is_asked = asked_by(wait) is not None
     except JournalBroken as broken:
         raise RecordDamaged(wait.run_id, f"a journal that can be trusted ({broken})") from broken
-    place = str(wait.kind), wait.attempt, wait.n
-    if not any(isinstance(each, e.WaitOpened) and (each.wait, each.attempt, each.n) == place for each in told):
+    if not is_asked:
         raise RecordDamaged(wait.run_id, "the event that asks this")

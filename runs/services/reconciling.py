@@ -24,7 +24,7 @@ from runs.journal.reader import tape_of
 from runs.models import WITHOUT_PROOF, Process, Run, Wait
 from runs.services.allowed.rules import NO_DOUBT, PARKING
 from runs.services.bodies import Verdict
-from runs.services.calls import tool_here
+from runs.services.calls import DISTRUSTED, UNASKED, tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
 from runs.services.settling import agreeing
 from runs.services.settling.proposals import Proposal
@@ -121,10 +121,10 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     try:
         slot = tape_of(act.run).slot(wait.slot)
     except JournalBroken as broken:
-        raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
+        raise act.refuse(DISTRUSTED.format(broken)) from broken
     attempt = slot.at(wait.attempt)
     if attempt.waits.get(("reconcile", wait.n), "") is not None:
-        raise act.refuse("Its journal asks no such question: the row that does was written past the application.")
+        raise act.refuse(UNASKED)
     invoked = attempt.intent
     if not isinstance(invoked, e.ToolInvoked) or (attempt.result is not None and not attempt.is_belied):
         raise act.refuse("The call has been answered in the meantime.")

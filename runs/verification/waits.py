@@ -13,7 +13,7 @@ from uuid import UUID
 from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
-from runs.engine.journal import WaitSpec
+from runs.engine.journal import WaitSpec, detail_of
 from runs.engine.tape import payload_of
 from runs.engine.undo.declared import WITH_PARENT
 from runs.models import Wait
@@ -66,12 +66,8 @@ class Waits:
         self.actors |= {f"worker:{event.worker}"} if isinstance(event, e.RunClaimed) else {getattr(event, "by", "")}
         match event:
             case e.WaitOpened():
-                detail = (
-                    {k: v for k, v in payload_of(event).items() if k not in ("call", "hash", "error")}
-                    if event.wait == "input"
-                    else {}
-                )
-                self._open(line, Key(event.slot, event.attempt, event.wait, event.n), event.deadline, detail)
+                key = Key(event.slot, event.attempt, event.wait, event.n)
+                self._open(line, key, event.deadline, detail_of(event))
             case e.InquiryMade() | e.InquiryEnded():
                 if event.deadline:
                     self._move(event.approval_id, event.deadline)

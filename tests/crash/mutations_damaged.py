@@ -30,5 +30,9 @@ DAMAGED = [
     Mutant("nobody verifies what is set up", "approvals/queues/verification.py", "        if not row.is_genuine:\n", "        if False:\n", f"{DAMAGE} -k each_row_that_was_forged"),
     Mutant("an hour that two shifts have passes twice", "runs/engine/gate/calendars.py", "            begins = max(begins, last)\n", "", "tests/engine/test_calendars.py -k cut_in_two"),
     Mutant("a forged doubt is settled", "runs/services/reconciling.py", "    if attempt.waits.get((\"reconcile\", wait.n), \"\") is not None:\n", "    if False:\n", "tests/runs/test_forged_doubts.py -k settled_by_nobody"),
+    Mutant("a question that is over is answered once its row says otherwise", "runs/services/calls.py", "(str(wait.kind), wait.n), \"\") is not None:\n", "(str(wait.kind), wait.n), \"\") == \"\":\n", "tests/runs/test_forged_doubts.py -k not_asked_again"),
+    Mutant("a question is answered whose row says another thing than its event", "runs/services/calls.py", "    return event if all(row.get(name) == value for name, value in detail_of(event).items()) else None\n", "    return event\n", "tests/runs/test_forged_doubts.py -k says_otherwise"),
+    Mutant("the other side is asked by a forged question", "runs/services/settling/upstream.py", "    must_be_asked(act, wait)\n", "", "tests/runs/test_forged_doubts.py -k nobody_is_asked"),
+    Mutant("a forged halt takes the page away", "runs/queries/halts/unknown.py", " if isinstance(name, str)]", "]", "tests/halts/test_unknown.py -k forged_row"),
     Mutant("a forged question is answered", "runs/services/questions.py", "    _must_be_on_record(wait)\n", "", "tests/runs/test_forged_doubts.py -k not_answered"),
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from ledger.append import acted
 from ledger.models import Event
 from runs.models import Run, Wait
 from runs.services.allowed.rules import NO_DOUBT, PARKING
-from runs.services.calls import tool_here
+from runs.services.calls import must_be_asked, tool_here
 from runs.services.command import Act, journal, wake
 from runs.services.settling.proposals import heard
 
@@ -31,6 +31,7 @@ def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
         raise act.refuse(NO_DOUBT)
     if act.run.owner is not None:
         raise act.refuse(PARKING)
+    must_be_asked(act, wait)
     if not has_hook(act.run, wait):
         raise act.refuse("Its tool declares no hook by which the other side could be asked: look there yourself.")
     known = heard([wait])[wait.pk]
