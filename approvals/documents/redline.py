@@ -2,20 +2,21 @@
 
 What differs is found by Myers' algorithm (An O(ND) Difference Algorithm and Its Variations, 1986): between lines first,
 and then between the words of the lines that differ. Its work grows with how much differs, and the texts are somebody
-else's: past a bound the lines, or the words, that were not compared stand there as taken out and put in whole. So
-whatever is compared, all of the new text is shown, in order, and all of the old.
+else's: past a bound the lines, or the words, that were not compared stand there as taken out and put in whole. The
+bound is of all that is compared for one page together, be it a thousand little changes. So whatever is compared, all of
+the new text is shown, in order, and all of the old.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 SAME, ADDED, REMOVED = "same", "added", "removed"
 MOST_STEPS = 600  # by which two sequences may differ before they are not compared
-MOST_LOOKED = 400_000  # pairs that are looked at, of one comparison
+MOST_LOOKED = 400_000  # pairs that are looked at for one page, which takes about a second
 _WORDS = re.compile(r"\s+|\S+")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 Edit = tuple[str, Sequence[str]]
@@ -34,17 +35,27 @@ class Part:
         return len(self.text.split())
 
 
-def redline(new: str, old: str) -> list[Part]:
+@dataclass(slots=True)
+class Patience:
+    """How many pairs may still be looked at, by all comparisons that share it."""
+
+    left: int = field(default_factory=lambda: MOST_LOOKED)
+
+
+def redline(new: str, old: str, patience: Patience | None = None) -> list[Part]:
     """The new text and what was taken out of the old, in reading order: what was taken out before what stands there
-    now."""
+    now. Texts of one page share their `patience`."""
+    patience = patience or Patience()
     parts: list[Part] = []
-    for what, group in groupby(_edits(_LINES.findall(new), _LINES.findall(old)), lambda edit: edit[0] == SAME):
+    lines = _edits(_LINES.findall(new), _LINES.findall(old), patience)
+    for what, group in groupby(lines, lambda edit: edit[0] == SAME):
         edits = list(group)
         if what:
-            parts += [Part(SAME, "".join(lines)) for _, lines in edits]
+            parts += [Part(SAME, "".join(some)) for _, some in edits]
             continue
         added, removed = (_text(edits, each) for each in (ADDED, REMOVED))
-        parts += [Part(of, "".join(words)) for of, words in _edits(_WORDS.findall(added), _WORDS.findall(removed))]
+        words = _edits(_WORDS.findall(added), _WORDS.findall(removed), patience)
+        parts += [Part(of, "".join(some)) for of, some in words]
     return list(_joined(parts))
 
 
@@ -70,7 +81,7 @@ def _joined(parts: Sequence[Part]) -> Iterator[Part]:
                 yield Part(what, text)
 
 
-def _edits(new: Sequence[str], old: Sequence[str]) -> Iterator[Edit]:
+def _edits(new: Sequence[str], old: Sequence[str], patience: Patience) -> Iterator[Edit]:
     """What leads from the old sequence to the new one, in order."""
     head = next((n for n, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), min(len(new), len(old)))
     rest, before = new[head:], old[head:]
@@ -79,7 +90,7 @@ def _edits(new: Sequence[str], old: Sequence[str]) -> Iterator[Edit]:
     middle, gone = rest[: len(rest) - tail], before[: len(before) - tail]
     if head:
         yield SAME, new[:head]
-    found = _shortest(middle, gone) if middle and gone else None
+    found = _shortest(middle, gone, patience) if middle and gone else None
     if found is None:
         yield from ((what, tokens) for what, tokens in ((REMOVED, gone), (ADDED, middle)) if tokens)
     else:
@@ -88,9 +99,9 @@ def _edits(new: Sequence[str], old: Sequence[str]) -> Iterator[Edit]:
         yield SAME, new[len(new) - tail :]
 
 
-def _shortest(new: Sequence[str], old: Sequence[str]) -> list[Edit] | None:
+def _shortest(new: Sequence[str], old: Sequence[str], patience: Patience) -> list[Edit] | None:
     """The shortest way from one to the other; None where it is longer than anybody should wait for."""
-    furthest, trace, looked = {1: 0}, [], 0
+    furthest, trace = {1: 0}, []
     for steps in range(min(len(new) + len(old), MOST_STEPS) + 1):
         trace.append(dict(furthest))
         for diagonal in range(-steps, steps + 1, 2):
@@ -98,12 +109,12 @@ def _shortest(new: Sequence[str], old: Sequence[str]) -> list[Edit] | None:
             x = furthest[diagonal + 1] if is_down else furthest[diagonal - 1] + 1
             y = x - diagonal
             while x < len(old) and y < len(new) and old[x] == new[y]:
-                x, y, looked = x + 1, y + 1, looked + 1
+                x, y, patience.left = x + 1, y + 1, patience.left - 1
             furthest[diagonal] = x
             if x >= len(old) and y >= len(new):
                 return _way_back(trace, new, old)
-        looked += steps + 1
-        if looked > MOST_LOOKED:
+        patience.left -= steps + 1
+        if patience.left < 0:
             return None
     return None
 

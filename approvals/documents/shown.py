@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from approvals.documents.drawn import Facts, facts_of
-from approvals.documents.redline import ADDED, REMOVED, Part, redline
+from approvals.documents.redline import ADDED, REMOVED, Part, Patience, redline
 from approvals.documents.stored import contents_of, unsound
 from ledger.errors import Busy
 from runs.engine.gate.documents import Named, is_text, named_in
@@ -69,10 +69,10 @@ def documents_of(
         listed = named_in(plan)
     except ValueError:
         return [], NO_LIST
-    earlier, shown = {each.name: each for each in _earlier(before)}, []
+    earlier, shown, patience = {each.name: each for each in _earlier(before)}, [], Patience()
     for n, named in enumerate(listed, 1):
         told = _Told(named, contents.get(named.digest), earlier.pop(named.name, None), before)
-        shown.append(told.as_text(n) if named.is_text else told.as_pages(n))
+        shown.append(told.as_text(n, patience) if named.is_text else told.as_pages(n))
     gone = [DocumentShown(0, named, against=f"revision {before.revision} had it, and this one has it no more")
             for named in earlier.values() if before is not None]  # fmt: skip
     problem = next((f"{each.named.name}: {each.problem}" for each in shown if each.problem), "")
@@ -105,15 +105,15 @@ class _Told:
         is_same = (self.was.digest, self.was.media_type) == (self.named.digest, self.named.media_type)
         return f"{'the same as in' if is_same else 'another than in'} revision {self.before.revision}"
 
-    def as_text(self, n: int) -> DocumentShown:
-        """Its words, with those that went."""
+    def as_text(self, n: int, patience: Patience) -> DocumentShown:
+        """Its words, with those that went; its page's others share the `patience` for that."""
         content = self.content
         if content is None or unsound(self.named, content):
             return DocumentShown(n, self.named, unsound(self.named, content), self.against)
         if not is_text(content):
             return DocumentShown(n, self.named, NO_TEXT, self.against)
         old = self._old_text()
-        parts = [Part("same", content.decode())] if old is None else redline(content.decode(), old)
+        parts = [Part("same", content.decode())] if old is None else redline(content.decode(), old, patience)
         lost = ". What it was then can't be read, so nothing is marked" if old is None and self._is_other_text else ""
         return DocumentShown(n, self.named, "", self.against + lost, parts)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.documents.redline import ADDED, REMOVED, SAME, Part, redline
+from approvals.documents.redline import ADDED, REMOVED, SAME, Part, Patience, redline
 
 TEXTS = st.text(alphabet="ab \n\u200b", max_size=40)
 
@@ -52,6 +52,10 @@ def test_a_blank_that_nobody_sees_is_a_difference() -> None:
     assert told("a  b", "a b") == [(SAME, "a"), (REMOVED, " "), (ADDED, "  "), (SAME, "b")]
 
 
+def every_second_line(word: str) -> str:
+    return "".join(f"{' '.join([word] * 150)}\nk{n}\n" for n in range(300))
+
+
 @pytest.mark.parametrize("bound", ["MOST_STEPS", "MOST_LOOKED"])
 def test_past_a_bound_what_was_not_compared_is_told_whole(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     assert len(told("a b c d", "x b y d")) == 6
@@ -67,11 +71,20 @@ def test_past_a_bound_what_was_not_compared_is_told_whole(monkeypatch: pytest.Mo
         ("a\n" * 100_000, "a\n" * 99_000),
         ("\n".join(map(str, range(30_000))), "\n".join(map(str, range(30_000, 0, -1)))),
         ("x" * 200_000, "y" * 200_000),
+        (every_second_line("a"), every_second_line("b\t")),
     ],
-    ids=["all others", "turned about", "some fewer", "backwards", "one word"],
+    ids=["all others", "turned about", "some fewer", "backwards", "one word", "every second line"],
 )
 def test_texts_that_are_made_to_take_long_take_no_longer_than_a_moment(new: str, old: str) -> None:
     began = time.process_time()
     parts = redline(new, old)
     assert time.process_time() - began < 5
     assert without(parts, REMOVED) == new and without(parts, ADDED) == old
+
+
+def test_what_one_text_has_used_up_the_next_one_of_its_page_has_not() -> None:
+    patience = Patience()
+    redline("a " * 100_000, "b " * 100_000, patience)
+    patience.left = 0
+    parts = redline("a b c d", "x b y d", patience)
+    assert [(part.what, part.text) for part in parts] == [(REMOVED, "x b y"), (ADDED, "a b c"), (SAME, " d")]
