@@ -138,7 +138,7 @@ class House:
             if told >= ends.BATCH:
                 self._versions_at = now  # there is more of it
         if self._has_batch:
-            self._has_batch = working.work(PASS_SECONDS)
+            self._has_batch = _work_off()
         if called is not None and called.is_pool_waiting:
             timers.open_gates()
         if called is not None and called.is_held_back:
@@ -226,6 +226,19 @@ class House:
                     "run %s: a late answer could not be handed in (%s); trying on", late.run_id, first_line(error)
                 )
             await asyncio.sleep(patience.seconds())
+
+
+def _work_off() -> bool:
+    """Acts on many, for a while. Whether there may be more. What is wrong with them keeps nothing else from being
+    swept: they are looked at again with the next thorough look."""
+    try:
+        return working.work(PASS_SECONDS)
+    except Exception as error:
+        if is_transient(error):
+            raise
+        connection.close()
+        log.exception("acts on many can't be worked off; they are tried again")
+        return False
 
 
 def _look_around() -> tuple[int, bool]:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from runs import search
 from runs.models import Batch, BatchItem, Run
 from runs.services.bulk import working
 from tests.api.conftest import Api, is_problem
@@ -82,3 +83,15 @@ def test_an_integrator_acts_on_their_own_and_is_told_nothing_of_others(
     assert [one["id"] for one in integrator.get("bulk").json()["results"]].count(seen) == 0
     assert is_problem(ask(integrator, "retry", runs=[mine]), 403, "forbidden")
     assert str(Run.objects.get(pk=others).state) == "pending"
+
+
+def test_words_that_may_be_of_more_runs_than_a_search_looks_at_choose_none(
+    operator: Api, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        start(tags=["acme"])
+    assert ask(operator, filter={"q": "acme"}).json()["total"] == 4
+    monkeypatch.setattr(search, "MOST", 3)
+    answer = ask(operator, filter={"q": "acme", "state": "pending"})
+    assert is_problem(answer, 422) and answer.json()["errors"][0]["field"] == "filter.q"
+    assert Batch.objects.count() == 1

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -66,6 +67,26 @@ def test_a_halt_is_requested_until_the_worker_has_confirmed_with_what_is_in_flig
         lift(it)
         until(lambda: fresh(run).ended_at is not None)
     assert not Held.objects.exists() and problems(run) == []
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "[{}]", "[5]", "5", '"x"', '{"a": 1}', '[{"run": "x", "slot": "s", "what": "w", "since": "now", "timeout": 1}]',
+        f'[{{"run": "{UUID(int=1)}", "slot": "s", "what": "w", "since": "2026-01-01", "timeout": 1}}]',
+        "[" * 3000 + "]" * 3000, f"[1{'0' * 5000}]",
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_what_can_not_be_read_of_a_worker_s_calls_is_nothing_said(stage: Stage, calls: str) -> None:
+    """And takes nobody the page on which everything is halted."""
+    it, worker = halt("all"), Process.objects.get()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO runs_haltseen (line, worker, seen_at, confirmed_at, running, calls, told_at) "
+            "VALUES (%s, %s, now(), now(), 0, %s::jsonb, now())", [it.pk, worker.pk, calls],
+        )  # fmt: skip
+    assert (of(it).state, [one.says for one in of(it).hearings], of(it).in_flight) == ("requested", ["unheard"], [])
 
 
 def test_a_worker_that_gives_no_sign_of_life_has_not_confirmed(stage: Stage) -> None:

@@ -27,6 +27,7 @@ from runs.services.bulk import acts, working
 from runs.services.bulk.bodies import BatchBody, ChoiceBody
 from runs.workers.housekeeping import House
 from tests.api.conftest import person
+from tests.runs.aging import runs_out
 from tests.runs.stage import Stage, at_once, dump, fresh, overrides, problems
 from tests.runs.stories import as_superuser
 from tests.world import SHOP, Item, Killed, Notes, Toolbox, agent_of
@@ -217,6 +218,19 @@ def test_a_worker_does_it_beside_driving_runs(stage: Stage, tools: Toolbox) -> N
         house.keep()
     house.close()
     assert outcomes(batch) == {"done": 3}
+
+
+def test_an_act_on_many_that_nobody_can_read_keeps_nothing_else_from_being_swept(stage: Stage, tools: Toolbox) -> None:
+    olga, (run_id, other) = operator(), many(sleeper(tools), 2)
+    while stage.drive() != "idle":
+        pass
+    ask(olga, runs=[str(other)])
+    as_superuser("UPDATE runs_batch SET forecast = ('1' || repeat('0', 5000))::jsonb")
+    runs_out(run_id, "timer")
+    house = House(stage.worker.id)
+    house.keep(), house.keep()
+    house.close()
+    assert fresh(Run(pk=run_id)).ready_at is not None, "its timer rang"
 
 
 def test_verification_holds_records_and_batches_against_each_other(tools: Toolbox) -> None:

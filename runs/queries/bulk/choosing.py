@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from ledger.errors import InvalidInput
+from runs import search
 from runs.queries.run_list import Filters, ids_of, stretch
 from runs.services.bulk.bodies import MOST_RUNS, BatchBody, ChoiceBody
 
@@ -23,7 +24,7 @@ def chosen(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
 
 def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
     """All runs that fit, newest first. Raises InvalidInput for a filter that nobody can read: a list would show all
-    there, and an act would be done to all."""
+    there, and an act would be done to all; and for words that may be of more runs than a search looks at."""
     filters = Filters.of(choice.model_dump())
     misread = [name for name in ("state", "parent") if getattr(choice, name) and not getattr(filters, name)]
     if misread:
@@ -31,6 +32,12 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
             {"field": f"filter.{name}", "problem": "not known", "fix": "as the list has it"} for name in misread
         ]
         raise InvalidInput(f"The filter can't be read: {', '.join(misread)}.", errors=problems)
+    if filters.q and len(search.matching(filters.q)) >= search.MOST:
+        fix = "look for an attribute instead, or name the runs"
+        raise InvalidInput(
+            f"A search looks at {search.MOST:,} runs, and more may fit.",
+            errors=[{"field": "filter.q", "problem": "may fit more runs than a search looks at", "fix": fix}],
+        )
     if filters.sought is not None:
         return _by_attributes(filters, most)
     if filters.q:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -158,19 +159,28 @@ def _hearings(ids: Sequence[int]) -> dict[int, tuple[list[Hearing], list[InFligh
     found: dict[int, tuple[list[Hearing], list[InFlight]]] = {}
     for halt, worker, host, pid, is_silent, seen_at, confirmed_at, running, calls in told:
         hearings, in_flight = found.setdefault(halt, ([], []))
-        if confirmed_at is not None and not running:
+        calls_now = _in_flight(calls, f"{host}/{pid}")
+        if confirmed_at is not None and not running and calls_now is not None:
             says = "confirmed"
         else:
-            says = "silent" if is_silent else "stopping" if seen_at is not None else "unheard"
+            is_heard = seen_at is not None and calls_now is not None
+            says = "silent" if is_silent else "stopping" if is_heard else "unheard"
         hearings.append(Hearing(worker, host, pid, says, running or 0))
-        for call in _read(calls):
-            since = datetime.fromisoformat(call["since"])
-            in_flight.append(
-                InFlight(UUID(call["run"]), call["slot"], call["what"], since, call["timeout"], f"{host}/{pid}")
-            )
+        in_flight += calls_now or []
     return found
 
 
-def _read(calls: Any) -> list[dict[str, Any]]:
-    told = json.loads(calls) if isinstance(calls, str) else calls
-    return told if isinstance(told, list) else []
+def _in_flight(told: Any, worker: str) -> list[InFlight] | None:
+    """What a worker has said of its calls; None: it can't be read, so it has said nothing."""
+    try:
+        read = json.loads(told) if isinstance(told, str) else told
+        return [_call(each, worker) for each in read or ()]
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
+
+
+def _call(told: dict[str, Any], worker: str) -> InFlight:
+    since, timeout = datetime.fromisoformat(told["since"]), float(told["timeout"])
+    if since.tzinfo is None or not isfinite(timeout):
+        raise ValueError(told)
+    return InFlight(UUID(told["run"]), str(told["slot"]), str(told["what"]), since, timeout, worker)
