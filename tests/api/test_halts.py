@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
 
+from durableagents.identity import own_tags
 from ledger.models import ActRecord
 from runs.api.halts.shapes import HaltPage, HaltRow
 from runs.models import Halt
@@ -77,3 +80,22 @@ def test_a_misspelt_name_is_told_with_those_that_are_like_it(operator: Api, inte
     # whether anybody's runs have a tag is told to those who see every run
     assert {each["scope"] for each in integrator.get(f"halts/{it['id']}").json()["unknown"]} == {"agent"}
     assert operator.post(f"halts/{it['id']}/lift", WHY).json()["unknown"] == []
+
+
+def test_a_tag_s_halt_is_told_to_those_who_may_know_the_tag(operator: Api, integrator: Api, auditor: Api) -> None:
+    acme = operator.post("halts", WHY | {"scope": "tag", "key": "tenant:acme"}).json()["id"]
+    all_ = operator.post("halts", WHY | {"scope": "all", "confirm": "halt everything"}).json()["id"]
+    operator.post(f"halts/{all_}/stage", WHY | {"tags": ["tenant:acme", "tenant:beta"]})
+
+    def told(api: Api) -> dict[str, list[str]]:
+        return {row["id"]: row["tags"] for row in api.get("halts").json()["results"]}
+
+    assert told(auditor) == {acme: [], all_: ["tenant:acme", "tenant:beta"]}
+    assert told(integrator) == {all_: []} and is_problem(integrator.get(f"halts/{acme}"), 404)
+    own_tags.give(get_user_model().objects.get(username="integrator"), "tenant:acme", justification="Their customer.")
+    assert told(integrator) == {acme: [], all_: ["tenant:acme"]}
+    assert integrator.get(f"halts/{acme}").json()["key"] == "tenant:acme"
+    page = Client()
+    page.force_login(get_user_model().objects.get(username="integrator"))
+    text = page.get("/").content.decode()
+    assert "tenant:acme" in text and "tenant:beta" not in text

@@ -7,6 +7,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
@@ -69,18 +70,19 @@ class HaltLift(ApiView):
 
 
 def _one(halt: UUID) -> HaltRow:
-    acts.find(halt)
-    (one,) = standing([halt])
-    return halt_row(one)
+    found = standing([halt])
+    if not found:
+        raise NotFound("halt", halt)
+    return halt_row(found[0])
 
 
 def halt_row(one: Holding) -> HaltRow:
     """A halt of a list."""
     sees_all = viewer().sees_all
     return HaltRow.of(
-        one.row, id=one.row.halt, refuse=one.row.refuses, state=one.state, is_staged=one.is_staged, share=one.share,
-        revision=one.row.n, by=one.began.by, why=one.began.why, since=one.began.at, changed_by=one.row.by,
-        changed_at=one.row.at, unconfirmed=[HearingRow.of(each) for each in one.unconfirmed],
+        one.row, id=one.row.halt, tags=one.tags, refuse=one.row.refuses, state=one.state, is_staged=one.is_staged,
+        share=one.share, revision=one.row.n, by=one.began.by, why=one.began.why, since=one.began.at,
+        changed_by=one.row.by, changed_at=one.row.at, unconfirmed=[HearingRow.of(each) for each in one.unconfirmed],
         in_flight=[InFlightRow.of(each) for each in one.in_flight] if sees_all else None,
         unknown=[
             UnknownName.of(each, like=list(each.like))

@@ -11,7 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
+from ledger.web.seeing.viewers import viewer
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import Halt, HaltNow, Held
 from runs.queries.halts.unknown import Unknown, unknown
@@ -93,6 +95,12 @@ class Holding:
         return f"{percent(self.row.share):.2f}".rstrip("0").rstrip(".")
 
     @property
+    def tags(self) -> list[str]:
+        """Those that it lets through, of which whoever looks may know."""
+        who = viewer()
+        return [tag for tag in self.row.tags if who.sees_all or tag in who.tags]
+
+    @property
     def is_genuine(self) -> bool:
         """Whether all that is on record of it was written by this installation."""
         return self.row.is_genuine and self.began.is_genuine
@@ -116,18 +124,24 @@ def holding_and_halts(*, limit: int, beyond: int | None = None) -> tuple[list[Ho
 
 
 def _now() -> list[UUID]:
-    return list(HaltNow.objects.order_by("since", "id").values_list("halt", flat=True))
+    return list(HaltNow.objects.filter(_is_told()).order_by("since", "id").values_list("halt", flat=True))
+
+
+def _is_told() -> Q:
+    """Of which halts whoever looks is told: of a tag's where they see every run, or the tag is their own."""
+    who = viewer()
+    return Q() if who.sees_all else ~Q(scope=Halt.Scope.TAG) | Q(key__in=who.tags)
 
 
 def _newest(limit: int, beyond: int | None) -> list[UUID]:
-    first = Halt.objects.filter(n=0).order_by("-id")
+    first = Halt.objects.filter(_is_told(), n=0).order_by("-id")
     return list((first if beyond is None else first.filter(id__lt=beyond)).values_list("halt", flat=True)[:limit])
 
 
 def standing(ids: Sequence[UUID]) -> list[Holding]:
-    """These halts, in this order."""
+    """These halts, in this order: those of which whoever looks is told."""
     rows: dict[UUID, list[Halt]] = {}
-    for row in Halt.objects.filter(halt__in=ids).order_by("n"):
+    for row in Halt.objects.filter(_is_told(), halt__in=ids).order_by("n"):
         rows.setdefault(row.halt, []).append(row)
     last = {halt: some[-1] for halt, some in rows.items()}
     holds = [row for row in last.values() if row.stage != Halt.Stage.LIFTED]
@@ -145,7 +159,7 @@ def standing(ids: Sequence[UUID]) -> list[Holding]:
 
 def banner() -> list[HaltNow]:
     """What stands on every page: what is halted now."""
-    return list(HaltNow.objects.order_by("since", "id")[:20])
+    return list(HaltNow.objects.filter(_is_told()).order_by("since", "id")[:20])
 
 
 def _held(halt: UUID) -> int:
