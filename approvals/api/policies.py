@@ -15,6 +15,7 @@ from approvals.models import Policy
 from approvals.policies import acts, listed
 from approvals.policies.bodies import NewPolicyBody, PolicyBody, TryBody
 from approvals.policies.trying import MAY_TRY, Change, tried
+from approvals.queues.who import is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
@@ -194,7 +195,7 @@ class PoliciesTry(ApiView):
 
     @described("Try a policy on history", TriedRow, body=TryBody)
     def post(self, request: Request) -> Response:
-        found = tried(read_body(request, TryBody))
+        found = tried(read_body(request, TryBody), is_setter=is_admin(request.user))
         return Response(
             TriedRow.of(
                 found, gated=_change(found.gated), denied=_change(found.denied), let_through=_change(found.let_through),

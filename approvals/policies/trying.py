@@ -22,9 +22,12 @@ from approvals.policies.bodies import EVERY_CALL, TryBody
 from approvals.policies.inforce import now as in_force_now
 from approvals.policies.inforce import rule_of
 from approvals.rules.judging import Rulebook
+from approvals.rules.meaning import ARGUMENT
 from ledger.codec import unpack
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import AUDITOR, OPERATOR
+from ledger.web.seeing.payloads import PayloadsHidden
+from ledger.web.seeing.viewers import viewer
 from runs.engine.agents import registry
 from runs.engine.policy.judgement import Asking
 
@@ -113,8 +116,14 @@ class Tried:
         return [self.gated, self.denied, self.let_through]
 
 
-def tried(body: TryBody) -> Tried:
-    """What a policy would have done. Raises InvalidInput for one that couldn't be put in force, NothingToTry."""
+def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
+    """What a policy would have done. Raises InvalidInput for one that couldn't be put in force, NothingToTry, and
+    PayloadsHidden for whoever may not read what calls were made with, and isn't one who sets policies (`is_setter`):
+    who asks for more than a sum again and again knows it in the end. Whoever doesn't see every run is told no call."""
+    if not (is_setter or viewer().reads_all) and ARGUMENT in body.condition:
+        raise PayloadsHidden(
+            None, f"A condition on {ARGUMENT} tells what calls were made with: that is a right of its own."
+        )
     now = in_force_now()
     if now.problem:
         raise NothingToTry(f"Nothing can be tried: {now.problem}.")
@@ -132,6 +141,8 @@ def tried(body: TryBody) -> Tried:
         if would.effect != ("allow" if was is None else was.effect):
             into[would.effect].add(call)
     found.loads = [_load(queue, count, found) for queue, count in asked.most_common()]
+    for change in found.changes if not viewer().sees_all else ():
+        change.examples.clear()
     return found
 
 

@@ -102,7 +102,7 @@ class PolicyTrying(PolicyPage):
         form, refused, found = Sent(request), None, None
         try:
             body = form.read(TryBody, **_READ, calls=_number)
-            found = tried(body)
+            found = tried(body, is_setter=is_admin(request.user))
         except DurableAgentsError as error:
             refused = Refused("try", error, form.kept)
         known = self.form(request, refused)

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
@@ -19,6 +19,7 @@ from ledger.errors import InvalidInput, Proposed
 from ledger.four_eyes import guards
 from ledger.four_eyes.guards import GuardsBody
 from runs.engine.agents import Agent
+from tests.api.conftest import Api, is_problem, issue_key, person
 from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_policies import execute, put
 from tests.runs.stage import Stage, dump
@@ -141,3 +142,19 @@ def test_a_second_person_tries_what_was_proposed_as_it_stands(
     assert told.status_code == 200 and "Tried on history" in page and "Not tried" not in page
     assert re.search(r'held up for a yes</b></td><td class="num" data-label="calls">2</td>', page)
     assert not Policy.objects.exists()
+
+
+def test_who_may_not_read_what_calls_were_made_with_finds_that_out_by_no_condition(
+    stage: Stage, tools: Toolbox
+) -> None:
+    history(stage, tools, 1, 20)
+    Group.objects.get(name="operator").permissions.clear()
+    body = {"effect": "deny", "tool": "order", "rule": "none"}
+    operator, auditor = (Api(issue_key(person(role, role), "test")) for role in ("operator", "auditor"))
+    by_halves = body | {"condition": "args.amount > 10"}
+    assert is_problem(operator.post("policies/try", by_halves), 403, "payloads-hidden")
+    assert operator.post("policies/try", body).json()["denied"]["calls"] == 2
+    assert auditor.post("policies/try", by_halves).json()["denied"]["calls"] == 1
+    admin = Api(issue_key(person("root", is_superuser=True, is_staff=True), "test"))
+    told = admin.post("policies/try", by_halves).json()["denied"]
+    assert told["calls"] == 1 and told["examples"] == [], "who sees no run is told none"

@@ -32,4 +32,6 @@ LOOKING = [
     Mutant("an administrator sets the second person's password", ADMIN, "        if is_protected(self.get_object(request, unquote(id)), request.user.pk):\n", "        if False:\n", f"{STORY} -k opens_a_door"),
     Mutant("nobody looks whether two people changed a rule", VERIFIED, "    if agreement.person in (None, row.person):\n", "    if False:\n", f"{STORY} -k verification_finds"),
     Mutant("nobody looks whether what was done is what was proposed", VERIFIED, "    if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):\n", "    if False:\n", f"{STORY} -k verification_finds"),
+    Mutant("a breaker that moves keeps people from agreeing to a limit", "runs/services/limits/acts.py", "    return {\"given\": limit.given}\n", "    return _shown(limit)\n", "tests/approvals/test_rule_changes_meanwhile.py -k breaker"),
+    Mutant("runs line up by a limit that is only proposed", "runs/services/limits/acts.py", "    transaction.on_commit(lambda: _line_up(limit.key))\n", "    _line_up(limit.key)\n", "tests/approvals/test_rule_changes_meanwhile.py -k line_up"),
 ]  # fmt: skip

@@ -138,4 +138,11 @@ POLICIES = [
         "            if False:",
         f"{ROWS} -k unjudged",
     ),
+    Mutant(
+        "arguments are found out by conditions",
+        "approvals/policies/trying.py",
+        "    if not (is_setter or viewer().reads_all) and ARGUMENT in body.condition:\n",
+        "    if False:\n",
+        "tests/approvals/test_trying.py -k finds_that_out",
+    ),
 ]

@@ -37,12 +37,12 @@ _STATUS = frozenset(
 
 
 class PayloadsHidden(DurableAgentsError):
-    """What is asked for is all payload."""
+    """What is asked for is all payload, of one run or of many."""
 
     status, code, title = 403, "payloads-hidden", "Not shown to you"
 
-    def __init__(self, run_id: UUID) -> None:
-        super().__init__(WORDS, run_id=str(run_id))
+    def __init__(self, run_id: UUID | None, words: str = WORDS) -> None:
+        super().__init__(words, **({} if run_id is None else {"run_id": str(run_id)}))
 
 
 def must_read(run_id: UUID) -> None:

@@ -44,10 +44,9 @@ def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
         raise InvalidInput(f"This can't be said: {wrong}.", errors=errors) from None
     with transaction.atomic():
         limit = _locked(key)
-        before, limit.given, limit.given_by, limit.given_at = _shown(limit), asdict(rule), by.ref, database_now()
+        before, limit.given, limit.given_by, limit.given_at = _given(limit), asdict(rule), by.ref, database_now()
         limit.save(update_fields=["given", "given_by", "given_at"])
-        _done("limit", limit, by=by, before=before, why=why)
-    _line_up(key)
+        _said("limit", limit, by=by, before=before, why=why)
     return limit
 
 
@@ -60,10 +59,9 @@ def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
         limit = _known(key)
         if limit.given is None:
             raise NotInThisState("Nobody has said anything of it at runtime.")
-        before, limit.given, limit.given_by, limit.given_at = _shown(limit), None, by.ref, database_now()
+        before, limit.given, limit.given_by, limit.given_at = _given(limit), None, by.ref, database_now()
         limit.save(update_fields=["given", "given_by", "given_at"])
-        _done("limit_reset", limit, by=by, before=before, why=why)
-    _line_up(key)
+        _said("limit_reset", limit, by=by, before=before, why=why)
     return limit
 
 
@@ -149,6 +147,17 @@ def _known(key: str) -> Limit:
 
 def _shown(limit: Limit) -> dict[str, Any]:
     return {"given": limit.given, "breaker": limit.breaker, "is_by_hand": limit.is_by_hand}
+
+
+def _given(limit: Limit) -> dict[str, Any]:
+    """What people said of it: its breaker moves by itself, and is no part of that."""
+    return {"given": limit.given}
+
+
+def _said(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> None:
+    """On record; runs line up by it once it is in force, and not while it is only proposed."""
+    acted(action, by=by, subject=f"limit {limit.key}", justification=why, before=before, after=_given(limit))
+    transaction.on_commit(lambda: _line_up(limit.key))
 
 
 def _done(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> Limit:
