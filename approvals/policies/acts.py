@@ -7,7 +7,11 @@ import re
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import F
+from django.db.models.lookups import IsNull
 
+from approvals.calendars.asof import next_version
+from approvals.calendars.rows import LOOKED_AT
 from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, Rule
 from approvals.policies.inforce import now as in_force_now
 from approvals.queue_models import Queue
@@ -29,6 +33,7 @@ MOST = 200  # in force at once
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 TAKEN = frozenset({"restore", "try", "new", "of"})  # by addresses
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('policy changes', 60))"
+_LAST = 2**63 - 1
 _ALONE = "SELECT runs_policies_alone()"
 
 
@@ -45,11 +50,28 @@ class PoliciesDamaged(DurableAgentsError):
 
 
 def find(name: str) -> Policy:
-    """The newest version of a policy, in force or not. Raises NotFound."""
-    found = Policy.objects.filter(name=name).order_by("-version").first()
+    """The version of a policy that is in force, or its newest one. Raises NotFound."""
+    found = _newest(name)
     if found is None:
         raise NotFound("policy", name)
     return found
+
+
+def _newest(name: str) -> Policy | None:
+    """What isn't genuine stands in no other version's way: it counts where there is nothing else."""
+    rows = Policy.objects.filter(name=name).order_by(IsNull(F("ended_at"), True).desc(), "-version")
+    looked = list(rows[:LOOKED_AT])
+    return next((row for row in looked if row.is_in_force or row.is_genuine), looked[0] if looked else None)
+
+
+def _number_after(last: Policy | None, name: str) -> int:
+    """Of a further version. Raises InvalidInput where what somebody wrote past us leaves none."""
+    taken = Policy.objects.filter(name=name).values_list("version", flat=True)
+    number = next_version(taken, last.version if last is not None and last.is_genuine else 0)
+    if number is None:
+        what = "has versions that were written past this installation, and leave no number"
+        raise wrong("name", what, "the database's owner takes them away; or another name")
+    return number
 
 
 @second("policies", needs=PERMISSION)
@@ -60,12 +82,12 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     _alone()
     if not NAME.fullmatch(body.name) or body.name in TAKEN:
         raise wrong("name", "is no name of small letters, digits and _", "such as large_refunds")
-    last = Policy.objects.filter(name=body.name).order_by("-version").first()
+    last = _newest(body.name)
     if last is not None and last.is_in_force:
         raise wrong("name", "is that of a policy that is in force", "another name, or change that one")
     if Policy.objects.filter(ended_at__isnull=True).count() >= MOST:
         raise wrong("name", f"would be one more than {MOST} policies", "retire what nobody needs")
-    row = _version(body.name, body, by, 1 if last is None else last.version + 1)
+    row = _version(body.name, body, by, _number_after(last, body.name))
     return _put("policy", row, None, by=by, why=why)
 
 
@@ -79,7 +101,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     last = _live(name)
     if body.seen is not None and body.seen != last.version:
         raise PolicyChanged(f"The policy {name} is at version {last.version} by now, set by {last.set_by}.")
-    row = _version(name, body, by, last.version + 1)
+    row = _version(name, body, by, _number_after(last, name))
     if row.said() | {"version": last.version} == last.said() and last.is_genuine:
         raise wrong("rule", "and all else is as it was", "say what is to be another way")
     return _put("policy_change", row, last, by=by, why=why)
@@ -112,9 +134,8 @@ def restore(*, by: Actor, justification: str) -> None:
         if not row.is_genuine:  # it stays without a code of ours
             Policy.objects.filter(pk=row.pk).update(ended_at=database_now(), ended_by=by.ref, code=None)
     for row in _lost():
-        last = Policy.objects.filter(name=row.name).order_by("-version").first()
-        assert last is not None
-        again = Policy(**row.said() | {"version": last.version + 1}, kinds=row.kinds, set_by=by.ref)
+        number = _number_after(_newest(row.name), row.name)
+        again = Policy(**row.said() | {"version": number}, kinds=row.kinds, set_by=by.ref)
         again.made_at = database_now()
         again.seal()
         again.save(force_insert=True)
@@ -253,6 +274,9 @@ def _turn(by: Actor) -> None:
         cursor.execute(_ALONE)
     rows = _in_force()
     last = PolicyRevision.objects.order_by("-revision").values_list("revision", flat=True).first() or 0
+    if last >= _LAST:
+        raise PoliciesDamaged("A revision that was written past this installation has the last number: the database's "
+                              "owner takes it away. Nothing was changed.")  # fmt: skip
     turned = PolicyRevision(
         revision=last + 1, live=len(rows), policies=digest(rows), set_by=by.ref, at=database_now()
     )  # fmt: skip

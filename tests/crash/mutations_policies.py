@@ -145,4 +145,18 @@ POLICIES = [
         "    if False:\n",
         "tests/approvals/test_trying.py -k finds_that_out",
     ),
+    Mutant(
+        "a retired version that was never there locks a policy out",
+        "approvals/policies/acts.py",
+        "order_by(IsNull(F(\"ended_at\"), True).desc(), \"-version\")",
+        "order_by(\"-version\")",
+        "tests/approvals/test_policies_forged.py -k locks_nobody_out",
+    ),
+    Mutant(
+        "a version that nobody wrote here is the newest",
+        "approvals/policies/acts.py",
+        "if row.is_in_force or row.is_genuine), looked",
+        "if True), looked",
+        "tests/approvals/test_policies_forged.py -k locks_nobody_out",
+    ),
 ]

@@ -1,0 +1,61 @@
+"""Versions and revisions of policies that were written past the installation stand in no genuine one's way."""
+
+from __future__ import annotations
+
+import pytest
+
+from approvals.models import Policy
+from approvals.policies import acts
+from ledger.actors import Actor
+from ledger.errors import InvalidInput
+from runs.models import PolicyRevision
+from tests.approvals.setup import WHY, boss
+from tests.approvals.test_policies import put, turned
+from tests.runs.stories import as_superuser
+from tests.world import Toolbox, agent_of, ends_with
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+LAST = 2**31 - 1
+_RETIRED = """
+    INSERT INTO approvals_policy (name, version, agent, tool, condition, kinds, effect, queue, within_seconds, rule,
+        set_by, made_at, ended_at, ended_by)
+    VALUES ('orders', %s, '', '', '', '{}', 'allow', '', 0, 'none', 'user:mallory', now(), now(), 'user:mallory')"""
+
+
+@pytest.fixture
+def admin(tools: Toolbox) -> Actor:
+    agent_of(ends_with(1), tools=tools.all())
+    return boss()
+
+
+@pytest.mark.parametrize("version", [7, LAST])
+def test_a_retired_version_that_was_never_there_locks_nobody_out(admin: Actor, version: int) -> None:
+    put(admin)
+    as_superuser(_RETIRED, version)
+    assert acts.find("orders").version == 1
+    assert turned(admin, effect="deny").effect == "deny"
+    acts.retire("orders", by=admin, justification=WHY)
+    assert acts.find("orders").effect == "deny" and acts.find("orders").is_genuine
+    again = put(admin, effect="deny")
+    assert again.is_in_force and again.is_genuine
+    assert Policy.objects.filter(name="orders", ended_at__isnull=True).count() == 1
+
+
+def test_where_no_number_is_left_that_is_said(admin: Actor) -> None:
+    for n in range(5):
+        as_superuser(_RETIRED, LAST - n)
+    with pytest.raises(InvalidInput, match="leave no number"):
+        put(admin)
+    assert put(admin, name="others").version == 1
+
+
+def test_a_revision_with_the_last_number_is_said_to_be_in_the_way(admin: Actor) -> None:
+    put(admin)
+    as_superuser(
+        "INSERT INTO runs_policyrevision (revision, live, policies, set_by, at) VALUES (%s, 0, '', 'user:m', now())",
+        2**63 - 1,
+    )
+    with pytest.raises(acts.PoliciesDamaged, match="has the last number"):
+        acts.restore(by=admin, justification=WHY)
+    as_superuser("DELETE FROM runs_policyrevision WHERE revision = %s", 2**63 - 1)
+    assert turned(admin, effect="deny").effect == "deny" and PolicyRevision.objects.count() == 2
