@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from runs.backoff import pause_seconds
@@ -30,9 +30,17 @@ class Rhythm:
     digest_at: time = time(8)
 
 
+def zone_of(name: str) -> tzinfo:
+    """A time zone by its name; UTC for one that there isn't, as a row may say."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, KeyError, OSError):
+        return UTC
+
+
 def told_at(rhythm: Rhythm, now: datetime) -> datetime:
     """When somebody is told of what happens now: `now` itself for at once."""
-    local = now.astimezone(ZoneInfo(rhythm.zone))
+    local = now.astimezone(zone_of(rhythm.zone))
     at = local
     if rhythm.digest == "hourly":
         at = local.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.urls import reverse
@@ -21,6 +20,7 @@ from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.changes.listed import title_of as title_of_change
 from approvals.notices.kinds import KINDS
 from approvals.notices.recipients import INQUIRIES, Case
+from approvals.notices.timing import zone_of
 from approvals.policy import Sum
 from approvals.queues.standing import asked_in
 from approvals.timing.words import is_endless
@@ -135,7 +135,7 @@ def page_of(case: Case) -> str:
 
 
 def _moment(at: datetime, zone: str) -> str:
-    return f"{at.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}"
+    return f"{at.astimezone(zone_of(zone)):%Y-%m-%d %H:%M %Z}"
 
 
 # --- as a mail, as a chat's message, for a browser --------------------------------------------------------------------

@@ -13,9 +13,11 @@ from typing import Any
 import pgtrigger
 from django.db import models
 
-from approvals.queue_models import Queue
+from approvals.queue_models import Json, Queue
 from ledger.chain import microseconds
 from ledger.models import Coded
+
+_OF_A_TRY = ("at", "outcome", "why")
 
 
 class Notice(models.Model):
@@ -47,6 +49,38 @@ class Notice(models.Model):
         ]
 
 
+class Kinds(Json):
+    """A list of texts; of anything else nothing."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> list[str]:
+        read = super().from_db_value(value, expression, connection)
+        return [each for each in read if isinstance(each, str)] if isinstance(read, list) else []
+
+
+class Tries(Json):
+    """A list of what came of each try; what says none of that is left away."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> list[dict[str, str]]:
+        read = super().from_db_value(value, expression, connection)
+        return [{"message": "", **each} for each in read if _is_try(each)] if isinstance(read, list) else []
+
+
+class Ways(Json):
+    """Lists of texts by name; of anything else nothing."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> dict[str, list[str]]:
+        read = super().from_db_value(value, expression, connection)
+        return {name: ways for name, ways in read.items() if _is_texts(ways)} if isinstance(read, dict) else {}
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_try(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _OF_A_TRY)
+
+
 class Channel(Coded):
     """A chat or a shared mailbox that is told for a queue; without one, what operators are told."""
 
@@ -63,7 +97,7 @@ class Channel(Coded):
     # The address of a webhook is the right to write there: sealed. `shown` is what people are told of it.
     address = models.TextField()
     shown = models.TextField()
-    kinds = models.JSONField()
+    kinds = Kinds()
     set_by = models.TextField()
     made_at = models.DateTimeField()
     changed_at = models.DateTimeField()
@@ -169,7 +203,7 @@ class Delivery(models.Model):
     is_grouped = models.BooleanField(default=False, help_text="Told together with what else is due then.")
     message = models.UUIDField(null=True, help_text="What it is sent as: the same for each try, and for a group.")
     due_at = models.DateTimeField()
-    tries = models.JSONField(default=list)
+    tries = Tries(default=list)
     note = models.TextField(blank=True, default="", help_text="Why it was not sent, or is tried again.")
     made_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
@@ -204,7 +238,7 @@ class Preference(models.Model):
         DAILY = "daily"
 
     person = models.BigIntegerField(primary_key=True)
-    ways = models.JSONField(default=dict, help_text="Kind → the ways in which they are told of it.")
+    ways = Ways(default=dict, help_text="Kind → the ways in which they are told of it.")
     zone = models.TextField(default="UTC")
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)

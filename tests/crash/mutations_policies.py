@@ -148,8 +148,8 @@ POLICIES = [
     Mutant(
         "a retired version that was never there locks a policy out",
         "approvals/policies/acts.py",
-        "order_by(IsNull(F(\"ended_at\"), True).desc(), \"-version\")",
-        "order_by(\"-version\")",
+        'order_by(IsNull(F("ended_at"), True).desc(), "-version")',
+        'order_by("-version")',
         "tests/approvals/test_policies_forged.py -k locks_nobody_out",
     ),
     Mutant(

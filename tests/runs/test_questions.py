@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -12,10 +13,12 @@ from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
+from ledger.models import Event
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions, signals
 from runs.services.questions import QuestionClosed
 from runs.workers import timers
+from tests.runs.aging import written_as
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, dump, events, fresh, now, output, problems, waiting
 from tests.world import FIONA, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
@@ -104,9 +107,11 @@ def test_a_question_to_nobody_stops_for_an_operator_and_an_older_one_is_an_opera
         and "approver_legal" in found.payload["known"]
         and "legal" in found.payload["known"]
     )
-    wait = Wait.objects.get(run=run, kind="input")
-    wait.detail["of"] = "nobody in particular"  # asked before anybody looked
-    wait.save(update_fields=["detail"])
+    wait, asked = Wait.objects.get(run=run, kind="input"), Event.objects.get(run_id=run.pk, kind="WaitOpened")
+    of = {"of": "nobody in particular"}  # asked before anybody looked
+    (told,) = events(run, e.WaitOpened)
+    written_as(asked, replace(told, payload=told.payload | of))
+    Wait.objects.filter(pk=wait.pk).update(detail=wait.detail | of)
     with pytest.raises(Forbidden):
         answer(run, by=LENA)
     answer(run, by=OLGA)
