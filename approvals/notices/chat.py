@@ -14,6 +14,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -27,6 +28,7 @@ from django.conf import settings
 from approvals.notices.mail import SENT, Outcome
 
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
+LONG_SECONDS, SILENT_SECONDS = 2.0, 60.0  # who lets us wait for so long in vain is left alone for so long
 MOST_READ = 64 * 1024
 LONGEST = 2000
 _FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -102,10 +104,18 @@ def post(url: str, payload: Any, *, message: UUID) -> Outcome:
     return handed(url, json.dumps(payload).encode(), headers)
 
 
+# Servers that let us wait for an answer and gave none, in this process: until when.
+_silent: dict[str, float] = {}
+
+
 def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
-    """Send a body to an address that others named, if it may be sent there."""
+    """Send a body to an address that others named, if it may be sent there. A server that lets us wait in vain is left
+    alone for a while: whatever else is to be sent would wait behind it."""
+    began = time.monotonic()
     try:
         parts = checked(url)
+        if _silent.get(parts.netloc.lower(), 0.0) > began:
+            return Outcome("failed", "its server gave no answer a moment ago", retry_after=SILENT_SECONDS)
         found = places(parts)
     except Forbidden as error:
         return Outcome("refused", f"the address {error}")
@@ -118,10 +128,19 @@ def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
     try:
         return _exchange(connection, parts, body, headers)
     except (OSError, http.client.HTTPException) as error:
+        if time.monotonic() - began >= LONG_SECONDS:
+            _leave_alone(parts.netloc.lower())
         return Outcome("failed", f"no answer: {type(error).__name__}: {error}"[:300])
     finally:
         timer.cancel()
         connection.close()
+
+
+def _leave_alone(server: str) -> None:
+    now = time.monotonic()
+    for other in [name for name, until in [*_silent.items()] if until <= now]:
+        _silent.pop(other, None)
+    _silent[server] = now + SILENT_SECONDS
 
 
 def _exchange(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -195,3 +196,25 @@ def test_a_test_goes_to_that_channel_alone(stage: Stage, room: Room) -> None:
 def test_what_an_answer_means(status: int, state: str) -> None:
     outcome: Outcome = chat.judged(status, None)
     assert outcome.state == state
+
+
+def test_a_server_that_lets_us_wait_in_vain_is_left_alone_and_keeps_no_other_waiting(
+    room: Room, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(settings, "127.0.0.0/8")
+    monkeypatch.setattr(chat, "STEP_SECONDS", 0.3)
+    monkeypatch.setattr(chat, "LONG_SECONDS", 0.2)
+    monkeypatch.setattr(chat, "_silent", {})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        outcomes = [chat.post(url + path, {"text": "x"}, message=UUID(int=1)) for path in ("a", "b", "c")]
+        assert [each.state for each in outcomes] == ["failed"] * 3 and "no answer:" in outcomes[0].why
+        assert [each.retry_after for each in outcomes[1:]] == [chat.SILENT_SECONDS] * 2
+        assert chat.post(room.url, {"text": "x"}, message=UUID(int=1)).state == "sent"
+        silent.accept()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+        for server in chat._silent:
+            chat._silent[server] = 0.0
+        assert "no answer:" in chat.post(url, {"text": "x"}, message=UUID(int=1)).why, "after a while it is asked again"

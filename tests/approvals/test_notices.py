@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from approvals.models import Approval, Delivery, Notice
-from approvals.notices import addressing, courier, log
+from approvals.notices import addressing, chat, courier, log
 from approvals.notices.tell import tell
 from ledger.actors import Actor
 from ledger.models import ActRecord
@@ -36,6 +36,7 @@ def soon(**what: Any) -> None:
     """Whatever waits for its next try is due."""
     Delivery.objects.filter(state__in=["waiting", "sending"], **what).update(due_at=now())
     courier._rest.clear()
+    chat._silent.clear()
 
 
 def fiona(**more: Any) -> Actor:

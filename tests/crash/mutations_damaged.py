@@ -37,4 +37,5 @@ DAMAGED = [
     Mutant("a forged question is answered", "runs/services/questions.py", "    _must_be_on_record(wait)\n", "", "tests/runs/test_forged_doubts.py -k not_answered"),
     Mutant("a zone that there isn't keeps everybody from being told", "approvals/notices/timing.py", "    except (ValueError, KeyError, OSError):\n", "    except ZeroDivisionError:\n", "tests/approvals/test_notices_damaged.py -k wishes"),
     Mutant("tries that nobody can read stop all mail", "approvals/outbox/models.py", " for each in read if _is_try(each)] if isinstance(read, list) else []", " for each in read]", "tests/approvals/test_notices_damaged.py -k came_of"),
+    Mutant("a server that gives no answer is waited for by every message", "approvals/notices/chat.py", "            _leave_alone(parts.netloc.lower())\n", "            pass\n", "tests/approvals/test_chats.py -k in_vain"),
 ]  # fmt: skip
