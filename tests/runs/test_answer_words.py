@@ -97,22 +97,22 @@ class Named(BaseModel):
 )
 def test_nothing_that_is_sent_keeps_anybody_waiting(given: dict[str, Any], field: str, problem: str) -> None:
     """Each of these took longer than a run does, on a few letters or a list."""
-    began = time.monotonic()
+    began = time.process_time()
     schema = Named.model_json_schema()
     schema["properties"]["by_name"]["additionalProperties"] = False
     (found,) = misfits(schema, given)
     assert found["field"] == f"answer.{field}" and problem in found["problem"]
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_pattern_that_can_not_be_run_safely_is_left_to_the_tools_own_code() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     for text in ("aa!", "a" * 40 + "!"):
         assert misfits(Named.model_json_schema(), {"looks": text}) == []
     assert (
         misfits({"patternProperties": {"(?=a)a": {"type": "integer"}}, "additionalProperties": False}, {"a": 1}) == []
     )
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_patterns_of_names_and_lists_without_twins_are_checked_as_they_were() -> None:
