@@ -172,6 +172,11 @@ def roles_of(row: Invitation) -> list[str] | None:
     return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None
 
 
+def gives(row: Invitation) -> bool:
+    """Whether it gives what one person alone gives no longer, where two give roles."""
+    return bool(row.roles or row.is_admin)
+
+
 def _usable(row: Invitation | None) -> Invitation:
     if row is None:
         raise links.UnknownLink
@@ -186,8 +191,9 @@ def _usable(row: Invitation | None) -> Invitation:
     roles = roles_of(row)
     if roles is None:
         raise links.UnknownLink
-    if (roles or row.is_admin) and is_guarded("roles"):
-        raise links.EndedLink("gives roles, and two people give roles here by now. Ask whoever gave it to you for one without")
+    if gives(row) and is_guarded("roles"):
+        why = "gives roles, and two people give roles here by now. Ask whoever gave it to you for one without"
+        raise links.EndedLink(why)
     if set(roles) - set(known_roles()):
         raise links.EndedLink("names a role that is there no longer. Ask whoever gave it to you for another")
     return row

@@ -181,7 +181,7 @@ def _locked(change_id: UUID) -> RuleChange:
     row = RuleChange.objects.select_for_update().filter(pk=change_id).first()
     if row is None:
         raise NotFound("change", change_id)
-    if not row.is_genuine:  # before anything that it says is told
+    if not row.is_genuine:
         raise ChangeOver("It was not put on record by this installation, or changed past it: nothing is done by it.")
     if row.state != RuleChange.State.OPEN:
         at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""

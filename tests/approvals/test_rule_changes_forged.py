@@ -43,16 +43,16 @@ READS = ("/changes", "/api/v1/changes", "/api/v1/changes?state=open", "/policies
 
 
 def forge(
-    *, told: str = json.dumps(TOLD), given: str = "{}", state: str = "open", act: str = "approvals.policies.acts.create",
-    made_at: str = "now", person: int = 1, ended_at: str | None = None, code: bytes | None = None,
+    *, told: str = json.dumps(TOLD), given: str = "{}", state: str = "open", made_at: str = "now", person: int = 1,
+    act: str = "approvals.policies.acts.create", ended_at: str | None = None, code: bytes | None = None,
 ) -> UUID:  # fmt: skip
     number = uuid4()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")
         cursor.execute(
-            "INSERT INTO ledger_rulechange (id, family, act, given, told, why, by, person, role, auth, address, made_at,"
-            " state, ended_by, ended_at, ended_why, code) VALUES (%s, 'policies', %s, %s, %s, %s, 'user:anna', %s,"
-            " '', '', '', %s, %s, 'user:bert', %s, %s, %s)",
+            "INSERT INTO ledger_rulechange (id, family, act, given, told, why, by, person, role, auth, address,"
+            " made_at, state, ended_by, ended_at, ended_why, code) VALUES (%s, 'policies', %s, %s, %s, %s,"
+            " 'user:anna', %s, '', '', '', %s, %s, 'user:bert', %s, %s, %s)",
             [number, act, given, told, EVIL, person, made_at, state, ended_at, EVIL, code],
         )
         cursor.execute("RESET ROLE")
@@ -113,9 +113,11 @@ def test_however_many_are_forged_rules_are_changed_and_what_waits_is_on_top(
     first = proposed(lambda: policies.create(rule(), by=anna))
     over = proposed(lambda: policies.create(rule(name="over"), by=anna))
     changes.refuse(over.pk, by=bert, justification="no")
-    for n in range(changes.MOST_OPEN):
-        forge(made_at="now" if n % 2 else "2100-01-01", state="open")
+    for _ in range(changes.MOST_OPEN + 10):
+        forge()
         forge(state="applied", ended_at="now")
+    for _ in range(5):
+        forge(made_at="2100-01-01")
     forge(told="5", made_at="infinity")
     later = proposed(lambda: policies.create(rule(name="later"), by=anna))
     with CaptureQueriesContext(connection) as asked:
@@ -137,8 +139,8 @@ def test_no_more_rows_are_read_than_a_few_of_each_kind_however_many_there_are(
     monkeypatch.setattr(changes, "MOST_READ", 20)
     monkeypatch.setattr(changes, "MOST_OPEN", 10)
     proposed(lambda: policies.create(rule(), by=anna))
-    for n in range(40):
-        forge(made_at="now" if n % 2 else "2100-01-01")
+    for n in range(80):
+        forge(made_at="now" if n % 4 else "2100-01-01")
     looked_at: list[int] = []
     is_genuine = RuleChange.is_genuine.fget  # type: ignore[attr-defined]
     monkeypatch.setattr(RuleChange, "is_genuine", property(lambda row: (looked_at.append(row.pk), is_genuine(row))[1]))
