@@ -6,6 +6,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from ledger.models import Json
+
 
 class ApiKey(models.Model):
     """A bearer token of one user. Only its digest is kept; `prefix` lets a person recognise it."""
@@ -115,7 +117,7 @@ class Invitation(models.Model):
 
     username = models.TextField()
     email = models.TextField()
-    roles = models.JSONField()
+    roles = Json()
     is_admin = models.BooleanField()
     token_hash = models.BinaryField(max_length=32, unique=True)
     made_by = models.TextField()

@@ -65,6 +65,20 @@ class Coded(models.Model):
             return False
 
 
+class Json(models.JSONField):
+    """What can't be read of it counts as nothing: no process of ours writes that."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return None
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+
 class Head(models.Model):
     """The one narrow row of a run that every step touches: fence, sequence, chain head, control flags, usage.
 
@@ -390,8 +404,8 @@ class RuleChange(Coded):
     id = models.UUIDField(primary_key=True)
     family = models.TextField()
     act = models.TextField(help_text="The service, by the name of its function.")
-    given = models.JSONField(help_text="What it is given.")
-    told = models.JSONField(help_text="What its records would have said: action, subject, queue, before, after.")
+    given = Json(help_text="What it is given.")
+    told = Json(help_text="What its records would have said: action, subject, queue, before, after.")
     why = models.TextField()
     by = models.TextField()
     person = models.BigIntegerField()

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Q
 
 from ledger.clock import database_now
-from ledger.four_eyes.changes import MOST_OPEN, is_late, may_second
+from ledger.four_eyes.changes import MOST_OPEN, is_late, may_second, some
 from ledger.four_eyes.known import FAMILIES, guarded_families, standing
 from ledger.models import RuleChange
 from ledger.web.tally import BADGE_TO, Counted, badge
@@ -38,7 +38,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A change. `parts` are what it changes, by the subject of each record; `tries` what a policy would be tried
-    with."""
+    with. Of one that is not genuine `row` says no more than its number, when it was made and whether it is open."""
 
     row: RuleChange
     title: str
@@ -59,18 +59,20 @@ class Shown:
     @property
     def is_open(self) -> bool:
         """Whether somebody can do something with it."""
-        return self.row.state == RuleChange.State.OPEN
+        return self.is_genuine and self.row.state == RuleChange.State.OPEN
 
 
 def newest(user: Any, *, state: str = "") -> list[Shown]:
-    """All that are open, and after them the newest of the others; or those of one state."""
-    newest_first, is_open = RuleChange.objects.order_by("-made_at"), Q(state=RuleChange.State.OPEN)
-    if state:
-        found = list(newest_first.filter(state=state)[:MOST_OPEN])
-    else:
-        found = [*newest_first.filter(is_open)[:MOST_OPEN], *newest_first.exclude(is_open)[:PAGE]]
+    """All that are open, and after them the newest of the others; or those of one state. What was written past us comes
+    last, and no more than a page of it."""
+    rows, is_open = RuleChange.objects.all(), Q(state=RuleChange.State.OPEN)
     now = database_now()  # once for all of them
-    return [_shown(row, user, now) for row in found]
+    if state:
+        found = some(rows.filter(state=state), MOST_OPEN, now)
+    else:
+        found = [*some(rows.filter(is_open), MOST_OPEN, now), *some(rows.exclude(is_open), PAGE, now)]
+    shown = [_shown(row, user, now) for row in found]
+    return [*(one for one in shown if one.is_genuine), *[one for one in shown if not one.is_genuine][:PAGE]]
 
 
 @badge("changes")
@@ -85,10 +87,23 @@ def one(row: RuleChange, user: Any) -> Shown:
 
 
 def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
+    if not row.is_genuine:
+        return Shown(
+            _blank(row), title="A row that is not genuine", parts=[], is_late=False, is_genuine=False, may_agree=False,
+            is_own=False, tries={},
+        )  # fmt: skip
     return Shown(
         row, title=title_of(row), parts=[(each["subject"], parts_of(each)) for each in row.told],
-        is_late=is_late(row, now), is_genuine=row.is_genuine, may_agree=may_second(user, row),
+        is_late=is_late(row, now), is_genuine=True, may_agree=may_second(user, row),
         is_own=user.pk == row.person, tries=_tries(row),
+    )  # fmt: skip
+
+
+def _blank(row: RuleChange) -> RuleChange:
+    """What can be told of a row that was written past us: none of its words, and nothing that may have any shape."""
+    state = row.state if row.state in RuleChange.State.values else RuleChange.State.OPEN
+    return RuleChange(
+        id=row.pk, family="", act="", given={}, told=[], why="", by="", person=0, made_at=row.made_at, state=state,
     )  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pgtrigger
 from django.db import models
 
-from approvals.queue_models import Json, Queue
+from approvals.queue_models import Queue
 from ledger.chain import microseconds
-from ledger.models import Coded
+from ledger.models import Coded, Json
 
 _OF_A_TRY = ("at", "outcome", "why")
 

@@ -32,6 +32,7 @@ from durableagents.models import Invitation
 from durableagents.signin import again
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.four_eyes.known import is_guarded
 from ledger.web.roles import actor, name_of, ordered
 from ledger.web.seeing.viewers import reads_payloads
 
@@ -101,13 +102,13 @@ class People(AdminPage):
             .annotate(held=held("pk"), keys=Count("api_keys", filter=_WORKS))
             .order_by("username")[: SHOWN + 1]
         )
-        reading = roles_that_read()
+        reading, for_two = roles_that_read(), is_guarded("roles")
         open_ones = Q(revoked_at__isnull=True, accepted_at__isnull=True)
         context: dict[str, Any] = {
             "people": [(user, _roles(user)) for user in rows[:SHOWN]],
             "more": rows[SHOWN - 1].username if len(rows) > SHOWN else "",
             "invitations": [
-                (row, [name_of(role) for role in row.roles], is_late)
+                (row, list(map(name_of, invitations.roles_of(row) or [])), is_late, for_two and invitations.gives(row))
                 for row, is_late in _with_time(Invitation.objects.filter(open_ones).order_by("-made_at")[:SHOWN])
             ],
             "form": form or InviteForm(),

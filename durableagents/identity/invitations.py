@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
@@ -24,7 +25,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
-from ledger.four_eyes.known import is_guarded
+from ledger.four_eyes.known import hold, is_guarded
 from ledger.web.roles import ordered
 
 DAYS, MOST_DAYS = 7, 30
@@ -140,6 +141,7 @@ def accept(token: str, *, password: str, address: str) -> User:
     kept = hashed(password)
     try:
         with transaction.atomic():
+            hold(is_alone=False)
             row = _usable(Invitation.objects.select_for_update().filter(token_hash=digest(token)).first())
             name = links.free_name(row.username)
             with acting(Actor("user", name, auth="token", address=address)):
@@ -163,6 +165,18 @@ def accept(token: str, *, password: str, address: str) -> User:
     return user
 
 
+def roles_of(row: Invitation) -> list[str] | None:
+    """The roles that an invitation gives. None where its row names them as none of our processes would: then it gives
+    nothing."""
+    roles: Any = row.roles
+    return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None
+
+
+def gives(row: Invitation) -> bool:
+    """Whether it gives what one person alone gives no longer, where two give roles."""
+    return bool(row.roles or row.is_admin)
+
+
 def _usable(row: Invitation | None) -> Invitation:
     if row is None:
         raise links.UnknownLink
@@ -174,7 +188,13 @@ def _usable(row: Invitation | None) -> Invitation:
         raise links.EndedLink("has expired. Ask whoever gave it to you for another")
     if not User.objects.filter(pk=row.maker, is_superuser=True, is_active=True).exists():
         raise links.EndedLink("ended with the account of whoever made it. Ask another administrator")
-    if set(row.roles) - set(known_roles()):
+    roles = roles_of(row)
+    if roles is None:
+        raise links.UnknownLink
+    if gives(row) and is_guarded("roles"):
+        why = "gives roles, and two people give roles here by now. Ask whoever gave it to you for one without"
+        raise links.EndedLink(why)
+    if set(roles) - set(known_roles()):
         raise links.EndedLink("names a role that is there no longer. Ask whoever gave it to you for another")
     return row
 

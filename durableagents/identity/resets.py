@@ -2,14 +2,16 @@
 administrator makes and hands over.
 
 The link is Django's: it says whom it is for, and holds until it is used, the account signs in, or four hours are over.
+One that is handed over says who made it, too, and ends where they may open no way into the account any more.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from django.contrib.auth.models import User
-from django.contrib.auth.tokens import default_token_generator
+from django.contrib.auth.tokens import PasswordResetTokenGenerator, default_token_generator
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -20,11 +22,12 @@ from approvals.notices import phones
 from durableagents.identity import links, mail, signed_in, throttle
 from durableagents.identity.accounts import acting
 from durableagents.identity.password_check import hashed
-from durableagents.identity.rights import check_door
+from durableagents.identity.rights import check_door, is_protected
 from durableagents.models import ApiKey
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.four_eyes.known import hold
 
 # Counted for whatever is typed, whether there is such an account or not.
 by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
@@ -39,6 +42,17 @@ Choose it here, within four hours:
 
 Was it not you? Then do nothing: your password stays as it is.
 """
+
+
+class _HandedOver(PasswordResetTokenGenerator):
+    """For links that somebody made for somebody else: whoever has one can't say that another one made it."""
+
+    def __init__(self, maker: int) -> None:
+        super().__init__()
+        self.maker = maker
+
+    def _make_hash_value(self, user: Any, timestamp: int) -> str:
+        return f"{super()._make_hash_value(user, timestamp)} by {self.maker}"
 
 
 class ClosedAccount(DurableAgentsError):
@@ -78,28 +92,37 @@ def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str
     check_door(user, by.person)
     with transaction.atomic():
         acted("reset_link", by=by, subject=f"user:{user.username}", justification=reason)
-    return user, _link(user)
+    return user, _link(user, by.person or 0)
 
 
-def _link(user: User) -> str:
-    whom = urlsafe_base64_encode(force_bytes(user.pk))
-    return links.address("reset_set", whom, default_token_generator.make_token(user))
+def _link(user: User, maker: int | None = None) -> str:
+    """`maker` is who hands it over; 0: none of the accounts."""
+    said = str(user.pk) if maker is None else f"{user.pk}.{maker}"
+    return links.address("reset_set", urlsafe_base64_encode(force_bytes(said)), _tokens(maker).make_token(user))
+
+
+def _tokens(maker: int | None) -> PasswordResetTokenGenerator:
+    return default_token_generator if maker is None else _HandedOver(maker)
 
 
 def find(whom: str, token: str) -> User:
-    """The account that a link is for. Raises UnknownLink: also for one that has ended, which can't be told apart."""
-    return _usable(User.objects.filter(pk=_number(whom)).first(), token)
+    """The account that a link is for. Raises UnknownLink, also for one that was used or is too old, which can't be told
+    apart; EndedLink where whoever made it may not open the account any more."""
+    number, maker = _said(whom)
+    return _usable(User.objects.filter(pk=number).first(), token, maker)
 
 
 def set_password(whom: str, token: str, *, password: str, end_keys: bool, address: str) -> int:
     """The account's new password; every session of it ends, and its API keys where that is wished. How many keys ended.
 
-    Of two at once the first wins. Raises UnknownLink, Busy.
+    Of two at once the first wins. Raises UnknownLink, EndedLink, Busy.
     """
     find(whom, token)
     kept = hashed(password)
     with transaction.atomic():
-        user = _usable(User.objects.select_for_update().filter(pk=_number(whom)).first(), token)
+        hold(is_alone=False)
+        number, maker = _said(whom)
+        user = _usable(User.objects.select_for_update().filter(pk=number).first(), token, maker)
         with acting(Actor("user", user.username, auth="token", address=address, person=user.pk)):
             user.password = kept
             user.save(update_fields=["password"])
@@ -110,17 +133,23 @@ def set_password(whom: str, token: str, *, password: str, end_keys: bool, addres
     return ended
 
 
-def _number(whom: str) -> int:
+def _said(whom: str) -> tuple[int, int | None]:
+    """Whom a link is for, and who made it; None: it was mailed."""
     try:
-        number = urlsafe_base64_decode(whom).decode("ascii")
+        number, dot, maker = urlsafe_base64_decode(whom).decode("ascii").partition(".")
     except ValueError as error:  # UnicodeDecodeError is one
         raise links.UnknownLink from error
-    if not (number.isdecimal() and len(number) < 10):
+    if not all(each.isdecimal() and len(each) < 10 for each in ([number, maker] if dot else [number])):
         raise links.UnknownLink
-    return int(number)
+    return int(number), int(maker) if dot else None
 
 
-def _usable(user: User | None, token: str) -> User:
-    if user is None or not user.is_active or not default_token_generator.check_token(user, token):
+def _usable(user: User | None, token: str, maker: int | None) -> User:
+    if user is None or not user.is_active or not _tokens(maker).check_token(user, token):
         raise links.UnknownLink
+    if maker is not None and is_protected(user, maker):
+        raise links.EndedLink(
+            "was made by somebody else, and two people change rules here by now. Ask for one to your own address, on "
+            "the sign-in page"
+        )
     return user

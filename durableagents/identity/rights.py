@@ -51,8 +51,8 @@ def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: st
 
 @second("roles", needs=SUPERUSER)
 def set_roles(user_id: int, roles: list[str], is_admin: bool, *, by: Actor, justification: str) -> None:
-    """Which roles an account holds, all of them, and whether it is an administrator's. Raises InvalidInput, NotFound,
-    JustificationRequired."""
+    """Which roles an account holds, all of them, and whether it is an administrator's; only where that changes, whether
+    it comes into the administration. Raises InvalidInput, NotFound, JustificationRequired."""
     reason = justified("A change of somebody's roles", justification)
     known = known_roles()
     if problem := unknown_role(roles, known):
@@ -62,12 +62,14 @@ def set_roles(user_id: int, roles: list[str], is_admin: bool, *, by: Actor, just
         if user is None:
             raise NotFound("account", user_id)
         held = {group.name: group for group in user.groups.all() if group.name in known}
-        before = {"roles": ordered(held), "is_admin": user.is_superuser}
+        before: dict[str, Any] = {"roles": ordered(held), "is_admin": user.is_superuser}
+        after: dict[str, Any] = {"roles": ordered(set(roles)), "is_admin": is_admin}
         user.groups.remove(*(group for name, group in held.items() if name not in roles))
         user.groups.add(*Group.objects.filter(name__in=set(roles) - set(held)))
-        user.is_staff = user.is_superuser = is_admin
-        user.save(update_fields=["is_staff", "is_superuser"])
-        after = {"roles": ordered(set(roles)), "is_admin": is_admin}
+        if is_admin != user.is_superuser:  # who has single permissions there, and was none, keeps them
+            before["is_staff"], after["is_staff"] = user.is_staff, is_admin
+            user.is_staff = user.is_superuser = is_admin
+            user.save(update_fields=["is_staff", "is_superuser"])
         acted("roles", by=by, subject=f"user:{user.username}", justification=reason, before=before, after=after)
 
 

@@ -4,13 +4,14 @@ withdraw it. Each is one verb in one transaction, and an act on record."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import uuid_utils
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import QuerySet
 
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -22,6 +23,8 @@ from ledger.web.roles import is_role, roles
 
 LIVES = timedelta(days=14)
 MOST_OPEN = 200
+# How many rows are read at most to find those that are genuine among others.
+MOST_READ = 1000
 # Who is told of a change that waits for a second person: in the transaction that puts it on record.
 on_proposed: list[Callable[[RuleChange], None]] = []
 
@@ -52,13 +55,35 @@ def find(change_id: UUID) -> RuleChange:
     return found
 
 
+def some(rows: QuerySet[RuleChange], most: int, now: datetime) -> list[RuleChange]:
+    """The newest `most` of these rows: genuine ones before what was written past us, and before what says that it was
+    made after `now`. However many there are, MOST_READ of those before `now` are read at most, and `most` others."""
+
+    def read(count: int) -> list[RuleChange]:
+        past, ahead = rows.filter(made_at__lte=now), rows.filter(made_at__gt=now)
+        return list(past.order_by("-made_at")[:count].union(ahead.order_by("made_at")[:most], all=True))
+
+    found = read(most)
+    if not all(row.is_genuine for row in found):
+        found = read(MOST_READ)
+    found.sort(key=lambda row: row.made_at, reverse=True)
+    return sorted(found, key=lambda row: (not row.is_genuine, row.made_at > now))[:most]
+
+
+def _are_too_many(rows: QuerySet[RuleChange]) -> bool:
+    """Whether as many are open as may be: those that are genuine, for nobody can refuse the others."""
+    if rows[:MOST_OPEN].count() < MOST_OPEN:
+        return False
+    return sum(row.is_genuine for row in some(rows, MOST_OPEN, database_now())) >= MOST_OPEN
+
+
 def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
     """Keep what an act would do, for a second person. Raises what the act itself raises, Forbidden, TooManyOpen."""
     person = _check_signed_in(by)
     with transaction.atomic():
         _check_holds(by, known, "You")
         told = known.tried(known.given(given), by)
-        if RuleChange.objects.filter(state=RuleChange.State.OPEN).count() >= MOST_OPEN:
+        if _are_too_many(RuleChange.objects.filter(state=RuleChange.State.OPEN)):
             raise TooManyOpen(f"{MOST_OPEN} changes are open: put some in force, refuse or withdraw them first.")
         row = RuleChange(
             id=UUID(str(uuid_utils.uuid7())), family=known.family, act=known.name, given=given, told=told,
@@ -156,11 +181,11 @@ def _locked(change_id: UUID) -> RuleChange:
     row = RuleChange.objects.select_for_update().filter(pk=change_id).first()
     if row is None:
         raise NotFound("change", change_id)
+    if not row.is_genuine:
+        raise ChangeOver("It was not put on record by this installation, or changed past it: nothing is done by it.")
     if row.state != RuleChange.State.OPEN:
         at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
         raise ChangeOver(f"It was {row.state} by {row.ended_by}{at} already: {row.ended_why}")
-    if not row.is_genuine:
-        raise ChangeOver("It was not put on record by this installation, or changed past it: nothing is done by it.")
     return row
 
 

@@ -84,7 +84,8 @@ class Guarded:
 
     def _settled(self, told: dict[str, Any]) -> dict[str, Any]:
         after = {name: value for name, value in told["after"].items() if name not in self.moving}
-        subject = told["subject"].rpartition(" ")[0] + " (new)" if NUMBER in self.moving else told["subject"]
+        what, _, last = told["subject"].rpartition(" ")
+        subject = f"{what} (new)" if NUMBER in self.moving and last.isdecimal() else told["subject"]
         settled: dict[str, Any] = json.loads(json.dumps({**told, "subject": subject, "after": after}))
         return settled
 

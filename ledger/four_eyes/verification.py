@@ -60,7 +60,7 @@ def _changes(rows: list[RuleChange]) -> Iterator[str]:
         proposed = said.pop((what, "rule_change"), None)
         if proposed is None or (proposed.by, proposed.after.get("told")) != (row.by, row.told):
             yield f"{what} has no act that proposed it"
-        if row.state == RuleChange.State.APPLIED:
+        if row.state == RuleChange.State.APPLIED and row.is_genuine:
             yield from _by_two(what, row, said.get((what, "rule_change_apply")))
         for action, state in _ENDED.items():
             ended = said.pop((what, action), None)

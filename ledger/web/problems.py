@@ -66,15 +66,20 @@ def document(status: int, code: str, title: str, detail: str, **extra: Any) -> d
     }
 
 
+def waiting(error: Proposed) -> tuple[dict[str, str], dict[str, str]]:
+    """What whoever asked for something is answered, with 202, where it waits for a second person: body and headers."""
+    told = {"change": str(error.change), "state": "open", "detail": "A second person has to agree."}
+    return told, {"Location": reverse("api-change", args=[error.change])}
+
+
 _STANDARD = {"type", "title", "status", "detail", "code"}
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's hook. What it doesn't know is a bug of ours: Django logs it and `handler500` answers."""
     if isinstance(error, Proposed):
-        where = reverse("api-change", args=[error.change])
-        told = {"change": str(error.change), "state": "open", "detail": "A second person has to agree."}
-        return Response(told, status=202, headers={"Location": where})
+        told, headers = waiting(error)
+        return Response(told, status=202, headers=headers)
     known = _known(error)
     if known is None:
         return None

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ledger.errors import Proposed
+from ledger.web.problems import waiting
 from runs.services import idempotency
+
+_WAITS = 202
 
 
 def answered_once(request: Request, asked: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
     """What `act` gives, as status and row; where the request has a key, the same bytes each time it comes. `asked` is
-    what a repeat has to ask for again, plain data. Raises ParseError for a key that is none, KeyInUse, KeyReused, and
-    what `act` raises."""
+    what a repeat has to ask for again, plain data. What waits for a second person is answered so, and kept together
+    with that answer. Raises ParseError for a key that is none, KeyInUse, KeyReused, and what `act` raises."""
     key = idempotency.key_from(request.headers.get("Idempotency-Key"))
     if key is None:
         status, answer = act()
         return Response(answer, status=status)
-    status, text = idempotency.answer_once(f"user:{request.user.pk}", key, asked, act)
-    return HttpResponse(text, status=status, content_type="application/json")
+
+    def acting() -> tuple[int, Any]:
+        try:
+            return act()
+        except Proposed as proposed:  # no error: it would take the proposal back along with this transaction
+            return _WAITS, waiting(proposed)[0]
+
+    status, text = idempotency.answer_once(f"user:{request.user.pk}", key, asked, acting)
+    headers = _headers(text) if status == _WAITS else {}
+    return HttpResponse(text, status=status, headers=headers, content_type="application/json")
+
+
+def _headers(text: bytes) -> dict[str, str]:
+    """Those of an answer that waits for a second person, the first time and each time after."""
+    told = json.loads(text)
+    return waiting(Proposed(UUID(told["change"])))[1] if "change" in told else {}

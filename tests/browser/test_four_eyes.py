@@ -3,11 +3,16 @@ what it would do and puts it in force."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from playwright.sync_api import Page, expect
+from psycopg.conninfo import make_conninfo
 
+from durableagents.databases import CONNECTION_FILE
 from tests.browser.conftest import Site
 from tests.browser.test_looks import check
 from tests.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
@@ -35,6 +40,20 @@ def propose(page: Page) -> None:
     page.click("#policy-form >> text=Put it in force")
 
 
+def forged(site: Site) -> UUID:
+    """A proposal that somebody wrote into the database, in no shape that any process writes."""
+    known, number = json.loads((site.data / CONNECTION_FILE).read_text()), uuid4()
+    address = make_conninfo(host=known["host"], port=known["port"], dbname=known["dbname"], **known["owner"])
+    with psycopg.connect(address) as link:
+        link.execute(
+            "INSERT INTO ledger_rulechange (id, family, act, given, told, why, by, person, role, auth, address,"
+            " made_at, state, ended_by, ended_why) VALUES (%s, 'roles', 'x', '5', '5', 'trust me', 'user:root', 1, '',"
+            " '', '', 'infinity', 'open', '', '')",
+            [number],
+        )
+    return number
+
+
 def holds_up(page: Page) -> None:
     """Wide and narrow, light and dark."""
     for scheme in ("light", "dark"):
@@ -44,6 +63,20 @@ def holds_up(page: Page) -> None:
             assert check(page, f"{page.url} {scheme} {width}") == []
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def look_at_a_forged_one(site: Site, page: Page) -> None:
+    """What somebody writes past the application takes no page away, and says nothing on it."""
+    number = forged(site)
+    page.goto("/changes")
+    expect(page.locator("main tbody tr").last).to_contain_text("A row that is not genuine")
+    holds_up(page)
+    page.click("main a:has-text('not genuine')")
+    page.wait_for_url(f"**/changes/{number}")
+    expect(page.locator("main")).to_contain_text("nothing is shown of what it says")
+    expect(page.locator("main")).not_to_contain_text("trust me")
+    assert page.locator("main button").count() == 0
+    holds_up(page)
 
 
 def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
@@ -91,3 +124,4 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     holds_up(root)
     bert.goto("/audit?action=rule_change_apply")
     expect(bert.locator("main")).to_contain_text("bert")
+    look_at_a_forged_one(bare, bert)

@@ -9,7 +9,10 @@ CHANGES, GUARD, GUARDS, KNOWN, VERIFIED, RIGHTS, RESETS, ADMIN = (
     "ledger/four_eyes/verification.py", "durableagents/identity/rights.py", "durableagents/identity/resets.py",
     "durableagents/account_pages/admin_users.py",
 )  # fmt: skip
+INVITED, LISTED, ONCE = "durableagents/identity/invitations.py", "approvals/changes/listed.py", "runs/api/once.py"
+PRICING = "runs/services/budgets/pricing.py"
 STORY = "tests/approvals/test_rule_changes.py"
+BESIDE, FORGED = "tests/approvals/test_rule_changes_beside.py", "tests/approvals/test_rule_changes_forged.py"
 
 LOOKING = [
     Mutant("a trial is not undone", KNOWN, "                raise _Undone\n", "                return told\n", f"{STORY} -k one_proposes_changes_nothing"),
@@ -34,4 +37,16 @@ LOOKING = [
     Mutant("nobody looks whether what was done is what was proposed", VERIFIED, "    if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):\n", "    if False:\n", f"{STORY} -k verification_finds"),
     Mutant("a breaker that moves keeps people from agreeing to a limit", "runs/services/limits/acts.py", "    return {\"given\": limit.given}\n", "    return _shown(limit)\n", "tests/approvals/test_rule_changes_meanwhile.py -k breaker"),
     Mutant("runs line up by a limit that is only proposed", "runs/services/limits/acts.py", "    transaction.on_commit(lambda: _line_up(limit.key))\n", "    _line_up(limit.key)\n", "tests/approvals/test_rule_changes_meanwhile.py -k line_up"),
+    Mutant("an invitation of before makes an administrator", INVITED, "    if gives(row) and is_guarded(\"roles\"):\n", "    if False:\n", f"{BESIDE} -k invitation_of_before"),
+    Mutant("a link for a password of before is a door", RESETS, "    if maker is not None and is_protected(user, maker):\n", "    if False:\n", f"{BESIDE} -k link_for_a_password"),
+    Mutant("whoever has a link says who made it", RESETS, " by {self.maker}\"\n", " by\"\n", f"{BESIDE} -k password_of_before"),
+    Mutant("a proposal is taken back with the request's transaction", ONCE, "            return _WAITS, waiting(proposed)[0]\n", "            raise proposed\n", f"{BESIDE} -k kept_once"),
+    Mutant("a role takes the administration away", RIGHTS, "        if is_admin != user.is_superuser:", "        if True:", f"{BESIDE} -k keeps_what_they_may"),
+    Mutant("nobody reads from when on a price counts", PRICING, "    after[\"begins\"] = \"at once\" if valid_from is None else row.valid_from.isoformat()\n", "", f"{BESIDE} -k price_counts"),
+    Mutant("which version a ramp opens is cut off", KNOWN, " and last.isdecimal()", "", f"{BESIDE} -k ramp_opens"),
+    Mutant("forged rows are as many as may be open", CHANGES, "    return sum(row.is_genuine for row in some(rows, MOST_OPEN, database_now())) >= MOST_OPEN\n", "    return True\n", f"{FORGED} -k however_many_are_forged"),
+    Mutant("forged rows hide what waits", CHANGES, "        found = read(MOST_READ)\n", "        pass\n", f"{FORGED} -k however_many_are_forged"),
+    Mutant("forged rows are read however many there are", CHANGES, "order_by(\"-made_at\")[:count]", "order_by(\"-made_at\")[:10**6]", f"{FORGED} -k no_more_rows"),
+    Mutant("a row that is not genuine is shown", LISTED, "    if not row.is_genuine:\n", "    if False:\n", f"{FORGED} -k takes_no_page_away"),
+    Mutant("roles that are none take People away", INVITED, "    return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None\n", "    return roles\n", f"{FORGED} -k nobody_can_read"),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import pgtrigger
 from django.db import models
 
 from ledger.chain import microseconds
-from ledger.models import Coded
+from ledger.models import Coded, Json
 
 
 class Batch(Coded):
@@ -19,12 +19,12 @@ class Batch(Coded):
 
     id = models.UUIDField(primary_key=True)
     action = models.TextField()
-    said = models.JSONField(default=dict, help_text="What the act says besides its reason: effects, priority.")
+    said = Json(default=dict, help_text="What the act says besides its reason: effects, priority.")
     justification = models.TextField()
-    chosen = models.JSONField(help_text="How the runs were chosen: the filter, or that they were named.")
+    chosen = Json(help_text="How the runs were chosen: the filter, or that they were named.")
     total = models.IntegerField()
     digest = models.TextField(help_text="SHA-256 of the ids of its runs, in their order.")
-    forecast = models.JSONField(default=dict, help_text="What would become of them, as of when it was made.")
+    forecast = Json(default=dict, help_text="What would become of them, as of when it was made.")
     by = models.TextField()
     person = models.BigIntegerField(null=True)
     auth = models.TextField(blank=True)
