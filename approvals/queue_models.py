@@ -13,21 +13,7 @@ from django.db import models
 from django.db.models.functions import Lower
 
 from ledger.chain import microseconds
-from ledger.models import Coded
-
-
-class Json(models.JSONField):
-    """What can't be read of it counts as nothing: no process of ours writes that."""
-
-    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        try:
-            return super().from_db_value(value, expression, connection)
-        except (ValueError, RecursionError):
-            return None
-
-    def deconstruct(self) -> Any:
-        name, _, args, kwargs = super().deconstruct()
-        return name, "django.db.models.JSONField", args, kwargs
+from ledger.models import Coded, Json
 
 
 class Queue(Coded):

@@ -6,6 +6,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from ledger.models import Json
+
 
 class ApiKey(models.Model):
     """A bearer token of one user. Only its digest is kept; `prefix` lets a person recognise it."""
@@ -115,7 +117,7 @@ class Invitation(models.Model):
 
     username = models.TextField()
     email = models.TextField()
-    roles = models.JSONField()
+    roles = Json()
     is_admin = models.BooleanField()
     token_hash = models.BinaryField(max_length=32, unique=True)
     made_by = models.TextField()
@@ -138,6 +140,11 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return f"invitation of {self.username}"
+
+    @property
+    def named(self) -> list[str]:
+        """The roles that it names; of a damaged row those that are names at all."""
+        return [role for role in self.roles if isinstance(role, str)] if isinstance(self.roles, list) else []
 
 
 class SignedIn(models.Model):

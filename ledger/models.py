@@ -37,6 +37,27 @@ def append_only() -> list[pgtrigger.Trigger]:
     ]
 
 
+class Json(models.JSONField):
+    """What can't be read of it, or is nested so deeply that nobody could show it, counts as nothing: no process of ours
+    writes that, and the database takes it from whoever may add rows."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            found = super().from_db_value(value, expression, connection)
+            return found if _fits(found) else None
+        except (ValueError, RecursionError):
+            return None
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+
+def _fits(value: Any, levels: int = 100) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_fits(part, levels - 1) for part in parts)
+
+
 class Coded(models.Model):
     """A row whose code covers all that it says: what somebody with the application's rights in the database writes past
     us gives nobody anything."""
@@ -217,8 +238,8 @@ class OverrideRecord(models.Model):
     justification = models.TextField()
     seq = models.BigIntegerField(help_text="The journal's last event when the person acted.")
     chain = models.BinaryField(max_length=32)
-    before = models.JSONField()
-    after = models.JSONField()
+    before = Json()
+    after = Json()
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
 
@@ -260,8 +281,8 @@ class ActRecord(models.Model):
     justification = models.TextField(blank=True)
     seq = models.BigIntegerField(null=True, help_text="The journal's last event when the person acted.")
     chain = models.BinaryField(max_length=32, null=True)
-    before = models.JSONField(default=dict)
-    after = models.JSONField(default=dict)
+    before = Json(default=dict)
+    after = Json(default=dict)
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
     # Its place among the acts that belong to no run, and the links to the one before: see sql/0010_registers.sql. Of a
@@ -390,8 +411,8 @@ class RuleChange(Coded):
     id = models.UUIDField(primary_key=True)
     family = models.TextField()
     act = models.TextField(help_text="The service, by the name of its function.")
-    given = models.JSONField(help_text="What it is given.")
-    told = models.JSONField(help_text="What its records would have said: action, subject, queue, before, after.")
+    given = Json(help_text="What it is given.")
+    told = Json(help_text="What its records would have said: action, subject, queue, before, after.")
     why = models.TextField()
     by = models.TextField()
     person = models.BigIntegerField()

@@ -15,7 +15,7 @@ from django.db import models
 
 from approvals.queue_models import Queue
 from ledger.chain import microseconds
-from ledger.models import Coded
+from ledger.models import Coded, Json
 
 
 class Notice(models.Model):
@@ -63,7 +63,7 @@ class Channel(Coded):
     # The address of a webhook is the right to write there: sealed. `shown` is what people are told of it.
     address = models.TextField()
     shown = models.TextField()
-    kinds = models.JSONField()
+    kinds = Json()
     set_by = models.TextField()
     made_at = models.DateTimeField()
     changed_at = models.DateTimeField()
@@ -82,6 +82,11 @@ class Channel(Coded):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def told(self) -> list[str]:
+        """The kinds that it is told of; of a damaged row those that are names at all."""
+        return [kind for kind in self.kinds if isinstance(kind, str)] if isinstance(self.kinds, list) else []
 
     def coded(self) -> dict[str, Any]:
         return {
@@ -169,7 +174,7 @@ class Delivery(models.Model):
     is_grouped = models.BooleanField(default=False, help_text="Told together with what else is due then.")
     message = models.UUIDField(null=True, help_text="What it is sent as: the same for each try, and for a group.")
     due_at = models.DateTimeField()
-    tries = models.JSONField(default=list)
+    tries = Json(default=list)
     note = models.TextField(blank=True, default="", help_text="Why it was not sent, or is tried again.")
     made_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
@@ -194,6 +199,12 @@ class Delivery(models.Model):
             models.Index(fields=["state", "-made_at", "-id"], name="approvals_delivery_by_state"),
         ]
 
+    @property
+    def tried(self) -> list[dict[str, Any]]:
+        """What came of each try; of a damaged row as much as says it."""
+        tries = self.tries if isinstance(self.tries, list) else []
+        return [one for one in tries if isinstance(one, dict) and {"at", "outcome", "why", "message"} <= one.keys()]
+
 
 class Preference(models.Model):
     """How somebody wants to be told. Without a row, or a kind in it: as the kind says."""
@@ -204,7 +215,7 @@ class Preference(models.Model):
         DAILY = "daily"
 
     person = models.BigIntegerField(primary_key=True)
-    ways = models.JSONField(default=dict, help_text="Kind → the ways in which they are told of it.")
+    ways = Json(default=dict, help_text="Kind → the ways in which they are told of it.")
     zone = models.TextField(default="UTC")
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)

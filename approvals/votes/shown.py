@@ -100,7 +100,7 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
     except DefinitionError:
         return [StageShown(1, one.queue, 1, ENDED, by_approval.get(one.id, []))]
     ids = [*_passed(plan)[: stage - 1], one.id]
-    own = {ApprovalState.OPEN: NOW, ApprovalState.APPROVED: DONE}.get(ApprovalState(one.state), ENDED)
+    own = {ApprovalState.OPEN: NOW, ApprovalState.APPROVED: DONE}.get(one.state, ENDED)
     shown = []
     for number, each in enumerate(stages, start=1):
         votes = by_approval.get(ids[number - 1], []) if number <= len(ids) else _later(one, number, by_approval)

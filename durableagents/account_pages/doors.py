@@ -160,11 +160,11 @@ class Invited(Door):
             return self._form(request, token, form, 422)
         address = request.META.get("REMOTE_ADDR", "")
         user = invitations.accept(token, password=form.cleaned_data["new_password1"], address=address)
-        return redirect(door.proceed(request, user, next_=reverse("overview" if invitation.roles else "setup")))
+        return redirect(door.proceed(request, user, next_=reverse("overview" if invitation.named else "setup")))
 
     def _form(self, request: HttpRequest, token: str, form: NewPassword | None, status: int) -> HttpResponse:
         invitation = invitations.find(token)
-        named = [name_of(role) for role in invitation.roles] + ["Administrator"] * invitation.is_admin
+        named = [name_of(role) for role in invitation.named] + ["Administrator"] * invitation.is_admin
         facts = {"User name": invitation.username, "E-mail": invitation.email, "Roles": ", ".join(named)}
         return self.show(request, form=form or NewPassword(), facts=facts, username=invitation.username, status=status)
 

@@ -107,7 +107,7 @@ class People(AdminPage):
             "people": [(user, _roles(user)) for user in rows[:SHOWN]],
             "more": rows[SHOWN - 1].username if len(rows) > SHOWN else "",
             "invitations": [
-                (row, [name_of(role) for role in row.roles], is_late)
+                (row, [name_of(role) for role in row.named], is_late)
                 for row, is_late in _with_time(Invitation.objects.filter(open_ones).order_by("-made_at")[:SHOWN])
             ],
             "form": form or InviteForm(),

@@ -147,7 +147,7 @@ def accept(token: str, *, password: str, address: str) -> User:
                     username=name, email=row.email, password=kept, is_staff=row.is_admin, is_superuser=row.is_admin
                 )
                 user.save(force_insert=True)
-                user.groups.set([Group.objects.get_or_create(name=role)[0] for role in row.roles])
+                user.groups.set([Group.objects.get_or_create(name=role)[0] for role in row.named])
             now = database_now()
             row.accepted_at, row.account = now, user.pk
             row.save(update_fields=["accepted_at", "account"])
@@ -174,7 +174,7 @@ def _usable(row: Invitation | None) -> Invitation:
         raise links.EndedLink("has expired. Ask whoever gave it to you for another")
     if not User.objects.filter(pk=row.maker, is_superuser=True, is_active=True).exists():
         raise links.EndedLink("ended with the account of whoever made it. Ask another administrator")
-    if set(row.roles) - set(known_roles()):
+    if row.named != row.roles or set(row.named) - set(known_roles()):
         raise links.EndedLink("names a role that is there no longer. Ask whoever gave it to you for another")
     return row
 
