@@ -16,7 +16,7 @@ from approvals.claims.shown import along_whole
 from approvals.documents.drawn import kept
 from approvals.documents.shown import Before, DocumentShown, documents_of
 from approvals.documents.stored import along, contents_in
-from approvals.genuine import genuine
+from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
@@ -321,12 +321,11 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     revisions, rows = _revisions(approval_id, reader.person)
     if not revisions or not is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
-    closing = [decision for _, decision in revisions if decision is not None]
-    ours = dict(zip((row.pk for row in closing), genuine(closing), strict=True))
+    ours = marks_of(rows)
     (approval, decision), *rest = revisions
     earlier = [Earlier(one, said, None if said is None else ours[said.pk]) for one, said in rest]
     is_read = reads(approval)
-    stages = stages_of([approval], [row for row in rows if row.approval_id == approval.id])[approval.id]
+    stages = stages_of([approval], [row for row in rows if row.approval_id == approval.id], ours)[approval.id]
     plan = plan_of(approval) if is_read else {}
     tool = cards_by_name(approval.run.graph_id).get(approval.tool)
     before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier and is_read else None

@@ -19,7 +19,7 @@ from approvals.api.schemas import (
     VoteRow,
 )
 from approvals.claims.shown import OnIt, on_each
-from approvals.genuine import genuine
+from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
 from approvals.stepup.checking import wanted_by
@@ -39,8 +39,8 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     said = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
     decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in said if d.closes}
     own = {a.id for a in approvals}
-    ours = dict(zip((d.pk for d in said), genuine(said), strict=True))
-    stages = stages_of(approvals, [d for d in said if d.approval_id in own])
+    ours = marks_of(said)
+    stages = stages_of(approvals, [d for d in said if d.approval_id in own], ours)
     shown = readable(approvals)
     talk = talk_of(list(own), viewer().person)
     is_open = [a.id for a in approvals if a.state == ApprovalState.OPEN]

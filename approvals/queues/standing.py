@@ -19,7 +19,7 @@ from django.db import connection
 
 from approvals.calendars.models import Escalation
 from approvals.calendars.rows import moment_in, row_of
-from approvals.genuine import genuine
+from approvals.genuine import has_code
 from approvals.models import Approval, Decision, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
@@ -125,7 +125,7 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_genuine}
     role = "" if queue is None else queue.role
     pairs = [(row_of(Deputy, each["row"]), each["whom"]) for each in read["deputies"]]
-    said = _words(read["seats"], approval)
+    said = _words(read["seats"])
     handed = [(row_of(Delegation, each["row"]), each["whom"]) for each in read["handed"]]
     made = [_for_all(row, _member(whom, row.principal, caps, said)) for row, whom in pairs]
     made += [_for_one(row, _member(whom, row.principal, caps, said)) for row, whom in handed]
@@ -199,13 +199,9 @@ def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap
     )
 
 
-def _words(seats: list[list[Any]], approval: Approval) -> dict[int, str]:
+def _words(seats: list[list[Any]]) -> dict[int, str]:
     """What each who has had their say said, by the account."""
-    rows = [row_of(Decision, seat[-1]) for seat in seats]
-    for row in rows:
-        Decision._meta.get_field("approval").set_cached_value(row, approval)  # another stage's is of the same run
-    marks = genuine(rows)
-    return {seat[0]: _word(*seat[:-1], is_ours=mark is not False) for seat, mark in zip(seats, marks, strict=True)}
+    return {seat[0]: _word(*seat[:-1], is_ours=has_code(row_of(Decision, seat[-1]))) for seat in seats}
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:

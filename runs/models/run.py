@@ -1,8 +1,7 @@
 """A run and what belongs to it. Transitions are declared once, here; the database enforces the same table, by a
 trigger that is made from it (`legal_moves`).
 
-A transition says what is legal and which fields change, nothing else: saving, journaling and waking are the services'
-business.
+A transition says what is legal and which fields change, nothing else: services save, journal and wake.
 """
 
 from __future__ import annotations

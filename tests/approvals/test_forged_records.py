@@ -4,9 +4,10 @@ named, and take nothing from what stands beside them."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from io import StringIO
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,19 +15,26 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from durableagents.models import Invitation
+from ledger.clock import database_now
 from ledger.models import FourEyes, Json, RuleChange
 from ledger.verification.registers import verify_registers
-from runs.models import Ramp, Run
+from runs.models import Ramp, Run, Wait
 from tests.approvals.setup import boss, somebody
 from tests.approvals.test_damaged import HUGE, client_of
 from tests.approvals.test_genuine import busy, read
+from tests.runs.stories import as_superuser
 
 __all__ = ["busy", "read"]
 pytestmark = pytest.mark.django_db
 SAID = {
-    "huge": f'{{"x": {HUGE}}}', "deep": '{"x": ' * 3000 + "1" + "}" * 3000, "deeper than is shown": "[" * 300 + "]" * 300,
-    "list": "[]", "text": '"x"', "null": "null", "strange state": '{"state": [1], "caps": 1, "context": 2, "batch": {}}',
-}  # fmt: skip
+    "huge": f'{{"x": {HUGE}}}',
+    "deep": '{"x": ' * 3000 + "1" + "}" * 3000,
+    "deeper than is shown": "[" * 300 + "]" * 300,
+    "list": "[]",
+    "text": '"x"',
+    "null": "null",
+    "strange state": '{"state": [1], "caps": 1, "context": 2, "batch": {}}',
+}
 said_so = pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 
 
@@ -62,12 +70,14 @@ def decision(said: str, run: Run) -> int:
     )  # fmt: skip
 
 
-def change(said: str) -> None:
+def change(said: str) -> UUID:
+    id = uuid4()
     put(
-        "ledger_rulechange", id=uuid4(), family="policies", act="approvals.policies.acts.create", given=said, told=said,
+        "ledger_rulechange", id=id, family="policies", act="approvals.policies.acts.create", given=said, told=said,
         why="x", by="user:fiona", person=1, role="", auth="", address="", made_at="now", state="open", ended_by="",
         ended_why="",
     )  # fmt: skip
+    return id
 
 
 @said_so
@@ -83,8 +93,8 @@ def test_the_audit_lists_them_as_what_they_are_beside_what_people_did(
     rows = read("/api/v1/audit").json()["results"]
     assert {row["id"] for row in rows if row["is_genuine"] is False} == set(ids)
     assert [row["id"] for row in rows if row["id"] not in ids] == before
-    for path in (f"/runs/{busy.pk}?tab=decisions", f"/inbox/{busy.approvals.get().pk}", f"/audit/verification/{busy.pk}",
-                 f"/api/v1/runs/{busy.pk}/overrides", "/api/v1/approvals", "/audit?action=budget"):  # fmt: skip
+    paths = [f"/runs/{busy.pk}?tab=decisions", f"/inbox/{busy.approvals.get().pk}", "/audit?action=budget"]
+    for path in (*paths, f"/audit/verification/{busy.pk}", "/api/v1/approvals"):
         assert read(path).status_code in (200, 404), path
     assert read(f"/api/v1/runs/{busy.pk}/overrides").status_code == 200
 
@@ -123,9 +133,9 @@ def test_lists_that_go_by_acts_bear_acts_that_say_no_state(busy: Run, said: str)
         set_by="user:x",
         made_at="2026-11-26T00:00Z",
     )
-    for action, subject in (("four_eyes", "x"), ("rule_change", "change x"), ("ramp", f"ramp {ramp.pk}")):
+    proposed = change(said)
+    for action, subject in (("four_eyes", "x"), ("rule_change", f"change {proposed}"), ("ramp", f"ramp {ramp.pk}")):
         act(said, action, subject=subject)
-    change(said)
     found = {each.name: each.problems for each in verify_registers()}
     assert any("was not written by this installation" in each for each in found["changes of rules"])
     assert any(each.startswith(f"ramp {ramp.pk}") for each in found["releases"])
@@ -167,7 +177,15 @@ def test_rows_that_people_are_listed_by_take_no_list_away(busy: Run, said: str) 
         changed_at="now",
     )  # fmt: skip
     notice = put(
-        "approvals_notice", fact="forged", kind="decision", run_id=busy.pk, about="", at="now", state="over", note=""
+        "approvals_notice",
+        fact="forged",
+        kind="decision",
+        run_id=busy.pk,
+        about="",
+        at="now",
+        state="over",
+        note="",
+        due_at="now",
     )
     put(
         "approvals_delivery", notice_id=notice, by="email", person=olga.person, state="sent", is_grouped=False,
@@ -179,12 +197,30 @@ def test_rows_that_people_are_listed_by_take_no_list_away(busy: Run, said: str) 
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute("UPDATE runs_run SET tags = %s", [said])
-    paths = ["/notifications/channels", "/notifications/log", "/api/v1/notifications/deliveries", "/api/v1/notifications/channels", "/people", "/runs",
-             f"/runs/{busy.pk}", "/api/v1/runs", f"/api/v1/runs/{busy.pk}", "/"]  # fmt: skip
+    paths = ["/", "/people", "/runs", f"/runs/{busy.pk}", "/notifications/channels", "/notifications/log"]
+    paths += [
+        f"/api/v1/{each}" for each in ("runs", f"runs/{busy.pk}", "notifications/deliveries", "notifications/channels")
+    ]
     for by in (admin, olga):
         client = client_of(by)
-        assert {path: status for path in paths if (status := client.get(path).status_code) not in (200, 403)} == {}
+        assert {path: status for path in paths if (status := client.get(path).status_code) not in (200, 302, 403)} == {}
     assert Invitation.objects.get().named == [] and User.objects.filter(username="eve").count() == 0
+
+
+@said_so
+def test_waits_that_nobody_can_read_take_no_page_away(busy: Run, said: str) -> None:
+    olga, fiona, now = somebody("olga", "operator", "auditor"), somebody("fiona", "approver_finance"), database_now()
+    for kind in Wait.Kind.values:
+        if kind != Wait.Kind.APPROVAL:
+            id = uuid4()
+            late = now + timedelta(days=1)
+            Wait.objects.create(id=id, run=busy, slot=f"forged/{kind}", kind=kind, opened_at=now, deadline=late)
+            as_superuser("UPDATE runs_wait SET detail = %s, lacking = %s WHERE id = %s", said, said, id)
+    paths = ["/inbox", "/runs", f"/runs/{busy.pk}", f"/runs/{busy.pk}?tab=decisions"]
+    paths += [f"/api/v1/{each}" for each in ("runs", f"runs/{busy.pk}", f"runs/{busy.pk}/why", "pools", "questions")]
+    for by in (olga, fiona):
+        client = client_of(by)
+        assert {path: status for path in paths if (status := client.get(path).status_code) not in (200, 403, 404)} == {}
 
 
 @pytest.mark.usefixtures("db")
