@@ -16,6 +16,7 @@ from approvals.claims.shown import along_whole
 from approvals.documents.drawn import kept
 from approvals.documents.shown import Before, DocumentShown, documents_of
 from approvals.documents.stored import along, contents_in
+from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
@@ -64,6 +65,7 @@ class Earlier:
 
     approval: Approval
     decision: Decision | None
+    is_genuine: bool | None = None  # see genuine.py
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class Brief:
     documents: list[DocumentShown]
     not_shown: str  # what keeps a document from being shown; empty where nothing does
     is_read: bool = True
+    is_genuine: bool | None = None  # what closed it, or says so: see genuine.py
+
+    @property
+    def forged(self) -> Decision | None:
+        """What says that it decided this, and was written past this installation: it decided nothing."""
+        return self.decision if self.is_genuine is False else None
 
     @cached_property
     def now(self) -> StageShown | None:
@@ -313,9 +321,11 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     revisions, rows = _revisions(approval_id, reader.person)
     if not revisions or not is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
-    (approval, decision), earlier = revisions[0], [Earlier(*one) for one in revisions[1:]]
+    ours = marks_of(rows)
+    (approval, decision), *rest = revisions
+    earlier = [Earlier(one, said, None if said is None else ours[said.pk]) for one, said in rest]
     is_read = reads(approval)
-    stages = stages_of([approval], [row for row in rows if row.approval_id == approval.id])[approval.id]
+    stages = stages_of([approval], [row for row in rows if row.approval_id == approval.id], ours)[approval.id]
     plan = plan_of(approval) if is_read else {}
     tool = cards_by_name(approval.run.graph_id).get(approval.tool)
     before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier and is_read else None
@@ -329,6 +339,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         changes=changes,
         earlier=earlier,
         decision=decision,
+        is_genuine=None if decision is None else ours[decision.pk],
         seq=getattr(approval, "head_seq", None),
         tool=tool,
         facts=replace(

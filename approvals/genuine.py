@@ -44,6 +44,17 @@ def genuine(rows: Iterable[Any]) -> list[bool | None]:
     return [_is_genuine(row, marks) for row in rows]
 
 
+def marks_of(rows: Iterable[Any]) -> dict[int, bool | None]:
+    """The same of rows of one table, by their numbers."""
+    rows = list(rows)
+    return dict(zip((row.pk for row in rows), genuine(rows), strict=True))
+
+
+def has_code(row: Decision) -> bool:
+    """Whether a decision has a right code, of which nothing is asked: those that have seats are younger than codes."""
+    return row.code is not None and is_rows_code(code_key(), "decision", row.coded(), bytes(row.code))
+
+
 def _is_genuine(row: Any, marks: _Marks) -> bool | None:
     if isinstance(row, AccountRecord):
         return None

@@ -31,7 +31,7 @@ from approvals.rules.rows import Policy as Policy
 from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
 from ledger.chain import microseconds
-from ledger.models import append_only
+from ledger.models import Json, append_only
 from runs.models import Run, Wait
 
 
@@ -71,8 +71,8 @@ class Approval(models.Model):
         help_text="Canonical JSON (RFC 8785): agent, version, run, slot, tool, arguments, evidence, queue, rule."
     )
     plan_hash = models.TextField()
-    evidence = models.JSONField(default=list)
-    documents = models.JSONField(
+    evidence = Json(default=list)
+    documents = Json(
         default=list, db_default=[], help_text="What is shown with it, as the plan names it: see documents/."
     )
     why = models.TextField(blank=True, help_text="The agent's own words. Untrusted.")
@@ -85,7 +85,7 @@ class Approval(models.Model):
         null=True, help_text="The first stage's question, where several people decide; empty: one yes of one person."
     )
     # Of its time, where more is to be said than the deadline; the journal's events tell the same. See timing/.
-    timing = models.JSONField(null=True, help_text="The terms: by which calendar, what then, when people are reminded.")
+    timing = Json(null=True, help_text="The terms: by which calendar, what then, when people are reminded.")
     look_at = models.DateTimeField(null=True, help_text="When the sweeper looks at it before its deadline.")
     escalated_to = ArrayField(models.TextField(), null=True, help_text="Queues that it was put to besides.")
     reminded = models.SmallIntegerField(db_default=0, default=0)
@@ -236,10 +236,10 @@ class Decision(models.Model):
     address = models.TextField(blank=True)
     seq = models.BigIntegerField(null=True, help_text="The journal's last event when the person decided.")
     chain = models.BinaryField(max_length=32, null=True)
-    before = models.JSONField(default=dict)
-    after = models.JSONField(default=dict)
-    standing = models.JSONField(null=True)
-    proof = models.JSONField(null=True, help_text="What its person showed, where more was asked than a yes.")
+    before = Json(default=dict)
+    after = Json(default=dict)
+    standing = Json(null=True)
+    proof = Json(null=True, help_text="What its person showed, where more was asked than a yes.")
     at = models.DateTimeField()
     code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
     closes = models.BooleanField(default=True, db_default=True)

@@ -16,6 +16,7 @@ from django.db import transaction
 
 from approvals.calendars import asof
 from approvals.documents.checking import must_be_shown
+from approvals.genuine import genuine
 from approvals.models import Approval, ApprovalState, Assertion, Decision
 from approvals.passkeys.signed import Signed
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
@@ -52,9 +53,10 @@ class AlreadyDecided(DurableAgentsError):
     status, code, title = 409, "already-decided", "Already decided"
 
     def __init__(self, approval: Approval) -> None:
-        decision = approval.decisions.filter(closes=True).first()
-        # Who let it expire, or ended its run, stands in its wait.
-        by = decision.by if decision else approval.wait.resolved_by
+        # One that none of our processes wrote decided nothing. Who let it expire, or ended its run, stands in its wait.
+        closing = list(approval.decisions.filter(closes=True).select_related("approval"))
+        ours = [row.by for row, is_ours in zip(closing, genuine(closing), strict=True) if is_ours is not False]
+        by = ours[0] if ours else approval.wait.resolved_by
         at = approval.decided_at or approval.wait.resolved_at
         who = f"{approval.state}{f' by {by}' if by else ''}{f' at {at:%Y-%m-%d %H:%M:%S} UTC' if at else ''}"
         super().__init__(f"This was {who}. What came first stands.", state=str(approval.state), decided_by=by)
@@ -141,6 +143,7 @@ def decide(
     _must_be_as(_standing(unlocked, facts, approves=False).role, facts, by)
     text = _reason(verdict, justification)
     head, run, wait, approval = locked_question(unlocked, by)
+    must_be_undecided(approval)
     # Judged anew, and this is what counts: before the locks were won they may have steered the run themselves, or have
     # lost their role, their limit or the place that they stand in.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
@@ -259,14 +262,21 @@ def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, App
     return head, run, wait, approval
 
 
+def must_be_undecided(approval: Approval) -> None:
+    """Raises RecordDamaged where a decision that closes an open question stands beside it already: nobody's whom this
+    installation knows, and there is room for one."""
+    if approval.decisions.filter(closes=True).exists():
+        raise RecordDamaged(approval.run_id, "a decision that none of our processes wrote", is_forged=True)
+
+
 def reads_as_hashed(approval: Approval) -> bool:
     """Whether the bytes that the page shows are those that the hash binds, and the row counts votes where they say so.
     The database keeps them; this does not rely on it."""
     try:
         plan = json.loads(bytes(approval.plan))
-    except ValueError:
+        return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
+    except (ValueError, RecursionError):
         return False
-    return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
 
 
 def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:

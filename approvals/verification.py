@@ -213,8 +213,10 @@ class Gates:
         for seat in Seat.objects.filter(decision__approval__run_id=self.journal.run_id):
             found.setdefault(seat.decision_id, set()).add((seat.case_id, seat.person))
         for row in rows:
-            case, deputy_of = row.approval.case_id or row.approval_id, (row.standing or {}).get("deputy_of", {})
-            right = {(case, person) for person in (row.person, deputy_of.get("person")) if person is not None}
+            deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
+            whom = deputy_of.get("person") if isinstance(deputy_of, dict) else None
+            case = row.approval.case_id or row.approval_id
+            right = {(case, person) for person in (row.person, whom) if isinstance(person, int)}
             is_counted = (str(row.approval_id), row.person) in self.votes
             if found.get(row.pk, set()) != right and (is_counted or row.pk in found):
                 yield f"decision {row.pk}: who has had their say by it is not what it says"
@@ -267,7 +269,7 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
 def _plan(row: Approval) -> Any:
     try:
         plan = json.loads(bytes(row.plan))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return plan if isinstance(plan, dict) else None
 

@@ -31,14 +31,15 @@ class NotFound(DurableAgentsError):
 
 
 class RecordDamaged(DurableAgentsError):
-    """Rows of a run's record are gone that an act would have to go by."""
+    """Rows of a run's record are gone that an act would have to go by, or stand in its way and are none of ours."""
 
     status, code, title = 409, "record-damaged", "Damaged record"
 
-    def __init__(self, run_id: object, what: str) -> None:
+    def __init__(self, run_id: object, what: str, *, is_forged: bool = False) -> None:
+        has, mended = ("has", "taken that away") if is_forged else ("lacks", "put that back")
         super().__init__(
-            f"The record of run {run_id} lacks {what}: "
-            "nothing can be done to it until whoever runs the database has put that back. "
+            f"The record of run {run_id} {has} {what}: "
+            f"nothing can be done to it until whoever runs the database has {mended}. "
             f"`manage.py ledger verify {run_id}` names all that is wrong."
         )
 

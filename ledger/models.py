@@ -37,6 +37,27 @@ def append_only() -> list[pgtrigger.Trigger]:
     ]
 
 
+class Json(models.JSONField):
+    """What can't be read of it, or is nested so deeply that nobody could show it, counts as nothing: no process of ours
+    writes that, and the database takes it from whoever may add rows."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            found = super().from_db_value(value, expression, connection)
+            return found if _fits(found) else None
+        except (ValueError, RecursionError):
+            return None
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+
+def _fits(value: Any, levels: int = 100) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_fits(part, levels - 1) for part in parts)
+
+
 class Coded(models.Model):
     """A row whose code covers all that it says: what somebody with the application's rights in the database writes past
     us gives nobody anything."""
@@ -63,20 +84,6 @@ class Coded(models.Model):
             return self.code is not None and is_rows_code(code_key(), self.TABLE, self.coded(), bytes(self.code))
         except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
             return False
-
-
-class Json(models.JSONField):
-    """What can't be read of it counts as nothing: no process of ours writes that."""
-
-    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        try:
-            return super().from_db_value(value, expression, connection)
-        except (ValueError, RecursionError):
-            return None
-
-    def deconstruct(self) -> Any:
-        name, _, args, kwargs = super().deconstruct()
-        return name, "django.db.models.JSONField", args, kwargs
 
 
 class Head(models.Model):
@@ -231,8 +238,8 @@ class OverrideRecord(models.Model):
     justification = models.TextField()
     seq = models.BigIntegerField(help_text="The journal's last event when the person acted.")
     chain = models.BinaryField(max_length=32)
-    before = models.JSONField()
-    after = models.JSONField()
+    before = Json()
+    after = Json()
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
 
@@ -274,8 +281,8 @@ class ActRecord(models.Model):
     justification = models.TextField(blank=True)
     seq = models.BigIntegerField(null=True, help_text="The journal's last event when the person acted.")
     chain = models.BinaryField(max_length=32, null=True)
-    before = models.JSONField(default=dict)
-    after = models.JSONField(default=dict)
+    before = Json(default=dict)
+    after = Json(default=dict)
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
     # Its place among the acts that belong to no run, and the links to the one before: see sql/0010_registers.sql. Of a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from approvals.api.schemas import (
     VoteRow,
 )
 from approvals.claims.shown import OnIt, on_each
+from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
 from approvals.stepup.checking import wanted_by
@@ -38,21 +39,27 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     said = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
     decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in said if d.closes}
     own = {a.id for a in approvals}
-    stages = stages_of(approvals, [d for d in said if d.approval_id in own])
+    ours = marks_of(said)
+    stages = stages_of(approvals, [d for d in said if d.approval_id in own], ours)
     shown = readable(approvals)
     talk = talk_of(list(own), viewer().person)
     is_open = [a.id for a in approvals if a.state == ApprovalState.OPEN]
     on = on_each(is_open) if is_open else {}
     return [
         approval_row(
-            a, stages[a.id], decisions.get(a.id), decisions.get(a.previous_id), is_read=a.id in shown,
+            a, stages[a.id], _said(decisions.get(a.id), ours), _said(decisions.get(a.previous_id), ours),
+            is_read=a.id in shown,
             talk=talk.of(a.id), on=on.get(a.id, []),
         ) for a in approvals
     ]  # fmt: skip
 
 
+def _said(decision: Decision | None, ours: Mapping[int, bool | None]) -> DecisionRow | None:
+    return None if decision is None else DecisionRow.of(decision, is_genuine=ours[decision.pk])
+
+
 def approval_row(
-    approval: Approval, stages: list[StageShown], decision: Decision | None, earlier: Decision | None = None, *,
+    approval: Approval, stages: list[StageShown], decision: DecisionRow | None, earlier: DecisionRow | None = None, *,
     is_read: bool = True, talk: Talk = NO_TALK, on: Sequence[OnIt] = (),
 ) -> ApprovalRow:  # fmt: skip
     """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
@@ -72,13 +79,11 @@ def approval_row(
         documents=[] if plan is None else _documents(approval, plan),
         wanted={} if plan is None else _wanted(approval, plan),
         hidden=not is_read,
-        decision=decision and DecisionRow.of(decision),
+        decision=decision,
         stage=here or max((each.number for each in stages if each.state == DONE), default=1),
         stages=[_stage(each) for each in stages],
         claims=[ClaimRow.of(one) for one in on],
-        previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier and DecisionRow.of(earlier))
-        if approval.previous_id
-        else None,
+        previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier) if approval.previous_id else None,
         inquiries=[InquiryRow.of(each.row, is_genuine=each.is_genuine) for each in talk.inquiries],
         delegations=[DelegationRow.of(each.row, is_genuine=each.is_genuine) for each in talk.delegations],
         **besides,

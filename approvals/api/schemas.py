@@ -24,6 +24,9 @@ class DecisionRow(Shape):
         "more was asked than a yes."
     )
     at: datetime
+    is_genuine: bool | None = Field(
+        description="false: not written by this installation; it decided nothing. null: from before there were codes."
+    )
 
 
 class VoteRow(Shape):

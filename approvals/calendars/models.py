@@ -11,9 +11,9 @@ from typing import Any
 
 from django.db import models
 
-from approvals.queue_models import Coded, Deputy, Json, Queue, ends_once
+from approvals.queue_models import Coded, Deputy, Queue, ends_once
 from ledger.chain import microseconds
-from ledger.models import append_only
+from ledger.models import Json, append_only
 
 
 class Calendar(Coded):

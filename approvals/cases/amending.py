@@ -24,6 +24,7 @@ from approvals.services import (
     decide,
     locked_question,
     may_decide,
+    must_be_undecided,
     reads_as_hashed,
     shown_first,
 )
@@ -167,6 +168,7 @@ def amend(
     may_decide(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
     text = justified("amend", justification)
     head, run, wait, approval = locked_question(unlocked, by)
+    must_be_undecided(approval)
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     standing, now = may_decide(approval, facts, by), database_now()
     if standing.queue:

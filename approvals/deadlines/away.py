@@ -93,9 +93,11 @@ def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
     why, now = justified("absence_end", justification), database_now()
     if row.ended_at is not None or row.ends_at <= now:
         raise AbsenceOver("It was ended before." if row.ended_at else "Its time was over already.")
-    before, stands_in = snapshot(row), row.deputy_id if row.is_genuine else None
+    before, was_ours = snapshot(row), row.is_genuine
+    stands_in = row.deputy_id if was_ours else None
     row.ended_at, row.ended_by = now, by.ref
-    row.seal()
+    if was_ours:  # else our code would say that it was put on record here: it is over, and stays what it is
+        row.seal()
     row.save(update_fields=["ended_at", "ended_by", "code"])
     user = User.objects.filter(pk=row.person).first()
     name = user.get_username() if user is not None else f"account {row.person}"

@@ -115,6 +115,8 @@ def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
         asked = asked_of(bytes(approval.plan))
     except ValueError as error:
         raise LeftToPeople(f"It can't be the same as anything: {error}.") from None
+    if not isinstance(approval.evidence, list):
+        raise LeftToPeople("What is shown with it can't be read.")
     is_told_of = any((each.get("label"), each.get("source")) == HISTORY for each in approval.evidence)
     if wait.n or wait.attempt or approval.revision != 1 or is_told_of:
         raise LeftToPeople("It was asked about before, or tried.")

@@ -9,9 +9,9 @@ from typing import Any
 from django.db import models
 
 from approvals.grants.terms import Asked
-from approvals.queue_models import Coded, Json
+from approvals.queue_models import Coded
 from ledger.chain import microseconds
-from ledger.models import append_only
+from ledger.models import Json, append_only
 
 
 def _number(value: Any) -> str | None:

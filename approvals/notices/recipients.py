@@ -57,7 +57,8 @@ class Case:
         """The queues that are asked: one, and those that it went to because nobody answered there."""
         if self.approval is not None:
             return [self.approval.queue, *(self.approval.escalated_to or [])]
-        of = "" if self.wait is None else str(self.wait.detail.get("of", ""))
+        detail = None if self.wait is None else self.wait.detail
+        of = str(detail.get("of", "")) if isinstance(detail, dict) else ""
         return [of] if of in wait_hooks.queues else []
 
     @cached_property

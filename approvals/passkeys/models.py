@@ -7,7 +7,7 @@ from typing import Any
 from django.db import models
 
 from approvals.passkeys.signed import Signed, key_digest
-from ledger.models import append_only
+from ledger.models import Json, append_only
 
 
 class Assertion(models.Model):
@@ -19,7 +19,7 @@ class Assertion(models.Model):
     decision = models.OneToOneField("approvals.Decision", on_delete=models.PROTECT, related_name="assertion")
     person = models.BigIntegerField(help_text="The account whose passkey it is.")
     challenge = models.BinaryField(max_length=32, unique=True)
-    terms = models.JSONField(help_text="What was signed: question, revision, plan, verdict, person, number, time.")
+    terms = Json(help_text="What was signed: question, revision, plan, verdict, person, number, time.")
     rp_id = models.TextField()
     origin = models.TextField()
     credential = models.TextField()

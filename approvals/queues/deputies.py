@@ -78,9 +78,10 @@ def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
     why, now = justified("deputy_revoke", justification), database_now()
     if row.revoked_at is not None or row.ends_at <= now:
         raise DeputyOver("It was revoked before." if row.revoked_at else "Its time was over already.")
-    before = snapshot(row)
+    before, was_ours = snapshot(row), row.is_genuine
     row.revoked_at, row.revoked_by = now, by.ref
-    row.seal()
+    if was_ours:  # else our code would say that it was put on record here: it is over, and stays what it is
+        row.seal()
     row.save(update_fields=["revoked_at", "revoked_by", "code"])
     people = User.objects.in_bulk([row.principal, row.deputy])
     _record(

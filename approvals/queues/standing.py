@@ -19,7 +19,8 @@ from django.db import connection
 
 from approvals.calendars.models import Escalation
 from approvals.calendars.rows import moment_in, row_of
-from approvals.models import Approval, Delegation
+from approvals.genuine import has_code
+from approvals.models import Approval, Decision, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.actors import Actor
@@ -48,7 +49,8 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
                    SELECT DISTINCT ON (l.person) l.* FROM approvals_limit l JOIN approvals_queue q ON q.id = l.queue_id
                    WHERE q.name = {{queue}}
                    ORDER BY l.person, l.ended_at IS NULL DESC, l.set_at DESC, l.id DESC) l),
-    'seats', (SELECT coalesce(json_agg(json_build_array(s.person, d.verdict, d.at, a.queue, d.person)), '[]')
+    'seats', (SELECT coalesce(json_agg(json_build_array(
+                  s.person, d.verdict, d.at, a.queue, d.person, to_json(d)::text)), '[]')
               FROM approvals_seat s JOIN approvals_decision d ON d.id = s.decision_id
               JOIN approvals_approval a ON a.id = d.approval_id WHERE s.case_id = {{case}}),
     'changed', (SELECT r.at FROM ledger_actrecord r JOIN auth_user u ON u.id = me.id
@@ -123,7 +125,7 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_genuine}
     role = "" if queue is None else queue.role
     pairs = [(row_of(Deputy, each["row"]), each["whom"]) for each in read["deputies"]]
-    said = {seat[0]: _word(*seat) for seat in read["seats"]}
+    said = _words(read["seats"])
     handed = [(row_of(Delegation, each["row"]), each["whom"]) for each in read["handed"]]
     made = [_for_all(row, _member(whom, row.principal, caps, said)) for row, whom in pairs]
     made += [_for_one(row, _member(whom, row.principal, caps, said)) for row, whom in handed]
@@ -197,10 +199,17 @@ def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap
     )
 
 
-def _word(person: int, verdict: str, at: str, queue: str, by: int | None) -> str:
-    """What somebody said, or somebody for them, in words that follow their name."""
+def _words(seats: list[list[Any]]) -> dict[int, str]:
+    """What each who has had their say said, by the account."""
+    return {seat[0]: _word(*seat[:-1], is_ours=has_code(row_of(Decision, seat[-1]))) for seat in seats}
+
+
+def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
+    """What somebody said, or somebody for them, in words that follow their name. They have their seat by it, whoever
+    wrote that: the database gives nobody two."""
     means = "" if by == person else ", by the word of a deputy or in somebody's place,"
-    return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}"
+    whose = "" if is_ours else ", says a row that was written past this installation"
+    return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
 
 
 def _moment(at: str) -> str:

@@ -17,11 +17,10 @@ import pgtrigger
 from django.db import models
 from django.db.models.functions import Lower
 
-from approvals.queue_models import Json
 from ledger.chain import microseconds
 from ledger.codes import is_rows_code, row_code
 from ledger.keys import code_key
-from ledger.models import Coded
+from ledger.models import Coded, Json
 from runs.models import PolicyRevision
 
 REVISION = "policyrevision"

@@ -85,7 +85,9 @@ def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) 
 
 
 def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """The same of a plan that was read already."""
+    """The same of a plan that was read already. Raises DefinitionError for what is none."""
+    if not isinstance(plan, dict):
+        raise DefinitionError("the plan can't be read")
     asked = wanted_in(plan)
     for each in thresholds:
         asked = asked.joined(wanted_of(plan, each.asked_of(amount_in(plan), _risk(agent, tool))))

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from approvals.genuine import genuine
+from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, Standing, judge
 from approvals.queues.standing import facts_of
@@ -73,9 +74,12 @@ class StageShown:
         return max(0, self.quorum - self.yes)
 
 
-def stages_of(approvals: Sequence[Approval], own: Iterable[Decision]) -> dict[UUID, list[StageShown]]:
-    """The stages of each of these questions; `own` are the decisions on them. What was said at other stages is one
-    query for all, where there are any."""
+def stages_of(
+    approvals: Sequence[Approval], own: Iterable[Decision], known: Mapping[int, bool | None] = MappingProxyType({})
+) -> dict[UUID, list[StageShown]]:
+    """The stages of each of these questions; `own` are the decisions on them, `known` which decisions are genuine, as
+    far as that was asked already, by their numbers. What was said at other stages is one query for all, where there are
+    any."""
     cases = {one.case_id for one in approvals if one.case_id is not None}
     rows = {row.pk: row for row in own}
     if cases:
@@ -83,9 +87,10 @@ def stages_of(approvals: Sequence[Approval], own: Iterable[Decision]) -> dict[UU
         rows |= {row.pk: row for row in of_cases}
     listed = sorted(rows.values(), key=lambda row: row.pk)
     plans = {one.id: _plan(one) for one in {row.approval for row in listed}}
+    ours = {**known, **marks_of(row for row in listed if row.pk not in known)}
     votes = [
-        Vote(row, is_ours, short_of(plans[row.approval_id], row.proof) if row.verdict == APPROVE else "")
-        for row, is_ours in zip(listed, genuine(listed), strict=True)
+        Vote(row, ours[row.pk], short_of(plans[row.approval_id], row.proof) if row.verdict == APPROVE else "")
+        for row in listed
     ]
     by_approval: dict[UUID, list[Vote]] = {}
     for vote in votes:
@@ -100,7 +105,7 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
     except DefinitionError:
         return [StageShown(1, one.queue, 1, ENDED, by_approval.get(one.id, []))]
     ids = [*_passed(plan)[: stage - 1], one.id]
-    own = {ApprovalState.OPEN: NOW, ApprovalState.APPROVED: DONE}.get(ApprovalState(one.state), ENDED)
+    own = {ApprovalState.OPEN: NOW, ApprovalState.APPROVED: DONE}.get(one.state, ENDED)
     shown = []
     for number, each in enumerate(stages, start=1):
         votes = by_approval.get(ids[number - 1], []) if number <= len(ids) else _later(one, number, by_approval)

@@ -149,7 +149,7 @@ def accept(token: str, *, password: str, address: str) -> User:
                     username=name, email=row.email, password=kept, is_staff=row.is_admin, is_superuser=row.is_admin
                 )
                 user.save(force_insert=True)
-                user.groups.set([Group.objects.get_or_create(name=role)[0] for role in row.roles])
+                user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles_of(row) or ()])
             now = database_now()
             row.accepted_at, row.account = now, user.pk
             row.save(update_fields=["accepted_at", "account"])

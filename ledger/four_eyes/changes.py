@@ -135,7 +135,7 @@ def withdraw(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
 
 def is_late(row: RuleChange, now: Any) -> bool:
     """Whether its time to be put in force is over."""
-    return bool(row.state == RuleChange.State.OPEN and now >= row.made_at + LIVES)
+    return bool(row.state == RuleChange.State.OPEN and now - row.made_at >= LIVES)
 
 
 def can_be_agreed(row: RuleChange) -> bool:

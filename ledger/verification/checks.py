@@ -97,7 +97,8 @@ class Overrides:
         if isinstance(event, e.ContextInjected):
             fields = sorted([*payload.get("change", ()), *payload.get("gone", ())])
             told = {"fields": fields, "has_message": "message" in payload}
-            if (row.role, row.after.get("context")) != (event.role, told):
+            said = row.after.get("context") if isinstance(row.after, dict) else None
+            if (row.role, said) != (event.role, told):
                 yield f"{what} says that other things were handed over, or under another role, than its event"
         if not (self.journal.is_about(row.seq + 1, row.at)):
             yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"

@@ -20,7 +20,7 @@ from django.db import connection
 from ledger.codes import is_rows_code
 from ledger.keys import code_key
 from ledger.models import NO_RUN, ActRecord, Register, Uncoded
-from ledger.verification.runs import snapshot
+from ledger.verification.runs import UNREADABLE, no_sense, snapshot
 
 _BATCH = 200
 
@@ -65,8 +65,17 @@ more: list[Callable[[], Listed | None]] = []
 def verify_registers() -> list[Listed]:
     """Check every list, from one snapshot of the database."""
     with snapshot():
-        found = [_Reading(each).through() for each in LISTS]
-        return found + [listed for check in more if (listed := check()) is not None]
+        found = [_finished(each.name, _Reading(each).through) for each in LISTS]
+        found += [_finished(check.__name__.replace("_", " "), check) for check in more]
+        return [listed for listed in found if listed is not None]
+
+
+def _finished(name: str, check: Callable[[], Listed | None]) -> Listed | None:
+    """What a check finds. A row that it can't make sense of is a finding too, and hides no other list."""
+    try:
+        return check()
+    except UNREADABLE as error:
+        return Listed(name, 0, "", [no_sense(name, error)])
 
 
 class _Reading:

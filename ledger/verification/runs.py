@@ -32,6 +32,8 @@ SLACK = timedelta(minutes=1)
 _BATCH = 100
 
 log = logging.getLogger("ledger.verification.runs")
+# What comes of a row that says what none of our processes would.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +207,15 @@ def _problems_of(check: Check) -> list[str]:
     problems: list[str] = []
     try:
         problems.extend(check.problems())
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        log.warning("%s could not be finished", type(check).__name__, exc_info=error)
-        problems.append(f"{type(check).__name__}: a row can't be made sense of: {type(error).__name__}: {error}")
+    except UNREADABLE as error:
+        problems.append(no_sense(type(check).__name__, error))
     return problems
+
+
+def no_sense(what: str, error: Exception) -> str:
+    """What is said of a check that came to a row that it can't make sense of."""
+    log.warning("%s could not be finished", what, exc_info=error)
+    return f"{what}: a row can't be made sense of: {type(error).__name__}: {error}"
 
 
 def _has(table: str, column: str, run_id: UUID) -> bool:

@@ -1,8 +1,7 @@
 """A run and what belongs to it. Transitions are declared once, here; the database enforces the same table, by a
 trigger that is made from it (`legal_moves`).
 
-A transition says what is legal and which fields change, nothing else: saving, journaling and waking are the services'
-business.
+A transition says what is legal and which fields change, nothing else: services save, journal and wake.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 from django_fsm import FSMField, transition
 
+from ledger.models import Json
 from runs.engine.undo.declared import UNDO_NODE
 
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
@@ -83,7 +83,7 @@ class Run(models.Model):
     )
     start_at = models.DateTimeField(null=True, help_text="Not to be begun before.")
     start_before = models.DateTimeField(null=True, help_text="Not begun by then, it ends as cancelled.")
-    tags = models.JSONField(default=list)
+    tags = Json(default=list)
     lane = models.TextField(
         blank=True,
         default="",
@@ -355,10 +355,10 @@ class Wait(models.Model):
     n = models.SmallIntegerField(default=0)
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
-    lacking = models.JSONField(
+    lacking = Json(
         null=True, help_text="Of a wait for a budget: what has changed about it since, such as what is lacking now."
     )
-    detail = models.JSONField(default=dict, help_text="Small and clear: what people and the API are told about it.")
+    detail = Json(default=dict, help_text="Small and clear: what people and the API are told about it.")
     token_hash = models.BinaryField(max_length=32, null=True, unique=True)
     resolution = models.TextField(null=True)
     resolved_by = models.TextField(null=True)

@@ -55,7 +55,7 @@ class QuestionClosed(DurableAgentsError):
 
 def roles_for(wait: Wait) -> tuple[str, ...]:
     """Who may answer: the role that the node named, or that is in charge of the queue it named; and operators."""
-    of = str(wait.detail.get("of", ""))
+    of = str(wait.detail.get("of", "")) if isinstance(wait.detail, dict) else ""
     named = wait_hooks.queues.get(of, of)
     return (named, OPERATOR) if is_role(named) and named != OPERATOR else (OPERATOR,)
 

@@ -25,7 +25,8 @@ class Batches:
         run_id = self.journal.run_id
         records: dict[str, list[OverrideRecord]] = {}
         for row in OverrideRecord.objects.filter(run_id=run_id, after__has_key="batch").order_by("id"):
-            records.setdefault(str(row.after["batch"]), []).append(row)
+            if isinstance(row.after, dict):  # else its code is wrong, which is said of it
+                records.setdefault(str(row.after.get("batch")), []).append(row)
         items = {str(item.batch_id): item for item in BatchItem.objects.filter(run_id=run_id).select_related("batch")}
         for named, rows in records.items():
             yield from self._about(named, rows, items.get(named))

@@ -22,7 +22,8 @@ def every_halt() -> Listed | None:
     if not rows and not now:
         return None
     about = ActRecord.objects.filter(run_id__isnull=True, action__in=ACTIONS)
-    acts = {(act.subject, act.after.get("n")): act for act in about if isinstance(act.after, dict)}
+    said = [(act, act.after.get("n")) for act in about if isinstance(act.after, dict)]
+    acts = {(act.subject, n): act for act, n in said if n is None or isinstance(n, int)}
     problems = [problem for halt, some in rows.items() for problem in _of(halt, some, now.get(halt), acts)]
     problems += [f"halt {halt} holds, and is on no record" for halt in now if halt not in rows]
     return Listed("halts", sum(map(len, rows.values())), "", problems)

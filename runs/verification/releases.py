@@ -59,7 +59,7 @@ def every_release() -> Listed | None:
     if not ramps and not gates:
         return None
     about = ActRecord.objects.filter(run_id__isnull=True, action__in=ACTIONS).order_by("n")
-    last = {act.subject: act for act in about}
+    last = {act.subject: act for act in about if isinstance(act.after, dict)}
     problems = [*_ramps(ramps, last), *_gates(gates, last)]
     return Listed("releases", len(ramps) + len(gates), "", problems)
 

@@ -17,6 +17,8 @@ AMEND, CALL, SCHEMA, FIELDS, WORDS = (
     "tests/approvals/test_amended_fields.py", "tests/runs/test_answer_words.py",
 )  # fmt: skip
 
+RECORDS, DECIDED = "tests/approvals/test_forged_records.py", "tests/approvals/test_forged_decisions.py"
+
 DAMAGED = [
     Mutant("a row that nobody can read ends each run", ROWS, "    except _UNREADABLE:\n", "    except ZeroDivisionError:\n", f"{DAMAGE} -k steps_that_nobody_can_read"),
     Mutant("a forged version stands in the way", ROWS, "for each in told) if row.is_genuine), None)", "for each in list(told)[:1]) if row.is_genuine), None)", f"{DAMAGE} -k takes_nothing_away"),
@@ -38,4 +40,22 @@ DAMAGED = [
     Mutant("a zone that there isn't keeps everybody from being told", "approvals/notices/timing.py", "    except (ValueError, KeyError, OSError):\n", "    except ZeroDivisionError:\n", "tests/approvals/test_notices_damaged.py -k wishes"),
     Mutant("tries that nobody can read stop all mail", "approvals/outbox/models.py", " for each in read if _is_try(each)] if isinstance(read, list) else []", " for each in read]", "tests/approvals/test_notices_damaged.py -k came_of"),
     Mutant("a server that gives no answer is waited for by every message", "approvals/notices/chat.py", "            _leave_alone(parts.netloc.lower())\n", "            pass\n", "tests/approvals/test_chats.py -k in_vain"),
+    Mutant("a number that nobody can read takes the audit away", "ledger/models.py", "        except (ValueError, RecursionError):\n", "        except ZeroDivisionError:\n", f"{RECORDS} -k audit_lists"),
+    Mutant("what is nested too deeply is shown", "ledger/models.py", "return found if _fits(found) else None", "return found", f"{RECORDS} -k as_deep_as_we_write"),
+    Mutant("a list that can't be read hides the others", "ledger/verification/registers.py", "    except UNREADABLE as error:\n", "    except ZeroDivisionError as error:\n", f"{RECORDS} -k hides_no_other"),
+    Mutant("an act that says no state ends the list of rules", "ledger/four_eyes/verification.py", "    return act.after if isinstance(act.after, dict) else {}\n", "    return act.after\n", f"{RECORDS} -k say_no_state"),
+    Mutant("an act that says no state ends the list of releases", "runs/verification/releases.py", " for act in about if isinstance(act.after, dict)}", " for act in about}", f"{RECORDS} -k say_no_state"),
+    Mutant("a proposed change that nobody can read takes the list away", "approvals/changes/listed.py", "    told = row.told if isinstance(row.told, list) else []\n", "    told = row.told\n", f"{RECORDS} -k takes_no_list_away"),
+    Mutant("a damaged delivery takes the log away", "approvals/outbox/models.py", "        tries = self.tries if isinstance(self.tries, list) else []\n", "        tries = self.tries\n", f"{RECORDS} -k take_no_list_away"),
+    Mutant("a forged decision is told as a fact", "approvals/brief.py", "return self.decision if self.is_genuine is False else None", "return None", f"{DECIDED} -k decided_by_nobody_whatever"),
+    Mutant("over HTTP a forged decision is a fact", "approvals/api/present.py", "is_genuine=ours[decision.pk]", "is_genuine=True", f"{DECIDED} -k decided_by_nobody_whatever"),
+    Mutant("a forged decision names who decided", "approvals/services.py", "zip(closing, genuine(closing), strict=True) if is_ours is not False]", "zip(closing, genuine(closing), strict=True)]", f"{DECIDED} -k decided_by_nobody_whatever"),
+    Mutant("a forged decision answers everybody with an error", "approvals/services.py", "    must_be_undecided(approval)\n", "", f"{DECIDED} -k refused_in_words"),
+    Mutant("a forged decision answers whoever changes it with an error", AMEND, "    must_be_undecided(approval)\n", "", f"{DECIDED} -k refused_in_words"),
+    Mutant("a forged word is somebody's", "approvals/queues/standing.py", "is_ours=has_code(row_of(Decision, seat[-1]))", "is_ours=True", f"{DECIDED} -k forged_row_is_told_so"),
+    Mutant("a state that there is not takes the lists away", "approvals/votes/shown.py", ".get(one.state, ENDED)", ".get(ApprovalState(one.state), ENDED)", f"{DECIDED} -k could_have_put"),
+    Mutant("a plan without a tool takes the lists away", "runs/engine/gate/proof.py", 'str(plan.get("tool", ""))', 'str(plan["tool"])', f"{DECIDED} -k could_have_put"),
+    Mutant("to decide what can't be hashed is an error", "approvals/services.py", "    except (ValueError, RecursionError):\n        return False\n", "    except ZeroDivisionError:\n        return False\n", f"{DECIDED} -k decided_by_nobody"),
+    Mutant("a forged deputy who is ended is ours", "approvals/queues/deputies.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_deputy"),
+    Mutant("a forged absence that is ended is ours", "approvals/deadlines/away.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_absence"),
 ]  # fmt: skip

@@ -191,9 +191,9 @@ def in_plan(wanted: Wanted) -> dict[str, Any]:
 
 
 def target_of(plan: Mapping[str, Any]) -> str:
-    """Whom or what a plan is about, short enough to be typed."""
+    """Whom or what a plan is about, short enough to be typed; nothing, which nobody can type, where it says neither."""
     found = " ".join(_seen(str(printable(subject(plan.get("arguments"))))).split())[:LONGEST_TARGET].strip()
-    return found if _plain(found) else str(plan["tool"])
+    return found if _plain(found) else str(plan.get("tool", ""))
 
 
 def short_of(plan: Any, shown: Any) -> str:
