@@ -32,7 +32,7 @@ VOTING = [
     Mutant("who lets it fail only rejects", GATES, "        if payload_of(decision).get(\"then\") == FAIL:\n", "        if False:\n", f"{ENGINE} -k fails_the_run"),
     Mutant("a forged vote is counted", CASE, "        if not all(genuine([row for row in ours if row is not None])) or None in ours:\n", "        if False:\n", f"{STAGED} -k without_its_decision"),
     Mutant("a row says that one yes is enough", SERVICES, " and is_staged(plan) == (approval.case_id is not None)\n", "\n", f"{STAGED} -k is_not_believed"),
-    Mutant("a second word is taken", STANDING, "    said = {seat[0]: _word(*seat) for seat in read[\"seats\"]}\n", "    said: dict[int, str] = {}\n", f"{STAGED} -k by_whatever_key"),
+    Mutant("a second word is taken", STANDING, "    said = _words(read[\"seats\"])\n", "    said: dict[int, str] = {}\n", f"{STAGED} -k by_whatever_key"),
     Mutant("a principal votes after their deputy", SEATS, "         (SELECT NEW.person UNION SELECT (NEW.standing #>> '{deputy_of,person}')::bigint) AS p (person)\n", "         (SELECT NEW.person) AS p (person)\n", f"{STAGED} -k principal_are_one"),
     Mutant("each stage has seats of its own", SEATS, "    SELECT coalesce(a.case_id, a.id), p.person, NEW.id\n", "    SELECT a.id, p.person, NEW.id\n", f"{STAGED} -k gives_nobody_two_seats"),
     Mutant("who raised their own limit decides", STANDING, "        who = who.having(changed or own_act(run, by.person, by.name))\n", "        who = who.having(own_act(run, by.person, by.name))\n", f"{STAGED} -k changed_who_decides"),
