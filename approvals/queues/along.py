@@ -31,14 +31,15 @@ _STANDS = """(
     WHERE d.deputy = {user} AND d.revoked_at IS NULL AND d.ends_at > statement_timestamp()
       AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL)"""
 # Single cases that are somebody's: handed to them, while whoever did so decides there themselves, or they were asked
-# about them, also by somebody who is gone since. All stay, so the newest of what is over are shown, and what waits has
-# room of its own: first one of each question, so that rows which somebody wrote past us at one keep no other out.
-# {user} may be a column of whatever reads it, so no table here has a name that others give theirs.
+# about them, also by somebody who is gone since. All stay, so of what is over the newest are shown. What waits has room
+# of its own: one of each question before the others, so that rows which somebody wrote past us at one keep no other out.
+# {user} may be a column of whatever reads it, so no table here has a name that others give theirs. Two reads of each, by
+# the index of the person: sorted as one, whoever has some thousands that are over would wait for all of them.
 _HANDED = """(SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at,
              to_json(d)::text AS told
          FROM approvals_delegation d JOIN auth_user principal ON principal.id = d.principal AND principal.is_active
          JOIN approvals_approval handed ON handed.id = d.approval_id AND {which} (handed.state = 'open')
-         WHERE d.deputy = {user} AND d.ended_at IS NULL AND EXISTS (
+         WHERE d.deputy = {user} AND d.ended_at IS NULL AND d.n >= 0 AND EXISTS (
              SELECT FROM approvals_queue place
              JOIN auth_group role ON role.name = place.role
              JOIN auth_user_groups holder ON holder.group_id = role.id AND holder.user_id = d.principal
@@ -48,7 +49,7 @@ _ASKED = """(SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'a
              coalesce(asker.username, split_part(i.by, ':', 2)), i.at, to_json(i)::text
          FROM approvals_inquiry i LEFT JOIN auth_user asker ON asker.id = i.asker
          JOIN approvals_approval about ON about.id = i.approval_id AND {which} (about.state = 'open' AND i.outcome = '')
-         WHERE i.person = {user} AND i.outcome <> 'withdrawn' ORDER BY {first} i.at DESC LIMIT 100)"""
+         WHERE i.person = {user} AND i.outcome <> 'withdrawn' AND i.n >= 0 ORDER BY {first} i.at DESC LIMIT 100)"""
 
 
 def _waiting(sql: str, row: str) -> str:
