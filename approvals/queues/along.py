@@ -32,9 +32,9 @@ _STANDS = """(
       AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL)"""
 # Single cases that are somebody's: handed to them, while whoever did so decides there themselves, or they were asked
 # about them, also by somebody who is gone since. All stay, so of what is over the newest are shown. What waits has room
-# of its own: one of each question before the others, so that rows which somebody wrote past us at one keep no other out.
-# {user} may be a column of whatever reads it, so no table here has a name that others give theirs. Two reads of each, by
-# the index of the person: sorted as one, whoever has some thousands that are over would wait for all of them.
+# of its own: one of each question before the others, so that rows that were written past us at one keep no other out.
+# {user} may be a column of whatever reads it, so no table here has a name that others give theirs. Two reads of each,
+# by the index of the person: sorted as one, whoever has some thousands that are over would wait for all of them.
 _HANDED = """(SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at,
              to_json(d)::text AS told
          FROM approvals_delegation d JOIN auth_user principal ON principal.id = d.principal AND principal.is_active

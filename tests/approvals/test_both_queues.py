@@ -1,5 +1,5 @@
-"""Whoever decides at the queue that was asked first and at the one that a question went to: what they may say nowhere but
-there they say there, and the record says so. Who decides at the further one alone changes nothing, and is told so."""
+"""Whoever decides at the queue that was asked first and at the one that a question went to: what they may say nowhere
+but there they say there, and the record says so. Who decides at the further one alone changes nothing, and is told."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Somebody who was handed, or asked about, more than a hundred cases: what still waits for them is shown and done, however
-much newer is over, and whatever was written past us at some of them."""
+"""Somebody who was handed, or asked about, more than a hundred cases: what still waits for them is shown and done,
+however much newer is over, and whatever was written past us at some of them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest

@@ -1,5 +1,5 @@
-"""A run that waits for many people or words at once: `why` looks at no more of it than it tells of, and says where the rest
-is."""
+"""A run that waits for many people or words at once: `why` looks at no more of it than it tells of, and says where the
+rest is."""
 
 from __future__ import annotations
 
