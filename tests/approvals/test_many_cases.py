@@ -97,17 +97,18 @@ def test_what_was_asked_first_is_answered_though_a_hundred_newer_are(
 def test_what_was_written_past_us_at_another_case_keeps_nothing_out_of_sight(
     stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor
 ) -> None:
-    mine, other = many(stage, tools, 2)
-    ask(mine.id, to="ira", question=WHAT, by=fiona)
+    about, mine, other = many(stage, tools, 3)
+    ask(about.id, to="ira", question=WHAT, by=fiona)
     row = delegate(mine.id, to="ira", justification=WHY, by=fiona)
     for n in range(MOST + 1):
         forged_inquiry(other, ira.person, n=n)
-        forged_inquiry(mine, ira.person, n=n + 1)
-        forged_inquiry(mine, ira.person, n=-n - 1)
+        forged_inquiry(about, ira.person, n=n + 1)
+        forged_inquiry(about, ira.person, n=-n - 1)
     _as_many_principals(other, row, MOST + 1)
     client = client_of(ira)
-    assert f"/inbox/{mine.pk}" in client.get("/inbox").content.decode()
-    assert client.get(f"/inbox/{mine.pk}").status_code == 200 and client.get(f"/inbox/{other.pk}").status_code == 404
+    inbox = client.get("/inbox").content.decode()
+    assert f"/inbox/{about.pk}" in inbox and f"/inbox/{mine.pk}" in inbox and f"/inbox/{other.pk}" not in inbox
+    assert client.get(f"/inbox/{about.pk}").status_code == 200 and client.get(f"/inbox/{other.pk}").status_code == 404
     say(mine, ira)
     assert Decision.objects.get().approval_id == mine.pk
 
