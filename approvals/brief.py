@@ -18,7 +18,7 @@ from approvals.documents.shown import Before, DocumentShown, documents_of
 from approvals.documents.stored import along, contents_in
 from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import Facts, No, Standing, Sum, judge, thresholds
+from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
@@ -272,8 +272,23 @@ class Brief:
 
     @property
     def is_editable(self) -> bool:
-        """Whether whoever decides it may change something first."""
-        return bool(editable_in(self.plan)["properties"]) and not self.not_shown
+        """Whether the reader may change something first."""
+        return self.is_mine and not self.why_no_change
+
+    @property
+    def is_made_elsewhere(self) -> bool:
+        """Whether the reader decides it only where it went because nobody answered: changes are made where it was asked
+        first."""
+        return isinstance(self.standing, Standing) and bool(self.standing.queue)
+
+    @property
+    def why_no_change(self) -> str:
+        """Why whoever decides it may change nothing of it."""
+        if self.is_made_elsewhere:
+            return CHANGED_FIRST.format(queue=self.facts.name)
+        if not editable_in(self.plan)["properties"]:
+            return "The gate that asks lets nobody change anything: approve or reject it."
+        return f"A document can't be shown ({self.not_shown}), so nobody can approve this." if self.not_shown else ""
 
     @property
     def covered(self) -> list[str]:

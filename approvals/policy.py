@@ -19,6 +19,7 @@ from runs.engine.gate.proof import Threshold
 NOT_GENUINE = (
     "The queue {queue} was changed past this installation: nobody {what} before an administrator has set it anew."
 )
+CHANGED_FIRST = "Changes are made in {queue}, which is asked first: approve it as it is, or reject it."
 # What closes a question, and what becomes of it by that. Whoever abstains closes nothing.
 VERDICTS = {"approve": "approved", "reject": "rejected", "fail": "rejected"}
 ABSTAIN = "abstain"

@@ -140,7 +140,7 @@ def decide(
     if unlocked is None:
         raise NotFound("approval", approval_id)
     facts = facts_of(unlocked, None, by, frozenset([by.role]))
-    _must_be_as(_standing(unlocked, facts, approves=False).role, facts, by)
+    _must_be_as(_standing(unlocked, facts, approves=False), facts, by)
     text = _reason(verdict, justification)
     head, run, wait, approval = locked_question(unlocked, by)
     must_be_undecided(approval)
@@ -148,9 +148,7 @@ def decide(
     # lost their role, their limit or the place that they stand in.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     now, before = database_now(), snapshot(run, head)
-    standing = _standing(approval, facts, approves=verdict == "approve")
-    _must_be_as(standing.role, facts, by)
-    _must_be_strong(standing, by)
+    standing, by = _acting(approval, facts, by, verdict)
     if (late := closed_by_time(approval, wait, now)) is not None:
         raise late
     if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
@@ -172,6 +170,15 @@ def decide(
     if signed is not None and proof is not None and "assertion" in proof:
         Assertion.of(signed, decision=decision, run_id=run.id).save(force_insert=True)
     return approval
+
+
+def _acting(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Standing, Actor]:
+    """The standing under which somebody says just this, and they under its role: who may say no at the queue that was
+    asked first may say yes at one that it went to besides. Raises as `may_decide`."""
+    _must_be_as(_standing(approval, facts, approves=False), facts, by)
+    standing = _standing(approval, facts, approves=verdict == APPROVE)
+    _must_be_strong(standing, by)
+    return standing, replace(by, role=standing.role)
 
 
 def _reason(verdict: str, justification: str) -> str:
@@ -283,7 +290,7 @@ def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:
     """Raises Forbidden for whoever may not decide it at all, or acts under another role than the queue's, or in
     another's place without having shown what the other would have to show; AlreadyVoted, AlreadyDecided."""
     standing = _standing(approval, facts, approves=False)
-    _must_be_as(standing.role, facts, by)
+    _must_be_as(standing, facts, by)
     _must_be_strong(standing, by)
     return standing
 
@@ -293,10 +300,11 @@ def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDeci
     return AlreadyDecided(_expired(approval, now)) if is_over(approval, wait, now) else None
 
 
-def _must_be_as(role: str, facts: Facts, by: Actor) -> None:
-    """Raises Forbidden for whoever acts under another role than the queue's."""
-    if by.role != role:
-        raise Forbidden(f"Only {role} decides in {facts.name}; you act as {by.role or 'no role'}.")
+def _must_be_as(standing: Standing, facts: Facts, by: Actor) -> None:
+    """Raises Forbidden for whoever acts under another role than that of the queue where they decide."""
+    if by.role != standing.role:
+        where = standing.queue or facts.name
+        raise Forbidden(f"Only {standing.role} decides in {where}; you act as {by.role or 'no role'}.")
 
 
 def _must_be_strong(standing: Standing, by: Actor) -> None:

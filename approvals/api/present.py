@@ -24,7 +24,7 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
 from approvals.stepup.checking import wanted_by
 from approvals.talk.shown import NO_TALK, Talk, talk_of
-from approvals.votes.shown import AFTER, DONE, NEXT, StageShown, stages_of
+from approvals.votes.shown import AFTER, NEXT, StageShown, stage_number, stages_of
 from ledger.web.seeing.viewers import viewer
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import named_in
@@ -69,7 +69,6 @@ def approval_row(
     """
     talk, besides = talk.told(is_read=is_read), {} if is_read else {"evidence": [], "why": "", "effect": ""}
     plan = _plan(approval) if is_read else None
-    here = next((each.number for each in stages if each.state not in (DONE, NEXT)), 0)
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
@@ -80,7 +79,7 @@ def approval_row(
         wanted={} if plan is None else _wanted(approval, plan),
         hidden=not is_read,
         decision=decision,
-        stage=here or max((each.number for each in stages if each.state == DONE), default=1),
+        stage=stage_number(approval),
         stages=[_stage(each) for each in stages],
         claims=[ClaimRow.of(one) for one in on],
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier) if approval.previous_id else None,

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from approvals.consulting.inquiries import resumed
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import No, judge
+from approvals.policy import CHANGED_FIRST, No, judge
 from approvals.queues.standing import facts_of, told
 from approvals.services import (
     StalePlan,
@@ -172,9 +172,7 @@ def amend(
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     standing, now = may_decide(approval, facts, by), database_now()
     if standing.queue:
-        raise Forbidden(
-            f"Changes are made in {approval.queue}, which is asked first: approve it as it is, or reject it."
-        )
+        raise Forbidden(CHANGED_FIRST.format(queue=approval.queue))
     if (late := closed_by_time(approval, wait, now)) is not None:
         raise late
     if plan_hash != approval.plan_hash:
@@ -284,7 +282,7 @@ def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, 
         said = decide(
             following.id, verdict="approve", plan_hash=following.plan_hash, justification=text, by=by, typed=typed
         )
-    except (ProofNeeded, KeyCannotProve, InvalidInput) as error:  # it is asked for on its page
+    except (ProofNeeded, KeyCannotProve, InvalidInput, Forbidden) as error:  # it is asked for on its page
         return Amended(following, error.detail)
     is_counted = said.state == ApprovalState.OPEN
     return Amended(said, "your yes is counted, and others are needed." if is_counted else "")

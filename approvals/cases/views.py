@@ -14,7 +14,7 @@ from approvals import services
 from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
 from approvals.views import Deciding
-from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.web.page_forms import Sent
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
@@ -54,6 +54,8 @@ class Changes(DecidersPage):
         wanted = None
         try:
             by = services.deciding(opened.approval, actor(request, ""), roles(request.user))
+            if opened.is_made_elsewhere:
+                raise Forbidden(opened.why_no_change)
             sent.check(request.POST)
             given = _given(opened, form.document())
             wanted = look(opened.approval, given)
@@ -81,7 +83,7 @@ class Changes(DecidersPage):
         context = {
             "b": opened, "form": form, "error": error, "justification": (typed or {}).get("justification", ""),
             "changes": _compared(wanted) if wanted else [], "looked": _digest(wanted) if wanted else "",
-            "may_change": opened.is_open and opened.is_mine and bool(_schema(opened)["properties"]),
+            "may_change": opened.is_open and opened.is_editable,
         }  # fmt: skip
         return self.show(request, context, status=error.status if error else 200)
 

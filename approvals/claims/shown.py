@@ -32,7 +32,9 @@ _ON = f"""approvals_claim c JOIN auth_user u ON u.id = c.person AND u.is_active
       AND ({_HOLDS.format(who="c.person")} OR EXISTS (
           SELECT FROM approvals_deputy d WHERE d.deputy = c.person AND d.revoked_at IS NULL
           AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()
-          AND {_HOLDS.format(who="d.principal")}))"""
+          AND {_HOLDS.format(who="d.principal")}) OR EXISTS (
+          SELECT FROM approvals_delegation h WHERE h.approval_id = c.approval_id AND h.deputy = c.person
+          AND h.ended_at IS NULL AND {_HOLDS.format(who="h.principal")}))"""
 _ONE = """json_build_object('id', c.id, 'person', c.person, 'by', left(c.by, 200), 'role', left(c.role, 200),
     'at', c.at, 'until', c.until, 'seconds', ceil(extract(epoch FROM c.until - clock_timestamp()))::int) AS told"""
 _LISTED = f"""(SELECT coalesce(json_agg(o.told), '[]') FROM (

@@ -169,14 +169,23 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
 
 
 def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
-    """Under which role somebody takes it back. Raises Forbidden."""
-    if (role := role_held(row.queue)) in roles and role is not None:
+    """Under which role somebody takes it back. A queue that was changed past this installation takes that from those
+    alone who would do so by being in charge of it. Raises Forbidden."""
+    not_genuine: Forbidden | None = None
+    try:
+        role = role_held(row.queue)
+    except Forbidden as forged:
+        role, not_genuine = None, forged
+    if role is not None and role in roles:
         return replace(by, role=role)
     if OPERATOR in roles:
         return replace(by, role=OPERATOR)
     if by.person is not None and by.person == row.person:
         return replace(by, role=row.role)
-    return as_admin(by, "take back a standing grant of a queue that they don't decide in")
+    try:
+        return as_admin(by, "take back a standing grant of a queue that they don't decide in")
+    except Forbidden as no:
+        raise not_genuine or no from None
 
 
 def snapshot(row: StandingGrant) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from approvals import services
 from approvals.bodies import DecisionBody
 from approvals.models import Approval, ApprovalState, Decision
@@ -9,30 +11,45 @@ from approvals.votes.shown import nobody_left, stages_of
 from ledger.errors import Forbidden
 from runs.models import Wait
 from runs.queries.why import hooks
-from runs.queries.why.acts import Offer
+from runs.queries.why.acts import MOST_OFFERED, Offer, due_first
 from runs.queries.why.seen import Reader, Seen
 
 MOST_LOOKED_AT = 5  # questions of one run, each of which costs a look at everybody who may decide it
 
 
 def decisions(seen: Seen, reader: Reader) -> list[Offer]:
-    """One for each question that is open at a queue."""
-    return [_decision(approval, reader) for approval in _open(seen)]
+    """One for each question that is open at a queue, of those that are due first: each costs a look at who may."""
+    return [_decision(approval, reader) for approval in _open(seen, MOST_OFFERED)]
+
+
+def how_many_more(seen: Seen) -> str:
+    """That there are more questions than are offered to be decided, and where."""
+    more = len(_gates(seen)) - MOST_OFFERED
+    if more <= 0:
+        return ""
+    return (
+        f"{more} more questions to decide are not among its acts: "
+        f"GET /api/v1/approvals?state=open&run_id={seen.run.pk} has them all."
+    )
 
 
 def who_is_missing(seen: Seen) -> str:
     """That too few are left who could decide what it waits for, where that is so of the first few questions."""
-    asked = _open(seen)[:MOST_LOOKED_AT]
+    asked = _open(seen, MOST_LOOKED_AT)
     stages = stages_of(asked, Decision.objects.filter(approval__in=asked).select_related("approval")) if asked else {}
     return " ".join(dict.fromkeys(said for each in asked if (said := nobody_left(each, stages[each.id]))))
 
 
-def _open(seen: Seen) -> list[Approval]:
-    waits = [wait.pk for wait in seen.waits if wait.kind == Wait.Kind.APPROVAL]
+def _open(seen: Seen, most: int) -> list[Approval]:
+    waits = [wait.pk for wait in due_first(_gates(seen), most)]
     if not waits:
         return []
     asked = Approval.objects.filter(wait_id__in=waits, state=ApprovalState.OPEN).select_related("run")
-    return list(asked.order_by("opened_at"))
+    return list(asked.order_by("deadline", "opened_at"))
+
+
+def _gates(seen: Seen) -> Sequence[Wait]:
+    return [wait for wait in seen.waits if wait.kind == Wait.Kind.APPROVAL]
 
 
 def _decision(approval: Approval, reader: Reader) -> Offer:
@@ -48,6 +65,7 @@ def _decision(approval: Approval, reader: Reader) -> Offer:
 
 
 def plug_in() -> None:
-    """Gates tell `why` what may be done about them, and by too few."""
+    """Gates tell `why` what may be done about them, how many more there are, and by whom too few."""
     hooks.offers.append(decisions)
+    hooks.remarks.append(how_many_more)
     hooks.remarks.append(who_is_missing)

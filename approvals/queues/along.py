@@ -31,24 +31,42 @@ _STANDS = """(
     WHERE d.deputy = {user} AND d.revoked_at IS NULL AND d.ends_at > statement_timestamp()
       AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL)"""
 # Single cases that are somebody's: handed to them, while whoever did so decides there themselves, or they were asked
-# about them, also by somebody who is gone since. The newest, for they stay. {user} may be a column of whatever reads
-# it, so no table here has a name that others give theirs.
-_CASES = """(
-    SELECT coalesce(json_agg(json_build_array(x.approval_id, x.what, x.name, x.told) ORDER BY x.at DESC), '[]') FROM (
-        (SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at, to_json(d)::text AS told
+# about them, also by somebody who is gone since. All stay, so of what is over the newest are shown. What waits has room
+# of its own: one of each question before the others, so that rows that were written past us at one keep no other out.
+# {user} may be a column of whatever reads it, so no table here has a name that others give theirs. Two reads of each,
+# by the index of the person: sorted as one, whoever has some thousands that are over would wait for all of them.
+_HANDED = """(SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at,
+             to_json(d)::text AS told
          FROM approvals_delegation d JOIN auth_user principal ON principal.id = d.principal AND principal.is_active
-         WHERE d.deputy = {user} AND d.ended_at IS NULL AND EXISTS (
-             SELECT FROM approvals_approval handed
-             JOIN approvals_queue place ON place.name = handed.queue OR place.name = ANY (handed.escalated_to)
+         JOIN approvals_approval handed ON handed.id = d.approval_id AND {which} (handed.state = 'open')
+         WHERE d.deputy = {user} AND d.ended_at IS NULL AND d.n >= 0 AND EXISTS (
+             SELECT FROM approvals_queue place
              JOIN auth_group role ON role.name = place.role
              JOIN auth_user_groups holder ON holder.group_id = role.id AND holder.user_id = d.principal
-             WHERE handed.id = d.approval_id)
-         ORDER BY d.made_at DESC LIMIT 100)
-        UNION ALL
-        (SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'answered' END,
+             WHERE place.name = handed.queue OR place.name = ANY (handed.escalated_to))
+         ORDER BY {first} d.made_at DESC LIMIT 100)"""
+_ASKED = """(SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'answered' END,
              coalesce(asker.username, split_part(i.by, ':', 2)), i.at, to_json(i)::text
          FROM approvals_inquiry i LEFT JOIN auth_user asker ON asker.id = i.asker
-         WHERE i.person = {user} AND i.outcome <> 'withdrawn' ORDER BY i.at DESC LIMIT 100)) x)"""
+         JOIN approvals_approval about ON about.id = i.approval_id AND {which} (about.state = 'open' AND i.outcome = '')
+         WHERE i.person = {user} AND i.outcome <> 'withdrawn' AND i.n >= 0 ORDER BY {first} i.at DESC LIMIT 100)"""
+
+
+def _waiting(sql: str, row: str) -> str:
+    """Those of open questions, of each question the one that came first before the others."""
+    return sql.replace("{which}", "").replace(
+        "{first}", f"row_number() OVER (PARTITION BY {row}.approval_id ORDER BY {row}.n),"
+    )
+
+
+def _over(sql: str) -> str:
+    return sql.replace("{which}", "NOT").replace("{first}", "")
+
+
+_CASES = f"""(
+    SELECT coalesce(json_agg(json_build_array(x.approval_id, x.what, x.name, x.told) ORDER BY x.at DESC), '[]') FROM (
+        {_waiting(_HANDED, "d")} UNION ALL {_over(_HANDED)}
+        UNION ALL {_waiting(_ASKED, "i")} UNION ALL {_over(_ASKED)}) x)"""
 # As a value in SQL: the newest timings of each queue that has any, and the newest versions of the calendars that any
 # timing names. Which of them count is seen by their codes.
 _TIMINGS = f"""json_build_object(

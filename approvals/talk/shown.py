@@ -85,13 +85,17 @@ class Talk:
 NO_TALK = Talk()
 
 _OPEN_FOR = """
-    SELECT a.run_id::text, array_agg(x.what ORDER BY x.what) FROM (
-        (SELECT approval_id, 'inquiry ' || id AS what FROM approvals_inquiry
-         WHERE person = %(person)s AND ended_at IS NULL ORDER BY at DESC LIMIT 100)
+    SELECT x.run_id::text, array_agg(x.what ORDER BY x.what) FROM (
+        (SELECT a.run_id, 'inquiry ' || i.id AS what FROM approvals_inquiry i
+         JOIN approvals_approval a ON a.id = i.approval_id AND a.state = 'open'
+         WHERE i.person = %(person)s AND i.ended_at IS NULL AND i.n >= 0
+         ORDER BY row_number() OVER (PARTITION BY i.approval_id ORDER BY i.n), i.at DESC LIMIT 100)
         UNION ALL
-        (SELECT approval_id, 'delegation ' || id FROM approvals_delegation
-         WHERE deputy = %(person)s AND ended_at IS NULL ORDER BY made_at DESC LIMIT 100)) x
-    JOIN approvals_approval a ON a.id = x.approval_id AND a.state = 'open' GROUP BY a.run_id"""
+        (SELECT a.run_id, 'delegation ' || d.id FROM approvals_delegation d
+         JOIN approvals_approval a ON a.id = d.approval_id AND a.state = 'open'
+         WHERE d.deputy = %(person)s AND d.ended_at IS NULL AND d.n >= 0
+         ORDER BY row_number() OVER (PARTITION BY d.approval_id ORDER BY d.n), d.made_at DESC LIMIT 100)) x
+    GROUP BY x.run_id"""
 
 
 def open_for(person: int) -> dict[str, Any]:

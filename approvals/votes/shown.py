@@ -127,14 +127,17 @@ def _later(one: Approval, number: int, by_approval: Mapping[UUID, list[Vote]]) -
     """What was said at a stage that came after the one that is shown."""
     for votes in by_approval.values():
         other = votes[0].row.approval
-        if one.case_id is not None and other.case_id == one.case_id and _number(other) == number:
+        if one.case_id is not None and other.case_id == one.case_id and stage_number(other) == number:
             return votes
     return []
 
 
-def _number(one: Approval) -> int:
-    stage = _plan(one).get("stage")
-    return stage if isinstance(stage, int) else 1
+def stage_number(one: Approval) -> int:
+    """Which stage a question is of, by its plan; the first where that can't be read."""
+    try:
+        return stage_of(_plan(one))
+    except DefinitionError:
+        return 1
 
 
 def _passed(plan: Mapping[str, Any]) -> list[UUID]:

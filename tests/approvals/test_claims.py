@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.utils import timezone
 
 from approvals.claims.acts import Claimed, NotOnIt, claim, release
 from approvals.claims.shown import on_each
+from approvals.consulting.delegations import delegate, take_back
 from approvals.models import Approval, Claim, Decision
 from approvals.queues import acts as queues
 from approvals.queues import deputies
@@ -241,6 +242,30 @@ def test_a_deputy_is_on_it_until_their_time_is_over(stage: Stage, tools: Toolbox
     assert who(approval) == ["dora"]
     deputies.revoke(deputy.pk, by=fiona, justification="back again")
     assert who(approval) == [] and on(fiona, approval).by == "user:fiona"
+
+
+def test_who_was_handed_a_case_is_on_it_until_it_is_taken_back(stage: Stage, tools: Toolbox) -> None:
+    fiona, dora, approval = somebody("fiona", FINANCE), somebody("dora", "operator"), asked(stage, tools)
+    frank = somebody("frank", FINANCE)
+    delegate(approval.id, to="dora", justification=WHY, by=fiona)
+    on(dora, approval)
+    assert who(approval) == ["dora"]
+    with pytest.raises(Claimed, match="user:dora is reading it"):
+        on(frank, approval)
+    take_back(approval.id, 0, justification=WHY, by=fiona)
+    assert who(approval) == [] and on(frank, approval).by == "user:frank"
+
+
+def test_who_was_handed_another_case_is_on_nothing_by_that(stage: Stage, tools: Toolbox) -> None:
+    fiona, dora, frank = somebody("fiona", FINANCE), somebody("dora", FINANCE), somebody("frank", FINANCE)
+    mine = asked(stage, tools)
+    stage.start(paying(tools))
+    assert stage.drive() == "parked"
+    other = Approval.objects.filter(state="open").exclude(pk=mine.pk).get()
+    delegate(other.id, to="dora", justification=WHY, by=fiona)
+    on(dora, mine)
+    User.objects.get(pk=dora.person).groups.set([Group.objects.get_or_create(name="operator")[0]])
+    assert who(mine) == [] and on(frank, mine).by == "user:frank"
 
 
 @pytest.mark.parametrize("how", ["closed", "role"])

@@ -16,6 +16,7 @@ from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval
 from durableagents.databases import RUNTIME_ROLE
 from ledger.actors import Actor
+from ledger.errors import Forbidden
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
 from runs.models import Wait
@@ -169,3 +170,25 @@ def test_a_row_that_nobody_can_read_keeps_no_other_from_being_used(stage: Stage,
     assert (state(one.run), state(other.run)) == ("open", "approved")
     assert {shown.state for shown in page(boss_of())} == {"not_genuine", "active"}
     assert paid(tools) <= 2 and len(named()) == 1
+
+
+@pytest.mark.parametrize("who", ["whoever gave it", "an operator", "an administrator"])
+def test_under_a_forged_queue_whoever_needs_no_place_there_takes_it_back(
+    stage: Stage, tools: Toolbox, fiona: Actor, who: str
+) -> None:
+    """And whoever would do so by being in charge of the queue, which nobody is by that row, is told so."""
+    admin, olga, frank = boss(), somebody("olga", "operator"), somebody("frank", ROLE)
+    lena = somebody("lena", "approver_legal")
+    allowed(admin)
+    grant = given(asks(stage, paying(tools)), fiona)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
+    for other, role in ((frank, ROLE), (lena, "approver_legal")):
+        with pytest.raises(Forbidden, match="finance_po was changed past this installation"):
+            take_back(grant.pk, justification=WHY, by=other, roles=[role])
+    by, roles, role = {
+        "whoever gave it": (fiona, [ROLE], ROLE), "an operator": (olga, ["operator"], "operator"),
+        "an administrator": (admin, [], "admin"),
+    }[who]  # fmt: skip
+    assert take_back(grant.pk, justification=WHY, by=by, roles=roles).end is not None
+    assert StandingEnd.objects.get(grant=grant).role == role

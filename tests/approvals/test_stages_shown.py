@@ -177,10 +177,13 @@ def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask: Callable[..., 
     assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"stage": 2}), 409, "other-stage")
     assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"stage": 0}), 422)
     assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"verdict": "maybe"}), 422)
-    assert lena.post(f"approvals/{first.id}/decision", body | {"stage": 1}).json()["state"] == "approved"
+    done = lena.post(f"approvals/{first.id}/decision", body | {"stage": 1}).json()
+    assert (done["state"], done["stage"]) == ("approved", 1)
     assert is_problem(lena.post(f"approvals/{first.id}/decision", body), 409, "already-decided")
+    assert lena.get(f"approvals/{first.id}").json()["stage"] == 1
     stage.drive()
     second = now()
+    assert lena.get(f"approvals/{first.id}").json()["stage"] == 1, "while the next one is being decided"
     body["plan_hash"] = second.plan_hash
     assert fiona.post(f"approvals/{second.id}/decision", body).json()["state"] == "open"
     assert is_problem(fiona.post(f"approvals/{second.id}/decision", body | {"verdict": "reject"}), 409, "already-voted")
@@ -189,8 +192,10 @@ def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask: Callable[..., 
     assert [(v["by"], v["verdict"]) for s in listed["stages"] for v in s["votes"]] == [
         ("key:lena", "approve"), ("key:fiona", "approve"),
     ]  # fmt: skip
-    assert frank.post(f"approvals/{second.id}/decision", body).json()["state"] == "approved"
+    done = frank.post(f"approvals/{second.id}/decision", body).json()
+    assert (done["state"], done["stage"]) == ("approved", 2)
     assert stage.drive() == "completed"
+    assert [lena.get(f"approvals/{each.id}").json()["stage"] for each in (first, second)] == [1, 2]
 
 
 def test_a_plain_question_is_one_stage(ask: Callable[..., Approval]) -> None:

@@ -39,4 +39,7 @@ CLAIMING = [
     Mutant("old rows lose their code", QUEUE, "if (said := getattr(self, name)) is not None}", "if (said := getattr(self, name)) is not None or name == 'reasons'}", f"{REASONS} -k from_before"),
     Mutant("forged reasons are offered", "approvals/queues/standing.py", "reasons=tuple(row.reasons or ()) if row.is_genuine else (),", "reasons=tuple(row.reasons or ()),", f"{REASONS} -k past_us"),
     Mutant("an address writes somebody's reason", "approvals/templatetags/inbox.py", 'return by_number.get(number or "", "")', 'return by_number.get(number or "", number or "")', f"{OFFERED} -k may_be_changed"),
+    Mutant("who was handed a case is on nothing", SHOWN, "          AND h.ended_at IS NULL AND {_HOLDS", "          AND false AND {_HOLDS", f"{STORIES} -k handed_a_case"),
+    Mutant("what was taken back keeps somebody on it", SHOWN, "          AND h.ended_at IS NULL AND {_HOLDS", "          AND {_HOLDS", f"{STORIES} -k handed_a_case"),
+    Mutant("who was handed one case is on every other", SHOWN, "WHERE h.approval_id = c.approval_id AND h.deputy", "WHERE h.deputy", f"{STORIES} -k another_case"),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ DUE, COURSE, TIMING, CALENDARS, AWAY, TIMES = (
 STORIES, HOURS, BESIDE = (
     "tests/approvals/test_deadlines.py", "tests/engine/test_calendars.py", "tests/approvals/test_deadlines_beside.py"
 )  # fmt: skip
+BOTH = "tests/approvals/test_both_queues.py"
 GATES, ACTS = "runs/engine/steps/gates.py", "approvals/deadlines/acts.py"
 
 DEADLINES = [
@@ -44,4 +45,8 @@ DEADLINES = [
     Mutant("who has voted where it went is told that they have no part", "approvals/policy.py", "key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger)", "key=lambda no: no.is_of_limit", f"{BESIDE} -k one_of_those_that_it_takes"),
     Mutant("verification believes a wait where it went", "runs/verification/waits.py", '            "also": known.also or None,\n', "", f"{BESIDE} -k gives_nobody_a_part"),
     Mutant("what nobody answered is lost in the schedules", DUE, "    elif (step := _further(approval, known)) is not None:\n", "    elif False:\n", LIGHT),
+    Mutant("a yes at the further queue is said under the role of the first one", "approvals/services.py", "    return standing, replace(by, role=standing.role)\n", "    return standing, by\n", f"{BOTH} -k 'says_yes or approved_where'"),
+    Mutant("who decides at both approves at neither", "approvals/services.py", "    _must_be_strong(standing, by)\n    return standing, replace", "    _must_be_as(standing, facts, by)\n    _must_be_strong(standing, by)\n    return standing, replace", f"{BOTH} -k 'says_yes or approved_where'"),
+    Mutant("a change is lost with the yes to it", "approvals/cases/amending.py", "(ProofNeeded, KeyCannotProve, InvalidInput, Forbidden)", "(ProofNeeded, KeyCannotProve, InvalidInput)", f"{BOTH} -k change_stands"),
+    Mutant("a change is offered where none is made", "approvals/brief.py", "return isinstance(self.standing, Standing) and bool(self.standing.queue)", "return False", f"{BOTH} -k offered_no_change"),
 ]  # fmt: skip

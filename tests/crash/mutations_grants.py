@@ -49,4 +49,6 @@ GRANTING = [
     Mutant("a grant that no decision gives is not found", PROOF, '                yield f"{what}: no decision gives it"\n                continue\n', "                continue\n", f"{FORGED} -k forged_grant"),
     Mutant("who decides elsewhere is shown it", "approvals/granting/listed.py", "if not found or (seen is not None and found[0].row.queue not in seen and found[0].row.person != user.pk):", "if not found:", API),
     Mutant("people are told of what is answered at once", "approvals/sql/0135_standing_grants.sql", "interval '5 seconds' END", "interval '0 seconds' END", f"{STORIES} -k nobody_is_told"),
+    Mutant("a forged queue keeps everybody from taking it back", ACTS, "        role, not_genuine = None, forged\n", "        raise\n", f"{FORGED} -k under_a_forged_queue"),
+    Mutant("under a forged queue one is told of administrators", ACTS, "        raise not_genuine or no from None\n", "        raise\n", f"{FORGED} -k under_a_forged_queue"),
 ]  # fmt: skip

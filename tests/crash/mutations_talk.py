@@ -23,6 +23,8 @@ LIVE = "tests/console/test_live_cases.py"
 
 ATTACKED = "tests/approvals/test_talk_attacked.py"
 
+CASES = "tests/approvals/test_many_cases.py"
+
 TALKS = [
     Mutant("a forged inquiry shows a case", ALONG, "if row_of(Delegation if what == \"decide\" else Inquiry, row).is_genuine", "if what == \"asked\" or row_of(Delegation if what == \"decide\" else Inquiry, row).is_genuine", f"{ATTACKED} -k forged_inquiry_shows"),
     Mutant("a forged delegation is made genuine by being ended", HAND, "    if not row.is_genuine:\n", "    if False:\n", f"{ATTACKED} -k made_genuine"),
@@ -68,4 +70,9 @@ TALKS = [
     Mutant("what a wait says of where it went steers a run", "runs/services/authority.py", "[to for to in also or () if to in went[run_id]]", "also", f"{MOVED} -k forged_escalation"),
     Mutant("a change hands on a deadline that was moved", AMEND, "    course, due, deadline = known.course, known.due, runs_out(known.course, wait, now)", "    course, due, deadline = known.course, known.due, approval.deadline", f"{BESIDE} -k not_handed_on"),
     Mutant("a change takes a question from the further queue", AMEND, "    carried = _carried_on(following, new, known, now=now) if following.queue == approval.queue else []", "    carried = []", f"{BESIDE} -k from_nobody"),
+    Mutant("what is over hides what was handed over", ALONG, "{_waiting(_HANDED, \"d\")} UNION ALL {_over(_HANDED)}", "{_over(_HANDED).replace('NOT (', '(TRUE OR ')}", f"{CASES} -k handed_over_first"),
+    Mutant("what is answered hides what is asked", ALONG, "UNION ALL {_waiting(_ASKED, \"i\")} UNION ALL {_over(_ASKED)}", "UNION ALL {_over(_ASKED).replace('NOT (', '(TRUE OR ')}", f"{CASES} -k asked_first"),
+    Mutant("rows written past us at one case hide another", ALONG, "f\"row_number() OVER (PARTITION BY {row}.approval_id ORDER BY {row}.n),\"", "\"\"", f"{CASES} -k written_past_us"),
+    Mutant("rows that were numbered before all others come first", ALONG, " AND i.outcome <> 'withdrawn' AND i.n >= 0 ORDER", " AND i.outcome <> 'withdrawn' ORDER", f"{CASES} -k written_past_us"),
+    Mutant("sockets forget what was handed over first", "approvals/talk/shown.py", "         JOIN approvals_approval a ON a.id = d.approval_id AND a.state = 'open'\n", "         JOIN approvals_approval a ON a.id = d.approval_id\n", f"{CASES} -k handed_over_first"),
 ]  # fmt: skip

@@ -19,6 +19,8 @@ TOLD, PAGES, TRIED = (
     "tests/approvals/test_trying.py",
 )
 
+MANY = "tests/runs/test_why_many.py"
+
 VOTING = [
     Mutant("one yes completes a quorum", VOTES, "    return len(approving(votes, question)) >= quorum\n", "    return True\n", f"{STAGED} -k two_of_finance"),
     Mutant("the engine uses what too few have said", VOTES, "        if len(yes) < of.quorum:\n", "        if False:\n", f"{ENGINE} -k used_for_nothing"),
@@ -47,4 +49,9 @@ VOTING = [
     Mutant("why does not say that too few are left", "approvals/offered/decisions.py", "    hooks.remarks.append(who_is_missing)\n", "", f"{PAGES} -k nobody_is_left"),
     Mutant("whoever had their say is not told why a run waits", "approvals/offered/decisions.py", "(Forbidden, services.AlreadyVoted, services.AlreadyDecided)", "Forbidden", f"{PAGES} -k nobody_is_left"),
     Mutant("who is asked besides is not counted", SHOWN, "(approval.escalated_to or ()) if stage.state == NOW", "() if stage.state == NOW", f"{PAGES} -k asked_besides"),
+    Mutant("a stage that is done is told as the next one", "approvals/api/present.py", "stage=stage_number(approval),", "stage=next((s.number for s in stages if s.state not in ('done', NEXT)), 1),", f"{PAGES} -k stage_is_read"),
+    Mutant("why looks at each gate of a run", "approvals/offered/decisions.py", "for approval in _open(seen, MOST_OFFERED)]", "for approval in _open(seen, 9999)]", f"{MANY} -k fifty_gates"),
+    Mutant("why does not say that there are more to decide", "approvals/offered/decisions.py", "    hooks.remarks.append(how_many_more)\n", "", f"{MANY} -k fifty_gates"),
+    Mutant("what is due later is offered", "runs/queries/why/acts.py", "(wait.deadline is None, wait.deadline or wait.opened_at, wait.pk)", "wait.opened_at", f"{MANY} -k due_first_is"),
+    Mutant("why offers each answer and signal", "runs/queries/why/acts.py", "    for wait in due_first(_outside(seen), MOST_OFFERED):\n", "    for wait in _outside(seen):\n", f"{MANY} -k questions_and_signals"),
 ]  # fmt: skip

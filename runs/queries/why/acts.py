@@ -3,7 +3,7 @@ the same words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -43,6 +43,10 @@ STEERING: dict[str, type[BaseModel]] = {
     "reconcile": ReconcileBody, "budget": BudgetBody, "models": ModelsBody, "priority": PriorityBody,
     "requeue": SteerRunBody,
 }  # fmt: skip
+
+# Of what a run waits for: what may be done about so many waits is said, however many there are.
+MOST_OFFERED = 20
+_OUTSIDE = (Wait.Kind.INPUT, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE)
 
 # What lets a run go on, with which an operator may hand it something.
 GOING_ON = ("resume", "retry")
@@ -150,8 +154,28 @@ def _key_lives(run: Run) -> bool:
 # --- about what it waits for ------------------------------------------------------------------------------------------
 
 
+def due_first(waits: Iterable[Wait], most: int) -> list[Wait]:
+    """The first so many of them by their deadlines; what has none comes last."""
+    return sorted(waits, key=lambda wait: (wait.deadline is None, wait.deadline or wait.opened_at, wait.pk))[:most]
+
+
+def how_many_more(seen: Seen) -> str:
+    """That there is more to answer or to send than its acts say; empty where there isn't."""
+    more = len(_outside(seen)) - MOST_OFFERED
+    if more <= 0:
+        return ""
+    return (
+        f"{more} more answers, signals or messages that it waits for are not among its acts: "
+        f"GET /api/v1/runs/{seen.run.pk} has them all (waiting_for)."
+    )
+
+
+def _outside(seen: Seen) -> list[Wait]:
+    return [wait for wait in seen.waits if wait.kind in _OUTSIDE]
+
+
 def _for_waits(seen: Seen, reader: Reader) -> Iterator[Offer]:
-    for wait in seen.waits:
+    for wait in due_first(_outside(seen), MOST_OFFERED):
         at = f"/api/v1/runs/{seen.run.pk}"
         detail = wait.detail if isinstance(wait.detail, dict) else {}
         if wait.kind == Wait.Kind.INPUT:

@@ -15,7 +15,7 @@ from runs.models import ENDED, State, Wait
 from runs.queries.display import detail_text, look, name_of
 from runs.queries.halts.of_runs import Halted, halt_of, is_put_aside
 from runs.queries.why import hooks
-from runs.queries.why.acts import Offer, offers_of
+from runs.queries.why.acts import Offer, how_many_more, offers_of
 from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
 from runs.queries.why.words import SENTENCES
 from runs.services import authority, questions
@@ -48,7 +48,7 @@ def why(seen: Seen, reader: Reader) -> Why:
     halt = None if seen.run.state in ENDED or found.cause == "halted" else halt_of(seen.head)
     also = [f"No running worker has {seen.run.graph_id}."] if seen.is_unserved else []
     also += [f"It is {str(halt).removesuffix('.')}. Its deadlines stand still."] if halt is not None else []
-    also += [said for remark in hooks.remarks if (said := remark(seen))]
+    also += [said for remark in (how_many_more, *hooks.remarks) if (said := remark(seen))]
     more = [one for offer in hooks.offers for one in offer(seen, reader)]
     return Why(
         found.cause, found.sentence, found.who, found.since, None if halt is not None else found.until, found.evidence,
