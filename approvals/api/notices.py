@@ -216,7 +216,7 @@ def delivery_row(one: log.Shown) -> DeliveryRow:
     notice = one.row.notice
     return DeliveryRow.of(
         one.row, kind=notice.kind, to=one.to, run_id=notice.run_id, approval_id=notice.approval_id,
-        tries=[TryRow.of(None, **{name: each[name] for name in TryRow.model_fields}) for each in one.row.tried],
+        tries=[TryRow.of(None, **{name: each[name] for name in TryRow.model_fields}) for each in one.row.tries],
     )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def snapshot(row: Channel) -> dict[str, Any]:
     """What it is, as an act's record keeps it."""
     return {
         "name": row.name, "queue": row.queue.name if row.queue else "", "form": str(row.form), "address": row.shown,
-        "kinds": row.told, "ended": row.ended_at is not None,
+        "kinds": list(row.kinds), "ended": row.ended_at is not None,
     }  # fmt: skip
 
 

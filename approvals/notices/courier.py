@@ -112,9 +112,9 @@ def _take(by: str) -> Unit | None:
     now, message = database_now(), head.message or uuid4()
     for each in found:
         each.message, each.state, each.due_at = message, Delivery.State.SENDING, now + timedelta(seconds=LEASE_SECONDS)
-        each.tries = [*each.tried, {"at": now.isoformat(), "outcome": _UNKNOWN, "why": "", "message": str(message)}]
+        each.tries = [*each.tries, {"at": now.isoformat(), "outcome": _UNKNOWN, "why": "", "message": str(message)}]
     Delivery.objects.bulk_update(found, ["message", "state", "due_at", "tries"])
-    of_this = [one for one in found[0].tried if one.get("message") == str(message)]
+    of_this = [one for one in found[0].tries if one.get("message") == str(message)]
     return Unit(message, found, len(of_this))
 
 
@@ -228,10 +228,10 @@ def _own(unit: Unit, deliveries: Sequence[Delivery]) -> list[Delivery]:
     rows = Delivery.objects.select_for_update().filter(
         pk__in=[each.pk for each in deliveries], state=Delivery.State.SENDING, message=unit.message
     )
-    tried = {each.pk: len(each.tried) for each in unit.deliveries}
-    return [row for row in rows.order_by("pk") if len(row.tried) == tried[row.pk]]
+    tried = {each.pk: len(each.tries) for each in unit.deliveries}
+    return [row for row in rows.order_by("pk") if len(row.tries) == tried[row.pk]]
 
 
 def _say(row: Delivery, outcome: str, why: str) -> None:
-    last: dict[str, Any] = {**row.tried[-1], "outcome": outcome, "why": why}
-    row.tries = [*row.tried[:-1], last]
+    last: dict[str, Any] = {**row.tries[-1], "outcome": outcome, "why": why}
+    row.tries = [*row.tries[:-1], last]

@@ -49,7 +49,7 @@ class Shown:
     @property
     def last(self) -> dict[str, Any]:
         """What came of the last try."""
-        return self.row.tried[-1] if self.row.tried else {}
+        return self.row.tries[-1] if self.row.tries else {}
 
 
 def deliveries(

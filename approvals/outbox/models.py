@@ -117,11 +117,6 @@ class Channel(Coded):
     def __str__(self) -> str:
         return self.name
 
-    @property
-    def told(self) -> list[str]:
-        """The kinds that it is told of; of a damaged row those that are names at all."""
-        return [kind for kind in self.kinds if isinstance(kind, str)] if isinstance(self.kinds, list) else []
-
     def coded(self) -> dict[str, Any]:
         return {
             "queue": self.queue_id, "form": str(self.form), "name": self.name, "address": self.address,
@@ -232,12 +227,6 @@ class Delivery(models.Model):
             models.Index(fields=["-made_at", "-id"], name="approvals_delivery_log"),
             models.Index(fields=["state", "-made_at", "-id"], name="approvals_delivery_by_state"),
         ]
-
-    @property
-    def tried(self) -> list[dict[str, Any]]:
-        """What came of each try; of a damaged row as much as says it."""
-        tries = self.tries if isinstance(self.tries, list) else []
-        return [one for one in tries if isinstance(one, dict) and {"at", "outcome", "why", "message"} <= one.keys()]
 
 
 class Preference(models.Model):

@@ -165,7 +165,7 @@ class ChannelsPage(ForPeople):
     def tell(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
         """The page, with what was refused of which channel."""
         context = {
-            "channels": [(row, [KINDS[kind] for kind in row.told if kind in KINDS]) for row in channels.every()],
+            "channels": [(row, [KINDS[kind] for kind in row.kinds if kind in KINDS]) for row in channels.every()],
             "may_set": is_admin(request.user), "refused": refused, "at": at, "typed": refused.typed if refused else {},
             "queues": list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")),
             "kinds": [KINDS[name] for name in (*OF_QUEUES, *OF_OPERATORS)], "of_queues": OF_QUEUES,
