@@ -23,7 +23,6 @@ CHIPS = {
     RuleChange.State.REFUSED: ("", "refused"),
     RuleChange.State.WITHDRAWN: ("", "withdrawn"),
 }
-_TOLD = {"action", "subject", "queue", "before", "after"}
 _TRIED = ("approvals.policies.acts.create", "approvals.policies.acts.change")
 
 
@@ -90,11 +89,11 @@ def one(row: RuleChange, user: Any) -> Shown:
 def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
     if not row.is_genuine:
         return Shown(
-            _blank(row), title="A row that is not genuine", parts=[], is_late=False, is_genuine=False, may_agree=False,
+            _blank(row), title=title_of(row), parts=[], is_late=False, is_genuine=False, may_agree=False,
             is_own=False, tries={},
         )  # fmt: skip
     return Shown(
-        row, title=title_of(row), parts=[(each["subject"], parts_of(each)) for each in told_of(row)],
+        row, title=title_of(row), parts=[(each["subject"], parts_of(each)) for each in row.told],
         is_late=is_late(row, now), is_genuine=True, may_agree=may_second(user, row),
         is_own=user.pk == row.person, tries=_tries(row),
     )  # fmt: skip
@@ -109,21 +108,12 @@ def _blank(row: RuleChange) -> RuleChange:
 
 
 def title_of(row: RuleChange) -> str:
-    """In a few words: what is done to what."""
-    told = told_of(row)
-    last: dict[str, Any] = told[-1] if told else {"action": row.act, "subject": ""}
+    """In a few words: what is done to what. What was written past us has no words."""
+    if not row.is_genuine:
+        return "A row that is not genuine"
+    last: dict[str, Any] = row.told[-1] if row.told else {"action": row.act, "subject": ""}
     action, subject = str(last["action"]).replace("_", " "), str(last["subject"])
     return subject if subject.startswith(f"{action} ") else f"{action}: {subject}"
-
-
-def told_of(row: RuleChange) -> list[dict[str, Any]]:
-    """What its records would have said; of a row that was written past us, what of it can be shown."""
-    told = row.told if isinstance(row.told, list) else []
-    return [each for each in told if isinstance(each, dict) and each.keys() >= _TOLD and _has_states(each)]
-
-
-def _has_states(told: dict[str, Any]) -> bool:
-    return isinstance(told["before"], dict) and isinstance(told["after"], dict)
 
 
 def parts_of(told: dict[str, Any]) -> list[Part]:
@@ -158,8 +148,6 @@ def _tries(row: RuleChange) -> dict[str, Any]:
     """As a form sends it: a box that is on, and none that is off."""
     if row.act not in _TRIED:
         return {}
-    given = row.given if isinstance(row.given, dict) else {}
-    said = given.get("body")
-    fields = said.items() if isinstance(said, dict) else ()
-    body = {name: "on" if value is True else value for name, value in fields if value is not False and name != "seen"}
-    return {"name": given.get("name", ""), **body}
+    given = (row.given.get("body") or {}).items()
+    body = {name: "on" if value is True else value for name, value in given if value is not False and name != "seen"}
+    return {"name": row.given.get("name", ""), **body}

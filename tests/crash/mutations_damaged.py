@@ -45,7 +45,7 @@ DAMAGED = [
     Mutant("a list that can't be read hides the others", "ledger/verification/registers.py", "    except UNREADABLE as error:\n", "    except ZeroDivisionError as error:\n", f"{RECORDS} -k hides_no_other"),
     Mutant("an act that says no state ends the list of rules", "ledger/four_eyes/verification.py", "    return act.after if isinstance(act.after, dict) else {}\n", "    return act.after\n", f"{RECORDS} -k say_no_state"),
     Mutant("an act that says no state ends the list of releases", "runs/verification/releases.py", " for act in about if isinstance(act.after, dict)}", " for act in about}", f"{RECORDS} -k say_no_state"),
-    Mutant("a proposed change that nobody can read takes the list away", "approvals/changes/listed.py", "    told = row.told if isinstance(row.told, list) else []\n", "    told = row.told\n", f"{RECORDS} -k takes_no_list_away"),
+    Mutant("a proposed change that nobody can read takes the list away", "approvals/changes/listed.py", "    if not row.is_genuine:\n        return \"A row that is not genuine\"\n", "", "tests/approvals/test_rule_changes_forged.py -k takes_no_page_away"),
     Mutant("a damaged delivery takes the log away", "approvals/outbox/models.py", " if _is_try(each)] if isinstance(read, list) else []", " if _is_try(each)]", f"{RECORDS} -k take_no_list_away"),
     Mutant("a forged decision is told as a fact", "approvals/brief.py", "return self.decision if self.is_genuine is False else None", "return None", f"{DECIDED} -k decided_by_nobody_whatever"),
     Mutant("over HTTP a forged decision is a fact", "approvals/api/present.py", "is_genuine=ours[decision.pk]", "is_genuine=True", f"{DECIDED} -k decided_by_nobody_whatever"),

@@ -47,6 +47,6 @@ LOOKING = [
     Mutant("forged rows are as many as may be open", CHANGES, "    return sum(row.is_genuine for row in some(rows, MOST_OPEN, database_now())) >= MOST_OPEN\n", "    return True\n", f"{FORGED} -k however_many_are_forged"),
     Mutant("forged rows hide what waits", CHANGES, "        found = read(MOST_READ)\n", "        pass\n", f"{FORGED} -k however_many_are_forged"),
     Mutant("forged rows are read however many there are", CHANGES, "order_by(\"-made_at\")[:count]", "order_by(\"-made_at\")[:10**6]", f"{FORGED} -k no_more_rows"),
-    Mutant("a row that is not genuine is shown", LISTED, "    if not row.is_genuine:\n", "    if False:\n", f"{FORGED} -k takes_no_page_away"),
+    Mutant("a row that is not genuine is shown", LISTED, "    if not row.is_genuine:\n        return Shown(\n", "    if False:\n        return Shown(\n", f"{FORGED} -k takes_no_page_away"),
     Mutant("roles that are none take People away", INVITED, "    return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None\n", "    return roles\n", f"{FORGED} -k nobody_can_read"),
 ]  # fmt: skip
