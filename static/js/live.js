@@ -142,6 +142,8 @@
     timer = setTimeout(read, Math.max(0, lastAt + gap - Date.now()));
   }
 
+  const trouble = () => (navigator.onLine ? "server busy · retrying" : "no connection · retrying");
+
   async function read() {
     timer = 0; isReading = true; isWanted = false; isStale = false; lastAt = Date.now();
     const address = new URL(here(), location.href);
@@ -149,15 +151,15 @@
     address.searchParams.set("since", String(Math.max(Number(live().dataset.asOf || 0), toldAt)));
     try {
       await htmx.ajax("GET", address.pathname + address.search, { target: "#live", swap: "live", source: "#live" });
+    } catch {
+      isStale = true; // nothing was answered: no network, or a server that is away
     } finally {
       isReading = false;
-      if (isLeft) { isWanted = false; } else if (isStale) { say("reconnecting", "server busy · retrying"); setTimeout(refresh, TROUBLE_RETRY_MS); }
+      if (isLeft) { isWanted = false; } else if (isStale) { say("reconnecting", trouble()); setTimeout(refresh, TROUBLE_RETRY_MS); }
       else if (isOpen()) sayLive();
       if (isWanted && !isStale) refresh();
     }
   }
-
-  document.body.addEventListener("htmx:sendError", (event) => { if (event.detail.target?.id === "live") isStale = true; });
 
   // Going to another tab gives the page an address of its own again.
   document.body.addEventListener("htmx:pushedIntoHistory", () => { delete live().dataset.here; });
