@@ -10,16 +10,18 @@ import pytest
 from django.db import connection
 
 from approvals.models import Approval
-from durableagents import Context, End
+from durableagents import Agent, Context, End
 from ledger.verification.runs import verify
 from runs.models import Halt, Run, Stood, Wait
 from runs.services.budgets import raising
 from runs.services.halts.lifting import let_go
+from runs.services.migrating import acts
+from runs.services.migrating.bodies import MigrateBody
 from runs.workers import timers
 from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
 from tests.runs.aging import earlier
-from tests.runs.stage import Stage, fresh, now, waiting
-from tests.world import Notes, Toolbox, agent_of
+from tests.runs.stage import Stage, fresh, now, problems, waiting
+from tests.world import OLGA, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -194,3 +196,50 @@ def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
             halt=UUID(int=1), n=0, kind="halt", scope="all",
             refuses=False, stage="whole", share=0, agents=[], tags=[], by="x", why="y", at=now() - HOUR,
         )  # fmt: skip
+
+
+# --- moved meanwhile --------------------------------------------------------------------------------------------------
+
+
+def in_two_versions(tools: Toolbox) -> Agent:
+    agent = calls(tools, "pay", name="mended")
+    calls_again = calls(tools, "pay", name="mended", version="2.0.0")
+    assert calls_again.version == "2.0.0"
+    return agent
+
+
+def moved(run: Run) -> None:
+    body = MigrateBody(from_version="1.0.0", to_version="2.0.0", runs=[run.pk], justification="The bug is mended.")
+    (found,) = acts.migrate("mended", body, by=OLGA)
+    assert found.is_moved and found.how == "replayed"
+
+
+def test_a_run_that_is_moved_off_a_halted_version_has_what_was_left(stage: Stage, tools: Toolbox) -> None:
+    run = tagged(in_two_versions(tools), "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    whole = left(wait)
+    halt("version", run.graph_id)
+    pass_time(whole + HOUR)
+    timers.sweep()
+    moved(run)
+    timers.sweep()
+    let_go()
+    assert waiting(run) == [wait] and is_about(left(wait), whole) and problems(run) == []
+    stage.decide(run)
+    assert stage.drive() == "completed" and problems(run) == []
+
+
+def test_one_that_is_moved_to_a_version_that_was_halted_earlier_is_given_no_time(stage: Stage, tools: Toolbox) -> None:
+    agent = in_two_versions(tools)
+    run = tagged(agent, "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    whole = left(wait)
+    it = halt("version", "mended@2.0.0")
+    pass_time(whole - HOUR)
+    lift(it)
+    moved(run)
+    pass_time(HOUR + timedelta(minutes=1))
+    timers.sweep()
+    assert waiting(run) == [] and Approval.objects.get(wait=wait).state == "expired"
