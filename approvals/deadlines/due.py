@@ -121,10 +121,10 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
     deadline = known.course.next_reminder(now, asof.recorded(terms) if terms.get("calendar") else None)
     event = e.ApprovalReminded(
         slot=wait.slot, approval_id=str(approval.id), cause="no_deadline", deadline=deadline.isoformat(),
-        n=known.reminders,
+        n=known.reminders, payload={"at": now.isoformat()},
     )  # fmt: skip
     _count(approval, now)
-    moving.put_off(approval, wait, deadline)
+    moving.count_anew(approval, wait, deadline, now)
     journal(approval.run_id, event, by=by)
     _tell("reminder", approval, wait, known.reminders)
 

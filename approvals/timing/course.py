@@ -107,7 +107,11 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
 def _reminded(found: Read, event: e.ApprovalReminded) -> None:
     was, is_late = found.course, event.cause == "no_deadline"
     deadline = datetime.fromisoformat(event.deadline)
-    found.course = replace(was, deadline=deadline, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late)
+    at = payload_of(event).get("at") if is_late else None  # from when on the next reminder's time runs
+    since = datetime.fromisoformat(at) if isinstance(at, str) else was.since
+    found.course = replace(
+        was, deadline=deadline, since=since, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late
+    )
     if not is_late:
         of = payload_of(event).get("of")
         found.due = found.due[of if isinstance(of, int) else 1 :]

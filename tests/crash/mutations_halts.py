@@ -39,4 +39,5 @@ HALTING = [
     Mutant("who sees few runs is told of others' tags", "runs/api/halts/views.py", "if sees_all or each.scope != Halt.Scope.TAG\n", "if True\n", "tests/api/test_halts.py -k misspelt"),
     Mutant("a run that is moved loses the time in which it stood still", "runs/sql/0121_stood_in_its_version.sql", "h.scope = 'version' AND r.generation > 0 AND w.version = h.key", "h.scope = 'version' AND r.generation > 0 AND r.graph_id = h.key AND w.version = h.key", f"{CLOCKS} -k moved_off"),
     Mutant("a run is given the time in which another version stood still", "runs/sql/0121_stood_in_its_version.sql", "(h.scope <> 'version' OR r.generation = 0)", "true", f"{CLOCKS} -k halted_earlier"),
+    Mutant("what a question stood still is counted with each of its reminders", "approvals/timing/course.py", "    since = datetime.fromisoformat(at) if isinstance(at, str) else was.since\n", "    since = was.since\n", f"{CLOCKS} -k intervals_of_before"),
 ]  # fmt: skip

@@ -18,6 +18,8 @@ from runs.services.halts.lifting import let_go
 from runs.services.migrating import acts
 from runs.services.migrating.bodies import MigrateBody
 from runs.workers import timers
+from tests.approvals.setup import boss
+from tests.approvals.timing import paying, timing
 from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
 from tests.runs.aging import earlier
 from tests.runs.stage import Stage, fresh, now, problems, waiting
@@ -196,6 +198,22 @@ def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
             halt=UUID(int=1), n=0, kind="halt", scope="all",
             refuses=False, stage="whole", share=0, agents=[], tags=[], by="x", why="y", at=now() - HOUR,
         )  # fmt: skip
+
+
+def test_after_a_halt_people_are_reminded_at_the_intervals_of_before(stage: Stage, tools: Toolbox) -> None:
+    timing(boss(), on_timeout="remind", every_hours=1)
+    run = stage.start(paying(tools, within=HOUR))
+    assert stage.drive() == "parked"
+    it = halt("all")
+    pass_time(3 * HOUR)
+    timers.sweep()
+    lift(it)
+    timers.sweep()
+    for n in range(1, 4):
+        pass_time(timedelta(hours=min(n, 2), minutes=1))
+        timers.sweep()
+        assert Approval.objects.get(run=run).reminded == n, "what it stood still is counted once"
+    assert problems(run) == []
 
 
 # --- moved meanwhile --------------------------------------------------------------------------------------------------
