@@ -227,7 +227,13 @@ def in_two_versions(tools: Toolbox) -> Agent:
 
 
 def moved(run: Run) -> None:
-    body = MigrateBody(from_version="1.0.0", to_version="2.0.0", runs=[run.pk], justification="The bug is mended.")
+    body = MigrateBody(
+        from_version="1.0.0",
+        to_version="2.0.0",
+        nodes={"node": "node"},
+        runs=[run.pk],
+        justification="The bug is mended.",
+    )
     (found,) = acts.migrate("mended", body, by=OLGA)
     assert found.is_moved and found.how == "replayed"
 
