@@ -50,7 +50,8 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     approval = Approval.objects.select_for_update().get(wait=wait)
     known = read(approval, wait)
     if (ends := runs_out(known.course, wait, now)) > now:
-        log.error("run %s: the deadline of approval %s was moved by other hands, and is put right", run.id, approval.id)
+        if ends == known.course.deadline:
+            log.error("run %s: the deadline of approval %s was moved by others: it is put right", run.id, approval.id)
         moving.put_off(approval, wait, ends)
     elif known.course.terms is None:
         expire(head, run, wait, now, by)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from approvals.calendars import asof
 from approvals.models import Approval
@@ -20,11 +21,11 @@ from ledger.codes import is_genuine
 from ledger.keys import code_key
 from ledger.models import Event
 from runs.engine.gate.calendars import Calendar
-from runs.engine.gate.clock import stopped, went_on
-from runs.engine.gate.timing import Course, first_look, terms_in, went
+from runs.engine.gate.clock import later_by, stopped, went_on
+from runs.engine.gate.timing import Course, are_moments, first_look, terms_in, went
 from runs.engine.tape import payload_of
 from runs.models import Wait
-from runs.services.halts.standing import stood_still
+from runs.services.halts.standing import stretches
 
 _KINDS = [
     kind.KIND for kind in (
@@ -50,7 +51,9 @@ class Read:
 
 def read(approval: Approval, wait: Wait) -> Read:
     """One question's course."""
-    rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS).order_by("seq")
+    asked = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
+    retried = Event.objects.filter(run_id=approval.run_id, kind=e.RunRetried.KIND)
+    rows = asked.union(retried, all=True).order_by("seq")
     return fold(str(approval.id), approval.deadline, _genuine(rows))
 
 
@@ -81,7 +84,7 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
             found.course = Course(datetime.fromisoformat(event.deadline))
         case e.ApprovalTimed() if is_this:
             terms = terms_in(payload_of(event))
-            found.course = Course(was.deadline, terms, was.since)
+            found.course = replace(was, terms=terms)
             found.due = [] if terms is None else list(terms["remind_at"])
         case e.ApprovalReminded():
             found.reminders += 1
@@ -100,8 +103,18 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
         case e.InquiryEnded() if is_this:
             found.asked.discard(event.n)
             found.course, found.due = went_on(event.deadline, payload_of(event), was, found.due)
+        case e.RunRetried():
+            over = over_in(event)
+            found.course = was if over is None else replace(was, over=(*was.over, over))
         case _:
             pass
+
+
+def over_in(event: e.RunRetried) -> tuple[datetime, datetime] | None:
+    """When its run had ended, as the retry's record says; None where it was retried before that was said."""
+    over = payload_of(event).get("over")
+    is_said = are_moments(over) and len(over) == 2
+    return (datetime.fromisoformat(over[0]), datetime.fromisoformat(over[1])) if is_said else None
 
 
 def _reminded(found: Read, event: e.ApprovalReminded) -> None:
@@ -129,21 +142,37 @@ def look_at(due: Sequence[str]) -> datetime | None:
 
 
 def stood(course: Course, wait: Wait, now: datetime) -> timedelta:
-    """How long its run has stood still under halts since its time is counted, or since it was asked."""
-    return stood_still(wait.run_id, course.since or wait.opened_at, now)
+    """How much of its time has passed while its run stood still since its time is counted, or since it was asked."""
+    return stood_in(course, wait.run_id, course.since or wait.opened_at, now)
+
+
+def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime) -> timedelta:
+    """How much of a question's time passed between two moments while its run stood still under halts, or had ended
+    before people let it go on: of working time where its calendar counts."""
+    calendar, sum_, last = calendar_now(course), timedelta(), since
+    ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
+    for from_, to in sorted([*stretches(run_id, since, until), *ended]):
+        if (from_ := max(from_, last)) < to:  # what overlaps counts once
+            sum_ += (to - from_) if calendar is None else calendar.between(from_, to)
+            last = to
+    return sum_
 
 
 def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
     """When a question's time is over, or people are reminded of one that waits on, by its journal and by how long its
     run stood still: whatever its rows say, which whoever has the application's rights in the database could move."""
-    return course.deadline + stood(course, wait, now)
+    return later_by(calendar_now(course))(course.deadline, stood(course, wait, now))
 
 
 def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
-    """Whether nobody may decide it any more. Neither the row nor the journal alone can put that off; a halt does, under
-    which its run stood still."""
+    """Whether nobody may decide it any more."""
     course = read(approval, wait).course
-    if course.ends_at is None:
+    if course.ends_at is None or min(approval.deadline, course.ends_at) > now:
         return False
-    limit = min(approval.deadline, course.ends_at)
-    return limit <= now and limit + stood(course, wait, now) <= now
+    return until(course, approval, wait, now) <= now
+
+
+def until(course: Course, approval: Approval, wait: Wait, now: datetime) -> datetime:
+    """Until when people have. Neither the row nor the journal alone can put that off; a halt does, under which its run
+    stood still."""
+    return later_by(calendar_now(course))(min(approval.deadline, course.deadline), stood(course, wait, now))

@@ -5,7 +5,9 @@ from django.db import migrations
 from ledger.sqlfiles import as_before, sql_file
 
 SQL = sql_file(__file__, "0121_stood_in_its_version.sql")
-UNDO = as_before(__file__, "0072_standing_still.sql", "runs_stood_still") + "DROP FUNCTION runs_was_of(uuid);\n"
+UNDO = as_before(__file__, "0072_standing_still.sql", "runs_stood_still") + (
+    "DROP FUNCTION runs_stood_during(uuid, timestamptz, timestamptz);\nDROP FUNCTION runs_was_of(uuid);\n"
+)
 
 
 class Migration(migrations.Migration):

@@ -11,18 +11,23 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT r.graph_id, tstzrange((SELECT max(m.at) FROM moves m), NULL) FROM runs_run r WHERE r.id = p_run;
 $$;
 
--- For how long a run stood still between two moments: halts that overlap count once.
+-- When a run stood still between two moments, one stretch after the other: halts that overlap count once.
+CREATE OR REPLACE FUNCTION runs_stood_during(p_run uuid, p_from timestamptz, p_to timestamptz) RETURNS SETOF tstzrange
+LANGUAGE sql STABLE AS $$
+    SELECT unnest(range_agg(of.during * tstzrange(greatest(h.at, p_from), least(coalesce(f.at, p_to), p_to))))
+    FROM runs_run r, runs_halt h LEFT JOIN runs_halt f ON f.halt = h.halt AND f.n = h.n + 1
+    CROSS JOIN LATERAL (
+        SELECT tstzrange(NULL, NULL) AS during
+        WHERE (h.scope <> 'version' OR r.generation = 0) AND runs_is_of_scope(h.scope, h.key, r.id, r.agent, r.graph_id, NULL)
+        UNION ALL SELECT w.during FROM runs_was_of(r.id) w WHERE h.scope = 'version' AND r.generation > 0 AND w.version = h.key
+    ) AS of
+    WHERE r.id = p_run AND p_from < p_to AND h.kind <> 'starts' AND h.stage <> 'lifted' AND h.scope NOT IN ('tool', 'provider')
+      AND h.at < p_to AND (f.at IS NULL OR f.at > p_from)
+      AND NOT runs_is_let_through(h.halt, h.share, h.agents, h.tags, r.id, r.agent);
+$$;
+
+-- For how long.
 CREATE OR REPLACE FUNCTION runs_stood_still(p_run uuid, p_from timestamptz, p_to timestamptz) RETURNS interval
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(upper(stretch) - lower(stretch)), interval '0') FROM (
-        SELECT unnest(range_agg(of.during * tstzrange(greatest(h.at, p_from), least(coalesce(f.at, p_to), p_to)))) AS stretch
-        FROM runs_run r, runs_halt h LEFT JOIN runs_halt f ON f.halt = h.halt AND f.n = h.n + 1
-        CROSS JOIN LATERAL (
-            SELECT tstzrange(NULL, NULL) AS during
-            WHERE (h.scope <> 'version' OR r.generation = 0) AND runs_is_of_scope(h.scope, h.key, r.id, r.agent, r.graph_id, NULL)
-            UNION ALL SELECT w.during FROM runs_was_of(r.id) w WHERE h.scope = 'version' AND r.generation > 0 AND w.version = h.key
-        ) AS of
-        WHERE r.id = p_run AND p_from < p_to AND h.kind <> 'starts' AND h.stage <> 'lifted' AND h.scope NOT IN ('tool', 'provider')
-          AND h.at < p_to AND (f.at IS NULL OR f.at > p_from)
-          AND NOT runs_is_let_through(h.halt, h.share, h.agents, h.tags, r.id, r.agent)) AS stretches;
+    SELECT coalesce(sum(upper(s) - lower(s)), interval '0') FROM runs_stood_during(p_run, p_from, p_to) AS s;
 $$;

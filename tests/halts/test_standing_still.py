@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection
 
+from approvals.calendars import asof
 from approvals.models import Approval
-from durableagents import Agent, Context, End
+from approvals.timing.course import read
+from durableagents import Agent, Context, End, WorkingHours
 from ledger.verification.runs import verify
+from runs.engine.gate.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
 from runs.services.budgets import raising
 from runs.services.halts.lifting import let_go
@@ -19,10 +22,10 @@ from runs.services.migrating import acts
 from runs.services.migrating.bodies import MigrateBody
 from runs.workers import timers
 from tests.approvals.setup import boss
-from tests.approvals.timing import paying, timing
+from tests.approvals.timing import calendar, paying, timing
 from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
-from tests.runs.aging import earlier
-from tests.runs.stage import Stage, fresh, now, problems, waiting
+from tests.runs.aging import all_earlier
+from tests.runs.stage import Stage, fresh, now, waiting
 from tests.world import OLGA, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -37,20 +40,23 @@ def sleeper(hours: float = 1.0) -> Any:
     return agent_of(node)
 
 
+MOVED = {
+    "runs_halt": ("at",), "runs_haltnow": ("since",), "runs_wait": ("opened_at", "deadline"),
+    "approvals_approval": ("opened_at", "deadline"), "runs_stood": ("at", "until"),
+    "runs_run": ("created_at", "time_up_at"),
+}  # fmt: skip
+
+
 def pass_time(by: timedelta) -> None:
     """All that is on record happened so much earlier: halts, waits, events."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
-        for table, columns in {
-            "runs_halt": ("at",), "runs_haltnow": ("since",), "runs_wait": ("opened_at", "deadline"),
-            "approvals_approval": ("opened_at", "deadline"), "runs_stood": ("at", "until"),
-            "runs_run": ("created_at", "time_up_at"),
-        }.items():  # fmt: skip
+        for table, columns in MOVED.items():
             moved = ", ".join(f"{column} = {column} - %s" for column in columns)
             cursor.execute(f"UPDATE {table} SET {moved}", [by] * len(columns))
         cursor.execute("SET session_replication_role = origin")
     for run_id in Approval.objects.filter(state="open").values_list("run_id", flat=True).distinct():
-        earlier(run_id, by)
+        all_earlier(run_id, by, but=MOVED)
 
 
 def left(wait: Wait) -> timedelta:
@@ -213,7 +219,52 @@ def test_after_a_halt_people_are_reminded_at_the_intervals_of_before(stage: Stag
         pass_time(timedelta(hours=min(n, 2), minutes=1))
         timers.sweep()
         assert Approval.objects.get(run=run).reminded == n, "what it stood still is counted once"
-    assert problems(run) == []
+    assert about_deadlines(run) == []
+
+
+def about_deadlines(run: Run) -> list[str]:
+    return [problem for problem in verify(run.id).problems if "deadline" in problem or "clock" in problem]
+
+
+def by_day(by: Any, hour: int) -> Calendar:
+    """Working hours from nine to five each day, in a zone where it is so late now."""
+    off = (hour - now().astimezone(UTC).hour + 12) % 24 - 12
+    row = calendar(by, "ALL", f"Etc/GMT{-off:+d}", week=dict.fromkeys(DAYS, "09:00-17:00"))
+    return asof.calendar_of(row)
+
+
+@pytest.mark.parametrize("scope", ["all", "tag"])
+def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, tools: Toolbox, scope: str) -> None:
+    """Else a halt of a day puts a deadline of the afternoon into the night, when nobody is there to decide."""
+    admin = boss()
+    hours = by_day(admin, 15)
+    timing(admin, calendar="ALL")
+    run = tagged(paying(tools, within=WorkingHours(4)), "acme")
+    assert stage.drive() == "parked"
+    it = halt(scope, {"all": "", "tag": "acme"}[scope])
+    pass_time(29 * HOUR)
+    timers.sweep()
+    (asked,) = Approval.objects.filter(run=run)
+    if scope == "tag":  # of the whole installation nothing is looked at
+        assert asked.deadline > now() and about_deadlines(run) == []
+    halted = Halt.objects.get(halt=it.halt, n=0).at
+    lift(it)
+    told = read(asked, asked.wait).course.deadline
+    timers.sweep()
+    let_go()
+    asked = Approval.objects.get(run=run)
+    right = hours.after(told, hours.between(halted, now()))
+    assert is_about(asked.deadline - now(), right - now()) and asked.wait.deadline == asked.deadline
+    assert not is_about(asked.deadline - now(), told + 29 * HOUR - now()) and about_deadlines(run) == []
+    assert hours.is_open(asked.deadline - timedelta(minutes=1))
+    Approval.objects.update(deadline=asked.deadline + HOUR)
+    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline + HOUR)
+    assert about_deadlines(run) != [], "and no more than that"
+    Approval.objects.update(deadline=asked.deadline)
+    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline)
+    stage.decide(run)
+    everybody_goes_on()
+    assert stage.drive() == "completed"
 
 
 # --- moved meanwhile --------------------------------------------------------------------------------------------------
@@ -249,9 +300,9 @@ def test_a_run_that_is_moved_off_a_halted_version_has_what_was_left(stage: Stage
     moved(run)
     timers.sweep()
     let_go()
-    assert waiting(run) == [wait] and is_about(left(wait), whole) and problems(run) == []
+    assert waiting(run) == [wait] and is_about(left(wait), whole) and about_deadlines(run) == []
     stage.decide(run)
-    assert stage.drive() == "completed" and problems(run) == []
+    assert stage.drive() == "completed" and about_deadlines(run) == []
 
 
 def test_one_that_is_moved_to_a_version_that_was_halted_earlier_is_given_no_time(stage: Stage, tools: Toolbox) -> None:

@@ -234,6 +234,7 @@ class Course:
     reminded_late: int = 0
     stop: Stop | None = None
     has_stood: timedelta = timedelta()  # what it stood before
+    over: tuple[tuple[datetime, datetime], ...] = ()  # when its run had ended, before people let it go on
 
     @property
     def may_stand(self) -> timedelta:

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from ledger.clock import database_now
 from runs.journal import wait_hooks
-from runs.models import Run, Wait
+from runs.models import Run, Stood, Wait
 
 BATCH = 200
 # What a deadline may be put off by way of precaution.
@@ -26,6 +26,18 @@ def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
         cursor.execute("SELECT runs_stood_still(%s, %s, %s)", [run_id, since, until])
         stood: timedelta = cursor.fetchone()[0]
     return stood
+
+
+def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """When a run stood still between two moments, in their order: from when to when. None overlap."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT lower(s), upper(s) FROM runs_stood_during(%s, %s, %s) AS s", [run_id, since, until])
+        return [(from_, to) for from_, to in cursor.fetchall()]
+
+
+def ahead_of(wait: Wait) -> datetime | None:
+    """Until when the time in which its run stands still is counted already, by way of precaution."""
+    return Stood.objects.filter(pk=wait.pk).values_list("until", flat=True).first()
 
 
 def is_past(wait: Wait, now: datetime) -> bool:
@@ -45,7 +57,7 @@ def put_off(wait: Wait) -> bool:
         cursor.execute("SELECT runs_put_off(%s, %s, %s, %s)", [wait.id, wait.run_id, wait.opened_at, wait.deadline])
         (later,) = cursor.fetchone()
     if later is not None:
-        _moved(wait.id)
+        moved(wait.id)
     return later is not None
 
 
@@ -81,12 +93,13 @@ def pull_back() -> int:
         cursor.execute("SELECT * FROM runs_pull_back(%s)", [BATCH])
         waits = [wait_id for (wait_id,) in cursor.fetchall()]
     for wait_id in waits:
-        _moved(wait_id)
+        moved(wait_id)
     return len(waits)
 
 
-def _moved(wait_id: UUID) -> None:
-    """Whoever keeps a wait's deadline beside it is told."""
+def moved(wait_id: UUID) -> None:
+    """Its deadline was put off, by what its run stood still: whoever keeps it beside the wait, or counts it by a
+    calendar, is told."""
     wait = Wait.objects.get(pk=wait_id)
     if (follow := wait_hooks.on_moved.get(wait.kind)) is not None:
         follow(wait)
