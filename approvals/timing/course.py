@@ -113,8 +113,9 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
 def over_in(event: e.RunRetried) -> tuple[datetime, datetime] | None:
     """When its run had ended, as the retry's record says; None where it was retried before that was said."""
     over = payload_of(event).get("over")
-    is_said = are_moments(over) and len(over) == 2
-    return (datetime.fromisoformat(over[0]), datetime.fromisoformat(over[1])) if is_said else None
+    if not isinstance(over, list) or len(over) != 2 or not are_moments(over):
+        return None
+    return datetime.fromisoformat(over[0]), datetime.fromisoformat(over[1])
 
 
 def _reminded(found: Read, event: e.ApprovalReminded) -> None:
