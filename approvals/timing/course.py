@@ -150,9 +150,10 @@ def stood(course: Course, wait: Wait, now: datetime) -> timedelta:
 def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime) -> timedelta:
     """How much of a question's time passed between two moments while its run stood still under halts, or had ended
     before people let it go on: of working time where its calendar counts."""
-    calendar, sum_, last = calendar_now(course), timedelta(), since
     ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
-    for from_, to in sorted([*stretches(run_id, since, until), *ended]):
+    all_ = sorted([*stretches(run_id, since, until), *ended])
+    calendar, sum_, last = calendar_now(course) if all_ else None, timedelta(), since
+    for from_, to in all_:
         if (from_ := max(from_, last)) < to:  # what overlaps counts once
             sum_ += (to - from_) if calendar is None else calendar.between(from_, to)
             last = to
@@ -162,7 +163,12 @@ def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime) -> 
 def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
     """When a question's time is over, or people are reminded of one that waits on, by its journal and by how long its
     run stood still: whatever its rows say, which whoever has the application's rights in the database could move."""
-    return later_by(calendar_now(course))(course.deadline, stood(course, wait, now))
+    return later(course, course.deadline, stood(course, wait, now))
+
+
+def later(course: Course, at: datetime, stood: timedelta) -> datetime:
+    """A moment of its time, put off by what has stood still."""
+    return later_by(calendar_now(course))(at, stood) if stood else at
 
 
 def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
@@ -176,4 +182,4 @@ def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
 def until(course: Course, approval: Approval, wait: Wait, now: datetime) -> datetime:
     """Until when people have. Neither the row nor the journal alone can put that off; a halt does, under which its run
     stood still."""
-    return later_by(calendar_now(course))(min(approval.deadline, course.deadline), stood(course, wait, now))
+    return later(course, min(approval.deadline, course.deadline), stood(course, wait, now))

@@ -8,11 +8,11 @@ from typing import Any
 
 from approvals.calendars import asof
 from approvals.models import Approval, Escalation
-from approvals.timing.course import Read, calendar_now, look_at, over_in, step, stood_in
+from approvals.timing.course import Read, calendar_now, later, look_at, over_in, step, stood_in
 from ledger import events as e
 from ledger.clock import database_now
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
-from runs.engine.gate.clock import go_on, later_by, stop
+from runs.engine.gate.clock import go_on, stop
 from runs.engine.gate.timing import Course, plus
 from runs.engine.tape import payload_of
 from runs.services.halts.standing import MOST_AHEAD
@@ -75,7 +75,7 @@ class Times:
     def _runs_out(self, course: Course, until: datetime) -> datetime:
         """When its time is over, by what its run has stood still until then."""
         stood = stood_in(course, self.journal.run_id, course.since or until, until)
-        return later_by(calendar_now(course))(course.deadline, stood)
+        return later(course, course.deadline, stood)
 
     def _wrong_rest(self, line: Line, event: e.RunRetried) -> Iterator[str]:
         """Whether the run had ended when a retry says that it had: nobody is given more time than that."""
