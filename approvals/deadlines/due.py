@@ -23,7 +23,7 @@ from approvals.notices.tell import tell
 from approvals.queue_models import Queue
 from approvals.services import expire
 from approvals.timing import moving
-from approvals.timing.course import Read, look_at, read, runs_out
+from approvals.timing.course import Read, look_at, read, runs_out, shifted, stood
 from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
@@ -99,10 +99,11 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
     if step is not None and known.course.terms and known.course.terms["at_once_if_away"] and _is_deserted(approval):
         _escalate(approval, wait, known, step, "away", now, SWEEPER)
         return
-    passed = [at for at in known.due if asof.moment(at) <= now]
+    due = shifted(known.due, known.course, stood(known.course, wait, now))
+    passed = [at for at in due if asof.moment(at) <= now]
     if passed:
         _remind(approval, wait, known, len(passed), now)
-    moving.look_again(approval, look_at(known.due[len(passed) :]))
+    moving.look_again(approval, look_at(due[len(passed) :]))
 
 
 def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from approvals.notices import mail, phones
@@ -44,7 +45,7 @@ _OLD = """
         ORDER BY o.at LIMIT %s)"""
 KEPT_DAYS, OLD_AT_ONCE = 90, 1000
 UNSEEN = timedelta(days=1)
-WHILE_HALTED = timedelta(minutes=5)  # until somebody looks again at a deadline that stands still
+WHILE_HALTED = timedelta(minutes=10)  # until somebody looks again at a deadline that stands still
 IS_OLD = """
     EXISTS (SELECT 1 FROM approvals_notice WHERE at < statement_timestamp() - interval '90 days' AND state <> 'new')
     OR EXISTS (SELECT 1 FROM approvals_delivery WHERE by = 'browser' AND state IN ('waiting', 'sending')
@@ -98,7 +99,7 @@ def _address(notice: Notice, now: datetime) -> None:
         return
     if notice.kind == "due_soon":
         if _is_told_later(case):
-            _close(notice, Notice.State.OVER, "it went further: that its deadline there is near is told by itself")
+            _close(notice, Notice.State.OVER, "its deadline is another since: that this one is near is told by itself")
             return
         if (later := _not_near_yet(case, now)) is not None:
             notice.due_at = later
@@ -132,8 +133,10 @@ def _near(case: Case) -> datetime | None:
     if approval is None or is_endless(approval):
         return None
     went = approval.escalations.order_by("-n").first()
-    ends = until(read(approval, approval.wait).course, approval, approval.wait, database_now())
-    return near_from(approval.opened_at if went is None else went.at, ends)
+    course = read(approval, approval.wait).course
+    ends = until(course, approval, approval.wait, database_now())
+    later = ends - min(approval.deadline, course.deadline)  # what stood still is no time that people had
+    return near_from((approval.opened_at if went is None else went.at) + later, ends)
 
 
 def _not_near_yet(case: Case, now: datetime) -> datetime | None:
@@ -146,12 +149,11 @@ def _not_near_yet(case: Case, now: datetime) -> datetime | None:
 
 
 def _is_told_later(case: Case) -> bool:
-    """Whether the question went further since: the same is told of its deadline there."""
-    approval = case.approval
-    if approval is None or not approval.escalated_to:
+    """Whether the question went further since, or is asked again: the same is told of its newest deadline."""
+    if case.approval is None:
         return False
-    last = f"due_soon:escalated:{approval.pk}:{read(approval, approval.wait).escalations - 1}"
-    return case.notice.fact != last and Notice.objects.filter(fact=last).exists()
+    facts = [Q(fact__startswith=f"due_soon:{kind}:{case.approval.pk}") for kind in ("opened", "escalated")]
+    return Notice.objects.filter(facts[0] | facts[1], pk__gt=case.notice.pk).exists()
 
 
 # --- people -----------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def _reminded(found: Read, event: e.ApprovalReminded) -> None:
     was, is_late = found.course, event.cause == "no_deadline"
     deadline = datetime.fromisoformat(event.deadline)
     at = payload_of(event).get("at") if is_late else None  # from when on the next reminder's time runs
-    since = datetime.fromisoformat(at) if isinstance(at, str) else was.since
+    since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else was.since
     found.course = replace(
         was, deadline=deadline, since=since, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late
     )
@@ -134,7 +134,8 @@ def _reminded(found: Read, event: e.ApprovalReminded) -> None:
 def calendar_now(course: Course) -> Calendar | None:
     """By which its time is counted now; none around the clock."""
     terms = course.terms or {}
-    return asof.recorded(terms) if terms.get("is_working") or course.escalated else None
+    is_working = terms.get("is_working") or course.escalated or course.reminded_late
+    return asof.recorded(terms) if is_working else None
 
 
 def look_at(due: Sequence[str]) -> datetime | None:
@@ -147,17 +148,22 @@ def stood(course: Course, wait: Wait, now: datetime) -> timedelta:
     return stood_in(course, wait.run_id, course.since or wait.opened_at, now)
 
 
-def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime) -> timedelta:
+def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime, *, by_wall: bool = False) -> timedelta:
     """How much of a question's time passed between two moments while its run stood still under halts, or had ended
-    before people let it go on: of working time where its calendar counts."""
+    before people let it go on: of working time where its calendar counts, unless `by_wall`."""
     ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
     all_ = sorted([*stretches(run_id, since, until), *ended])
-    calendar, sum_, last = calendar_now(course) if all_ else None, timedelta(), since
+    calendar, sum_, last = calendar_now(course) if all_ and not by_wall else None, timedelta(), since
     for from_, to in all_:
         if (from_ := max(from_, last)) < to:  # what overlaps counts once
             sum_ += (to - from_) if calendar is None else calendar.between(from_, to)
             last = to
     return sum_
+
+
+def shifted(due: Sequence[str], course: Course, stood: timedelta) -> list[str]:
+    """When people are to be reminded, as much later."""
+    return [later(course, datetime.fromisoformat(each), stood).isoformat() for each in due]
 
 
 def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:

@@ -27,6 +27,8 @@ def count_anew(approval: Approval, wait: Wait, deadline: datetime, now: datetime
 def follow(wait: Wait) -> None:
     """What a question's rows say follows the time in which its run stood still: as its journal and its calendar have
     it. While it stands, some more by way of precaution, or the same would be looked at again and again."""
+    if wait.resolved_at is not None:
+        return
     approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
     ends, ahead = runs_out(read(approval, wait).course, wait, now), standing.ahead_of(wait)
     put_off(approval, wait, ends if ahead is None or ahead <= now else max(ends, ahead))

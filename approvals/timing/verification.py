@@ -73,15 +73,19 @@ class Times:
         return self._runs_out(course, line.at) + SLACK
 
     def _runs_out(self, course: Course, until: datetime) -> datetime:
-        """When its time is over, by what its run has stood still until then."""
-        stood = stood_in(course, self.journal.run_id, course.since or until, until)
-        return later(course, course.deadline, stood)
+        """When its time is over, by what its run has stood still until then. Before working hours were given back as
+        such, the clock on the wall was."""
+        by_wall = stood_in(course, self.journal.run_id, course.since or until, until, by_wall=True)
+        return max(course.deadline + by_wall, later(course, course.deadline, self._stood(course, until)))
+
+    def _stood(self, course: Course, until: datetime) -> timedelta:
+        return stood_in(course, self.journal.run_id, course.since or until, until)
 
     def _wrong_rest(self, line: Line, event: e.RunRetried) -> Iterator[str]:
         """Whether the run had ended when a retry says that it had: nobody is given more time than that."""
         over = over_in(event)
         if over is not None and (
-            self.ended is None or abs(over[0] - self.ended) > SLACK or abs(over[1] - line.at) > SLACK
+            self.ended is None or abs(over[0] - min(self.ended, over[1])) > SLACK or abs(over[1] - line.at) > SLACK
         ):
             yield f"event {line.seq}: the run had not ended from {over[0].isoformat()} to {over[1].isoformat()}"
 
@@ -147,8 +151,10 @@ class Times:
 
     def deadline(self, request: e.ApprovalRequested, row: Approval) -> datetime:
         """Until when it is open now: by the journal; or by its row, where its run can have stood still for so long."""
-        course, at = self.of[request.approval_id].course, row.wait.resolved_at or database_now()
-        most = self._runs_out(course, at)
+        course = self.of[request.approval_id].course
+        if row.deadline == course.deadline:
+            return row.deadline
+        most = self._runs_out(course, row.wait.resolved_at or database_now())
         is_put_off = course.deadline < most and course.deadline < row.deadline <= most + MOST_AHEAD
         return row.deadline if is_put_off else course.deadline
 
@@ -164,10 +170,25 @@ class Times:
         })  # fmt: skip
         if not (self.journal.is_about(seq, row.reminded_at) if seq else row.reminded_at is None):
             yield f"{what}: the time of its last reminder is not the journal's"
-        if row.wait.deadline != row.deadline:
+        if not self._is_wait_s(known.course, row):
             yield f"{what}: its deadline is not that of its wait"
-        if row.look_at not in self._looks(id, known):
+        if row.look_at not in self._looks(id, known) and not self._is_looked_at_later(known, row):
             yield f"{what}: it is looked at when nobody is to be reminded, or is not when somebody is"
+
+    def _is_wait_s(self, course: Course, row: Approval) -> bool:
+        """Whether a question's row and its wait's say the same deadline. As it came to its end, its wait's alone may
+        have been put off."""
+        later = row.wait.deadline - row.deadline
+        most = self._runs_out(course, row.wait.resolved_at) if row.wait.resolved_at is not None else None
+        return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MOST_AHEAD)
+
+    def _is_looked_at_later(self, known: Read, row: Approval) -> bool:
+        """Whether it is looked at as much later as its run stood still."""
+        next_ = look_at(known.due)
+        if next_ is None or row.look_at is None:
+            return False
+        stood = self._stood(known.course, row.wait.resolved_at or database_now())
+        return next_ < row.look_at <= later(known.course, next_, stood)
 
     def _looks(self, id: str, known: Read) -> set[datetime | None]:
         """When it may be looked at next: for a reminder, or to see whether everybody is away."""

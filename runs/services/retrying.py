@@ -26,11 +26,10 @@ from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services.calls import tool_here
 from runs.services.command import open_wait
+from runs.services.halts.standing import stood_still
 
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
 _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
-# What a retried run waits for again as long as was left: the other side, or a person, had nobody to answer meanwhile.
-AS_LEFT = (Wait.Kind.WEBHOOK, Wait.Kind.INPUT, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE)
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:
@@ -83,7 +82,7 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
     """The run's end withdrew what it waited for. Where the journal still waits, for an answer or a decision, the wait
     is open again, for as long as was left: `over` is when the run had ended. Returns the questions among them, whose
     time is counted by the journal, the retry's own record included: their deadlines are to be set once it is there."""
-    questions = []
+    questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # what a halt put off, it puts off itself
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
         slot = tape.slot(wait.slot)
         attempt = slot.at(wait.attempt)
@@ -92,9 +91,10 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
         is_known = (attempt.result is not None or attempt.is_settled) and not attempt.is_belied
         if not is_known and (is_asked or is_open):
             wait.resolution = wait.resolved_by = wait.resolved_at = None
-            if wait.kind in AS_LEFT:
-                wait.deadline, wait.is_overdue = wait.deadline + (over[1] - over[0]), False
-            questions += [wait] if is_asked else []
+            if is_asked:
+                questions.append(wait)
+            elif wait.kind != Wait.Kind.TIMER:  # a moment that somebody chose; for all else nobody could answer
+                wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:
         for statement in wait_hooks.on_reopen:

@@ -20,7 +20,7 @@ DEADLINES = [
     Mutant("it goes to a queue that was closed", DUE, "Queue.objects.filter(name=each[\"to\"], state=Queue.State.OPEN)", "Queue.objects.filter(name=each[\"to\"])", f"{STORIES} -k passed_over"),
     Mutant("an escalation has no code", "approvals/timing/moving.py", "    row.seal()\n", "", f"{STORIES} -k both_may_decide"),
     Mutant("it goes further without its event", DUE, "    moving.look_again(approval, now if terms[\"at_once_if_away\"] else look_at(due))\n    journal(approval.run_id, event, by=by)\n", "    moving.look_again(approval, now if terms[\"at_once_if_away\"] else look_at(due))\n", f"{STORIES} -k put_to_a_further_queue"),
-    Mutant("who was reminded is looked at for ever", DUE, "    moving.look_again(approval, look_at(known.due[len(passed) :]))\n", "", f"{STORIES} -k swept_nothing"),
+    Mutant("who was reminded is looked at for ever", DUE, "    moving.look_again(approval, look_at(due[len(passed) :]))\n", "", f"{STORIES} -k swept_nothing"),
     Mutant("a paused run is reminded of", DUE, "    if is_over or run.state == State.PAUSED or approval", "    if is_over or approval", f"{STORIES} -k nobody_is_reminded_of_what_is_paused"),
     Mutant("reminders do not stretch", TIMING, "stretch = min(2 ** min(self.reminded_late, 10), STRETCH)", "stretch = 1", f"{STORIES} -k stretch"),
     Mutant("the milder word wins", TIMING, "for w in STRICTEST_FIRST if w in (on_timeout", "for w in reversed(STRICTEST_FIRST) if w in (on_timeout", f"{STORIES} -k stricter_word"),

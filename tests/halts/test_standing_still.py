@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,8 +12,11 @@ from django.db import connection
 
 from approvals.calendars import asof
 from approvals.models import Approval
-from approvals.timing.course import read
+from approvals.timing.course import over_in, read
 from durableagents import Agent, Context, End, WorkingHours
+from ledger.codec import decode, unpack
+from ledger.events import ApprovalRequested, RunRetried
+from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.engine.gate.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
@@ -24,8 +28,9 @@ from runs.workers import timers
 from tests.approvals.setup import boss
 from tests.approvals.timing import calendar, paying, timing
 from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
-from tests.runs.aging import all_earlier
+from tests.runs.aging import all_earlier, written_as
 from tests.runs.stage import Stage, fresh, now, waiting
+from tests.runs.stories import as_superuser
 from tests.world import OLGA, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -265,6 +270,70 @@ def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, too
     stage.decide(run)
     everybody_goes_on()
     assert stage.drive() == "completed"
+
+
+def test_what_came_to_its_end_before_anybody_looked_verifies(stage: Stage, tools: Toolbox) -> None:
+    """A halt and its lift while nobody swept for long: its wait is put off, and over all the same."""
+    run = tagged(calls(tools, "pay"), "acme")
+    assert stage.drive() == "parked"
+    whole = left(waiting(run)[0])
+    it = halt("tag", "acme")
+    pass_time(HOUR)
+    lift(it)
+    let_go()
+    pass_time(whole + timedelta(minutes=1))
+    timers.sweep()
+    assert Approval.objects.get().state == "expired" and about_deadlines(run) == []
+
+
+def test_one_that_can_not_be_followed_keeps_no_other_from_it(stage: Stage, tools: Toolbox) -> None:
+    agent = calls(tools, "pay")
+    runs = [tagged(agent, "acme") for _ in range(2)]
+    assert [stage.drive(), stage.drive()] == ["parked", "parked"]
+    wait = waiting(runs[1])[0]
+    whole = left(wait)
+    it = halt("tag", "acme")
+    pass_time(whole + HOUR)
+    timers.sweep()
+    as_superuser("DELETE FROM approvals_approval WHERE run_id = %s", runs[0].pk)
+    lift(it)
+    let_go()
+    asked = Approval.objects.get(run=runs[1])
+    assert is_about(left(wait), whole) and asked.deadline == asked.wait.deadline
+
+
+def test_reminders_by_a_calendar_are_put_off_by_it(stage: Stage, tools: Toolbox) -> None:
+    admin = boss()
+    hours = by_day(admin, 15)
+    timing(admin, calendar="ALL", on_timeout="remind", every_hours=4)
+    run = stage.start(paying(tools, within=timedelta(minutes=1)))
+    assert stage.drive() == "parked"
+    pass_time(timedelta(minutes=2))
+    timers.sweep()
+    assert Approval.objects.get().reminded == 1
+    it = halt("all")
+    pass_time(29 * HOUR)
+    told, halted = read(Approval.objects.get(), waiting(run)[0]).course.deadline, Halt.objects.get(halt=it.halt, n=0).at
+    lift(it)
+    timers.sweep()
+    right = hours.after(told, hours.between(halted, now()))
+    assert is_about(left(waiting(run)[0]), right - now()) and about_deadlines(run) == []
+
+
+def test_a_moment_that_is_none_is_named_and_hides_nothing(stage: Stage, tools: Toolbox) -> None:
+    """As it stands there where somebody with the key wrote it."""
+    run = stage.start(paying(tools))
+    assert stage.drive() == "parked"
+    assert (
+        over_in(RunRetried(by="x", reopened=[], payload={"over": ["2026-01-01T00:00:00", "2026-01-02T00:00:00"]}))
+        is None
+    )
+    row = Event.objects.get(run_id=run.id, kind="ApprovalRequested")
+    asked = decode(bytes(row.clear), unpack(row.sealed))
+    assert isinstance(asked, ApprovalRequested)
+    written_as(row, replace(asked, deadline="soon"))
+    found = verify(run.id).problems
+    assert any("can't be made sense of" in problem and f"event {row.seq}" in problem for problem in found)
 
 
 # --- moved meanwhile --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ off here where another app has to do something about it."""
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -10,9 +11,11 @@ from django.db import connection, transaction
 
 from ledger.clock import database_now
 from runs.journal import wait_hooks
+from runs.journal.database_errors import is_transient
 from runs.models import Run, Stood, Wait
 
-BATCH = 200
+BATCH = 25
+log = logging.getLogger("runs.services.halts")
 # What a deadline may be put off by way of precaution.
 MOST_AHEAD = timedelta(minutes=5)
 _COUNT_FROM = """
@@ -88,12 +91,19 @@ def put_off_time(run: Run) -> bool:
 
 @transaction.atomic
 def pull_back() -> int:
-    """After a lift: deadlines that were put off by way of precaution are what they should be. Returns how many."""
+    """After a lift: deadlines that were put off by way of precaution are what they should be. Returns how many. Some at
+    a time, as their runs' heads are held; one that can't be followed keeps no other from it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_pull_back(%s)", [BATCH])
         waits = [wait_id for (wait_id,) in cursor.fetchall()]
     for wait_id in waits:
-        moved(wait_id)
+        try:
+            with transaction.atomic():
+                moved(wait_id)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            log.exception("wait %s: what goes by its deadline could not follow it", wait_id)
     return len(waits)
 
 
