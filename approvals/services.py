@@ -24,6 +24,7 @@ from approvals.queues.along import FACTS
 from approvals.queues.standing import facts_of, role_held, told, went_further
 from approvals.stepup.checking import check_signed, shown, wanted_for
 from approvals.talk.shown import open_for
+from approvals.timing import moving
 from approvals.timing.course import is_over
 from approvals.votes.case import case_of
 from ledger import events as e
@@ -352,11 +353,6 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     journal(run.id, _close(run, wait, approval, "expired", by=by, payload=payload, now=now), by=by)
 
 
-def put_off(wait: Wait) -> None:
-    """Its run stood still: what people are shown follows."""
-    Approval.objects.filter(wait=wait).update(deadline=wait.deadline)
-
-
 def register() -> None:
     """Plug gates into the engine's waits."""
     from approvals.store import ON_ASK, REOPEN, WITHDRAW, opener
@@ -370,5 +366,5 @@ def register() -> None:
         wait_hooks.went_further.append(went_further)
         wait_hooks.open_for.append(open_for)
     wait_hooks.on_due["approval"] = expire
-    wait_hooks.on_moved["approval"] = put_off
+    wait_hooks.on_moved["approval"] = moving.follow
     wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings

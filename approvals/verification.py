@@ -27,7 +27,6 @@ from runs.engine.gate.same import sameness_of
 from runs.engine.gate.votes import FAIL, lacking
 from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
-from runs.services.halts.standing import could_be_put_off
 
 # What a plan binds and the row repeats.
 _VERDICTS = VERDICTS | {"amend": "amended"}
@@ -101,7 +100,7 @@ class Gates:
         what, plan = f"approval {row.id}", _plan(row)
         yield from compared(what, row, {
             "plan_hash": request.plan_hash, "queue": request.queue, "tool": request.tool, "rule": request.rule,
-            "requested_by": self.created_by, "deadline": _deadline(row, self.times.deadline(request)),
+            "requested_by": self.created_by, "deadline": self.times.deadline(request, row),
             "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
             "requester": self._requesters(seq), "case_id": _case(row, plan),
             "same": {sameness_of(bytes(row.plan)), None},
@@ -242,12 +241,6 @@ def _case(row: Approval, plan: Any) -> Any:
         return UUID(plan["passed"][0]["approval_id"]) if plan.get("passed") else row.id
     except (KeyError, TypeError, ValueError, IndexError):
         return row.id
-
-
-def _deadline(row: Approval, told: datetime) -> datetime:
-    """What its events say; or what the row does, where the run can have stood still for so long."""
-    is_put_off = row.deadline > told and row.deadline - told <= could_be_put_off(row.wait)
-    return row.deadline if is_put_off else told
 
 
 def _is_revised_by(previous: Approval | None, row: Approval) -> bool:

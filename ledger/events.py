@@ -104,7 +104,8 @@ class RunCompleted(Event):
 
 
 class RunRetried(Event):
-    """A person let a failed run re-enter its visit; slots in `reopened` are tried anew. Payload: the justification."""
+    """A person let a failed run re-enter its visit; slots in `reopened` are tried anew. Payload: the justification, and
+    from when to when the run had ended (`over`)."""
 
     by: str
     reopened: list[str]

@@ -165,9 +165,9 @@ class Event(models.Model):
                 name="ledger_event_one_fact_per_slot",
             )
         ]
-        indexes = [  # asked of whole families, of journals of any length
-            # which runs have anything to undo
+        indexes = [  # of journals of any length: which runs have anything to undo, and which were retried
             models.Index(fields=["run_id"], condition=models.Q(kind="UndoRegistered"), name="ledger_event_to_undo"),
+            models.Index(fields=["run_id"], condition=models.Q(kind="RunRetried"), name="ledger_event_retried"),
             # what a run took back of what it did, and from which version to which it was moved
             models.Index(
                 fields=["run_id"],

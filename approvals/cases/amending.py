@@ -30,7 +30,7 @@ from approvals.services import (
 )
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
 from approvals.timing import moving
-from approvals.timing.course import Read, read, runs_out
+from approvals.timing.course import Read, later, read, shifted, stood
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -214,7 +214,8 @@ def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
 def _terms(approval: Approval, known: Read, wait: Wait, now: datetime) -> tuple[dict[str, Any] | None, datetime]:
     """What holds of the next revision's time, by the journal: what did of this one, but for reminders that were given
     and for how long its clock stood. One that stands, because somebody is asked, goes on by that."""
-    course, due, deadline = known.course, known.due, runs_out(known.course, wait, now)
+    course, still = known.course, stood(known.course, wait, now)
+    due, deadline = shifted(known.due, course, still), later(course, course.deadline, still)
     if course.terms is None:
         return None, deadline
     if course.stop is not None:

@@ -14,7 +14,7 @@ from approvals.models import Approval, Inquiry
 from approvals.notices.tell import tell
 from approvals.queues.who import can_look, wrong
 from approvals.timing import moving
-from approvals.timing.course import Read, calendar_now, look_at, read, stood
+from approvals.timing.course import Read, calendar_now, look_at, read, stood, stood_in
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -22,7 +22,6 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from runs.engine.gate.clock import Moved, go_on, stop, told_end, told_stop
 from runs.engine.gate.timing import Course
 from runs.services.command import journal, show_to
-from runs.services.halts.standing import stood_still
 
 MOST_OPEN, MOST = 5, 40  # of one question
 ANSWERED, WITHDRAWN = "answered", "withdrawn"
@@ -155,7 +154,7 @@ def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
 def resumed(course: Course, run_id: UUID, now: datetime) -> tuple[Moved, timedelta]:
     """Where a question whose clock stands is once it goes on, and for how long it stood."""
     assert course.stop is not None
-    return go_on(course, calendar_now(course), now, stood=stood_still(run_id, course.stop.at, now))
+    return go_on(course, calendar_now(course), now, stood=stood_in(course, run_id, course.stop.at, now))
 
 
 def _put(found: Held, moved: Moved | None) -> None:

@@ -23,7 +23,7 @@ from approvals.notices.tell import tell
 from approvals.queue_models import Queue
 from approvals.services import expire
 from approvals.timing import moving
-from approvals.timing.course import Read, look_at, read, runs_out
+from approvals.timing.course import Read, look_at, read, runs_out, shifted, stood
 from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
@@ -50,7 +50,8 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     approval = Approval.objects.select_for_update().get(wait=wait)
     known = read(approval, wait)
     if (ends := runs_out(known.course, wait, now)) > now:
-        log.error("run %s: the deadline of approval %s was moved by other hands, and is put right", run.id, approval.id)
+        if ends == known.course.deadline:
+            log.error("run %s: the deadline of approval %s was moved by others: it is put right", run.id, approval.id)
         moving.put_off(approval, wait, ends)
     elif known.course.terms is None:
         expire(head, run, wait, now, by)
@@ -98,10 +99,11 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
     if step is not None and known.course.terms and known.course.terms["at_once_if_away"] and _is_deserted(approval):
         _escalate(approval, wait, known, step, "away", now, SWEEPER)
         return
-    passed = [at for at in known.due if asof.moment(at) <= now]
+    due = shifted(known.due, known.course, stood(known.course, wait, now))
+    passed = [at for at in due if asof.moment(at) <= now]
     if passed:
         _remind(approval, wait, known, len(passed), now)
-    moving.look_again(approval, look_at(known.due[len(passed) :]))
+    moving.look_again(approval, look_at(due[len(passed) :]))
 
 
 def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:
@@ -121,10 +123,10 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
     deadline = known.course.next_reminder(now, asof.recorded(terms) if terms.get("calendar") else None)
     event = e.ApprovalReminded(
         slot=wait.slot, approval_id=str(approval.id), cause="no_deadline", deadline=deadline.isoformat(),
-        n=known.reminders,
+        n=known.reminders, payload={"at": now.isoformat()},
     )  # fmt: skip
     _count(approval, now)
-    moving.put_off(approval, wait, deadline)
+    moving.count_anew(approval, wait, deadline, now)
     journal(approval.run_id, event, by=by)
     _tell("reminder", approval, wait, known.reminders)
 

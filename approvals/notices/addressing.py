@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from approvals.notices import mail, phones
@@ -21,10 +22,12 @@ from approvals.notices.tell import tell
 from approvals.notices.timing import FLOOD, Rhythm, near_from, next_quarter, told_at
 from approvals.outbox.models import Channel, Delivery, Device, Notice, Preference
 from approvals.push import vapid
+from approvals.timing.course import read, until
 from approvals.timing.words import is_endless
 from ledger.clock import database_now
 from ledger.errors import first_line
 from runs.journal.database_errors import is_transient
+from runs.services.halts import standing
 
 log = logging.getLogger("approvals.notices")
 IS_DUE = "EXISTS (SELECT 1 FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp())"
@@ -42,6 +45,7 @@ _OLD = """
         ORDER BY o.at LIMIT %s)"""
 KEPT_DAYS, OLD_AT_ONCE = 90, 1000
 UNSEEN = timedelta(days=1)
+WHILE_HALTED = timedelta(minutes=10)  # until somebody looks again at a deadline that stands still
 IS_OLD = """
     EXISTS (SELECT 1 FROM approvals_notice WHERE at < statement_timestamp() - interval '90 days' AND state <> 'new')
     OR EXISTS (SELECT 1 FROM approvals_delivery WHERE by = 'browser' AND state IN ('waiting', 'sending')
@@ -93,10 +97,14 @@ def _address(notice: Notice, now: datetime) -> None:
     if over := case.over:
         _close(notice, Notice.State.OVER, over)
         return
-    if notice.kind == "due_soon" and (later := _not_near_yet(case, now)) is not None:
-        notice.due_at = later
-        notice.save(update_fields=["due_at"])
-        return
+    if notice.kind == "due_soon":
+        if _is_told_later(case):
+            _close(notice, Notice.State.OVER, "its deadline is another since: that this one is near is told by itself")
+            return
+        if (later := _not_near_yet(case, now)) is not None:
+            notice.due_at = later
+            notice.save(update_fields=["due_at"])
+            return
     deliveries = [*_to_people(case, now), *_to_channels(case, now)]
     Delivery.objects.bulk_create(deliveries, ignore_conflicts=True)
     _close(notice, Notice.State.ADDRESSED, "" if deliveries else "nobody is told of it")
@@ -125,13 +133,27 @@ def _near(case: Case) -> datetime | None:
     if approval is None or is_endless(approval):
         return None
     went = approval.escalations.order_by("-n").first()
-    return near_from(approval.opened_at if went is None else went.at, approval.deadline)
+    course = read(approval, approval.wait).course
+    ends = until(course, approval, approval.wait, database_now())
+    later = ends - min(approval.deadline, course.deadline)  # what stood still is no time that people had
+    return near_from((approval.opened_at if went is None else went.at) + later, ends)
 
 
 def _not_near_yet(case: Case, now: datetime) -> datetime | None:
-    """When a deadline that was moved is near; None for now."""
+    """When to look again at a deadline that was moved, or stands still under a halt; None where it is near now."""
     near = _near(case)
-    return near if near is not None and near > now else None
+    if near is not None and near > now:
+        return near
+    is_standing = case.approval is not None and standing.is_halted(case.approval.run_id)
+    return now + WHILE_HALTED if is_standing else None
+
+
+def _is_told_later(case: Case) -> bool:
+    """Whether the question went further since, or is asked again: the same is told of its newest deadline."""
+    if case.approval is None:
+        return False
+    facts = [Q(fact__startswith=f"due_soon:{kind}:{case.approval.pk}") for kind in ("opened", "escalated")]
+    return Notice.objects.filter(facts[0] | facts[1], pk__gt=case.notice.pk).exists()
 
 
 # --- people -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from approvals.calendars import asof
 from approvals.models import Approval
@@ -20,11 +21,11 @@ from ledger.codes import is_genuine
 from ledger.keys import code_key
 from ledger.models import Event
 from runs.engine.gate.calendars import Calendar
-from runs.engine.gate.clock import stopped, went_on
-from runs.engine.gate.timing import Course, first_look, terms_in, went
+from runs.engine.gate.clock import later_by, stopped, went_on
+from runs.engine.gate.timing import Course, are_moments, first_look, terms_in, went
 from runs.engine.tape import payload_of
 from runs.models import Wait
-from runs.services.halts.standing import stood_still
+from runs.services.halts.standing import stretches
 
 _KINDS = [
     kind.KIND for kind in (
@@ -50,7 +51,9 @@ class Read:
 
 def read(approval: Approval, wait: Wait) -> Read:
     """One question's course."""
-    rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS).order_by("seq")
+    asked = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
+    retried = Event.objects.filter(run_id=approval.run_id, kind=e.RunRetried.KIND)
+    rows = asked.union(retried, all=True).order_by("seq")
     return fold(str(approval.id), approval.deadline, _genuine(rows))
 
 
@@ -81,7 +84,7 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
             found.course = Course(datetime.fromisoformat(event.deadline))
         case e.ApprovalTimed() if is_this:
             terms = terms_in(payload_of(event))
-            found.course = Course(was.deadline, terms, was.since)
+            found.course = replace(was, terms=terms)
             found.due = [] if terms is None else list(terms["remind_at"])
         case e.ApprovalReminded():
             found.reminders += 1
@@ -100,14 +103,29 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
         case e.InquiryEnded() if is_this:
             found.asked.discard(event.n)
             found.course, found.due = went_on(event.deadline, payload_of(event), was, found.due)
+        case e.RunRetried():
+            over = over_in(event)
+            found.course = was if over is None else replace(was, over=(*was.over, over))
         case _:
             pass
+
+
+def over_in(event: e.RunRetried) -> tuple[datetime, datetime] | None:
+    """When its run had ended, as the retry's record says; None where it was retried before that was said."""
+    over = payload_of(event).get("over")
+    if not isinstance(over, list) or len(over) != 2 or not are_moments(over):
+        return None
+    return datetime.fromisoformat(over[0]), datetime.fromisoformat(over[1])
 
 
 def _reminded(found: Read, event: e.ApprovalReminded) -> None:
     was, is_late = found.course, event.cause == "no_deadline"
     deadline = datetime.fromisoformat(event.deadline)
-    found.course = replace(was, deadline=deadline, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late)
+    at = payload_of(event).get("at") if is_late else None  # from when on the next reminder's time runs
+    since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else was.since
+    found.course = replace(
+        was, deadline=deadline, since=since, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late
+    )
     if not is_late:
         of = payload_of(event).get("of")
         found.due = found.due[of if isinstance(of, int) else 1 :]
@@ -116,7 +134,8 @@ def _reminded(found: Read, event: e.ApprovalReminded) -> None:
 def calendar_now(course: Course) -> Calendar | None:
     """By which its time is counted now; none around the clock."""
     terms = course.terms or {}
-    return asof.recorded(terms) if terms.get("is_working") or course.escalated else None
+    is_working = terms.get("is_working") or course.escalated or course.reminded_late
+    return asof.recorded(terms) if is_working else None
 
 
 def look_at(due: Sequence[str]) -> datetime | None:
@@ -125,21 +144,48 @@ def look_at(due: Sequence[str]) -> datetime | None:
 
 
 def stood(course: Course, wait: Wait, now: datetime) -> timedelta:
-    """How long its run has stood still under halts since its time is counted, or since it was asked."""
-    return stood_still(wait.run_id, course.since or wait.opened_at, now)
+    """How much of its time has passed while its run stood still since its time is counted, or since it was asked."""
+    return stood_in(course, wait.run_id, course.since or wait.opened_at, now)
+
+
+def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime, *, by_wall: bool = False) -> timedelta:
+    """How much of a question's time passed between two moments while its run stood still under halts, or had ended
+    before people let it go on: of working time where its calendar counts, unless `by_wall`."""
+    ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
+    all_ = sorted([*stretches(run_id, since, until), *ended])
+    calendar, sum_, last = calendar_now(course) if all_ and not by_wall else None, timedelta(), since
+    for from_, to in all_:
+        if (from_ := max(from_, last)) < to:  # what overlaps counts once
+            sum_ += (to - from_) if calendar is None else calendar.between(from_, to)
+            last = to
+    return sum_
+
+
+def shifted(due: Sequence[str], course: Course, stood: timedelta) -> list[str]:
+    """When people are to be reminded, as much later."""
+    return [later(course, datetime.fromisoformat(each), stood).isoformat() for each in due]
 
 
 def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
     """When a question's time is over, or people are reminded of one that waits on, by its journal and by how long its
     run stood still: whatever its rows say, which whoever has the application's rights in the database could move."""
-    return course.deadline + stood(course, wait, now)
+    return later(course, course.deadline, stood(course, wait, now))
+
+
+def later(course: Course, at: datetime, stood: timedelta) -> datetime:
+    """A moment of its time, put off by what has stood still."""
+    return later_by(calendar_now(course))(at, stood) if stood else at
 
 
 def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
-    """Whether nobody may decide it any more. Neither the row nor the journal alone can put that off; a halt does, under
-    which its run stood still."""
+    """Whether nobody may decide it any more."""
     course = read(approval, wait).course
-    if course.ends_at is None:
+    if course.ends_at is None or min(approval.deadline, course.ends_at) > now:
         return False
-    limit = min(approval.deadline, course.ends_at)
-    return limit <= now and limit + stood(course, wait, now) <= now
+    return until(course, approval, wait, now) <= now
+
+
+def until(course: Course, approval: Approval, wait: Wait, now: datetime) -> datetime:
+    """Until when people have. Neither the row nor the journal alone can put that off; a halt does, under which its run
+    stood still."""
+    return later(course, min(approval.deadline, course.deadline), stood(course, wait, now))

@@ -8,13 +8,14 @@ from typing import Any
 
 from approvals.calendars import asof
 from approvals.models import Approval, Escalation
-from approvals.timing.course import Read, calendar_now, look_at, step
+from approvals.timing.course import Read, calendar_now, later, look_at, over_in, step, stood_in
 from ledger import events as e
+from ledger.clock import database_now
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
 from runs.engine.gate.clock import go_on, stop
 from runs.engine.gate.timing import Course, plus
 from runs.engine.tape import payload_of
-from runs.services.halts.standing import stood_still
+from runs.services.halts.standing import MOST_AHEAD
 
 
 class Times:
@@ -29,6 +30,7 @@ class Times:
         self.most: dict[str, datetime] = {}  # until when at most, of what a change is asked for anew
         self.carried: dict[str, list[str]] = {}  # and to which queues that was put besides
         self.wrong: list[str] = []
+        self.ended: datetime | None = None  # when its run did last
 
     def see(self, line: Line) -> None:
         """Fold one event in."""
@@ -46,6 +48,12 @@ class Times:
                 self.carried[next] = list(self.of[id].went)
             case e.ApprovalTimed() | e.ApprovalReminded() | e.ApprovalEscalated():
                 self._see(line, event)
+            case e.RunRetried():
+                self.wrong += self._wrong_rest(line, event)
+                for id in self.of:
+                    step(self.of[id], id, event)
+            case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
+                self.ended = line.at
             case e.InquiryMade() | e.InquiryEnded() if event.approval_id in self.of:
                 self.wrong += self._wrong_clock(line, event)
                 step(self.of[event.approval_id], event.approval_id, event)
@@ -60,9 +68,26 @@ class Times:
     def _latest(self, line: Line, course: Course) -> datetime:
         """Until when a question may be open that a change puts anew."""
         if course.stop is not None:
-            stood = stood_still(self.journal.run_id, course.stop.at, line.at)
+            stood = stood_in(course, self.journal.run_id, course.stop.at, line.at)
             return go_on(course, calendar_now(course), line.at, stood=stood)[0].deadline + SLACK
-        return course.deadline + stood_still(self.journal.run_id, course.since or line.at, line.at) + SLACK
+        return self._runs_out(course, line.at) + SLACK
+
+    def _runs_out(self, course: Course, until: datetime) -> datetime:
+        """When its time is over, by what its run has stood still until then. Before working hours were given back as
+        such, the clock on the wall was."""
+        by_wall = stood_in(course, self.journal.run_id, course.since or until, until, by_wall=True)
+        return max(course.deadline + by_wall, later(course, course.deadline, self._stood(course, until)))
+
+    def _stood(self, course: Course, until: datetime) -> timedelta:
+        return stood_in(course, self.journal.run_id, course.since or until, until)
+
+    def _wrong_rest(self, line: Line, event: e.RunRetried) -> Iterator[str]:
+        """Whether the run had ended when a retry says that it had: nobody is given more time than that."""
+        over = over_in(event)
+        if over is not None and (
+            self.ended is None or abs(over[0] - min(self.ended, over[1])) > SLACK or abs(over[1] - line.at) > SLACK
+        ):
+            yield f"event {line.seq}: the run had not ended from {over[0].isoformat()} to {over[1].isoformat()}"
 
     def _see(self, line: Line, event: e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated) -> None:
         seq, id = line.seq, event.approval_id
@@ -112,7 +137,8 @@ class Times:
         """Whether a clock stopped, or went on, as its terms have it, and by just as much."""
         known, what = self.of[event.approval_id], f"event {line.seq}: the clock of approval {event.approval_id}"
         course, calendar = known.course, calendar_now(known.course)
-        stood = stood_still(self.journal.run_id, (course.stop.at if course.stop else course.since) or line.at, line.at)
+        since = (course.stop.at if course.stop else course.since) or line.at
+        stood = stood_in(course, self.journal.run_id, since, line.at)
         if isinstance(event, e.InquiryMade):
             right = stop(course, known.due, calendar, _at(event, line), stood=stood)
         else:
@@ -123,9 +149,14 @@ class Times:
         elif right is not None and abs(right.deadline - datetime.fromisoformat(event.deadline)) > SLACK:
             yield f"{what} gives until {event.deadline}, and not {right.deadline.isoformat()}"
 
-    def deadline(self, request: e.ApprovalRequested) -> datetime:
-        """Until when it is open now, by the journal."""
-        return self.of[request.approval_id].course.deadline
+    def deadline(self, request: e.ApprovalRequested, row: Approval) -> datetime:
+        """Until when it is open now: by the journal; or by its row, where its run can have stood still for so long."""
+        course = self.of[request.approval_id].course
+        if row.deadline == course.deadline:
+            return row.deadline
+        most = self._runs_out(course, row.wait.resolved_at or database_now())
+        is_put_off = course.deadline < most and course.deadline < row.deadline <= most + MOST_AHEAD
+        return row.deadline if is_put_off else course.deadline
 
     def about(self, what: str, row: Approval) -> Iterator[str]:
         """What a question's row says of time."""
@@ -139,8 +170,25 @@ class Times:
         })  # fmt: skip
         if not (self.journal.is_about(seq, row.reminded_at) if seq else row.reminded_at is None):
             yield f"{what}: the time of its last reminder is not the journal's"
-        if row.look_at not in self._looks(id, known):
+        if not self._is_wait_s(known.course, row):
+            yield f"{what}: its deadline is not that of its wait"
+        if row.look_at not in self._looks(id, known) and not self._is_looked_at_later(known, row):
             yield f"{what}: it is looked at when nobody is to be reminded, or is not when somebody is"
+
+    def _is_wait_s(self, course: Course, row: Approval) -> bool:
+        """Whether a question's row and its wait's say the same deadline. As it came to its end, its wait's alone may
+        have been put off."""
+        later = row.wait.deadline - row.deadline
+        most = self._runs_out(course, row.wait.resolved_at) if row.wait.resolved_at is not None else None
+        return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MOST_AHEAD)
+
+    def _is_looked_at_later(self, known: Read, row: Approval) -> bool:
+        """Whether it is looked at as much later as its run stood still."""
+        next_ = look_at(known.due)
+        if next_ is None or row.look_at is None:
+            return False
+        stood = self._stood(known.course, row.wait.resolved_at or database_now())
+        return next_ < row.look_at <= later(known.course, next_, stood)
 
     def _looks(self, id: str, known: Read) -> set[datetime | None]:
         """When it may be looked at next: for a reminder, or to see whether everybody is away."""

@@ -179,7 +179,10 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
     for line in _read(journal, problems):
         uncoded += not line.is_coded
         for check in running:
-            check.see(line)
+            try:
+                check.see(line)
+            except UNREADABLE as error:
+                problems.append(no_sense(f"event {line.seq}, {type(check).__name__}", error))
     if (
         journal.head is None
         and not journal.at

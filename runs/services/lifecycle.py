@@ -53,6 +53,7 @@ from runs.services.command import (
     unpause,
     wake,
 )
+from runs.services.halts import standing
 from runs.services.lines import beside
 from runs.services.releases import choosing
 from runs.services.releases.choosing import Key
@@ -327,14 +328,19 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
             raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
         reopened, late = tape.to_reopen(), _unheard(act)
         settled, entries = retrying.settle_by_witnesses(run, tape)
-        retrying.reopen(run, tape, now=act.now)
+        over = retrying.over(run, now=act.now)
+        questions = retrying.reopen(run, tape, over=over)
         opened = retrying.await_again(run, tape, now=act.now)
         run.retry()
         run.ended_at, run.end_seq, run.error_code, run.is_passed_on = None, None, "", False
         make_ready(run, now=act.now)
         _live_again(act)
-        retried = e.RunRetried(by=by.ref, reopened=reopened, payload=act.payload | late)
-        return act.done(retried, *settled, *opened, entries=entries)
+        payload = act.payload | late | {"over": [at.isoformat() for at in over]}
+        retried = e.RunRetried(by=by.ref, reopened=reopened, payload=payload)
+        act.done(retried, *settled, *opened, entries=entries)
+        for question in questions:
+            standing.moved(question.pk)
+        return run
     stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
     payload = act.payload | _unheard(act)
     resolved = [

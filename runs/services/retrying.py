@@ -26,8 +26,10 @@ from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services.calls import tool_here
 from runs.services.command import open_wait
+from runs.services.halts.standing import stood_still
 
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
+_ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:
@@ -69,9 +71,18 @@ def _external_id(run: Run, name: str, result: Any) -> str | None:
     return None if tool is None else tool.external_id_of(result)
 
 
-def reopen(run: Run, tape: Tape, *, now: datetime) -> None:
-    """The run's end withdrew what it waited for. Where the journal still waits, for a callback or a decision, the wait
-    is open again; the time in which the run had ended is not taken from a callback's."""
+def over(run: Run, *, now: datetime) -> tuple[datetime, datetime]:
+    """From when to when a run that is retried now had ended, by its journal: no time of what it waits for."""
+    ends = Event.objects.filter(run_id=run.id, kind__in=_ENDS).order_by("-seq")
+    ended = ends.values_list("at", flat=True).first() or now
+    return min(ended, now), now
+
+
+def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wait]:
+    """The run's end withdrew what it waited for. Where the journal still waits, for an answer or a decision, the wait
+    is open again, for as long as was left: `over` is when the run had ended. Returns the questions among them, whose
+    time is counted by the journal, the retry's own record included: their deadlines are to be set once it is there."""
+    questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # what a halt put off, it puts off itself
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
         slot = tape.slot(wait.slot)
         attempt = slot.at(wait.attempt)
@@ -80,12 +91,15 @@ def reopen(run: Run, tape: Tape, *, now: datetime) -> None:
         is_known = (attempt.result is not None or attempt.is_settled) and not attempt.is_belied
         if not is_known and (is_asked or is_open):
             wait.resolution = wait.resolved_by = wait.resolved_at = None
-            if wait.kind == Wait.Kind.WEBHOOK and run.ended_at is not None:
-                wait.deadline, wait.is_overdue = wait.deadline + (now - run.ended_at), False
+            if is_asked:
+                questions.append(wait)
+            elif wait.kind != Wait.Kind.TIMER:  # a moment that somebody chose; for all else nobody could answer
+                wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:
         for statement in wait_hooks.on_reopen:
             cursor.execute(statement, [run.id])
+    return questions
 
 
 def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:

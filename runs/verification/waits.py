@@ -17,7 +17,7 @@ from runs.engine.journal import WaitSpec, detail_of
 from runs.engine.tape import payload_of
 from runs.engine.undo.declared import WITH_PARENT
 from runs.models import Wait
-from runs.services.halts.standing import could_be_put_off
+from runs.services.halts.standing import could_be_put_off, stood_still
 
 _SETTLES = (e.ToolFailed, e.ToolReconciled)
 
@@ -156,7 +156,7 @@ class Waits:
             case e.RunRetried():
                 self.has_ended = False
                 for key, known in self.known.items():
-                    if key.kind == Wait.Kind.WEBHOOK and not known.ends:
+                    if key.kind != Wait.Kind.TIMER and not known.ends:
                         known.pauses.append((self.last_end, seq))
             case _:
                 pass
@@ -214,13 +214,17 @@ class Waits:
             yield f"{what}: it says that {user} used it last, the journal otherwise"
 
     def _is_put_off(self, row: Wait, known: _Known) -> bool:
-        """Whether retries and halts can have put a deadline off so far: where a retry opens a callback's wait again,
-        the time in which the run had ended is not taken from it; and none in which the run stood still."""
-        at, later = self.journal.at, row.deadline - known.deadline
-        most = sum((at[retry - 1] - at[end - 1] + SLACK for end, retry in known.pauses if end), timedelta())
-        if later > most:
-            most += could_be_put_off(row)
-        return timedelta() < later <= most
+        """Whether retries and halts can have put a deadline off so far: where a retry opens a wait again, the time in
+        which the run had ended is not taken from it; and none in which the run stood still. By how much a question's,
+        its calendar says: see approvals/timing/verification.py."""
+        later, none = row.deadline - known.deadline, timedelta()
+        over = [(self.journal.at[end - 1], self.journal.at[retry - 1]) for end, retry in known.pauses if end]
+        most = sum((max(to - from_, none) + SLACK for from_, to in over), none)
+        if later > most:  # what is both counts once
+            most += could_be_put_off(row) - sum((stood_still(row.run_id, *each) for each in over), none)
+        if row.kind == Wait.Kind.APPROVAL and most:
+            return later > none
+        return none < later <= most
 
     def _token(self, key: Key) -> Any:
         """A call's first wait for its callback has the token. Where it is waited for again, an older version moved it

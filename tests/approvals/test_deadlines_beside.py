@@ -105,6 +105,52 @@ def test_each_reminder_is_told_and_what_waits_for_ever_has_no_deadline_that_is_n
     assert not Notice.objects.filter(kind="due_soon").exists()
 
 
+def near() -> list[str]:
+    """What is said of deadlines that are near, as if it were due."""
+    Notice.objects.filter(kind="due_soon", state="new").update(due_at=timezone.now())
+    deliver()
+    return list(Notice.objects.filter(kind="due_soon").order_by("pk").values_list("state", flat=True))
+
+
+def test_a_deadline_that_stands_still_is_not_near(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    somebody("fiona", "approver_finance", email="fiona@example.org")
+    asked = put(stage, tools, within=timedelta(hours=8))
+    deliver()
+    assert near() == ["new"]
+    pass_time(5 * HOUR)
+    it = halt("agent", asked.run.agent)
+    pass_time(2 * HOUR)
+    assert near() == ["new"] and Notice.objects.get(kind="due_soon").due_at > timezone.now(), "three hours are left"
+    lift(it)
+    everybody_goes_on()
+    assert near() == ["new"]
+    pass_time(2 * HOUR)
+    it = halt("agent", asked.run.agent)
+    assert near() == ["new"], "one hour is left, and does not run"
+    lift(it)
+    everybody_goes_on()
+    assert near() == ["addressed"]
+    assert [str(mail["Subject"]).partition(":")[0] for mail in postbox.mails] == ["To decide", "Deadline near"]
+
+
+def test_that_the_deadline_is_near_where_it_went_is_told_once(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], at_once_if_away=True)
+    away.leave(
+        AbsenceBody(ends_at=timezone.now() + timedelta(days=2), justification=WHY),
+        by=somebody("fritz", "approver_finance"),
+    )
+    somebody("lena", "approver_legal", email="lena@example.org")
+    asked = put(stage, tools, within=timedelta(days=2))
+    deliver()
+    sweep()
+    assert Approval.objects.get().escalated_to == ["legal"]
+    deliver()
+    assert near() == ["over", "new"]
+    make_late(asked, timezone.now() + timedelta(minutes=30))
+    assert near() == ["over", "addressed"]
+    assert [str(mail["Subject"]).partition(":")[0] for mail in postbox.mails] == ["Escalated", "Deadline near"]
+
+
 # --- who may --------------------------------------------------------------------------------------------------------
 
 

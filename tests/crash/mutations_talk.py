@@ -68,7 +68,7 @@ TALKS = [
     Mutant("a forged escalation keeps the genuine one out", DUE, '    return (Escalation.objects.filter(approval=approval).aggregate(last=Max("n"))["last"] or 0) + 1', "    return 1", f"{MOVED} -k forged_escalation"),
     Mutant("what a question says of where it went is believed", DUE, "    asked = {approval.queue, *known.went}", "    asked = {approval.queue, *(approval.escalated_to or ())}", f"{MOVED} -k forged_escalation"),
     Mutant("what a wait says of where it went steers a run", "runs/services/authority.py", "[to for to in also or () if to in went[run_id]]", "also", f"{MOVED} -k forged_escalation"),
-    Mutant("a change hands on a deadline that was moved", AMEND, "    course, due, deadline = known.course, known.due, runs_out(known.course, wait, now)", "    course, due, deadline = known.course, known.due, approval.deadline", f"{BESIDE} -k not_handed_on"),
+    Mutant("a change hands on a deadline that was moved", AMEND, "later(course, course.deadline, still)", "approval.deadline", f"{BESIDE} -k not_handed_on"),
     Mutant("a change takes a question from the further queue", AMEND, "    carried = _carried_on(following, new, known, now=now) if following.queue == approval.queue else []", "    carried = []", f"{BESIDE} -k from_nobody"),
     Mutant("what is over hides what was handed over", ALONG, "{_waiting(_HANDED, \"d\")} UNION ALL {_over(_HANDED)}", "{_over(_HANDED).replace('NOT (', '(TRUE OR ')}", f"{CASES} -k handed_over_first"),
     Mutant("what is answered hides what is asked", ALONG, "UNION ALL {_waiting(_ASKED, \"i\")} UNION ALL {_over(_ASKED)}", "UNION ALL {_over(_ASKED).replace('NOT (', '(TRUE OR ')}", f"{CASES} -k asked_first"),

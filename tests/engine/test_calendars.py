@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from durableagents import WorkingHours
 from runs.engine.gate.calendars import DAYS, MINUTES, Calendar, NoSuchTime, Week, wrong, zone_of
+from runs.engine.gate.clock import go_on, stop
+from runs.engine.gate.timing import Course
 
 OFFICE: Week = (*(((9 * 60, 12 * 60), (13 * 60, 18 * 60)),) * 5, (), ())
 NIGHTS: Week = (((0, 6 * 60),),) * 7
@@ -244,3 +246,18 @@ def test_a_day_is_over_as_the_next_begins_where_midnight_comes_twice(zone: str) 
 
 def test_every_day_has_its_name() -> None:
     assert [date(2026, 11, 23 + i).strftime("%a").lower() for i in range(7)] == list(DAYS)
+
+
+def test_a_clock_gives_back_what_stood_still_as_working_time() -> None:
+    """A halt of Monday afternoon while nobody was asked, another of Tuesday afternoon while somebody was."""
+    terms = {"on_timeout": "reject", "clock_stops": 20 * 60, "steps": [], "every": 0}
+    course = Course(local(2026, 11, 24, 10), terms)
+    first = stop(
+        course, [local(2026, 11, 24, 9).isoformat()], office(), local(2026, 11, 24, 9), stood=timedelta(hours=4)
+    )
+    assert first is not None and first.course.stop is not None
+    assert first.course.stop.deadline == local(2026, 11, 24, 15), "its one hour and the four, and not at night"
+    assert [*map(datetime.fromisoformat, first.course.stop.due)] == [local(2026, 11, 24, 14)]
+    moved, stood = go_on(first.course, office(), local(2026, 11, 25, 10), stood=timedelta(hours=4))
+    assert stood == timedelta(hours=5), "nine to twelve and the hour of Wednesday: the halt's four count as such"
+    assert moved.deadline == local(2026, 11, 25, 16)

@@ -33,7 +33,7 @@ def stage_of(it: Halt, *, by: Actor = OLGA, **more: Any) -> Halt:
     return acts.stage(it.halt, StageBody.model_validate({"justification": WHY} | more), by=by)
 
 
-def calls(tools: Toolbox, *names: str, name: str = "thrower") -> Any:
+def calls(tools: Toolbox, *names: str, name: str = "thrower", version: str = "1.0.0") -> Any:
     """An agent that calls these tools, one after the other."""
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -43,7 +43,7 @@ def calls(tools: Toolbox, *names: str, name: str = "thrower") -> Any:
         ]
         return End(",".join(done))
 
-    return agent_of(node, tools=tools.all(), name=name)
+    return agent_of(node, tools=tools.all(), name=name, version=version)
 
 
 def tagged(agent: Any, *tags: str) -> Run:

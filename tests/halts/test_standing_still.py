@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection
 
+from approvals.calendars import asof
 from approvals.models import Approval
-from durableagents import Context, End
+from approvals.timing.course import over_in, read
+from durableagents import Agent, Context, End, WorkingHours
+from ledger.codec import decode, unpack
+from ledger.events import ApprovalRequested, RunRetried
+from ledger.models import Event
 from ledger.verification.runs import verify
+from runs.engine.gate.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
 from runs.services.budgets import raising
 from runs.services.halts.lifting import let_go
+from runs.services.migrating import acts
+from runs.services.migrating.bodies import MigrateBody
 from runs.workers import timers
+from tests.approvals.setup import boss
+from tests.approvals.timing import calendar, paying, timing
 from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
-from tests.runs.aging import earlier
+from tests.runs.aging import all_earlier, written_as
 from tests.runs.stage import Stage, fresh, now, waiting
-from tests.world import Notes, Toolbox, agent_of
+from tests.runs.stories import as_superuser
+from tests.world import OLGA, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -33,20 +45,23 @@ def sleeper(hours: float = 1.0) -> Any:
     return agent_of(node)
 
 
+MOVED = {
+    "runs_halt": ("at",), "runs_haltnow": ("since",), "runs_wait": ("opened_at", "deadline"),
+    "approvals_approval": ("opened_at", "deadline"), "runs_stood": ("at", "until"),
+    "runs_run": ("created_at", "time_up_at"),
+}  # fmt: skip
+
+
 def pass_time(by: timedelta) -> None:
     """All that is on record happened so much earlier: halts, waits, events."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
-        for table, columns in {
-            "runs_halt": ("at",), "runs_haltnow": ("since",), "runs_wait": ("opened_at", "deadline"),
-            "approvals_approval": ("opened_at", "deadline"), "runs_stood": ("at", "until"),
-            "runs_run": ("created_at", "time_up_at"),
-        }.items():  # fmt: skip
+        for table, columns in MOVED.items():
             moved = ", ".join(f"{column} = {column} - %s" for column in columns)
             cursor.execute(f"UPDATE {table} SET {moved}", [by] * len(columns))
         cursor.execute("SET session_replication_role = origin")
     for run_id in Approval.objects.filter(state="open").values_list("run_id", flat=True).distinct():
-        earlier(run_id, by)
+        all_earlier(run_id, by, but=MOVED)
 
 
 def left(wait: Wait) -> timedelta:
@@ -194,3 +209,181 @@ def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
             halt=UUID(int=1), n=0, kind="halt", scope="all",
             refuses=False, stage="whole", share=0, agents=[], tags=[], by="x", why="y", at=now() - HOUR,
         )  # fmt: skip
+
+
+def test_after_a_halt_people_are_reminded_at_the_intervals_of_before(stage: Stage, tools: Toolbox) -> None:
+    timing(boss(), on_timeout="remind", every_hours=1)
+    run = stage.start(paying(tools, within=HOUR))
+    assert stage.drive() == "parked"
+    it = halt("all")
+    pass_time(3 * HOUR)
+    timers.sweep()
+    lift(it)
+    timers.sweep()
+    for n in range(1, 4):
+        pass_time(timedelta(hours=min(n, 2), minutes=1))
+        timers.sweep()
+        assert Approval.objects.get(run=run).reminded == n, "what it stood still is counted once"
+    assert about_deadlines(run) == []
+
+
+def about_deadlines(run: Run) -> list[str]:
+    return [problem for problem in verify(run.id).problems if "deadline" in problem or "clock" in problem]
+
+
+def by_day(by: Any, hour: int) -> Calendar:
+    """Working hours from nine to five each day, in a zone where it is so late now."""
+    off = (hour - now().astimezone(UTC).hour + 12) % 24 - 12
+    row = calendar(by, "ALL", f"Etc/GMT{-off:+d}", week=dict.fromkeys(DAYS, "09:00-17:00"))
+    return asof.calendar_of(row)
+
+
+@pytest.mark.parametrize("scope", ["all", "tag"])
+def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, tools: Toolbox, scope: str) -> None:
+    """Else a halt of a day puts a deadline of the afternoon into the night, when nobody is there to decide."""
+    admin = boss()
+    hours = by_day(admin, 15)
+    timing(admin, calendar="ALL")
+    run = tagged(paying(tools, within=WorkingHours(4)), "acme")
+    assert stage.drive() == "parked"
+    it = halt(scope, {"all": "", "tag": "acme"}[scope])
+    pass_time(29 * HOUR)
+    timers.sweep()
+    (asked,) = Approval.objects.filter(run=run)
+    if scope == "tag":  # of the whole installation nothing is looked at
+        assert asked.deadline > now() and about_deadlines(run) == []
+    halted = Halt.objects.get(halt=it.halt, n=0).at
+    lift(it)
+    told = read(asked, asked.wait).course.deadline
+    timers.sweep()
+    let_go()
+    asked = Approval.objects.get(run=run)
+    right = hours.after(told, hours.between(halted, now()))
+    assert is_about(asked.deadline - now(), right - now()) and asked.wait.deadline == asked.deadline
+    assert not is_about(asked.deadline - now(), told + 29 * HOUR - now()) and about_deadlines(run) == []
+    assert hours.is_open(asked.deadline - timedelta(minutes=1))
+    Approval.objects.update(deadline=asked.deadline + HOUR)
+    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline + HOUR)
+    assert about_deadlines(run) != [], "and no more than that"
+    Approval.objects.update(deadline=asked.deadline)
+    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline)
+    stage.decide(run)
+    everybody_goes_on()
+    assert stage.drive() == "completed"
+
+
+def test_what_came_to_its_end_before_anybody_looked_verifies(stage: Stage, tools: Toolbox) -> None:
+    """A halt and its lift while nobody swept for long: its wait is put off, and over all the same."""
+    run = tagged(calls(tools, "pay"), "acme")
+    assert stage.drive() == "parked"
+    whole = left(waiting(run)[0])
+    it = halt("tag", "acme")
+    pass_time(HOUR)
+    lift(it)
+    let_go()
+    pass_time(whole + timedelta(minutes=1))
+    timers.sweep()
+    assert Approval.objects.get().state == "expired" and about_deadlines(run) == []
+
+
+def test_one_that_can_not_be_followed_keeps_no_other_from_it(stage: Stage, tools: Toolbox) -> None:
+    agent = calls(tools, "pay")
+    runs = [tagged(agent, "acme") for _ in range(2)]
+    assert [stage.drive(), stage.drive()] == ["parked", "parked"]
+    wait = waiting(runs[1])[0]
+    whole = left(wait)
+    it = halt("tag", "acme")
+    pass_time(whole + HOUR)
+    timers.sweep()
+    as_superuser("DELETE FROM approvals_approval WHERE run_id = %s", runs[0].pk)
+    lift(it)
+    let_go()
+    asked = Approval.objects.get(run=runs[1])
+    assert is_about(left(wait), whole) and asked.deadline == asked.wait.deadline
+
+
+def test_reminders_by_a_calendar_are_put_off_by_it(stage: Stage, tools: Toolbox) -> None:
+    admin = boss()
+    hours = by_day(admin, 15)
+    timing(admin, calendar="ALL", on_timeout="remind", every_hours=4)
+    run = stage.start(paying(tools, within=timedelta(minutes=1)))
+    assert stage.drive() == "parked"
+    pass_time(timedelta(minutes=2))
+    timers.sweep()
+    assert Approval.objects.get().reminded == 1
+    it = halt("all")
+    pass_time(29 * HOUR)
+    told, halted = read(Approval.objects.get(), waiting(run)[0]).course.deadline, Halt.objects.get(halt=it.halt, n=0).at
+    lift(it)
+    timers.sweep()
+    right = hours.after(told, hours.between(halted, now()))
+    assert is_about(left(waiting(run)[0]), right - now()) and about_deadlines(run) == []
+
+
+def test_a_moment_that_is_none_is_named_and_hides_nothing(stage: Stage, tools: Toolbox) -> None:
+    """As it stands there where somebody with the key wrote it."""
+    run = stage.start(paying(tools))
+    assert stage.drive() == "parked"
+    assert (
+        over_in(RunRetried(by="x", reopened=[], payload={"over": ["2026-01-01T00:00:00", "2026-01-02T00:00:00"]}))
+        is None
+    )
+    row = Event.objects.get(run_id=run.id, kind="ApprovalRequested")
+    asked = decode(bytes(row.clear), unpack(row.sealed))
+    assert isinstance(asked, ApprovalRequested)
+    written_as(row, replace(asked, deadline="soon"))
+    found = verify(run.id).problems
+    assert any("can't be made sense of" in problem and f"event {row.seq}" in problem for problem in found)
+
+
+# --- moved meanwhile --------------------------------------------------------------------------------------------------
+
+
+def in_two_versions(tools: Toolbox) -> Agent:
+    agent = calls(tools, "pay", name="mended")
+    calls_again = calls(tools, "pay", name="mended", version="2.0.0")
+    assert calls_again.version == "2.0.0"
+    return agent
+
+
+def moved(run: Run) -> None:
+    body = MigrateBody(
+        from_version="1.0.0",
+        to_version="2.0.0",
+        nodes={"node": "node"},
+        runs=[run.pk],
+        justification="The bug is mended.",
+    )
+    (found,) = acts.migrate("mended", body, by=OLGA)
+    assert found.is_moved and found.how == "replayed"
+
+
+def test_a_run_that_is_moved_off_a_halted_version_has_what_was_left(stage: Stage, tools: Toolbox) -> None:
+    run = tagged(in_two_versions(tools), "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    whole = left(wait)
+    halt("version", run.graph_id)
+    pass_time(whole + HOUR)
+    timers.sweep()
+    moved(run)
+    timers.sweep()
+    let_go()
+    assert waiting(run) == [wait] and is_about(left(wait), whole) and about_deadlines(run) == []
+    stage.decide(run)
+    assert stage.drive() == "completed" and about_deadlines(run) == []
+
+
+def test_one_that_is_moved_to_a_version_that_was_halted_earlier_is_given_no_time(stage: Stage, tools: Toolbox) -> None:
+    agent = in_two_versions(tools)
+    run = tagged(agent, "acme")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    whole = left(wait)
+    it = halt("version", "mended@2.0.0")
+    pass_time(whole - HOUR)
+    lift(it)
+    moved(run)
+    pass_time(HOUR + timedelta(minutes=1))
+    timers.sweep()
+    assert waiting(run) == [] and Approval.objects.get(wait=wait).state == "expired"

@@ -4,7 +4,7 @@ database can't do that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,12 +25,20 @@ from runs.models import Wait
 Timed = (
     e.ApprovalRequested | e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated | e.InquiryMade | e.InquiryEnded
 )
+# When something happened, or is due, by its row.
+_WHEN = {
+    "ledger_event": ("at",), "ledger_ledgerentry": ("at",), "ledger_overriderecord": ("at",),
+    "runs_run": ("created_at", "started_at", "ended_at", "updated_at"),
+    "runs_wait": ("opened_at", "deadline", "resolved_at"),
+    "approvals_approval": ("opened_at", "deadline", "decided_at"),
+}  # fmt: skip
 TIMED = [kind.KIND for kind in Timed.__args__]
 
 
-def earlier(run_id: UUID, by: timedelta, approval_id: str = "") -> None:
-    """All that a run's journal says of its questions' time, or of one's, is so much earlier."""
-    for row in Event.objects.filter(run_id=run_id, kind__in=TIMED).order_by("seq"):
+def earlier(run_id: UUID, by: timedelta, approval_id: str = "", *, besides: Sequence[str] = ()) -> None:
+    """All that a run's journal says of its questions' time, or of one's, is so much earlier; so what events of other
+    kinds say of time."""
+    for row in Event.objects.filter(run_id=run_id, kind__in=[*TIMED, *besides]).order_by("seq"):
         event = decode(bytes(row.clear), unpack(row.sealed))
         if not approval_id or getattr(event, "approval_id", "") == approval_id:
             written_as(row, _moved(event, by))
@@ -43,6 +51,22 @@ def runs_out(run_id: UUID, kind: str) -> None:
         if kind == "approval":
             earlier(run_id, by)
         Wait.objects.filter(pk=wait.pk).update(deadline=wait.deadline - by)
+
+
+def all_earlier(run_id: UUID, by: timedelta, *, but: Collection[str] = ()) -> None:
+    """All that is on record of a run happened so much earlier: its lines, its rows, but for those of some tables, and
+    what they say of time."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        for table, columns in ((table, columns) for table, columns in _WHEN.items() if table not in but):
+            moved = ", ".join(f"{column} = {column} - %s" for column in columns)
+            mine = "id" if table == "runs_run" else "run_id"
+            cursor.execute(f"UPDATE {table} SET {moved} WHERE {mine} = %s", [*[by] * len(columns), run_id])
+        first = Event.objects.filter(run_id=run_id).order_by("seq")[1]
+        chain = _chained(run_id, first.seq - 1, cursor.execute)
+        cursor.execute("UPDATE ledger_head SET chain = %s WHERE run_id = %s", [chain, run_id])
+        cursor.execute("SET LOCAL session_replication_role = origin")
+    earlier(run_id, by, besides=[e.WaitOpened.KIND, e.RunRetried.KIND])
 
 
 def _moved(event: Any, by: timedelta) -> e.Event:
@@ -90,7 +114,9 @@ def written_as(row: Event, event: e.Event) -> None:
 
 
 def _chained(run_id: UUID, since: int, execute: Callable[..., Any]) -> bytes:
-    chain = bytes(Event.objects.get(run_id=run_id, seq=since - 1).hash)
+    before_it = Event.objects.filter(run_id=run_id, seq=since - 1).first()
+    first = Event.objects.get(run_id=run_id, seq=since)
+    chain = bytes(first.prev_hash if before_it is None else before_it.hash)
     for each in Event.objects.filter(run_id=run_id, seq__gte=since).order_by("seq"):
         body = body_hash(bytes(each.clear), None if each.sealed is None else bytes(each.sealed))
         before, chain = chain, link_hash(chain, each.seq, each.epoch, each.at, body)

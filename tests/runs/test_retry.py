@@ -3,23 +3,31 @@ no."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from approvals.models import Approval
+from approvals.models import Approval, Notice
+from approvals.notices import addressing
 from durableagents import Assistant, BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
+from ledger.codec import decode, unpack
+from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.workers import timers
-from tests.approvals.timing import make_late
+from tests.approvals.setup import boss
+from tests.approvals.timing import make_late, timing
+from tests.halts.halting import halt, lift
+from tests.runs.aging import all_earlier, written_as
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
-from tests.runs.stage import Stage, events, facts, fresh, output, waiting
+from tests.runs.stage import Stage, events, facts, fresh, now, output, problems, waiting
 from tests.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -205,6 +213,143 @@ def test_a_question_that_the_end_withdrew_can_be_answered_after_a_retry(
     assert retried(stage, run) == "parked"
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
+
+
+def halted(by: timedelta) -> None:
+    """Everything was halted for so long, and isn't any more."""
+    it = halt("all")
+    lift(it)
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", [by, it.halt])
+        cursor.execute("SET session_replication_role = origin")
+
+
+def about_time(run: Run) -> list[str]:
+    """What verification says of deadlines, of a run that was made older."""
+    return [problem for problem in verify(run.id).problems if "deadline" in problem or "had not ended" in problem]
+
+
+@pytest.mark.parametrize("is_halted", [False, True], ids=["", "beside a halt"])
+@pytest.mark.parametrize("asks", ["approval", "input", "signal"])
+def test_what_is_asked_again_after_a_retry_has_as_long_as_was_left(
+    stage: Stage, tools: Toolbox, mood: Mood, asks: str, is_halted: bool
+) -> None:
+    """Nobody could answer while the run had ended. What stood still under a halt meanwhile counts once."""
+    mood.is_bad, days = False, timedelta(days=2)
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, within=days))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        if mood.is_bad:
+            raise KeyError("a deployment gone wrong")
+        match asks:
+            case "approval":
+                await ctx.call(pay, Item(name="po", amount=5000))
+            case "input":
+                await ctx.ask("finance_po", title="Which account?", schema=Done, within=days)
+            case _:
+                await ctx.signal("paid", within=days)
+        return End("well")
+
+    run = stage.start(agent_of(node, tools=[pay]))
+    assert stage.drive() == "parked"
+    all_earlier(run.id, timedelta(hours=12))
+    act("pause", run)
+    Run.objects.filter(pk=run.pk).update(is_woken=True)
+    act("resume", run)
+    mood.is_bad = True
+    assert stage.drive() == "failed"
+    all_earlier(run.id, timedelta(days=9))
+    if is_halted:
+        halted(timedelta(days=8))
+    mood.is_bad = False
+    act("retry", run)
+    assert stage.drive() == "parked"
+    timers.sweep()
+    (wait,) = waiting(run)
+    left = wait.deadline - now()
+    assert wait.kind == asks and abs(left - timedelta(hours=36)) < timedelta(minutes=1) and about_time(run) == []
+    if asks == "approval":
+        assert Approval.objects.get(run=run).deadline == wait.deadline
+        stage.decide(run)
+        assert stage.drive() == "completed" and about_time(run) == []
+    run.waits.filter(pk=wait.pk).update(deadline=wait.deadline + timedelta(days=1))
+    assert len(about_time(run)) == 1, "and no more than that"
+    if asks != "approval":
+        run.waits.filter(pk=wait.pk).update(deadline=wait.deadline)
+        all_earlier(run.id, timedelta(hours=37))
+        timers.sweep()
+        assert waiting(run) == [], "nor once more when it comes due"
+
+
+def test_people_are_reminded_after_a_retry_as_late_as_they_were_asked(stage: Stage, tools: Toolbox, mood: Mood) -> None:
+    """And that its deadline is near is told by the newest of what was put down about it alone."""
+    timing(boss(), remind=[50])
+    mood.is_bad = False
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, within=timedelta(days=2)))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        if mood.is_bad:
+            raise KeyError("a deployment gone wrong")
+        return End((await ctx.call(pay, Item(name="po", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=[pay]))
+    assert stage.drive() == "parked"
+    addressing.address_all()
+    all_earlier(run.id, timedelta(hours=12))
+    act("pause", run)
+    Run.objects.filter(pk=run.pk).update(is_woken=True)
+    act("resume", run)
+    mood.is_bad = True
+    assert stage.drive() == "failed"
+    all_earlier(run.id, timedelta(days=9))
+    mood.is_bad = False
+    act("retry", run)
+    assert stage.drive() == "parked"
+    Approval.objects.update(look_at=now())
+    timers.sweep()
+    asked = Approval.objects.get()
+    assert asked.reminded == 0 and asked.look_at is not None and about_time(run) == []
+    assert abs(asked.look_at - now() - timedelta(hours=12)) < timedelta(minutes=1)
+    assert not [problem for problem in problems(run) if "looked at" in problem]
+    addressing.address_all()
+    Notice.objects.filter(kind="due_soon", state="new").update(due_at=now())
+    addressing.address_all()
+    assert [*Notice.objects.filter(kind="due_soon").order_by("pk").values_list("state", flat=True)] == ["over", "new"]
+
+
+def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, tools: Toolbox, mood: Mood) -> None:
+    """What whoever has the application's rights writes of its end counts for nothing; a record with the key is held
+    against the journal."""
+    mood.is_bad = False
+
+    async def node(state: Notes, ctx: Context) -> End:
+        if mood.is_bad:
+            raise KeyError("a deployment gone wrong")
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    all_earlier(run.id, timedelta(days=2))
+    (asked,) = waiting(run)
+    act("pause", run)
+    Run.objects.filter(pk=run.pk).update(is_woken=True)
+    act("resume", run)
+    mood.is_bad = True
+    assert stage.drive() == "failed"
+    Run.objects.filter(pk=run.pk).update(ended_at=fresh(run).ended_at - timedelta(days=1))
+    mood.is_bad = False
+    act("retry", run)
+    (wait,) = waiting(run)
+    assert abs(wait.deadline - asked.deadline) < timedelta(seconds=30)
+    row = Event.objects.get(run_id=run.id, kind="RunRetried")
+    told = decode(bytes(row.clear), unpack(row.sealed))
+    since, until = map(datetime.fromisoformat, told.payload["over"])
+    longer = [(since - timedelta(days=1)).isoformat(), until.isoformat()]
+    written_as(row, replace(told, payload={**told.payload, "over": longer}))
+    assert any("the run had not ended from" in problem for problem in problems(run))
 
 
 def test_an_unknown_outcome_that_was_failed_is_asked_about_again_and_again(

@@ -35,13 +35,13 @@ def stop(
     course: Course, due: Sequence[str], calendar: Calendar | None, at: datetime, *, stood: timedelta
 ) -> Moved | None:
     """The clock stops at this moment. None where it doesn't: nobody said that it should, there is no deadline, it
-    stands already, or it has stood for as long as it may. `stood` is for how long the run stood still under a halt
-    since the deadline began to run, which puts it off too."""
+    stands already, or it has stood for as long as it may. `stood` is how much time, of working time where a calendar
+    counts, the run stood still under a halt since the deadline began to run, which puts it off too."""
     left = course.may_stand
     if course.stop is not None or left <= timedelta() or course.is_endless:
         return None
-    later = _step(calendar)
-    was, shown = course.deadline + stood, [shifted(each, stood) for each in due]
+    later = later_by(calendar)
+    was, shown = later(course.deadline, stood), [later(datetime.fromisoformat(each), stood).isoformat() for each in due]
     stopped = Stop(at, was, tuple(shown), left)
     moved = [later(datetime.fromisoformat(each), left).isoformat() for each in shown]
     return Moved(replace(course, deadline=later(was, left), since=at, stop=stopped), moved)
@@ -53,9 +53,9 @@ def go_on(course: Course, calendar: Calendar | None, at: datetime, *, stood: tim
     assert stopped is not None
     between = (at - stopped.at) if calendar is None else calendar.between(stopped.at, at)
     for_ = max(timedelta(), min(stopped.left, between - stood))
-    later = _step(calendar)
-    deadline = later(stopped.deadline + stood, for_)
-    due = [later(datetime.fromisoformat(each) + stood, for_).isoformat() for each in stopped.due]
+    later = later_by(calendar)
+    deadline = later(stopped.deadline, stood + for_)
+    due = [later(datetime.fromisoformat(each), stood + for_).isoformat() for each in stopped.due]
     course = replace(course, deadline=deadline, since=at, stop=None, has_stood=course.has_stood + for_)
     return Moved(course, [each for each in due if datetime.fromisoformat(each) > at]), for_
 
@@ -108,12 +108,7 @@ def _is_end(clock: Mapping[str, Any]) -> bool:
     return is_number and are_moments([clock.get("at")]) and are_moments(clock.get("remind_at"))
 
 
-def shifted(at: str, by: timedelta) -> str:
-    """A moment of the terms, so much later."""
-    return (datetime.fromisoformat(at) + by).isoformat()
-
-
-def _step(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
+def later_by(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
     """So much later: of working time, where a calendar counts. No time is none of it, also outside of the hours; and
     where a calendar has no days left, every hour counts."""
 

@@ -203,7 +203,7 @@ def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def are_moments(times: Any) -> bool:
     """Whether they are a list of moments as they are recorded."""
     try:
-        return isinstance(times, list) and all(datetime.fromisoformat(each) for each in times)
+        return isinstance(times, list) and all(datetime.fromisoformat(each).tzinfo is not None for each in times)
     except (TypeError, ValueError):
         return False
 
@@ -234,6 +234,7 @@ class Course:
     reminded_late: int = 0
     stop: Stop | None = None
     has_stood: timedelta = timedelta()  # what it stood before
+    over: tuple[tuple[datetime, datetime], ...] = ()  # when its run had ended, before people let it go on
 
     @property
     def may_stand(self) -> timedelta:

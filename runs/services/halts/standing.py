@@ -3,6 +3,7 @@ off here where another app has to do something about it."""
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -10,9 +11,11 @@ from django.db import connection, transaction
 
 from ledger.clock import database_now
 from runs.journal import wait_hooks
-from runs.models import Run, Wait
+from runs.journal.database_errors import is_transient
+from runs.models import Run, Stood, Wait
 
-BATCH = 200
+BATCH = 25
+log = logging.getLogger("runs.services.halts")
 # What a deadline may be put off by way of precaution.
 MOST_AHEAD = timedelta(minutes=5)
 _COUNT_FROM = """
@@ -26,6 +29,18 @@ def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
         cursor.execute("SELECT runs_stood_still(%s, %s, %s)", [run_id, since, until])
         stood: timedelta = cursor.fetchone()[0]
     return stood
+
+
+def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """When a run stood still between two moments, in their order: from when to when. None overlap."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT lower(s), upper(s) FROM runs_stood_during(%s, %s, %s) AS s", [run_id, since, until])
+        return [(from_, to) for from_, to in cursor.fetchall()]
+
+
+def ahead_of(wait: Wait) -> datetime | None:
+    """Until when the time in which its run stands still is counted already, by way of precaution."""
+    return Stood.objects.filter(pk=wait.pk).values_list("until", flat=True).first()
 
 
 def is_past(wait: Wait, now: datetime) -> bool:
@@ -45,7 +60,7 @@ def put_off(wait: Wait) -> bool:
         cursor.execute("SELECT runs_put_off(%s, %s, %s, %s)", [wait.id, wait.run_id, wait.opened_at, wait.deadline])
         (later,) = cursor.fetchone()
     if later is not None:
-        _moved(wait.id)
+        moved(wait.id)
     return later is not None
 
 
@@ -76,17 +91,25 @@ def put_off_time(run: Run) -> bool:
 
 @transaction.atomic
 def pull_back() -> int:
-    """After a lift: deadlines that were put off by way of precaution are what they should be. Returns how many."""
+    """After a lift: deadlines that were put off by way of precaution are what they should be. Returns how many. Some at
+    a time, as their runs' heads are held; one that can't be followed keeps no other from it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_pull_back(%s)", [BATCH])
         waits = [wait_id for (wait_id,) in cursor.fetchall()]
     for wait_id in waits:
-        _moved(wait_id)
+        try:
+            with transaction.atomic():
+                moved(wait_id)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            log.exception("wait %s: what goes by its deadline could not follow it", wait_id)
     return len(waits)
 
 
-def _moved(wait_id: UUID) -> None:
-    """Whoever keeps a wait's deadline beside it is told."""
+def moved(wait_id: UUID) -> None:
+    """Its deadline was put off, by what its run stood still: whoever keeps it beside the wait, or counts it by a
+    calendar, is told."""
     wait = Wait.objects.get(pk=wait_id)
     if (follow := wait_hooks.on_moved.get(wait.kind)) is not None:
         follow(wait)
