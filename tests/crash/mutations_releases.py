@@ -29,4 +29,6 @@ RELEASES = [
     Mutant("nobody says that all workers only drain", "runs/fleet/agent_versions.py", "ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None", "None", f"{DRAINS} -k only_drain"),
     Mutant("whoever drains a version begins runs of it", "runs/sql/0071_claims_under_halts.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
     Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0071_claims_under_halts.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
+    Mutant("a row that nobody can read keeps all ramps from being judged", WATCHING, "o.before ->> 'epoch' <> '0')", "(o.before ->> 'epoch')::bigint > 0)", "tests/runs/test_ramps_halt.py -k nobody_can_read"),
+    Mutant("an event that nobody can read keeps all ramps from being judged", WATCHING, "position(convert_to('\"reason\":\"failed\"', 'UTF8') IN u.clear) > 0", "convert_from(u.clear, 'UTF8')::jsonb ->> 'reason' = 'failed'", "tests/runs/test_ramps_halt.py -k nobody_can_read"),
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from runs.services.releases.watching import figures, sweep
 from runs.workers.housekeeping import House
 from tests.runs.releasing import WHY, ramp, seen, served, start, told, versions
 from tests.runs.stage import Stage, at_once, fresh, problems
+from tests.runs.stories import as_superuser
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -294,6 +295,23 @@ def test_there_and_back_counts_once_and_no_more_than_once(stage: Stage) -> None:
     off(run)
     assert figures(one) == watching.Figures(1, 0, 0, 1)
     assert problems(run) == []
+
+
+def test_a_row_that_nobody_can_read_keeps_no_ramp_from_being_judged(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    one = ramp(100, stopped=20, at_least=2)
+    runs = begun(stage, "x", "x", "x")
+    off(*runs)
+    as_superuser(
+        """UPDATE ledger_overriderecord SET before = jsonb_set(before::jsonb, '{epoch}', '"many"'),
+           after = jsonb_set(after::jsonb, '{how}', '"unbegun"') WHERE action = 'migrate' AND run_id = %s""",
+        runs[0].pk,
+    )
+    as_superuser(
+        "UPDATE ledger_event SET kind = 'UndoBegun', clear = '\\xff' WHERE run_id = %s AND seq = 2", runs[1].pk
+    )
+    as_superuser("UPDATE runs_run SET node = '_undo' WHERE id = %s", runs[1].pk)
+    assert figures(one) == watching.Figures(3, 0, 0, 3) and sweep() == 1
 
 
 def test_a_run_that_had_not_begun_there_was_never_the_newer_version_s(stage: Stage) -> None:
