@@ -166,7 +166,7 @@ FROZEN = {
         "address",
         "made_at",
     },
-    "runs_batchitem": {"id", "batch_id", "n", "run_id"},
+    "runs_batchitem": {"id", "batch_id", "n", "run_id", "wait_id"},
     "runs_ramp": {"id", "agent", "from_version", "to_version", "tags", "bounds", "least", "set_by", "made_at"},
     "durableagents_invitation": {
         "id",

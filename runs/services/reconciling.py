@@ -99,8 +99,8 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     """The call that a person speaks of: its wait, locked, its record and its intent. Raises IllegalTransition,
     InvalidInput, NotFound.
 
-    A verdict on one call must never settle another, also when it is sent twice: so where several are open, it names its
-    own.
+    A verdict on one call must never settle another, also when it is sent twice: so where several are open, or another
+    was open before, it names its own.
     """
     open_waits = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
     meant = [wait for wait in open_waits.order_by("opened_at") if wait_id in (None, wait.id)]
@@ -108,14 +108,12 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
         raise NotFound("unknown outcome of this run with the wait_id", wait_id)
     if not meant:
         raise act.refuse(NO_DOUBT if wait_id is None else "That call has been settled.")
-    if len(meant) > 1:
-        problem = {
-            "field": "wait_id",
-            "problem": f"{len(meant)} outcomes are unknown",
-            "fix": "name one: waiting_for lists them",
-        }
-        raise InvalidInput("Several calls of this run are in doubt: say which one is meant.", errors=[problem])
     wait = meant[0]
+    others = act.run.waits.filter(kind="reconcile").exclude(slot=wait.slot, attempt=wait.attempt)
+    if len(meant) > 1 or (wait_id is None and others.exists()):
+        told = f"{len(meant)} outcomes are unknown" if len(meant) > 1 else "another outcome was unknown before"
+        problem = {"field": "wait_id", "problem": told, "fix": "name one: waiting_for lists them"}
+        raise InvalidInput("Several calls of this run are or were in doubt: say which one is meant.", errors=[problem])
     if act.run.owner is not None:
         raise act.refuse(PARKING)
     try:

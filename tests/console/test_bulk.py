@@ -3,6 +3,8 @@ run by run."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ledger.models import Head, OverrideRecord
@@ -10,7 +12,7 @@ from runs.console.bulk.views import _Shown
 from runs.models import Batch, Run
 from runs.queries.bulk.progress import Progress
 from runs.services import lifecycle
-from runs.services.bulk import working
+from runs.services.bulk import acts, working
 from tests.console.conftest import OLGA, Reader, start, text_of
 
 pytestmark = pytest.mark.django_db
@@ -131,5 +133,27 @@ def test_budgets_are_raised_and_outcomes_settled_by_the_form(operator: Reader, f
     said = {"verdict": "happened", "receipt": '{"ref": "R-1"}', "steps": "3"}  # what is of another act is let be
     operator.post("/bulk/new", agent="buyer", action="reconcile", justification=WHY, **said)
     second = Batch.objects.exclude(pk=batch.pk).get()
-    assert second.said == {"verdict": "happened", "receipt": {"ref": "R-1"}} and second.forecast["may"] == 0
+    digest = {"sha256": acts.receipt_digest({"ref": "R-1"})}
+    assert second.said == {"verdict": "happened", "receipt": digest} and second.forecast["may"] == 0
     assert "It has no unknown outcome to settle" in operator.read(f"/bulk/{second.pk}")
+
+
+@pytest.mark.parametrize("typed", ["--5", "-", "5-", "\u0665"])
+def test_a_number_that_is_none_is_said_to_be_none(operator: Reader, typed: str) -> None:
+    start()
+    for said in ({"action": "priority", "priority": typed}, {"action": "budget", "steps": typed}):
+        answer = operator.post("/bulk/new", agent="buyer", justification=WHY, **said)
+        assert answer.status_code == 422 and not Batch.objects.exists()
+
+
+def test_who_may_not_start_or_stop_it_is_offered_neither(operator: Reader, reader: Any) -> None:
+    start()
+    operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
+    batch = Batch.objects.get()
+    offered = {
+        who: [word for word in ("Start…", "Drop…") if word in of.read(f"/bulk/{batch.pk}")]
+        for who, of in {"own": operator, "other": reader("operator", name="bert"), "auditor": reader("auditor")}.items()
+    }
+    assert offered == {"own": ["Start…", "Drop…"], "other": ["Drop…"], "auditor": []}
+    answer = reader("operator", name="bert").post(f"/bulk/{batch.pk}/starts", justification=WHY)
+    assert answer.status_code == 403 and Batch.objects.get().state == "draft"

@@ -4,7 +4,7 @@ records."""
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -12,14 +12,21 @@ from durableagents import Context, End, TransportError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
+from ledger.models import ActRecord
+from ledger.web.seeing.viewers import Viewer, looking_as
+from runs.api.bulk.shapes import batch_row
 from runs.engine.budget.limits import Budget
 from runs.models import Batch, Run
+from runs.queries.bulk.progress import progress_of
 from runs.services import lifecycle
-from runs.services.bulk import acts
+from runs.services.bulk import acts, working
 from runs.services.bulk.bodies import BatchBody
 from runs.services.settling.proposals import newest
+from runs.workers import timers
 from tests.approvals.setup import boss, somebody
-from tests.runs.stage import Stage, dump, events, fresh, head, output, overrides, problems
+from tests.runs.aging import runs_out
+from tests.runs.stage import Stage, dump, events, fresh, head, output, overrides, problems, waiting
+from tests.runs.stories import as_superuser
 from tests.runs.test_bulk import WHY, ask, finish, operator, outcomes, sleeper
 from tests.runs.test_settling import FAMILIES, guarded
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
@@ -142,6 +149,77 @@ def test_many_unknown_outcomes_are_settled_alike(stage: Stage, tools: Toolbox, o
         str(batch.pk)
     ] * 3
     assert all(problems(Run(id=one)) == [] for one in runs)
+
+
+def test_a_verdict_is_on_the_call_that_was_looked_at(stage: Stage, tools: Toolbox, outside: Outside, olga: Who) -> None:
+    """Whatever the run stands at by the time that its turn has come: the next call in doubt is another one."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.mail, Item(name="first"))
+        return End((await ctx.call(tools.mail, Item(name="second"))).ref)
+
+    outside.trouble("mail", TransportError("cut"), when="after")
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    none = capped(sleeper(tools), steps=9)
+    draft = ask(olga, "reconcile", runs=[str(run.pk), str(none)], verdict="did_not", start=False)
+    assert draft.forecast["may"] == 1
+    stage.reconcile(run, "happened", {"ref": "it is there"})
+    outside.trouble("mail", TransportError("cut"), when="after")
+    assert stage.settle(run) == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
+    acts.begin(draft.pk, by=olga[0], held=olga[1], justification="As looked at.")
+    finish(draft)
+    assert set(codes(draft).values()) == {("refused", "illegal-state")}
+    assert [w.kind for w in waiting(run)] == ["reconcile"] and len(outside.requests) == 2
+    again = finish(ask(olga, "reconcile", runs=[str(run.pk)], verdict="did_not"))
+    assert codes(again) == {run.pk: ("done", "")} and stage.settle(run) == "completed" and len(outside.requests) == 3
+    as_superuser("UPDATE runs_batchitem SET outcome = '', wait_id = %s WHERE batch_id = %s", uuid4(), again.pk)
+    as_superuser("UPDATE runs_batch SET ended_at = NULL WHERE id = %s", again.pk)
+    assert not working._is_believed(Batch.objects.get(pk=again.pk))
+
+
+def test_a_run_that_had_no_doubt_then_is_not_settled_by_a_new_doubt(
+    stage: Stage, tools: Toolbox, outside: Outside, olga: Who
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.sleep(1)
+        return End((await ctx.call(tools.mail, Item(name="letter"))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    draft = ask(olga, "reconcile", runs=[str(run.pk)], verdict="did_not", start=False)
+    runs_out(run.pk, "timer")
+    timers.sweep()
+    outside.trouble("mail", TransportError("cut"), when="after")
+    assert stage.settle(run) == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
+    acts.begin(draft.pk, by=olga[0], held=olga[1], justification="As looked at.")
+    assert codes(finish(draft)) == {run.pk: ("refused", "illegal-state")}
+    assert [w.kind for w in waiting(run)] == ["reconcile"] and len(outside.requests) == 1
+
+
+def test_a_receipt_is_kept_while_it_is_of_use_and_shown_to_who_reads_payloads(
+    stage: Stage, tools: Toolbox, outside: Outside, olga: Who
+) -> None:
+    (run_id,) = lost(stage, tools, outside, 1)
+    said = {"verdict": "happened", "receipt": {"ref": "SECRET-4711"}}
+    draft = ask(olga, "reconcile", runs=[str(run_id)], start=False, **said)
+    digest = {"sha256": acts.receipt_digest(said["receipt"])}
+    (record,) = ActRecord.objects.filter(action="bulk")
+    assert draft.said["receipt"] == digest == record.after["receipt"] and "SECRET" not in str(record.after)
+    for reads in (False, True):
+        with looking_as(Viewer(reads_all=reads)):
+            assert (batch_row(progress_of([draft])[0]).receipt == said["receipt"]) is reads
+    as_superuser("""UPDATE runs_batch SET receipt = '{"ref": "other"}' WHERE id = %s""", draft.pk)
+    acts.begin(draft.pk, by=olga[0], held=olga[1], justification="As looked at.")
+    assert not working.work(1) and outcomes_of(draft) == [""], "nobody here gave that receipt"
+    as_superuser("""UPDATE runs_batch SET receipt = '{"ref": "SECRET-4711"}' WHERE id = %s""", draft.pk)
+    done = finish(draft)
+    assert outcomes_of(draft) == ["done"] and done.receipt is None and done.is_genuine
+    assert stage.drive() == "completed" and output(Run(id=run_id)) == "SECRET-4711"
+
+
+def outcomes_of(batch: Batch) -> list[str]:
+    return [*batch.items.order_by("n").values_list("outcome", flat=True)]
 
 
 def test_where_two_settle_it_two_acts_on_many_do(stage: Stage, tools: Toolbox, outside: Outside, olga: Who) -> None:

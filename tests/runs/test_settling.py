@@ -317,7 +317,9 @@ def test_who_agrees_says_with_which_word_so_a_repeat_settles_no_other_call(
     assert says(run, ben, agreeing_with | {"wait_id": wait.pk}) is None
     outside.trouble("mail", TransportError("cut"), when="after")
     assert stage.drive() == "parked" and len(outside.requests) == 2
-    says(run, ann, DID_NOT)
+    with pytest.raises(InvalidInput, match="are or were in doubt"):
+        says(run, ann, DID_NOT)
+    says(run, ann, DID_NOT | {"wait_id": waiting(run)[0].pk})
     with pytest.raises(IllegalTransition):
         says(run, ben, agreeing_with | {"wait_id": wait.pk})
     assert stage.drive() == "idle" and len(outside.requests) == 2 and problems(run) == []

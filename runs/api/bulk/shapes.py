@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Page, Shape
 from runs.models import BatchItem
 from runs.queries.bulk.progress import Progress
@@ -19,7 +20,10 @@ class BatchRow(Shape):
     id: UUID
     action: str
     state: Literal["draft", "running", "stopped", "done"]
-    said: dict[str, Any] = Field(description="effects, priority, budget, verdict, receipt, sender_is_gone.")
+    said: dict[str, Any] = Field(
+        description="effects, priority, budget, verdict, sender_is_gone; of a receipt its SHA-256."
+    )
+    receipt: Any = Field(description="As it was given: until it is over, to whoever reads every run's payloads.")
     justification: str
     chosen: dict[str, Any] = Field(description="The filter, or that runs were named; which they are was frozen then.")
     total: int
@@ -60,8 +64,9 @@ class BatchItemPage(Page):
 def batch_row(one: Progress) -> BatchRow:
     """A batch with how far it has come."""
     return BatchRow.of(
-        one.batch, state=one.batch.state, done=one.done, refused=one.refused, failed=one.failed, left=one.left
-    )
+        one.batch, state=one.batch.state, done=one.done, refused=one.refused, failed=one.failed, left=one.left,
+        receipt=one.batch.receipt if viewer().reads_all else None,
+    )  # fmt: skip
 
 
 def item_row(row: BatchItem) -> BatchItemRow:

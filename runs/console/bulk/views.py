@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from uuid import UUID
@@ -18,6 +19,7 @@ from ledger.web.cursors import closed, opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import roles
+from ledger.web.seeing.viewers import viewer
 from runs.console import budgets
 from runs.console.settling.receipts import receipt_of
 from runs.console.tables.looks import LOOKS, VERBS
@@ -166,7 +168,7 @@ def _choice(given: dict[str, str]) -> ChoiceBody:
 
 def _whole(text: str) -> int | str:
     """A number, as the shape takes it; what is none is said to be none."""
-    return int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 16 else text
+    return int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else text
 
 
 class BatchPage(Page):
@@ -179,7 +181,7 @@ class BatchPage(Page):
         return self.tell(request, batch_id)
 
     def tell(self, request: HttpRequest, batch_id: UUID, refused: Refused | None = None) -> HttpResponse:
-        held = roles(request.user)
+        held, by = roles(request.user), self.acting(request)
         batch = acts.find(batch_id, person=request.user.pk, held=held)
         wanted = request.GET.get("outcome", "")
         after = request.GET.get("after", "")
@@ -187,9 +189,11 @@ class BatchPage(Page):
         number = int(after) if after.isascii() and after.isdigit() and len(after) < 9 else 0
         rows = items(batch, outcome=outcome, after=number, limit=ITEMS + 1)
         context = {
-            "b": _Shown(progress_of([batch])[0]), "rows": rows[:ITEMS], "seen": shown_runs(rows), "refused": refused,
+            "receipt": batch.receipt if viewer().reads_all else None, "refused": refused,
+            "b": _Shown(progress_of([batch])[0]), "rows": rows[:ITEMS], "seen": shown_runs(rows),
             "outcome": outcome or "", "more": rows[ITEMS - 1].n if len(rows) > ITEMS else 0, "not_done": _NOT_DONE,
-            "may_steer": bool(set(held) - {"auditor"}) and _may(batch.action, held),
+            "may_begin": batch.state == "draft" and acts.is_own(batch, by) and _may(batch.action, held),
+            "may_stop": batch.ended_at is None and acts.may_stop(batch, by, held),
             "here": reverse("batch", args=[batch_id]),
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)

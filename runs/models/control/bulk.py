@@ -19,7 +19,8 @@ class Batch(Coded):
 
     id = models.UUIDField(primary_key=True)
     action = models.TextField()
-    said = Json(default=dict, help_text="What the act says besides its reason: effects, priority.")
+    said = Json(default=dict, help_text="What the act says besides its reason; of a receipt its digest.")
+    receipt = Json(null=True, help_text="What happened, of a reconcile: until it is over.")
     justification = models.TextField()
     chosen = Json(help_text="How the runs were chosen: the filter, or that they were named.")
     total = models.IntegerField()
@@ -44,6 +45,12 @@ class Batch(Coded):
                 condition=models.Q(started_at__isnull=False, ended_at__isnull=True),
                 name="runs_batch_under_way",
             ),
+        ]
+        triggers = [
+            # What is over is over, whoever has which rights: nobody lets it go on by what its row once said.
+            pgtrigger.Protect(
+                name="is_over_once", operation=pgtrigger.Update, condition=pgtrigger.Q(old__ended_at__isnull=False)
+            )
         ]
 
     def __str__(self) -> str:
@@ -78,6 +85,7 @@ class BatchItem(models.Model):
     batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="items", db_index=False)
     n = models.IntegerField()
     run_id = models.UUIDField(help_text="Of one that there isn't, or that nobody may see, it says so.")
+    wait_id = models.UUIDField(null=True, help_text="Of a reconcile: the one unknown outcome that it had then.")
     outcome = models.TextField(choices=Outcome.choices, blank=True, default="", db_default="")
     code = models.TextField(blank=True, default="", db_default="")
     why = models.TextField(blank=True, default="", db_default="")

@@ -14,6 +14,7 @@ from runs.models import ENDED, Run, State, Wait
 
 OVER = "It is over."
 NO_DOUBT = "It has no unknown outcome to settle."
+NOT_ONE = "It has no unknown outcome, or several, as this is asked for: settle them one by one."
 PARKING = "Its worker is just parking it: try again in a moment."
 IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
 NOT_DUE = "It is taken by itself when its turn or its time has come."

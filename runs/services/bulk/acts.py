@@ -7,7 +7,7 @@ that what was looked at is what is done, however many runs begin to fit the filt
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.web.roles import APPROVER, INTEGRATOR, OPERATOR, role_in
 from runs.engine.budget.limits import Budget
+from runs.engine.canonical import canonical
 from runs.models import Batch
 from runs.services.budgets.starting import check_limit
 from runs.services.bulk.bodies import MOST_RUNS, BatchBody
@@ -32,8 +33,14 @@ ASKERS = {
     "requeue": (OPERATOR,), "budget": (OPERATOR, APPROVER), "reconcile": (OPERATOR,),
 }  # fmt: skip
 _ITEMS = """
-    INSERT INTO runs_batchitem (batch_id, n, run_id)
-    SELECT %s, n, run_id FROM unnest(%s::uuid[]) WITH ORDINALITY AS u(run_id, n)"""
+    INSERT INTO runs_batchitem (batch_id, n, run_id, wait_id)
+    SELECT %s, n, run_id, wait_id FROM unnest(%s::uuid[], %s::uuid[]) WITH ORDINALITY AS u(run_id, wait_id, n)"""
+# The one unknown outcome of each: of a run that has several, or none, nothing can be said for many.
+_DOUBTS = """
+    SELECT run_id, min(id::text)::uuid FROM runs_wait
+    WHERE run_id = ANY(%s) AND kind = 'reconcile' AND resolved_at IS NULL GROUP BY run_id HAVING count(*) = 1"""
+# Whoever does an item of it holds this with others; whoever stops it, alone. Its queue is fair: a stop is next.
+STOPPING = "hashtextextended('batch ' || %s, 0)"
 
 
 class NotSoAnyMore(DurableAgentsError):
@@ -70,18 +77,25 @@ def make(
         raise _wrong("filter" if body.runs is None else "runs", "no run fits", "look at the list of runs first")
     if len(ids) > MOST_RUNS:
         raise _wrong("filter", f"more than {MOST_RUNS:,} runs fit", "narrow it, and act on the rest afterwards")
-    now = database_now()
+    now, doubts = database_now(), _doubts(ids) if body.action == "reconcile" else {}
     batch = Batch(
-        id=UUID(str(uuid_utils.uuid7())), action=body.action, said=said, justification=why, chosen=chosen,
-        total=len(ids), digest=digest_of(ids), forecast=forecast(body.action, ids, by=by, held=held), by=by.ref,
-        person=by.person, auth=by.auth, address=by.address, made_at=now, started_at=now if body.start else None,
+        id=UUID(str(uuid_utils.uuid7())), action=body.action, said=said, receipt=body.receipt, justification=why,
+        chosen=chosen, total=len(ids), digest=digest_of((id, doubts.get(id)) for id in ids),
+        forecast=forecast(body.action, ids, by=by, held=held), by=by.ref, person=by.person, auth=by.auth,
+        address=by.address, made_at=now, started_at=now if body.start else None,
     )  # fmt: skip
     batch.seal()
     batch.save(force_insert=True)
     with connection.cursor() as cursor:
-        cursor.execute(_ITEMS, [batch.pk, ids])
+        cursor.execute(_ITEMS, [batch.pk, ids, [doubts.get(id) for id in ids]])
     _record("bulk", batch, by=by, why=why, after={"runs": batch.total, "chosen": chosen, **said})
     return batch
+
+
+def _doubts(ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(_DOUBTS, [list(ids)])
+        return dict(cursor.fetchall())
 
 
 def _said(body: BatchBody) -> dict[str, Any]:
@@ -117,10 +131,12 @@ def _budget_said(body: BatchBody) -> dict[str, Any]:
 
 
 def _verdict_said(body: BatchBody) -> dict[str, Any]:
-    """What became of each call."""
+    """What became of each call. Of the receipt, which is a payload, the digest: what is on record stays there."""
     given = {
         name: value for name in ("verdict", "receipt", "sender_is_gone") if (value := getattr(body, name)) is not None
     }
+    if "receipt" in given:
+        given["receipt"] = {"sha256": receipt_digest(body.receipt)}
     if body.action != "reconcile":
         if given:
             name = next(iter(given))
@@ -135,9 +151,12 @@ def _verdict_said(body: BatchBody) -> dict[str, Any]:
 
 @transaction.atomic
 def begin(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Let what was looked at be done. Raises NotFound, Forbidden, NotSoAnyMore, JustificationRequired."""
+    """Let what was looked at be done, in the name of whoever asked for it: so nobody else starts it. Raises NotFound,
+    Forbidden, NotSoAnyMore, JustificationRequired."""
     why = justified("start", justification)
     batch = _locked(batch_id, by, held)
+    if not is_own(batch, by):
+        raise Forbidden(f"Only {batch.by}, in whose name it is done, starts it: ask for it anew in your own.")
     check_asker(batch.action, held)
     if batch.state != "draft":
         raise NotSoAnyMore(batch, "started")
@@ -149,15 +168,19 @@ def begin(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str
 
 @transaction.atomic
 def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Do no more of it: when this returns, nothing of it is under way. What was done stays. Raises NotFound,
+    """Do no more of it: when this returns, nothing of it is under way. What was done stays. Raises NotFound, Forbidden,
     NotSoAnyMore, JustificationRequired."""
     why = justified("stop", justification)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_advisory_xact_lock({STOPPING})", [str(batch_id)])
     batch = _locked(batch_id, by, held)
+    if not may_stop(batch, by, held):
+        raise Forbidden(f"Only {batch.by}, who asked for it, and operators stop it.")
     if batch.ended_at is not None:
         raise NotSoAnyMore(batch, "stopped")
     batch.stopped_at = batch.ended_at = database_now()
-    batch.stopped_by = by.ref
-    _store(batch, "stopped_at", "stopped_by", "ended_at")
+    batch.stopped_by, batch.receipt = by.ref, None
+    _store(batch, "stopped_at", "stopped_by", "ended_at", "receipt")
     left = batch.items.filter(outcome="").count()
     _record("bulk_stop", batch, by=by, why=why, after={"left": left})
     return batch
@@ -169,6 +192,16 @@ def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
     if batch is None or not (sees_all(held) or (person is not None and batch.person == person)):
         raise NotFound("act on many runs", batch_id)
     return batch
+
+
+def is_own(batch: Batch, by: Actor) -> bool:
+    """Whether somebody asked for it: an account, by whichever way it comes, or a shell."""
+    return batch.by == by.ref if batch.person is None else batch.person == by.person
+
+
+def may_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
+    """Whether somebody stops it: whoever asked for it, and operators; who only reads all stops nothing."""
+    return is_own(batch, by) or OPERATOR in held
 
 
 def sees_all(held: frozenset[str]) -> bool:
@@ -196,9 +229,15 @@ def _record(action: str, batch: Batch, *, by: Actor, why: str, after: dict[str, 
     )  # fmt: skip
 
 
-def digest_of(ids: Sequence[UUID]) -> str:
-    """What a selection is known by: its runs, in their order."""
-    return hashlib.sha256(b"".join(run_id.bytes for run_id in ids)).hexdigest()
+def digest_of(items: Iterable[tuple[UUID, UUID | None]]) -> str:
+    """What a selection is known by: its runs, in their order, each with the wait that is meant."""
+    parts = (run_id.bytes + (b"" if wait_id is None else wait_id.bytes) for run_id, wait_id in items)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def receipt_digest(receipt: Any) -> str:
+    """What a receipt is known by where it is not shown."""
+    return hashlib.sha256(canonical(receipt)).hexdigest()
 
 
 def _wrong(field: str, problem: str, fix: str) -> InvalidInput:

@@ -18,7 +18,7 @@ from ledger.models import Event, Head
 from runs import seen
 from runs.models import Run, Wait
 from runs.services import authority
-from runs.services.allowed.rules import OVER, stand_of, why_not
+from runs.services.allowed.rules import NOT_ONE, OVER, stand_of, why_not
 from runs.services.command import refusal
 
 CHUNK = 500
@@ -91,6 +91,8 @@ def _why(
         is_held=Wait.Kind.BUDGET in kinds,  # whoever has paused it besides is told at its turn
     )  # fmt: skip
     hint = why_not(action, stand)
+    if hint is None and action == "reconcile" and kinds.count(Wait.Kind.RECONCILE) != 1:
+        hint = NOT_ONE
     if hint is None:
         return None
     return ("illegal-state", OVER) if action == "priority" else ("illegal-state", refusal(action, run, hint).detail)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
@@ -20,13 +21,15 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound, first_line
 from ledger.web.roles import OPERATOR, roles
-from ledger.web.seeing.viewers import EVERYTHING, Viewer, viewer_of
+from ledger.web.seeing.viewers import EVERYTHING, Viewer, looking_as, viewer_of
 from runs import seen
 from runs.journal.database_errors import is_refusal, is_transient
-from runs.models import Batch, BatchItem
+from runs.models import Batch, BatchItem, Run
 from runs.services import authority, lifecycle, reconciling
+from runs.services.allowed.rules import NOT_ONE
 from runs.services.budgets import raising
-from runs.services.bulk.acts import digest_of
+from runs.services.bulk.acts import STOPPING, digest_of, receipt_digest
+from runs.services.command import refusal
 from runs.services.fleet.requeueing import requeue
 from runs.services.limits import acts as limits
 from runs.services.settling.proposals import Proposal
@@ -48,20 +51,23 @@ def work(seconds: float) -> bool:
     """Do what is asked for, for so long. Whether there may be more."""
     until = time.monotonic() + seconds
     under_way = Batch.objects.filter(started_at__isnull=False, ended_at__isnull=True).order_by("started_at", "id")
-    batches = [batch for batch in under_way if _is_believed(batch)]
-    for batch in batches:
-        passed: list[int] = []
-        while _one(batch, passed):
+    turns = deque((batch, list[int]()) for batch in under_way if _is_believed(batch))
+    while turns:  # one of each in turn: what is asked for of a few is not behind ten thousand
+        batch, passed = turns.popleft()
+        if _one(batch, passed):
+            turns.append((batch, passed))
             if time.monotonic() >= until:
                 return True
-        _close(batch.pk)
+        else:
+            _close(batch.pk)
     return False
 
 
 def _is_believed(batch: Batch) -> bool:
     """Whether somebody with the key wrote it, and its runs are those that were chosen."""
-    ids = list(batch.items.order_by("n").values_list("run_id", flat=True)) if batch.is_genuine else []
-    if ids and digest_of(ids) == batch.digest:
+    items = list(batch.items.order_by("n").values_list("run_id", "wait_id")) if batch.is_genuine else []
+    digest = (batch.said.get("receipt") or {}).get("sha256", "") if items else ""
+    if items and digest_of(items) == batch.digest and (not digest or receipt_digest(batch.receipt) == digest):
         return True
     if batch.pk not in _reported:
         _reported.add(batch.pk)
@@ -81,7 +87,7 @@ def _one(batch: Batch, passed: list[int]) -> bool:
             if item is None:
                 return False
             item_id = item.pk
-            item.outcome, item.code, item.why = _done_to(batch, item.run_id)
+            item.outcome, item.code, item.why = _done_to(batch, item)
             item.at = database_now()
             item.save(update_fields=["outcome", "code", "why", "at"])
     except Exception as error:
@@ -95,21 +101,25 @@ def _one(batch: Batch, passed: list[int]) -> bool:
 def _goes_on(batch_id: UUID) -> bool:
     """Whether nobody has stopped it; and nobody does before this transaction has ended."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT ended_at IS NULL FROM runs_batch WHERE id = %s FOR SHARE", [batch_id])
+        cursor.execute(f"SELECT pg_advisory_xact_lock_shared({STOPPING})", [str(batch_id)])
+        cursor.execute("SELECT ended_at IS NULL FROM runs_batch WHERE id = %s", [batch_id])
         return bool(cursor.fetchone()[0])
 
 
-def _done_to(batch: Batch, run_id: UUID) -> tuple[str, str, str]:
-    """Do it, and say what came of it."""
+def _done_to(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
+    """Do it, and say what came of it, as whoever asked for it is told of runs."""
+    run_id = item.run_id
     try:
-        with transaction.atomic():
-            held, who = _asker(batch)
+        held, who = _asker(batch)
+        with transaction.atomic(), looking_as(who):
             if not seen.sees(who, run_id):
                 raise NotFound("run", run_id)
             kind, _, name = batch.by.partition(":")
-            role = authority.role_to(batch.action, lifecycle.find(run_id), held=held, person=batch.person)
+            run = lifecycle.find(run_id)
+            role = authority.role_to(batch.action, run, held=held, person=batch.person)
             by = Actor(kind, name, role, batch.auth, batch.address, batch.person, batch=str(batch.pk))
-            came = ACTS[batch.action](run_id, by=by, justification=batch.justification, **batch.said)
+            said = _said(batch, item, run)
+            came = ACTS[batch.action](run_id, by=by, justification=batch.justification, **said)
     except DurableAgentsError as refused:
         return BatchItem.Outcome.REFUSED, refused.code, refused.detail[:2000]
     if isinstance(came, Proposal):
@@ -119,6 +129,17 @@ def _done_to(batch: Batch, run_id: UUID) -> tuple[str, str, str]:
             f"On record at event {came.seq}: a second operator has to say the same.",
         )
     return BatchItem.Outcome.DONE, "", ""
+
+
+def _said(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
+    """What the act says of this run. A verdict is one on the call that was in doubt when it was asked for: whatever the
+    run stands at by now. Raises IllegalTransition."""
+    if batch.action != "reconcile":
+        return dict(batch.said)
+    if item.wait_id is None:
+        raise refusal("reconcile", run, NOT_ONE)
+    receipt = {"receipt": batch.receipt} if "receipt" in batch.said else {}
+    return batch.said | receipt | {"wait_id": item.wait_id}
 
 
 def _asker(batch: Batch) -> tuple[frozenset[str], Viewer]:
@@ -149,6 +170,6 @@ def _close(batch_id: UUID) -> None:
     batch = Batch.objects.select_for_update().get(pk=batch_id)
     if batch.ended_at is not None or batch.items.filter(outcome="").exists() or not batch.is_genuine:
         return
-    batch.ended_at = database_now()
+    batch.ended_at, batch.receipt = database_now(), None
     batch.seal()
-    batch.save(update_fields=["ended_at", "code"])
+    batch.save(update_fields=["ended_at", "receipt", "code"])
