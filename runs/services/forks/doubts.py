@@ -57,7 +57,7 @@ def doubts_of(effect: Evidence, remains: Callable[[Run], tuple[list[Evidence], b
         return Doubts([], [])
     if not effect.tool.startswith(f"{CHILD}:"):
         return Doubts([effect], [])
-    child = Run.objects.filter(pk=effect.external_id).first()
+    child = None if effect.external_id is None else Run.objects.filter(pk=effect.external_id).first()
     if child is None:
         return Doubts([], [], is_partial=True)
     at_work = [run.pk for run in _chain(child) if run.state not in ENDED]
@@ -82,4 +82,6 @@ def _attested(call: Evidence, *, now: datetime, is_attested: bool) -> str:
         past = Tape(at_slot(run.pk, call.slot)).slot(call.slot).at(call.attempt)
     except JournalBroken:
         past = Attempt()  # nothing that could be believed says that its sender is done
+    if past.has_happened or past.is_settled:  # by now
+        return ""
     return attested(run, call.slot, call.attempt, call.tool, past, now=now, is_attested=is_attested)

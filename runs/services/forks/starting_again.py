@@ -273,7 +273,7 @@ def _doubted(
     if verdict.counts_as not in (HAPPENED, DID_NOT):
         return ""
     named = f"{effect.tool} ({effect.external_id or effect.slot})"
-    found = doubts.doubts_of(effect, _did)
+    found = doubts.doubts_of(effect, did)
     is_new = verdict.result is not NOT_GIVEN and not (effect.has_result and effect.result == verdict.result)
     if is_for_two and (found or (verdict.counts_as == HAPPENED and is_new)):
         errors.append(_error(f"{named}: {doubts.TWO}", doubts.LEAVE_IT, *effect.place))
@@ -287,7 +287,9 @@ def _doubted(
         return ""
 
 
-def _did(run: Run) -> tuple[list[Evidence], bool]:
+def did(run: Run) -> tuple[list[Evidence], bool]:
+    """What a run did, as far as its record tells, and whether that may not be all. Raises InvalidInput for one that is
+    too large."""
     found = remains(run)
     return found.effects, found.fences_all
 
