@@ -20,8 +20,9 @@ from runs.services.forks.forking import Wanted
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 from runs.workers import failover
 from tests.approvals.setup import boss, somebody
+from tests.runs.aging import all_earlier
 from tests.runs.situations import Situations
-from tests.runs.stage import Stage, dump, events, fresh, in_thread, now, problems
+from tests.runs.stage import Stage, dump, events, fresh, in_thread, problems
 from tests.runs.test_forks import AGAIN, NO, asked, say
 from tests.runs.test_late import buying
 from tests.runs.test_settling import FAMILIES, guarded
@@ -115,14 +116,13 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, failed: Run, line: Flag, s
 
 
 def test_of_a_lost_host_somebody_attests_it_once_its_time_has_passed(
-    stage: Stage, tools: Toolbox, outside: Outside, many: None, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tools: Toolbox, outside: Outside, many: None
 ) -> None:
     run = stage.start(buying(tools, "mail"))
     lose(stage, run)
     with pytest.raises(InvalidInput, match="may last until"):
         again(run, DID_NOT, **GONE)
-    later = now() + timedelta(hours=1)
-    monkeypatch.setattr("runs.services.command.database_now", lambda: later)
+    all_earlier(run.pk, timedelta(hours=1))
     with pytest.raises(InvalidInput, match=r"sender_is_gone.*declare_dead --host lost\.example"):
         again(run, DID_NOT)
     made = again(run, DID_NOT, **GONE)
@@ -161,22 +161,20 @@ def test_nor_is_a_fork(stage: Stage, failed: Run, sent: list[str]) -> None:
     assert sent == ["letter"] and problems(made) == []
 
 
-def test_the_word_at_the_call_attests_it_too(
-    stage: Stage, tools: Toolbox, outside: Outside, many: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_word_at_the_call_attests_it_too(stage: Stage, tools: Toolbox, outside: Outside, many: None) -> None:
     run = stage.start(buying(tools, "mail"))
     lose(stage, run)
     made = again(run, UNKNOWN)
     assert stage.drive() == "parked"
-    later = now() + timedelta(hours=1)
-    monkeypatch.setattr("runs.services.questions.database_now", lambda: later)
+    with pytest.raises(IllegalTransition, match="may last until"):
+        say(made, AGAIN)
+    all_earlier(run.pk, timedelta(hours=1))
     with pytest.raises(IllegalTransition, match="sender_is_gone"):
         say(made, AGAIN)
     assert asked(made).detail["schema"]["properties"]["sender_is_gone"]["type"] == "boolean"
     say(made, AGAIN | GONE)
     (answered,) = events(made, e.InputAnswered)
     assert answered.payload["attested"].endswith("on lost.example is gone")
-    Run.objects.filter(pk=made.pk).update(ready_at=now())  # the hour has passed
     assert stage.drive() == "completed" and len(outside.executed("mail")) == 1 and problems(made) == []
 
 
