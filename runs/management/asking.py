@@ -33,7 +33,9 @@ def told(run: str) -> Iterator[str]:
     whom = ", ".join(who.roles) if who.kind == "people" else who.kind
     yield f"cause     {found.cause}"
     yield f"why       {_inert(' '.join(filter(None, [found.sentence, found.also])))}"
-    yield f"who       {_inert(whom)}{_inert(f' at {who.queue}') if who.queue else ''}"
+    whom += f" at {who.queue}" if who.queue else ""
+    whom += f", but not {who.but}" if who.but else ""
+    yield f"who       {_inert(whom)}"
     yield f"since     {at(found.since)}{f', until {at(found.until)}' if found.until else ''}"
     for one in found.evidence:
         where = f"{f', event {one.seq}' if one.seq else ''}{f', run {one.run}' if one.run else ''}"

@@ -47,6 +47,7 @@ class _Said(BaseModel):
     attempt: int
     counts_as: str
     result: Any = None
+    sender_is_gone: bool = False
     seen: Any = None
 
 
@@ -161,7 +162,9 @@ def _again(run: Run, given: dict[str, Any]) -> Run:
 
 def _verdict(said: _Said) -> Verdict:
     result = said.result if "result" in said.model_fields_set else NOT_GIVEN
-    return Verdict(said.slot, said.attempt, said.counts_as, run=said.run, result=result)
+    return Verdict(
+        said.slot, said.attempt, said.counts_as, run=said.run, result=result, sender_is_gone=said.sender_is_gone
+    )
 
 
 def _given(path: Path | None) -> Any:

@@ -25,6 +25,7 @@ from runs.services import authority
 from runs.services.answer_words import misfits
 from runs.services.calls import asked_by
 from runs.services.command import journal, locked, resolve, snapshot, wake
+from runs.services.forks.consents import attested_again
 from runs.services.halts.standing import is_past
 
 _ENDINGS = {
@@ -99,7 +100,7 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
 @transaction.atomic
 def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
     """Answer what a run asks; the first answer stands. Raises NotFound, Forbidden, QuestionClosed, InvalidInput,
-    RecordDamaged."""
+    RecordDamaged; IllegalTransition where a fork is to do again what may still be sent."""
     allowed = roles_for(question(run_id, wait_id))
     if by.role not in allowed:
         raise Forbidden(f"Only {' or '.join(allowed)} answers this; you act as {by.role or 'no role'}.")
@@ -111,15 +112,17 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     now = database_now()
     if wait.resolved_at is not None or is_past(wait, now):
         raise QuestionClosed(wait)
-    _must_be_on_record(wait)
+    asked = _on_record(wait)
     problems = misfits(wait.detail["schema"], given)
     if problems:
         raise InvalidInput(
             f"The answer does not fit: {problems[0]['field']}: {problems[0]['problem']}.", errors=problems
         )
+    gone = attested_again(run, asked, given, now=now) if "binds" in wait.detail else ""
     resolve(wait, "answered", by=by.ref, now=now)
     wake(run, now=now)
     payload = {"answer": given} | ({"justification": justification} if justification else {})
+    payload |= {"attested": gone} if gone else {}
     event = e.InputAnswered(slot=wait.slot, attempt=wait.attempt, n=wait.n, by=by.ref, role=by.role, payload=payload)
     acted(
         "answer", by=by, head=head, subject=str(wait.detail.get("title", "")), queue=str(wait.detail.get("of", "")),
@@ -129,12 +132,12 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     return run
 
 
-def _must_be_on_record(wait: Wait) -> None:
-    """A question's row may have been written past the application: it is one that its journal asks. Raises
-    RecordDamaged."""
+def _on_record(wait: Wait) -> e.WaitOpened:
+    """The event that asks it: a question's row may have been written past the application. Raises RecordDamaged."""
     try:
-        is_asked = asked_by(wait) is not None
+        asked = asked_by(wait)
     except JournalBroken as broken:
         raise RecordDamaged(wait.run_id, f"a journal that can be trusted ({broken})") from broken
-    if not is_asked:
+    if asked is None:
         raise RecordDamaged(wait.run_id, "the event that asks this")
+    return asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Any, get_args
 from uuid import UUID
 
@@ -12,29 +11,24 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
-from ledger.models import Event
 from ledger.web import misfit
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Intent
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Tool
-from runs.fleet.members import is_gone, is_here
 from runs.journal.reader import tape_of
-from runs.models import WITHOUT_PROOF, Process, Run, Wait
+from runs.models import Run, Wait
 from runs.services.allowed.rules import NO_DOUBT, PARKING
 from runs.services.bodies import Verdict
 from runs.services.calls import DISTRUSTED, UNASKED, tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
 from runs.services.settling import agreeing
 from runs.services.settling.proposals import Proposal
+from runs.services.settling.senders import MayStillSend, attested
 from runs.services.undo.preview import by_policy
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
-# After either of these the call may be on its way.
-_SENDS = ("ToolInvoked", "ToolRedispatched")
-# Clocks and networks are given this much beyond a request's own time.
-SLACK = timedelta(seconds=5)
 
 
 @transaction.atomic
@@ -69,8 +63,8 @@ def reconcile(
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
         payload["result"] = _result(run, invoked, receipt)
-    elif verdict == "did_not" and (attested := _refuse_while_sender_lives(act, slot, wait, is_attested=sender_is_gone)):
-        payload["attested"] = attested
+    elif verdict == "did_not" and (gone := _refuse_while_sender_lives(act, slot, wait, is_attested=sender_is_gone)):
+        payload["attested"] = gone
     after: dict[str, Any] = {}
     if verdict != "fail":
         match agreeing.weighed(act, wait, invoked, verdict, payload, agrees_with=agrees_with):
@@ -183,51 +177,12 @@ def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> s
 
 
 def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested: bool) -> str:
-    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its senders
-    must be gone: the last one, unless it is known to be done, and every one before it that lost the run on the way.
-    Answers what was attested."""
-    sends = Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, kind__in=_SENDS)
-    sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # when each claim sent last
-    lost = Event.objects.filter(run_id=act.run.id, kind="WorkerLost", epoch__in=sent_at).values_list("epoch", flat=True)
-    unknown, last = slot.at(wait.attempt).unknown, max(sent_at)
-    doubtful = {last, *lost}
-    # Whoever reported the outcome as unknown, or the call as taken or refused, has nothing more of it to send.
-    is_reported = slot.at(wait.attempt).accepted is not None or slot.at(wait.attempt).is_refused
-    if is_reported or (isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done):
-        doubtful.discard(last)
-    invoked = slot.at(wait.attempt).intent
-    assert isinstance(invoked, e.ToolInvoked)
-    attested = [_word_on_sender(act, invoked, epoch, sent_at[epoch], is_attested) for epoch in sorted(doubtful)]
-    return ", ".join(word for word in attested if word)
-
-
-def _word_on_sender(act: Act, invoked: e.ToolInvoked, epoch: int, sent_at: datetime, is_attested: bool) -> str:
-    """Proof is best. Of a worker that was given up without proof nobody here knows whether it still sends: its
-    request's time must be over, and the person must say that nothing of it runs any more."""
-    claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by("-seq")
-    claimed = e.decode(claims.values_list("clear", flat=True)[0])
-    assert isinstance(claimed, e.RunClaimed)
-    sender = Process.objects.filter(pk=claimed.worker).first()
-    if sender is None or is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
-        return ""
-    who = f"pid {sender.pid} on {sender.host}"
-    subject = f"The worker that sent it ({who})"
-    if sender.ended_at is None or is_here(sender):
-        raise _not_again(act, f"{subject} is still alive and could still be sending: end it first.")
-    over_at = sent_at + timedelta(seconds=_tool(act.run, invoked.tool).timeout) + SLACK
-    if act.now < over_at:
-        raise _not_again(
-            act, f"{subject} was given up without proof; its request may last until {over_at.isoformat()}: wait."
-        )
-    if not is_attested:
-        raise _not_again(
-            act,
-            f"{subject} was given up without proof: {sender.end_proof}. Make sure that nothing of it runs any more, "
-            "and say so: send `sender_is_gone: true` with the verdict, "
-            f"or run `manage.py declare_dead --host {sender.host} --reason …`.",
-        )
-    return f"{who} is gone"
-
-
-def _not_again(act: Act, hint: str) -> IllegalTransition:
-    return IllegalTransition("send the call again", str(act.run.state), hint)
+    """Answers what was attested. Raises IllegalTransition."""
+    past = slot.at(wait.attempt)
+    assert isinstance(past.intent, e.ToolInvoked)
+    try:
+        return attested(
+            act.run, wait.slot, wait.attempt, past.intent.tool, past, now=act.now, is_attested=is_attested
+        )  # fmt: skip
+    except MayStillSend as why:
+        raise IllegalTransition("send the call again", str(act.run.state), str(why)) from why

@@ -360,6 +360,8 @@ def test_a_wait_s_word_of_where_it_went_gives_nobody_a_part_in_the_decision(stag
     Wait.objects.update(also=["legal"])
     with pytest.raises(Forbidden):
         yes(asked, LENA)
+    found = why(look_at(asked.run.pk), OPERATOR)
+    assert "legal" not in found.sentence and "finance_po" in found.sentence and found.who.queue == "finance_po"
     assert [each for each in problems(asked.run) if "also" in each], "and verification finds it"
 
 

@@ -36,7 +36,7 @@ DAMAGED = [
     Mutant("a question is answered whose row says another thing than its event", "runs/services/calls.py", "    return event if all(row.get(name) == value for name, value in detail_of(event).items()) else None\n", "    return event\n", "tests/runs/test_forged_doubts.py -k says_otherwise"),
     Mutant("the other side is asked by a forged question", "runs/services/settling/upstream.py", "    must_be_asked(act, wait)\n", "", "tests/runs/test_forged_doubts.py -k nobody_is_asked"),
     Mutant("a forged halt takes the page away", "runs/queries/halts/unknown.py", " if isinstance(name, str)]", "]", "tests/halts/test_unknown.py -k forged_row"),
-    Mutant("a forged question is answered", "runs/services/questions.py", "    _must_be_on_record(wait)\n", "", "tests/runs/test_forged_doubts.py -k not_answered"),
+    Mutant("a forged question is answered", "runs/services/questions.py", "    if asked is None:\n        raise RecordDamaged(wait.run_id, \"the event that asks this\")\n", "", "tests/runs/test_forged_doubts.py -k not_answered"),
     Mutant("a zone that there isn't keeps everybody from being told", "approvals/notices/timing.py", "    except (ValueError, KeyError, OSError):\n", "    except ZeroDivisionError:\n", "tests/approvals/test_notices_damaged.py -k wishes"),
     Mutant("tries that nobody can read stop all mail", "approvals/outbox/models.py", " for each in read if _is_try(each)] if isinstance(read, list) else []", " for each in read]", "tests/approvals/test_notices_damaged.py -k came_of"),
     Mutant("a server that gives no answer is waited for by every message", "approvals/notices/chat.py", "            _leave_alone(parts.netloc.lower())\n", "            pass\n", "tests/approvals/test_chats.py -k in_vain"),

@@ -18,6 +18,7 @@ HIT, SINCE, BESIDE, SECRETS = (
 BACK, KIN = "runs/journal/reader.py", "runs/queries/recordings/kin.py"
 KIN_OF, WORK = "runs/services/lines/beside.py", "tests/runs/test_one_work.py"
 MODEL = "tests/runs/test_model.py"
+ALONE, DOUBTS = "tests/runs/test_start_again_in_doubt.py", "runs/services/forks/doubts.py"
 ENGINE, IF, ROWS, NEW = (
     "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",
 )  # fmt: skip
@@ -70,6 +71,17 @@ FORKING = [
     Mutant("a secret of the version that a run was moved from leaves", KIN, "            found |= {str(told[\"of\"]), str(told[\"to\"])}\n", "            pass\n", f"{SECRETS} -k 'no_file and by_an_earlier_move'"),
     Mutant("a secret of a fork's origin leaves", KIN, "ARRAY[r.forked_from, r.parent,", "ARRAY[r.parent,", f"{SECRETS} -k 'no_file and by_a_fork'"),
     Mutant("a secret of a child's child leaves", KIN, "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id) AS n(id)", "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id AND r.parent IS NULL) AS n(id)", f"{SECRETS} -k 'no_file and by_a_childs_child'"),
+    Mutant("a new start sends what may be on its way", AGAIN, "        return found.attested(now=act.now, is_attested=verdict.sender_is_gone)\n", "        return \"\"\n", f"{ALONE} -k 'on_its_way or lost_host'"),
+    Mutant("nothing is attested where a run is started again", AGAIN, "is_attested=verdict.sender_is_gone)", "is_attested=True)", f"{ALONE} -k lost_host"),
+    Mutant("what was attested is not on record", AGAIN, "({\"attested\": gone} if gone else {})", "{}", f"{ALONE} -k lost_host"),
+    Mutant("one person says before a new start what takes two", AGAIN, "    if is_for_two and (found or", "    if False and (found or", f"{ALONE} -k takes_two"),
+    Mutant("one person makes up a result that two gave", AGAIN, "(found or (verdict.counts_as == HAPPENED and is_new))", "found", f"{ALONE} -k repeated_by_one"),
+    Mutant("a shell is held up before a new start", DOUBTS, "    if not by.is_person:\n        return False\n", "", f"{ALONE} -k a_shell"),
+    Mutant("a run between hides who may still be sending", DOUBTS, "    below = [doubts_of(each, remains) for each in effects]\n", "    below: list[Doubts] = []\n", f"{ALONE} -k a_run_between"),
+    Mutant("a run that was started works on beside a new start", DOUBTS, "        for run in self.at_work:\n", "        for run in ():\n", f"{ALONE} -k is_at_work"),
+    Mutant("a word at the call gets round its sender", "runs/services/questions.py", "attested_again(run, asked, given, now=now) if \"binds\" in wait.detail else \"\"", "\"\"", f"{ALONE} -k 'way_round or nor_is_a_fork'"),
+    Mutant("a no is held up by the sender", "runs/services/forks/consents.py", "    if given.get(\"decision\") != AGAIN:\n        return \"\"\n", "", f"{ALONE} -k nor_is_a_fork"),
+    Mutant("a fork's question can't be attested", FENCE, "        schema[\"properties\"][\"sender_is_gone\"] = dict(SENDER_IS_GONE)\n", "        pass\n", f"{ALONE} -k attests_it_too"),
     Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
     Mutant("a fork of a fork is sure of what that one was not told", POINTS, " or (forked is not None and forked.told.fences_all)", "", MODEL),
     Mutant("a fork that ended without doing anything is in the way for ever", KIN_OF, "            x.ended_at IS NULL\n", "            true\n", MODEL),

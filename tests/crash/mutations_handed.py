@@ -21,7 +21,7 @@ REQUEUE, HOSTS, RULES = (
     "runs/services/allowed/rules.py",
 )
 CHECKS = "ledger/verification/checks.py"
-HANDED, BACK = "tests/runs/test_injecting.py", "tests/runs/test_requeueing.py"
+HANDED, BACK, DEAD = "tests/runs/test_injecting.py", "tests/runs/test_requeueing.py", "tests/fleet/test_declare_dead.py"
 
 HANDED_OVER = [
     Mutant("what is handed before the first call is lost", CHANGES, "if event.place == ENTRY]", "if False]", f"{HANDED} -k just_entered"),
@@ -49,5 +49,6 @@ HANDED_OVER = [
     Mutant("anybody drains a worker", HOSTS, '    may_act(by, "drain a worker")\n', "", f"{BACK} -k asked_once"),
     Mutant("anybody declares a host dead", HOSTS, '    may_act(by, "declare a host dead")\n', "", f"{BACK} -k declare_a_host"),
     Mutant("a host that lives is declared dead", HOSTS, "    if alive := [p for p in processes if p.silence < SILENT_SECONDS]:\n", "    if alive := []:\n", f"{BACK} -k declare_a_host"),
+    Mutant("a host is declared dead as it stood before", HOSTS, '.order_by("pk").select_for_update()', '.order_by("pk")', f"{DEAD} -k in_between"),
     Mutant("a worker does not hear that it is to let go", "runs/fleet/members.py", "is_drain_asked=bool(row[0]))", "is_drain_asked=False)", f"{BACK} -k next_beat"),
 ]  # fmt: skip

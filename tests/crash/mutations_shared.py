@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
 
-APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
-    "ledger/sql/append.sql", "runs/sql/0016_steps.sql", "runs/journal/postgres.py", "runs/engine/steps/call.py", "runs/engine/steps/send.py", "runs/services/reconciling.py",
+APPEND, STEPS, STORE, CALLS, SEND, CALLBACKS = (
+    "ledger/sql/append.sql", "runs/sql/0016_steps.sql", "runs/journal/postgres.py", "runs/engine/steps/call.py", "runs/engine/steps/send.py",
     "runs/services/callbacks.py",
 )  # fmt: skip
 PLANNED = "runs/sql/0071_claims_under_halts.sql"

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import uuid4
 
+import psycopg
 import pytest
 from django.core.management import call_command
 
 from ledger.clock import database_now
 from ledger.models import ActRecord
+from runs.connections import dsn
 from runs.fleet import members
 from runs.models import Process
+from runs.services.fleet import hosts
+from tests.approvals.setup import until_somebody_waits
+from tests.runs.stage import in_thread
+from tests.world import OLGA
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -98,3 +105,39 @@ def test_without_a_reason_nobody_is_declared_dead(reason: str, capsys: pytest.Ca
     lost.refresh_from_db()
     assert refused.value.code == 2 and "--reason" in capsys.readouterr().err
     assert lost.ended_at is None and not ActRecord.objects.exists()
+
+
+def meanwhile(statement: str, *lost: Process) -> str:
+    """What becomes of a declaration that begins before this statement about the processes is committed."""
+
+    def declare() -> str:
+        try:
+            return str(hosts.declare_dead("lost.example", by=OLGA, justification="Its power supply burnt."))
+        except hosts.ShowsLife as alive:
+            return alive.code
+
+    with psycopg.connect(dsn()) as link, ThreadPoolExecutor(1) as others:
+        link.execute(statement, [[each.pk for each in lost]])
+        came = others.submit(in_thread, declare)
+        until_somebody_waits()
+        link.commit()
+        return came.result(60)
+
+
+BEATS = "UPDATE runs_process SET last_heartbeat_at = clock_timestamp() WHERE id = ANY(%s)"
+PROVED = "UPDATE runs_process SET ended_at = now(), end_cause = 'proof', end_proof = 'reaped' WHERE id = ANY(%s)"
+
+
+def test_a_beat_in_between_is_heard() -> None:
+    lost, other = (process("lost.example", silent_seconds=300) for _ in range(2))
+    assert meanwhile(BEATS, lost) == "host-alive"
+    assert not Process.objects.exclude(ended_at=None).exists() and not ActRecord.objects.exists()
+    assert {lost.pk, other.pk} == set(Process.objects.values_list("pk", flat=True))
+
+
+def test_proof_that_another_one_found_in_between_stands() -> None:
+    lost, other = (process("lost.example", silent_seconds=300) for _ in range(2))
+    assert meanwhile(PROVED, lost) == "1"
+    assert dict(Process.objects.values_list("pk", "end_cause")) == {lost.pk: "proof", other.pk: "operator"}
+    (record,) = ActRecord.objects.all()
+    assert [shown["id"] for shown in record.before["processes"]] == [str(other.pk)]

@@ -18,6 +18,8 @@ from ledger.four_eyes.guards import GuardsBody
 from ledger.models import ActRecord, Event, FourEyes
 from runs.engine.outcomes import LateAnswer
 from runs.models import Run, Wait
+from runs.queries.why.answer import why
+from runs.queries.why.seen import Reader, look_at
 from runs.services import lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.services.settling import agreeing
@@ -38,7 +40,7 @@ from tests.runs.stage import (
     problems,
     waiting,
 )
-from tests.world import Outside, Toolbox
+from tests.world import OLGA, Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
 SEEN = {"ref": "seen there"}
@@ -278,6 +280,31 @@ def test_it_is_refused_where_no_two_could(stage: Stage, ann: Actor) -> None:
     with pytest.raises(InvalidInput, match="fewer than two people could change"):
         guarded(*FAMILIES)
     assert not FourEyes.objects.exists()
+
+
+# --- what is told of it -----------------------------------------------------------------------------------------------
+
+
+def told(run: Run) -> tuple[str, str]:
+    """What whoever asks is told: why it stands still, and whose word doesn't count again."""
+    found = why(look_at(run.pk), Reader(OLGA, frozenset({"operator"})))
+    assert found.cause == "unknown_outcome" and found.who.roles == ("operator",)
+    return found.sentence, found.who.but
+
+
+def test_who_asks_why_hears_of_a_second_person_only_where_one_is_needed(run: Run, ann: Actor, ben: Actor) -> None:
+    alone = "so a person settles it"
+    assert alone in told(run)[0]
+    says(run, ann)
+    sentence, but = told(run)
+    assert "user:ann says that it did: a second operator has to say the same" in sentence and but == "user:ann"
+    guarded()  # one person settles it by now
+    assert alone in told(run)[0] and told(run)[1] == ""
+    guarded(*FAMILIES)
+    assert told(run)[1] == "user:ann"
+    somebody("cleo", "operator")
+    User.objects.get(pk=ann.person).groups.clear()
+    assert alone in told(run)[0] and told(run)[1] == "", "her word counts no more"
 
 
 # --- taking it back ---------------------------------------------------------------------------------------------------

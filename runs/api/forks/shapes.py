@@ -84,6 +84,9 @@ class VerdictBody(Strict):
     counts_as: Literal["happened", "unknown", "did_not"]
     run: Annotated[str, Field(max_length=36)] = Field(default="", description="Needed where several runs' are listed.")
     result: Any = Field(default=None, description="What it gave, where the record doesn't have that.")
+    sender_is_gone: bool = Field(
+        default=False, description="Attests that nothing runs any more of a worker that was given up without proof."
+    )
 
 
 class StartAgainBody(SteerBody):

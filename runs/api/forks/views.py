@@ -124,4 +124,6 @@ class StartAgain(ApiView):
 
 def _verdict(body: VerdictBody) -> Verdict:
     result = body.result if "result" in body.model_fields_set else NOT_GIVEN
-    return Verdict(body.slot, body.attempt, body.counts_as, run=body.run, result=result)
+    return Verdict(
+        body.slot, body.attempt, body.counts_as, run=body.run, result=result, sender_is_gone=body.sender_is_gone
+    )

@@ -24,6 +24,7 @@ class WhoRow(Shape):
     roles: list[str] = Field(description="Of people: those with one of these roles.")
     queue: str = Field(description="The queue that it waits at; empty: at none.")
     name: str = Field(description="What they are asked. Untrusted where an agent wrote it.")
+    but: str = Field(description="Who said the first of two words, so that it takes another one; empty: nobody.")
 
 
 class EvidenceRow(Shape):

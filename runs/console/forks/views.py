@@ -27,10 +27,12 @@ from runs.services.forks import forking
 from runs.services.forks.forking import NOT_GIVEN, Wanted
 from runs.services.forks.points import cutting, points
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
+from runs.services.settling.agreeing import is_for_two
 
 _MAKERS = frozenset({OPERATOR})
 _OF_A_FORK = ("visit", "version", "state", "what_if", "seen", "justification")
 _OF_A_START = ("version", "input", "justification")
+_OF_AN_EFFECT = ("", "-of", "-result", "-gone")
 
 
 class ForkPage(Page):
@@ -132,8 +134,9 @@ class StartAgainPage(Page):
         run = lifecycle.find(run_id)
         found = remains(run)
         context: dict[str, Any] = {
-            "run": run, "found": found, "refused": refused, "may_make": OPERATOR in roles(request.user),
-            "has_ended": run.state in ENDED, "counts": COUNTS, "typed": refused.typed if refused else {},
+            "run": run, "found": found, "refused": refused, "is_for_two": is_for_two(),
+            "may_make": OPERATOR in roles(request.user), "has_ended": run.state in ENDED,
+            "counts": COUNTS, "typed": refused.typed if refused else {},
             "effects": [(f"e{n}", effect) for n, effect in enumerate(as_read(run_id, found.effects))],
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
@@ -150,7 +153,7 @@ class NewStarts(StartAgainPage):
         try:
             found = remains(lifecycle.find(run_id))
             names = [f"e{n}" for n in range(len(found.effects))]
-            _check(form, {*_OF_A_START, *(f"{name}{part}" for name in names for part in ("", "-of", "-result"))})
+            _check(form, {*_OF_A_START, *(f"{name}{part}" for name in names for part in _OF_AN_EFFECT)})
             audit = [_verdict(form, name, effect) for name, effect in zip(names, found.effects, strict=True)]
             wanted = Again(
                 [verdict for verdict in audit if verdict.counts_as], version=form.texts.get("version", ""),
@@ -170,4 +173,7 @@ def _verdict(form: Sent, name: str, effect: Evidence) -> Verdict:
     """What was chosen for an effect, if it is the one that the page showed at this place."""
     is_same = form.texts.get(f"{name}-of", "") == f"{effect.run} {effect.slot} {effect.attempt}"
     counts_as = form.texts.get(name, "") if is_same else ""
-    return Verdict(effect.slot, effect.attempt, counts_as, effect.run, _document(form, f"{name}-result"))
+    return Verdict(
+        effect.slot, effect.attempt, counts_as, effect.run, _document(form, f"{name}-result"),
+        sender_is_gone=is_same and form.texts.get(f"{name}-gone") == "on",
+    )  # fmt: skip

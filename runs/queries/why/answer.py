@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ledger import events as e
@@ -170,6 +170,8 @@ def who_must(cause: str, seen: Seen) -> Who:
     if cause == "budget":
         role = authority.raises_budgets()
         return Who("people", (OPERATOR, role) if role else (OPERATOR,), detail_text(wait, "queue"))
+    if cause == "unknown_outcome" and seen.said is not None:
+        return replace(OPERATORS, but=seen.said.by)
     return _WHO[cause]
 
 

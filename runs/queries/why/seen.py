@@ -19,6 +19,7 @@ from runs.queries import families, turns
 from runs.queries.display import main_wait
 from runs.services.allowed.rules import Stand, stand_of
 from runs.services.command import held_by
+from runs.services.settling import agreeing
 from runs.services.settling.proposals import Proposal, newest
 
 # Why a run doesn't move, or what does: one of these, whatever else is the matter besides.
@@ -35,12 +36,14 @@ CAUSES: tuple[str, ...] = get_args(Cause)
 @dataclass(frozen=True, slots=True)
 class Who:
     """Who must act before the run moves. `kind`: nobody (it moves, or never will again), system, outside (whoever calls
-    back or sends), people: those with one of `roles`, at the `queue` if it is one's."""
+    back or sends), people: those with one of `roles`, at the `queue` if it is one's; all `but` the one whose word is on
+    record and takes another one's."""
 
     kind: Literal["nobody", "system", "outside", "people"]
     roles: tuple[str, ...] = ()
     queue: str = ""
     name: str = ""
+    but: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,11 @@ class Seen:
 
     @cached_property
     def said(self) -> Proposal | None:
-        """What one of two people says became of the call that it waits for word on, while a second may agree."""
+        """What one of two people says became of the call that it waits for word on, while a second may agree: by what
+        counts now, of two people and of the first."""
         found = None if self.wait is None else newest([self.wait]).get(self.wait.pk)
-        return found if found is not None and found.is_open else None
+        stands = found is not None and found.is_open and agreeing.is_for_two() and agreeing.counts(found)
+        return found if stands else None
 
     @cached_property
     def ahead(self) -> UUID | None:

@@ -11,7 +11,7 @@ from runs.queries.families import child_of
 from runs.queries.halts.of_runs import halt_of
 from runs.queries.spending import exceeded
 from runs.queries.why.seen import Seen
-from runs.services.authority import asked_of
+from runs.services.authority import put_to
 
 Words = Callable[[Seen], str]
 _HELD = {
@@ -152,7 +152,7 @@ SENTENCES: dict[str, Words] = {
     "unknown_outcome": _wait(_unknown),
     "stopped": _wait(lambda s, w: f"Stopped for an operator: {detail_text(w, 'reason') or 'see the run'}"),
     "approval": _wait(
-        lambda s, w: f"Waits for {' or '.join(asked_of(w.detail, w.also)) or 'an approver'} to decide “{name_of(w)}”;"
+        lambda s, w: f"Waits for {' or '.join(put_to(w)) or 'an approver'} to decide “{name_of(w)}”;"
         f" {_NOBODY.get(detail_text(w, 'on_timeout'), 'denied by itself if nobody does')}"
     ),
     "question": _wait(lambda s, w: f"Asks {detail_text(w, 'of') or 'somebody'}: “{name_of(w)}”"),

@@ -63,12 +63,16 @@ def declarable() -> QuerySet[Process]:
 @transaction.atomic
 def declare_dead(host: str, *, by: Actor, justification: str) -> int:
     """Say that nothing runs on a host any more; how many processes that was said of. Raises Forbidden, NotFound,
-    ShowsLife, JustificationRequired."""
+    ShowsLife, JustificationRequired.
+
+    What is looked at is what is written: a beat, or proof that another one found, comes before or after all of this.
+    """
     may_act(by, "declare a host dead")
     why = justified("declare_dead", justification)
+    held = list(declarable().filter(host=host).order_by("pk").select_for_update().values_list("pk", flat=True))
     rows = (
         declarable()
-        .filter(host=host)
+        .filter(pk__in=held)  # as they stand now that they are held
         .annotate(
             silence=Func(
                 F("last_heartbeat_at"), template="extract(epoch FROM clock_timestamp() - %(expressions)s)::float"

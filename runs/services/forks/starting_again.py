@@ -46,9 +46,12 @@ from runs.journal.reader import EVERY, checked
 from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.calls import tool_here
+from runs.services.command import Act
+from runs.services.forks import doubts
 from runs.services.forks.forking import NOT_GIVEN, as_of, begun, made, shown
 from runs.services.forks.points import MOST_EVENTS, moment, refused, went_on
 from runs.services.lines import beside
+from runs.services.settling.senders import MayStillSend
 from runs.services.starts import keys
 
 MOST_PROBLEMS = 50
@@ -56,13 +59,15 @@ MOST_PROBLEMS = 50
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a person says that one effect counts as; with `result` what it gave, where the record doesn't have that."""
+    """What a person says that one effect counts as; with `result` what it gave, where the record doesn't have that.
+    `sender_is_gone` attests that nothing runs any more of a worker that sent it and was given up without proof."""
 
     slot: str
     attempt: int
     counts_as: str
     run: str = ""
     result: Any = NOT_GIVEN
+    sender_is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +192,11 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
     given = _input(found, wanted)
     node, state = _beginning(act.run, agent, found)
+    audited, gone = _audited(agent, found.effects, wanted.audit, act)
     told = e.RunForked(
         origin=str(run_id), how=START_AGAIN, by=by.ref, visit=0, at_seq=0, node=node, effects=len(found.effects),
         fences_all=found.fences_all,
-        payload=act.payload | state | {"effects": shown(_audited(agent, found.effects, wanted.audit, by))},
+        payload=act.payload | state | {"effects": shown(audited)} | ({"attested": gone} if gone else {}),
     )  # fmt: skip
     return made(act, agent, told, given, run.business_key, budget=wanted.budget, most=most)
 
@@ -228,8 +234,11 @@ def _input(found: Remains, wanted: Again) -> Any:
     return wanted.input
 
 
-def _audited(agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], by: Actor) -> list[Evidence]:
-    """Each effect with what a person said of it. Raises InvalidInput naming each that isn't decided, or can't be so."""
+def _audited(
+    agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], act: Act
+) -> tuple[list[Evidence], list[str]]:  # fmt: skip
+    """Each effect with what a person said of it, and what they attested. Raises InvalidInput naming each that isn't
+    decided, or can't be so."""
     said: dict[Place, Verdict] = {}
     errors: list[dict[str, str]] = []
     places = {effect.place for effect in effects}
@@ -242,12 +251,47 @@ def _audited(agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], by
         elif place in said:
             errors.append(_error("is decided twice", "say it once", *place))
         said[place] = verdict
-    decided = [_decided(agent, effect, said.get(effect.place), by, errors) for effect in effects]
+    is_for_two, gone = doubts.is_for_two(act.by), []
+    decided = []
+    for effect in effects:
+        verdict_on = said.get(effect.place)
+        decided.append(_decided(agent, effect, verdict_on, act.by, errors))
+        if verdict_on is not None and (word := _doubted(effect, verdict_on, act, errors, is_for_two=is_for_two)):
+            gone.append(f"{effect.tool} at {effect.slot}: {word}")
     if errors:
         raise InvalidInput(
             f"{len(errors)} of its effects can't be gone on from: {errors[0]['problem']}.", errors=errors[:100]
         )
-    return decided
+    return decided, gone
+
+
+def _doubted(
+    effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool
+) -> str:  # fmt: skip
+    """What was attested of whoever sent an effect of which nobody knows what came: what is said of it here counts as
+    much as where its own run asks, and no more. Puts what is wrong into `errors`."""
+    if verdict.counts_as not in (HAPPENED, DID_NOT):
+        return ""
+    named = f"{effect.tool} ({effect.external_id or effect.slot})"
+    found = doubts.doubts_of(effect, did)
+    is_new = verdict.result is not NOT_GIVEN and not (effect.has_result and effect.result == verdict.result)
+    if is_for_two and (found or (verdict.counts_as == HAPPENED and is_new)):
+        errors.append(_error(f"{named}: {doubts.TWO}", doubts.LEAVE_IT, *effect.place))
+        return ""
+    if verdict.counts_as == HAPPENED:
+        return ""
+    try:
+        return found.attested(now=act.now, is_attested=verdict.sender_is_gone)
+    except MayStillSend as why:
+        errors.append(_error(f"{named}: {str(why).removesuffix('.')}", "unknown, or what that says", *effect.place))
+        return ""
+
+
+def did(run: Run) -> tuple[list[Evidence], bool]:
+    """What a run did, as far as its record tells, and whether that may not be all. Raises InvalidInput for one that is
+    too large."""
+    found = remains(run)
+    return found.effects, found.fences_all
 
 
 def _decided(

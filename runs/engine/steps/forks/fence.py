@@ -7,7 +7,7 @@ the call's own slot, and binds the call's arguments and what was shown of the or
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ledger import events as e
 from runs.engine.canonical import printable
 from runs.engine.errors import Expired, Rejected
-from runs.engine.forks.evidence import HAPPENED, Evidence, Fork, Place
+from runs.engine.forks.evidence import DID_NOT, HAPPENED, OPEN, Evidence, Fork, Place
 from runs.engine.journal import ATTENTION, Batch, WaitSpec
 from runs.engine.outcomes import Broken
 from runs.engine.steps.gates import must_be_known
@@ -28,6 +28,12 @@ ASKED = "operator"  # who is asked
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
 _SHOWN = 20  # of the origin's effects
 _LONGEST = 1000  # of arguments that are shown
+# What the answer may hold besides where nobody knows what came of something of the origin's: see `services/forks`.
+SENDER_IS_GONE: Mapping[str, Any] = {
+    "type": "boolean", "default": False, "title": "Its sender is gone",
+    "description": "Needed for do_it_again where a worker that sent it was given up without proof: attests that "
+    "nothing of that worker runs any more.",
+}  # fmt: skip
 
 
 class Decision(BaseModel):
@@ -148,10 +154,12 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
     assert fork is not None
     n, resolution = past.last_wait("input")
     n += 1 if past.waits_of("input") and resolution is not None else 0
-    shape = DecisionWithoutRecord if same is None else Decision
+    schema = (DecisionWithoutRecord if same is None else Decision).model_json_schema()
+    if any(x.outcome == OPEN and x.counts_as != DID_NOT for x in fork.effects):
+        schema["properties"]["sender_is_gone"] = dict(SENDER_IS_GONE)
     detail = {
         "title": printable(f"{asked.title}: do it again?"), "of": ASKED, "prefilled": {},
-        "schema": shape.model_json_schema(), "binds": visit.runtime.hasher(question),
+        "schema": schema, "binds": visit.runtime.hasher(question),
         "about": printable(_told(fork, asked, same)),
     }  # fmt: skip
     within = visit.journal.now() + ATTENTION

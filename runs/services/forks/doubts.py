@@ -1,0 +1,87 @@
+"""What a person may say of effects of which nobody knows what came, before a run is begun again beside them: no more
+than they could say of such a call where its own run asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from ledger.actors import Actor
+from ledger.four_eyes.known import OUTCOMES, hold, is_guarded
+from runs.engine.errors import JournalBroken
+from runs.engine.forks.evidence import CHILD, OPEN, Evidence
+from runs.engine.tape import Attempt, Tape
+from runs.journal.reader import at_slot
+from runs.models import ENDED, Run
+from runs.services.settling.senders import MayStillSend, attested
+
+TWO = "two people settle here what became of a call, and this is the word of one"
+LEAVE_IT = "unknown: the new run asks at the call; or retry this run, and let two people say what became of it"
+
+
+def is_for_two(by: Actor) -> bool:
+    """Whether this person's word alone says nothing of what nobody knows; it stays so until this transaction ends.
+    What is done from a shell on the machine isn't held up."""
+    if not by.is_person:
+        return False
+    hold(is_alone=False)
+    return is_guarded(OUTCOMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """The calls of which nobody knows what came that one effect stands for: its own, or those of a run that was started
+    as a step, all the way down. `at_work` are runs among those that haven't ended; with `is_partial` there may be
+    more."""
+
+    calls: list[Evidence]
+    at_work: list[UUID]
+    is_partial: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.calls or self.at_work or self.is_partial)
+
+    def attested(self, *, now: datetime, is_attested: bool) -> str:
+        """What was attested of those who sent them, none of whom may be sending still. Raises MayStillSend."""
+        for run in self.at_work:
+            raise MayStillSend(f"Run {run}, which it started, is still at work: cancel it, or wait until it has ended.")
+        told = [_attested(call, now=now, is_attested=is_attested) for call in self.calls]
+        return ", ".join(dict.fromkeys(word for word in told if word))
+
+
+def doubts_of(effect: Evidence, remains: Callable[[Run], tuple[list[Evidence], bool]]) -> Doubts:
+    """Those that an effect stands for. `remains` tells of a run what it did, and whether that may not be all."""
+    if effect.outcome != OPEN:
+        return Doubts([], [])
+    if not effect.tool.startswith(f"{CHILD}:"):
+        return Doubts([effect], [])
+    child = None if effect.external_id is None else Run.objects.filter(pk=effect.external_id).first()
+    if child is None:
+        return Doubts([], [], is_partial=True)
+    at_work = [run.pk for run in _chain(child) if run.state not in ENDED]
+    effects, is_partial = remains(child)
+    below = [doubts_of(each, remains) for each in effects]
+    return Doubts(
+        [call for each in below for call in each.calls], [*at_work, *(run for each in below for run in each.at_work)],
+        is_partial or any(each.is_partial for each in below),
+    )  # fmt: skip
+
+
+def _chain(child: Run) -> Iterator[Run]:
+    """A run, and those that it went on as."""
+    yield child
+    if child.goes_on_as is not None:
+        yield from child.heirs().filter(turn__gt=child.turn)
+
+
+def _attested(call: Evidence, *, now: datetime, is_attested: bool) -> str:
+    run = Run.objects.get(pk=call.run)
+    try:
+        past = Tape(at_slot(run.pk, call.slot)).slot(call.slot).at(call.attempt)
+    except JournalBroken:
+        past = Attempt()  # nothing that could be believed says that its sender is done
+    if past.has_happened or past.is_settled:  # by now
+        return ""
+    return attested(run, call.slot, call.attempt, call.tool, past, now=now, is_attested=is_attested)

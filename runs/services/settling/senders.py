@@ -1,0 +1,100 @@
+"""Whether whoever sent a call may still be sending it: asked before the call is made again, by whatever verb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ledger import events as e
+from ledger.models import Event
+from runs.engine.tape import Attempt
+from runs.fleet.members import is_gone, is_here
+from runs.models import WITHOUT_PROOF, Process, Run
+from runs.services.calls import tool_here
+
+# After either of these the call may be on its way.
+_SENDS = ("ToolInvoked", "ToolRedispatched")
+# Clocks and networks are given this much beyond a request's own time.
+SLACK = timedelta(seconds=5)
+
+
+class MayStillSend(Exception):
+    """Why a call may not be made again yet, and what to do about it: a sentence."""
+
+
+def attested(
+    run: Run, slot: str, number: int, tool: str, past: Attempt, *, now: datetime, is_attested: bool
+) -> str:  # fmt: skip
+    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its senders
+    must be gone: the last one, unless it is known to be done, and every one before it that lost the run on the way.
+    Answers what was attested; empty where there is proof.
+
+    `number` is the attempt's at `slot`, `past` what is on record of it, `now` the database's clock; with `is_attested`
+    a person says that nothing of a worker that was given up without proof runs any more. Raises MayStillSend.
+    """
+    sends = Event.objects.filter(run_id=run.pk, slot=slot, attempt=number, kind__in=_SENDS)
+    sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # when each claim sent last
+    if not sent_at:
+        return _of_nobody(is_attested)
+    lost = Event.objects.filter(run_id=run.pk, kind="WorkerLost", epoch__in=sent_at).values_list("epoch", flat=True)
+    unknown, last = past.unknown, max(sent_at)
+    doubtful = {last, *lost}
+    # Whoever reported the outcome as unknown, or the call as taken or answered, has nothing more of it to send.
+    is_reported = past.accepted is not None or past.result is not None
+    if is_reported or (isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done):
+        doubtful.discard(last)
+    found = [_word_on(run, tool, epoch, sent_at[epoch], now=now, is_attested=is_attested) for epoch in sorted(doubtful)]
+    return ", ".join(word for word in found if word)
+
+
+def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetime, is_attested: bool) -> str:
+    """Proof is best. Of a worker that was given up without proof nobody here knows whether it still sends: its
+    request's time must be over, and the person must say that nothing of it runs any more."""
+    worker = next(_claimants(run.pk, epoch), None)
+    if worker is None:
+        return _of_nobody(is_attested)
+    sender = Process.objects.filter(pk=worker).first()
+    if sender is None or is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
+        return ""
+    who = f"pid {sender.pid} on {sender.host}"
+    subject = f"The worker that sent it ({who})"
+    if sender.ended_at is None or is_here(sender):
+        raise MayStillSend(f"{subject} is still alive and could still be sending: end it first.")
+    known = tool_here(run, tool)
+    if known is None:
+        raise MayStillSend(f"This process has no tool {tool!r} of {run.graph_id}: deploy that version first.")
+    over_at = sent_at + timedelta(seconds=known.timeout) + SLACK
+    if now < over_at:
+        raise MayStillSend(
+            f"{subject} was given up without proof; its request may last until {over_at.isoformat()}: wait."
+        )
+    if not is_attested:
+        raise MayStillSend(
+            f"{subject} was given up without proof: {sender.end_proof}. Make sure that nothing of it runs any more, "
+            "and say so: send `sender_is_gone: true` with the verdict, "
+            f"or run `manage.py declare_dead --host {sender.host} --reason …`."
+        )
+    return f"{who} is gone"
+
+
+def _claimants(run_id: UUID, epoch: int) -> Iterator[str]:
+    """Who held the run under a claim, as far as its events can be read."""
+    claims = Event.objects.filter(run_id=run_id, kind="RunClaimed", epoch=epoch).order_by("-seq")
+    for clear in claims.values_list("clear", flat=True):
+        try:
+            claimed = e.decode(clear)
+        except (ValueError, KeyError, TypeError):  # `verify` names it
+            continue
+        if isinstance(claimed, e.RunClaimed):
+            yield claimed.worker
+
+
+def _of_nobody(is_attested: bool) -> str:
+    """Of a damaged record, which doesn't say who sent the call."""
+    if not is_attested:
+        raise MayStillSend(
+            "The record doesn't tell any more which worker sent it. Make sure that no worker sends it any more, and "
+            "say so: send `sender_is_gone: true` with the verdict."
+        )
+    return "whoever sent it is gone"
