@@ -26,11 +26,17 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from ledger.web.roles import OPERATOR
 from runs.engine.gate.votes import APPROVE
 
+# Held until the end: whoever uses one of them up comes before or after, and sees what became of the grant.
+_HOLD = """
+    SELECT w.id FROM runs_wait w JOIN approvals_approval a ON w.id = a.wait_id
+    WHERE a.id = ANY(%s::uuid[]) ORDER BY w.id FOR UPDATE OF w"""
 # A yes that lies there unused under a grant that is taken back lets nothing through any more.
 _LAPSE = """
     UPDATE runs_wait w SET grant_expires_at = %s FROM approvals_approval a
     WHERE a.id = ANY(%s::uuid[]) AND w.id = a.wait_id AND w.grant_expires_at > %s
-    RETURNING w.consumed_at IS NULL"""
+    RETURNING w.consumed_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM runs_wait x
+        WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
 
 
 class GrantOver(DurableAgentsError):
@@ -159,6 +165,7 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
     end.save(force_insert=True)
     own = [use.approval_id for use in found.uses if use.is_genuine]
     with connection.cursor() as cursor:
+        cursor.execute(_HOLD, [own])
         cursor.execute(_LAPSE, [found.now, own, found.now])
         unused = sum(is_unused for (is_unused,) in cursor.fetchall())
     acted(

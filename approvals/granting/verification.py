@@ -26,13 +26,20 @@ class Standing:
         self.journal = journal
         self.by_grant: dict[str, tuple[int, e.ApprovalDecided, int, int]] = {}  # with the grant, and which use
         self.given: dict[str, tuple[int, e.ApprovalDecided, Mapping[str, Any]]] = {}
-        self.sent: dict[str, list[int]] = {}  # by slot of the grant: where calls went out under it
+        self.sent: dict[str, list[int]] = {}  # by slot, of the call and of the yes: where calls went out under one
+        self.yes: dict[tuple[str, str], list[tuple[int, str]]] = {}  # by slot and queue: each yes, and its question
+        self._asked: dict[str, str] = {}
         self._uses: dict[str, StandingUse] | None = None
 
     def see(self, line: Line) -> None:
         """Fold one event in."""
         match line.event:
+            case e.ApprovalRequested() as question:
+                self._asked[question.approval_id] = question.queue
             case e.ApprovalDecided() as decided:
+                if decided.verdict == "approved":
+                    at = decided.slot or "", self._asked.get(decided.approval_id, "")
+                    self.yes.setdefault(at, []).append((line.seq, decided.approval_id))
                 terms = payload_of(decided).get("standing")
                 if not isinstance(terms, Mapping):
                     return
@@ -41,8 +48,9 @@ class Standing:
                     self.by_grant[decided.approval_id] = told
                 if isinstance(terms.get("again"), Mapping):
                     self.given[decided.approval_id] = line.seq, decided, terms["again"]
-            case e.ToolInvoked(grant=grant) if grant is not None:
-                self.sent.setdefault(grant, []).append(line.seq)
+            case e.ToolInvoked(slot=slot, grant=grant) if grant is not None:
+                for at in {slot or "", grant}:
+                    self.sent.setdefault(at, []).append(line.seq)
             case _:
                 pass
 
@@ -104,9 +112,18 @@ class Standing:
             yield f"{what}: {problem}"
         if end is not None and end.at + SLACK < use.at:
             yield f"{what}: its grant had been taken back"
-        for sent in self.sent.get(decided.slot or "", []):
+        for sent in self._sent_under(decided):
             if end is not None and self.journal.at[sent - 1] > end.at + SLACK:
                 yield f"{what}: the call went out (event {sent}) after its grant was taken back"
+
+    def _sent_under(self, decided: e.ApprovalDecided) -> Iterator[int]:
+        """Where a yes counted as a call went out: the last one of its queue by then. One that was taken back does not
+        count any more once people have said another."""
+        slot = decided.slot or ""
+        told = self.yes.get((slot, self._asked.get(decided.approval_id, "")), [])
+        for sent in self.sent.get(slot, []):
+            if [id for seq, id in told if seq < sent][-1:] == [decided.approval_id]:
+                yield sent
 
     def _given(self) -> Iterator[str]:
         missing = dict(self.given)

@@ -9,6 +9,7 @@ SAME, TERMS, BOUNDS = "runs/engine/gate/same.py", "approvals/grants/terms.py", "
 PROOF = "approvals/granting/verification.py"
 STORIES, FORGED = "tests/approvals/test_granting.py", "tests/approvals/test_granting_forged.py"
 API, BESIDE = "tests/api/test_grants.py", "tests/approvals/test_granting_beside.py"
+BACK, USED = "tests/approvals/test_granting_back.py", "approvals/sql/0137_taken_back.sql"
 
 GRANTING = [
     Mutant("the rule may have changed", SAME, '"queue", "rule", "policy")', '"queue", "policy")', f"{STORIES} -k 'is_not_the_same_is_asked and rule'"),
@@ -51,4 +52,9 @@ GRANTING = [
     Mutant("people are told of what is answered at once", "approvals/sql/0135_standing_grants.sql", "interval '5 seconds' END", "interval '0 seconds' END", f"{STORIES} -k nobody_is_told"),
     Mutant("a forged queue keeps everybody from taking it back", ACTS, "        role, not_genuine = None, forged\n", "        raise\n", f"{FORGED} -k under_a_forged_queue"),
     Mutant("under a forged queue one is told of administrators", ACTS, "        raise not_genuine or no from None\n", "        raise\n", f"{FORGED} -k under_a_forged_queue"),
+    Mutant("what was taken back goes out under another's yes", USED, "    IF FOUND THEN\n", "    IF false THEN\n", f"{BACK} -k while_others_are_asked"),
+    Mutant("what people said anew is not seen beside what was taken back", USED, "z.opened_at > a.opened_at", "z.opened_at < a.opened_at", f"{BACK} -k while_others_are_asked"),
+    Mutant("somebody else is asked for what was taken back", "runs/engine/steps/call.py", "            await gates.put_again(call, taken, error.told.get(\"grant\"))\n", "            await gates.ask_anew(call)\n", f"{BACK} -k and_no_other"),
+    Mutant("a yes that people gave anew is called a fault", PROOF, "            if [id for seq, id in told if seq < sent][-1:] == [decided.approval_id]:\n", "            if told:\n", f"{BACK} -k no_fault"),
+    Mutant("a yes of which its call went out counts as unused", ACTS, "AND x.consumed_at > w.resolved_at)", "AND false)", f"{BACK} -k not_counted"),
 ]  # fmt: skip

@@ -132,6 +132,8 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         await judging.judge(call, anew=True)
         return await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     except ApprovalMissing as error:
+        if isinstance(error, ApprovalExpired) and (taken := call.record.asked.get(error.told.get("approval", ""))):
+            await gates.put_again(call, taken, error.told.get("grant"))
         if isinstance(error, ApprovalExpired) or call.record.grants:
             is_of_grant = grant is not None and grant[0] != call.slot
             expired = grant[0] if grant is not None and isinstance(error, ApprovalExpired) else ""

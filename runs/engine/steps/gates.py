@@ -219,6 +219,23 @@ async def ask_anew(
     )  # fmt: skip
 
 
+async def put_again(call: LogicalCall, question: e.ApprovalRequested, grant: object) -> NoReturn:
+    """Put a question once more whose yes a standing `grant` had given that was taken back since. Its queue alone is
+    asked, by the same rule; what others said to the call still counts."""
+    record, latest = call.record, call.record.gate
+    assert latest is not None
+    if is_staged(question.payload):  # of a case that several decide no grant gives a yes
+        await ask_anew(call)
+    demands = _demands(call) if "policy" in question.payload else ()
+    demand = next((each for each in demands if each.queue == question.queue), None)
+    unused = Unused(f"standing grant {grant} was taken back, and {question.queue} is asked again")
+    await open_gate(
+        call.visit, call.slot, with_history(dict(question.payload), record, None, unused=unused),
+        requested_hash=call.requested_hash, why=call.why, time=_time(call) if demand is None else Time(demand.within),
+        n=latest.n + 1, judged=told(call), proofs=_proofs(call), contents=call.documents,
+    )  # fmt: skip
+
+
 def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
     """What the plan of a call says of documents: those of the call, else what was shown with the yes that it brought
     along, or with the question before."""
