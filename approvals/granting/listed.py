@@ -4,7 +4,7 @@ it. Of what the calls were about no more is told than the names of the fields th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -39,7 +39,7 @@ class Shown:
     def state(self) -> str:
         """active; or how it ended: taken_back, used_up, over; or not_genuine."""
         held = self.held
-        if not held.is_genuine:
+        if not held.is_genuine or (held.end is not None and not held.end.is_genuine):
             return "not_genuine"
         if held.end is not None:
             return "taken_back"
@@ -54,9 +54,9 @@ class Shown:
 
     @property
     def sum_words(self) -> str:
-        """How much of how much, in words; empty where the calls name no amount."""
+        """How much of how much, in words; empty where the calls name no amount, or other hands wrote it."""
         row = self.held.row
-        if row.most is None:
+        if row.most is None or not self.held.is_genuine:
             return ""
         return f"{Sum(self.held.spent, row.currency)} of {Sum(row.most, row.currency)}"
 
@@ -120,4 +120,6 @@ def bounds_of(queue: Queue) -> dict[str, Any]:
 def _shown(held: Held, user: Any) -> Shown:
     own, role = roles(user), wait_hooks.queues.get(held.row.queue)
     may = role in own or OPERATOR in own or held.row.person == user.pk or is_admin(user)
-    return Shown(held, may and held.end is None)
+    shown = Shown(held, may)
+    is_open = held.has_unused if held.end is None else held.has_unused and not held.end.is_genuine
+    return replace(shown, may_end=may and (shown.is_active or is_open))

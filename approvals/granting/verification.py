@@ -13,6 +13,7 @@ from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
 from approvals.grants.terms import Asked, asked_of
 from approvals.models import Decision
 from ledger import events as e
+from ledger.models import ActRecord
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.tape import payload_of
 
@@ -38,8 +39,8 @@ class Standing:
                 self._asked[question.approval_id] = question.queue
             case e.ApprovalDecided() as decided:
                 if decided.verdict == "approved":
-                    at = decided.slot or "", self._asked.get(decided.approval_id, "")
-                    self.yes.setdefault(at, []).append((line.seq, decided.approval_id))
+                    place = decided.slot or "", self._asked.get(decided.approval_id, "")
+                    self.yes.setdefault(place, []).append((line.seq, decided.approval_id))
                 terms = payload_of(decided).get("standing")
                 if not isinstance(terms, Mapping):
                     return
@@ -65,8 +66,11 @@ class Standing:
     def ends(self, approval_id: str, until: datetime) -> datetime:
         """When a yes that would be good `until` then ends, if the grant that gave it was taken back before."""
         use = self.uses.get(approval_id)
-        end = None if use is None else _end_of(use.grant)
-        return until if end is None or approval_id not in self.by_grant else min(until, end.at)
+        if use is None or approval_id not in self.by_grant:
+            return until
+        end = _end_of(use.grant)
+        at = _lapsed_at(use.grant) if end is None else end.at
+        return until if at is None else min(until, at)
 
     def decision(self, what: str, row: Decision) -> Iterator[str]:
         """Whether somebody decided themselves where it says so, and a grant did where it says that."""
@@ -172,6 +176,14 @@ def _end_of(grant: StandingGrant) -> StandingEnd | None:
         return grant.end if grant.end.is_genuine else None
     except StandingEnd.DoesNotExist:
         return None
+
+
+def _lapsed_at(grant: StandingGrant) -> datetime | None:
+    """When somebody took it back whose end could not be written, for a row that is not genuine stood there."""
+    if not StandingEnd.objects.filter(grant=grant).exists():
+        return None
+    told = ActRecord.objects.filter(action="standing_revoke", subject=str(grant)).order_by("at", "id")
+    return told.values_list("at", flat=True).first()
 
 
 def _whole(given: Any) -> int:

@@ -6,9 +6,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
 
 from approvals.granting import verification
 from approvals.granting.acts import take_back
+from approvals.granting.listed import one
 from approvals.models import Approval
 from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
@@ -17,6 +21,7 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.models import ActRecord
 from runs.engine.agents import Agent
+from runs.services import lifecycle
 from tests.approvals.granting import allowed, asks, given, paid, paying, swept
 from tests.approvals.setup import WHY, boss, somebody, sound
 from tests.approvals.test_granting import ROLE
@@ -137,3 +142,42 @@ def test_a_yes_that_people_gave_anew_is_no_fault(stage: Stage, tools: Toolbox, f
     yes(Approval.objects.get(run=case.run, state="open"), fiona)
     assert stage.drive() == "completed" and paid(tools) == 2
     sound(case.run)
+
+
+@pytest.mark.parametrize("what", ["its own", "beside another"])
+def test_one_that_is_used_up_is_taken_back_while_a_yes_of_it_lies_unused(
+    stage: Stage, tools: Toolbox, fiona: Actor, what: str
+) -> None:
+    """On its page, too; and no longer once the call went out."""
+    admin, olga, lena = boss(), somebody("olga", "operator"), somebody("lena", "approver_legal")
+    allowed(admin)
+    agent = paying(tools)
+    grants = [given(asks(stage, paying(tools, name=name)), fiona, times=1) for name in ("payer", "second")]
+    while stage.drive() == "completed":
+        pass
+    reader, cases = User.objects.get(pk=fiona.person), []
+    if what == "beside another":
+        demanded(admin, "legal")
+        for name in ("payer", "second"):
+            cases.append(answered_in_part(stage, agent if name == "payer" else paying(tools, name=name))[0])
+    else:
+        for name in ("payer", "second"):
+            cases.append(asks(stage, paying(tools, name=name)))
+            lifecycle.pause(cases[-1].run_id, by=olga, justification=WHY)
+        swept()
+    client = Client()
+    client.force_login(reader)
+    for grant in grants:
+        assert one(grant.pk, reader).state == "used_up" and one(grant.pk, reader).may_end
+        assert "Take it back" in client.get(reverse("standing_grant", args=[grant.pk])).content.decode()
+    if what == "beside another":
+        yes(Approval.objects.get(run=cases[1].run, state="open"), lena)
+    else:
+        lifecycle.resume(cases[1].run_id, by=olga, justification=WHY)
+    assert stage.drive() == "completed" and paid(tools) == 3
+    assert not one(grants[1].pk, reader).may_end
+    assert "Take it back" not in client.get(reverse("standing_grant", args=[grants[1].pk])).content.decode()
+    form = {"justification": WHY}
+    assert client.post(reverse("standing_grant_ends", args=[grants[0].pk]), form).status_code == 302
+    assert ActRecord.objects.get(action="standing_revoke").after == {"lapsed": 1}
+    assert not one(grants[0].pk, reader).may_end
