@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.granting.rows import Held, held_in, one_of
+from approvals.granting.rows import MOST_USES, Held, held_in, listed_by, one_of
 from approvals.grants.terms import bounds_in
 from approvals.policy import Sum
 from approvals.queue_models import Queue
@@ -19,7 +19,7 @@ from ledger.errors import NotFound
 from ledger.web.roles import AUDITOR, OPERATOR, roles
 from runs.journal import wait_hooks
 
-PAGE, MOST_USES = 50, 50
+PAGE = 50
 ALL = None  # queues that are seen
 
 
@@ -45,7 +45,7 @@ class Shown:
             return "taken_back"
         if held.now >= held.row.until:
             return "over"
-        return "used_up" if len(held.uses) >= held.row.count else "active"
+        return "used_up" if held.used >= held.row.count else "active"
 
     @property
     def is_active(self) -> bool:
@@ -81,7 +81,8 @@ def queues_of(user: Any) -> frozenset[str] | None:
 
 
 def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE) -> list[Shown]:
-    """Grants, the newest first."""
+    """Grants, the newest first. Of the uses of each no more than the newest are held against their code: one's own page
+    has them all."""
     seen = queues_of(user)
     conditions = ["true"]
     values: list[Any] = []
@@ -95,7 +96,7 @@ def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = No
         conditions.append("(g.at, g.id) < (%s, %s)")
         values += beyond
     with connection.cursor() as cursor:
-        cursor.execute(one_of(" AND ".join(conditions)), [*values, limit])
+        cursor.execute(listed_by(" AND ".join(conditions)), [*values, limit])
         return [_shown(held_in(told), user) for (told,) in cursor.fetchall()]
 
 

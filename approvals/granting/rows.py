@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 
 from django.db import connection
 
@@ -21,6 +22,7 @@ from approvals.policy import Sum
 # Any number, the same in every process: with a grant's own one it is the lock of that grant.
 _LOCK = 7_231_076
 _LOCK_OF_SAME = 7_231_077  # with a digest of what is the same: of all grants of that
+_NEWEST = "ORDER BY g.at DESC, g.id DESC LIMIT %s"
 # Whether a call went out under the yes of a wait `w`, or under another's that was given in view of it.
 USED = """w.consumed_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM runs_wait x WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
@@ -38,7 +40,18 @@ _READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(
     FROM approvals_standinggrant g"""
 
 
-@dataclass(frozen=True, slots=True)
+# The same for a list: of the uses the newest ones, and what the database counts of them all.
+MOST_USES = 50
+_LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text,
+    'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM (
+                 SELECT * FROM approvals_standinguse u WHERE u.grant_id = g.id ORDER BY u.n DESC LIMIT {MOST_USES}) u),
+    'counted', (SELECT json_build_array(count(*), coalesce(sum(abs(u.amount)), 0)::text) FROM approvals_standinguse u
+                WHERE u.grant_id = g.id),
+    'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id), 'has_unused', false)::text
+    FROM approvals_standinggrant g"""
+
+
+@dataclass(frozen=True)
 class Held:
     """A grant with what was made of it, as of `now`."""
 
@@ -48,10 +61,12 @@ class Held:
     now: datetime
     # Whether a yes that it gave waits to be used.
     has_unused: bool = False
+    # Where not all uses were read: how many there are, and how much they were about.
+    counted: tuple[int, Decimal] | None = None
 
-    @property
+    @cached_property
     def is_genuine(self) -> bool:
-        """Whether one of our processes wrote all that counts."""
+        """Whether one of our processes wrote all that counts, of what was read."""
         return self.row.is_genuine and all(use.is_genuine for use in self.uses)
 
     @property
@@ -66,8 +81,15 @@ class Held:
         return "it is used up" if len(self.uses) >= self.row.count else ""
 
     @property
+    def used(self) -> int:
+        """How often it was used."""
+        return len(self.uses) if self.counted is None else self.counted[0]
+
+    @property
     def spent(self) -> Decimal:
         """How much its uses were about."""
+        if self.counted is not None:
+            return self.counted[1]
         return sum((abs(use.amount) for use in self.uses if use.amount is not None), Decimal(0))
 
     def covers(self, amount: Sum | None) -> str:
@@ -103,8 +125,14 @@ def others_of(same: str, person: int | None) -> list[Held]:
 
 
 def one_of(condition: str) -> str:
-    """The statement that reads those that a condition names, the newest first. Its last parameter: how many; NULL: all."""
-    return f"{_READ} WHERE {condition} ORDER BY g.at DESC, g.id DESC LIMIT %s"
+    """The statement that reads those that a condition names, the newest first. Its last parameter is how many, NULL
+    for all."""
+    return f"{_READ} WHERE {condition} {_NEWEST}"
+
+
+def listed_by(condition: str) -> str:
+    """The same for a list, which reads no more than the newest uses of each."""
+    return f"{_LIST} WHERE {condition} {_NEWEST}"
 
 
 def held_in(told: str) -> Held:
@@ -113,5 +141,5 @@ def held_in(told: str) -> Held:
     return Held(
         row_of(StandingGrant, found["grant"]), [row_of(StandingUse, use) for use in found["uses"]],
         None if found["end"] is None else row_of(StandingEnd, found["end"]), datetime.fromisoformat(found["now"]),
-        found["has_unused"],
+        found["has_unused"], (counted[0], Decimal(counted[1])) if (counted := found.get("counted")) else None,
     )  # fmt: skip

@@ -6,8 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 
+import pgtrigger
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection, transaction
 
 from approvals.granting.acts import take_back
 from approvals.granting.listed import one, page
@@ -183,3 +185,32 @@ def test_nobody_uses_at_once_what_they_have_just_allowed(stage: Stage, tools: To
     given(other, somebody("frank", ROLE), times=1000, sum="1000000")
     say(case, fiona)
     assert state(case.run) == "approved"
+
+
+def test_the_list_reads_the_newest_uses_and_counts_them_all(
+    stage: Stage, tools: Toolbox, fiona: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed(boss(), times=1000)
+    agent = paying(tools)
+    first = asks(stage, agent)
+    grant, user = given(first, fiona, times=1000, sum="100000"), User.objects.get(username="fiona")
+    with transaction.atomic(), connection.cursor() as cursor:  # as many as nobody would click through
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "INSERT INTO approvals_standinguse (grant_id, n, approval_id, run_id, amount, at) "
+            "SELECT %s, n, gen_random_uuid(), %s, 10, clock_timestamp() FROM generate_series(1, 120) n",
+            [grant.pk, first.run_id],
+        )
+    for use in StandingUse.objects.all():
+        use.seal()
+        with pgtrigger.ignore("approvals.StandingUse:append_only"):
+            StandingUse.objects.filter(pk=use.pk).update(code=use.code)
+    looked: list[int] = []
+    genuine = StandingUse.coded
+    monkeypatch.setattr(StandingUse, "coded", lambda use: looked.append(use.n) or genuine(use))
+    (shown,) = page(user)
+    assert (shown.state, shown.held.used, shown.sum_words) == ("active", 120, "$1,200 of $100,000")
+    assert [use.n for use in shown.uses] == [*range(120, 70, -1)]
+    assert shown.state == "active" and sorted(looked) == [*range(71, 121)], "each once, and no more of them"
+    whole = one(grant.pk, user)
+    assert (whole.held.used, whole.held.spent, len(whole.uses)) == (120, 1200, 50)
