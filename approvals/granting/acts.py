@@ -145,6 +145,8 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
     which says how much is left."""
     bounds = bounds_in(facts.queue.again) if facts.queue is not None else None
     assert bounds is not None
+    if not others:
+        return
     beside = f"beside your other standing grants of the same ({', '.join(str(each.row.pk) for each in others)})"
     fix = "no more than that, or take one of them back first"
     times = bounds.times - sum(each.row.count - len(each.uses) for each in others)
