@@ -35,8 +35,10 @@ class Sum:
     currency: str
 
     def __str__(self) -> str:
-        number = f"{self.value:,.2f}" if self.value == self.value.quantize(Decimal("0.01")) else f"{self.value:,f}"
-        number = number.removesuffix(".00")
+        number = f"{self.value:,f}"
+        whole, _, part = number.partition(".")
+        if len(cents := part.rstrip("0")) <= 2:
+            number = f"{whole}.{cents:0<2}" if cents else whole
         sign = _SIGNS.get(self.currency)
         return f"{sign}{number}" if sign else f"{number} {self.currency}"
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from approvals.bodies import AgainBody
-from approvals.granting.rows import Held, held
+from approvals.granting.rows import USED, Held, held, others_of
 from approvals.grants.models import StandingEnd, StandingGrant
 from approvals.grants.terms import Asked, asked_of, bounds_in
 from approvals.models import Approval
@@ -23,14 +24,19 @@ from approvals.services import decide, locked_question, may_decide
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.models import ActRecord
 from ledger.web.roles import OPERATOR
 from runs.engine.gate.votes import APPROVE
 
+# Held until the end: whoever uses one of them up comes before or after, and sees what became of the grant.
+_HOLD = """
+    SELECT w.id FROM runs_wait w JOIN approvals_approval a ON w.id = a.wait_id
+    WHERE a.id = ANY(%s::uuid[]) ORDER BY w.id FOR UPDATE OF w"""
 # A yes that lies there unused under a grant that is taken back lets nothing through any more.
-_LAPSE = """
+_LAPSE = f"""
     UPDATE runs_wait w SET grant_expires_at = %s FROM approvals_approval a
     WHERE a.id = ANY(%s::uuid[]) AND w.id = a.wait_id AND w.grant_expires_at > %s
-    RETURNING w.consumed_at IS NULL"""
+    RETURNING NOT ({USED})"""
 
 
 class GrantOver(DurableAgentsError):
@@ -66,6 +72,8 @@ def approve_again(
     facts = _locked_facts(unlocked, by)
     may_decide(unlocked, facts, by)
     _check(facts, again, sum_)
+    _check_who_set_them(unlocked, by)
+    _check_with_others(facts, again, sum_, others_of(asked.same, by.person))
     approval = decide(
         approval_id, verdict=APPROVE, plan_hash=plan_hash, justification=justification, by=by, stage=stage,
         typed=typed, besides={"again": said},
@@ -122,6 +130,40 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
         raise wrong("again.sum", f"is more than you may approve at once. {no.why}", "less")
 
 
+def _check_who_set_them(approval: Approval, by: Actor) -> None:
+    """Nobody goes as far as they themselves have set since the question was there. Raises Forbidden."""
+    own = ActRecord.objects.filter(
+        action="queue_grants", queue=approval.queue, person=by.person, at__gte=approval.opened_at
+    )
+    if own.exists():
+        why = f"You set how far the same again may be allowed in {approval.queue} after this was asked"
+        raise Forbidden(f"{why}: approve it alone, or let somebody else allow it again.")
+
+
+def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[Held]) -> None:
+    """The same of all grants together that somebody gave of the same and that may be used yet. Raises InvalidInput,
+    which says how much is left."""
+    bounds = bounds_in(facts.queue.again) if facts.queue is not None else None
+    assert bounds is not None
+    if not others:
+        return
+    beside = f"beside your other standing grants of the same ({', '.join(str(each.row.pk) for each in others)})"
+    fix = "no more than that, or take one of them back first"
+    times = bounds.times - sum(each.row.count - len(each.uses) for each in others)
+    if again.times > times:
+        raise wrong("again.times", f"is more than {max(times, 0)}, what is left {beside}", fix)
+    if sum_ is None:
+        return
+    of_it = [each for each in others if each.row.currency == sum_.currency]
+    open_ = sum(((each.row.most or Decimal(0)) - each.spent for each in of_it), Decimal(0))
+    if bounds.most is not None and sum_.value + open_ > bounds.most:
+        left = Sum(max(bounds.most - open_, Decimal(0)), sum_.currency)
+        raise wrong("again.sum", f"is more than {left}, what is left {beside}", fix)
+    no = in_ones_own_right(replace(facts, asked=About(Sum(sum_.value + open_, sum_.currency))))
+    if isinstance(no, No):
+        raise wrong("again.sum", f"is, {beside}, more than you may approve at once. {no.why}", fix)
+
+
 def _given(
     approval: Approval, asked: Asked, again: AgainBody, sum_: Sum | None, why: str, by: Actor, at: datetime | None
 ) -> StandingGrant:
@@ -145,20 +187,26 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
     """End a standing grant now: whoever gave it, whoever decides at its queue, an operator or an administrator may.
 
     Nothing is answered by it from this moment on, and a yes that it gave and no call has used yet lets nothing through.
-    What is on its way already stays so. Raises NotFound, Forbidden, GrantOver, JustificationRequired.
+    What is on its way already stays so. Where a row that is not genuine says that it was taken back, that row stays,
+    and what was not used lapses with this act. Raises NotFound, Forbidden, GrantOver, JustificationRequired.
     """
     found = held(grant_id)
     if found is None:
         raise NotFound("standing grant", grant_id)
     row, by = found.row, _as(found.row, by, frozenset(roles))
     why = justified("standing_revoke", justification)
-    if found.end is not None:
-        raise GrantOver(f"It was taken back by {found.end.by} at {found.end.at:%Y-%m-%d %H:%M:%S} UTC.")
-    end = StandingEnd(grant=row, person=by.person, by=by.ref, role=by.role, reason=why, at=found.now)
-    end.seal()
-    end.save(force_insert=True)
+    end = found.end
+    if end is None:
+        end = StandingEnd(grant=row, person=by.person, by=by.ref, role=by.role, reason=why, at=found.now)
+        end.seal()
+        end.save(force_insert=True)
+    elif not end.is_genuine and not found.has_unused:
+        raise GrantOver("A row that was written past this installation takes it back, and no yes of it lies unused.")
+    elif end.is_genuine:
+        raise GrantOver(f"It was taken back by {end.by} at {end.at:%Y-%m-%d %H:%M:%S} UTC.")
     own = [use.approval_id for use in found.uses if use.is_genuine]
     with connection.cursor() as cursor:
+        cursor.execute(_HOLD, [own])
         cursor.execute(_LAPSE, [found.now, own, found.now])
         unused = sum(is_unused for (is_unused,) in cursor.fetchall())
     acted(

@@ -4,13 +4,13 @@ it. Of what the calls were about no more is told than the names of the fields th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
 
-from approvals.granting.rows import Held, held_in, one_of
+from approvals.granting.rows import MOST_USES, Held, held_in, listed_by, one_of
 from approvals.grants.terms import bounds_in
 from approvals.policy import Sum
 from approvals.queue_models import Queue
@@ -19,7 +19,7 @@ from ledger.errors import NotFound
 from ledger.web.roles import AUDITOR, OPERATOR, roles
 from runs.journal import wait_hooks
 
-PAGE, MOST_USES = 50, 50
+PAGE = 50
 ALL = None  # queues that are seen
 
 
@@ -39,13 +39,13 @@ class Shown:
     def state(self) -> str:
         """active; or how it ended: taken_back, used_up, over; or not_genuine."""
         held = self.held
-        if not held.is_genuine:
+        if not held.is_genuine or (held.end is not None and not held.end.is_genuine):
             return "not_genuine"
         if held.end is not None:
             return "taken_back"
         if held.now >= held.row.until:
             return "over"
-        return "used_up" if len(held.uses) >= held.row.count else "active"
+        return "used_up" if held.used >= held.row.count else "active"
 
     @property
     def is_active(self) -> bool:
@@ -54,9 +54,9 @@ class Shown:
 
     @property
     def sum_words(self) -> str:
-        """How much of how much, in words; empty where the calls name no amount."""
+        """How much of how much, in words; empty where the calls name no amount, or other hands wrote it."""
         row = self.held.row
-        if row.most is None:
+        if row.most is None or not self.held.is_genuine:
             return ""
         return f"{Sum(self.held.spent, row.currency)} of {Sum(row.most, row.currency)}"
 
@@ -81,7 +81,8 @@ def queues_of(user: Any) -> frozenset[str] | None:
 
 
 def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE) -> list[Shown]:
-    """Grants, the newest first."""
+    """Grants, the newest first. Of the uses of each no more than the newest are held against their code: one's own page
+    has them all."""
     seen = queues_of(user)
     conditions = ["true"]
     values: list[Any] = []
@@ -95,7 +96,7 @@ def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = No
         conditions.append("(g.at, g.id) < (%s, %s)")
         values += beyond
     with connection.cursor() as cursor:
-        cursor.execute(one_of(" AND ".join(conditions)), [*values, limit])
+        cursor.execute(listed_by(" AND ".join(conditions)), [*values, limit])
         return [_shown(held_in(told), user) for (told,) in cursor.fetchall()]
 
 
@@ -120,4 +121,6 @@ def bounds_of(queue: Queue) -> dict[str, Any]:
 def _shown(held: Held, user: Any) -> Shown:
     own, role = roles(user), wait_hooks.queues.get(held.row.queue)
     may = role in own or OPERATOR in own or held.row.person == user.pk or is_admin(user)
-    return Shown(held, may and held.end is None)
+    shown = Shown(held, may)
+    is_open = held.has_unused if held.end is None else held.has_unused and not held.end.is_genuine
+    return replace(shown, may_end=may and (shown.is_active or is_open))

@@ -120,9 +120,25 @@ def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
     is_told_of = any((each.get("label"), each.get("source")) == HISTORY for each in approval.evidence)
     if wait.n or wait.attempt or approval.revision != 1 or is_told_of:
         raise LeftToPeople("It was asked about before, or tried.")
+    if _was_refused(approval, asked):
+        raise LeftToPeople("Its run asked the same before, and people said no or nobody answered.")
     if run.state in ENDED or run.forked_from is not None:
         raise LeftToPeople("Its run is a fork, or over.")
     return asked
+
+
+def _was_refused(approval: Approval, asked: Asked) -> bool:
+    """Whether a question that is the same was rejected in this run, or expired: whatever was asked between, by the plan
+    of each."""
+    no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
+    before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
+    for (plan,) in before.values_list("plan"):
+        try:
+            if asked_of(bytes(plan)).same == asked.same:
+                return True
+        except ValueError:  # nothing is the same as that one
+            continue
+    return False
 
 
 def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:

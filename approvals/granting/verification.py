@@ -13,6 +13,7 @@ from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
 from approvals.grants.terms import Asked, asked_of
 from approvals.models import Decision
 from ledger import events as e
+from ledger.models import ActRecord
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.tape import payload_of
 
@@ -26,13 +27,20 @@ class Standing:
         self.journal = journal
         self.by_grant: dict[str, tuple[int, e.ApprovalDecided, int, int]] = {}  # with the grant, and which use
         self.given: dict[str, tuple[int, e.ApprovalDecided, Mapping[str, Any]]] = {}
-        self.sent: dict[str, list[int]] = {}  # by slot of the grant: where calls went out under it
+        self.sent: dict[str, list[int]] = {}  # by slot, of the call and of the yes: where calls went out under one
+        self.yes: dict[tuple[str, str], list[tuple[int, str]]] = {}  # by slot and queue: each yes, and its question
+        self._asked: dict[str, str] = {}
         self._uses: dict[str, StandingUse] | None = None
 
     def see(self, line: Line) -> None:
         """Fold one event in."""
         match line.event:
+            case e.ApprovalRequested() as question:
+                self._asked[question.approval_id] = question.queue
             case e.ApprovalDecided() as decided:
+                if decided.verdict == "approved":
+                    place = decided.slot or "", self._asked.get(decided.approval_id, "")
+                    self.yes.setdefault(place, []).append((line.seq, decided.approval_id))
                 terms = payload_of(decided).get("standing")
                 if not isinstance(terms, Mapping):
                     return
@@ -41,8 +49,9 @@ class Standing:
                     self.by_grant[decided.approval_id] = told
                 if isinstance(terms.get("again"), Mapping):
                     self.given[decided.approval_id] = line.seq, decided, terms["again"]
-            case e.ToolInvoked(grant=grant) if grant is not None:
-                self.sent.setdefault(grant, []).append(line.seq)
+            case e.ToolInvoked(slot=slot, grant=grant) if grant is not None:
+                for at in {slot or "", grant}:
+                    self.sent.setdefault(at, []).append(line.seq)
             case _:
                 pass
 
@@ -57,8 +66,11 @@ class Standing:
     def ends(self, approval_id: str, until: datetime) -> datetime:
         """When a yes that would be good `until` then ends, if the grant that gave it was taken back before."""
         use = self.uses.get(approval_id)
-        end = None if use is None else _end_of(use.grant)
-        return until if end is None or approval_id not in self.by_grant else min(until, end.at)
+        if use is None or approval_id not in self.by_grant:
+            return until
+        end = _end_of(use.grant)
+        at = _lapsed_at(use.grant) if end is None else end.at
+        return until if at is None else min(until, at)
 
     def decision(self, what: str, row: Decision) -> Iterator[str]:
         """Whether somebody decided themselves where it says so, and a grant did where it says that."""
@@ -104,9 +116,18 @@ class Standing:
             yield f"{what}: {problem}"
         if end is not None and end.at + SLACK < use.at:
             yield f"{what}: its grant had been taken back"
-        for sent in self.sent.get(decided.slot or "", []):
+        for sent in self._sent_under(decided):
             if end is not None and self.journal.at[sent - 1] > end.at + SLACK:
                 yield f"{what}: the call went out (event {sent}) after its grant was taken back"
+
+    def _sent_under(self, decided: e.ApprovalDecided) -> Iterator[int]:
+        """Where a yes counted as a call went out: the last one of its queue by then. One that was taken back does not
+        count any more once people have said another."""
+        slot = decided.slot or ""
+        told = self.yes.get((slot, self._asked.get(decided.approval_id, "")), [])
+        for sent in self.sent.get(slot, []):
+            if [id for seq, id in told if seq < sent][-1:] == [decided.approval_id]:
+                yield sent
 
     def _given(self) -> Iterator[str]:
         missing = dict(self.given)
@@ -155,6 +176,14 @@ def _end_of(grant: StandingGrant) -> StandingEnd | None:
         return grant.end if grant.end.is_genuine else None
     except StandingEnd.DoesNotExist:
         return None
+
+
+def _lapsed_at(grant: StandingGrant) -> datetime | None:
+    """When somebody took it back whose end could not be written, for a row that is not genuine stood there."""
+    if not StandingEnd.objects.filter(grant=grant).exists():
+        return None
+    told = ActRecord.objects.filter(action="standing_revoke", subject=str(grant)).order_by("at", "id")
+    return told.values_list("at", flat=True).first()
 
 
 def _whole(given: Any) -> int:

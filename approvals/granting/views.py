@@ -56,10 +56,16 @@ class GrantEnds(OneGrantPage):
         form, by = Sent(request), actor(request, "")
         try:
             why = form.read(SteerBody).justification
-            acts.take_back(grant_id, justification=why, by=by, roles=roles(request.user))
+            held = acts.take_back(grant_id, justification=why, by=by, roles=roles(request.user))
         except DurableAgentsError as error:
             return self.tell(request, grant_id, Refused("end", error, form.kept))
-        messages.success(request, "It is taken back: people are asked again. It is on the record.", extra_tags="ok")
+        words = "It is taken back: people are asked again. It is on the record."
+        if held.end is not None and not held.end.is_genuine:
+            words = (
+                "What it gave and nobody has used lets nothing through: that is on the record. That it was taken back "
+                "before, a row says that was written past this installation."
+            )
+        messages.success(request, words, extra_tags="ok")
         return redirect("standing_grant", grant_id=grant_id)
 
 

@@ -241,7 +241,12 @@ class ApprovalMissing(Exception):
 
 
 class ApprovalExpired(ApprovalMissing):
-    """The grant lay unused for too long. Nothing was written; people have to be asked anew."""
+    """The grant lay unused for too long, or a yes that counts with it was taken back: then `told` says of which
+    question (`approval`) and by which standing grant (`grant`). Nothing was written; people have to be asked anew."""
+
+    def __init__(self, problem: str, told: Mapping[str, Any] | None = None) -> None:
+        super().__init__(problem)
+        self.told = told or {}
 
 
 class NotAsked(Exception):

@@ -93,7 +93,7 @@ def translated(error: psycopg.Error) -> Exception:
     if state == STALE:
         return StaleLease(message)
     if state == EXPIRED:
-        return ApprovalExpired(message)
+        return ApprovalExpired(message, json.loads(error.diag.message_detail or "{}"))
     if state == JUDGED_ANEW:
         return PoliciesChanged(message)
     if state == SHORT:

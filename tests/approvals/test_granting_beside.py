@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 
+import pgtrigger
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection, transaction
 
+from approvals.granting.acts import take_back
 from approvals.granting.listed import one, page
-from approvals.grants.models import StandingUse
-from approvals.models import Decision
-from durableagents import Amount
+from approvals.grants.models import StandingGrant, StandingUse
+from approvals.models import Approval, Decision
+from durableagents import Amount, Context, End, Rejected
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
-from tests.approvals.granting import allowed, asks, given, paying, state, swept
-from tests.approvals.setup import away, boss, limited, somebody, sound
+from tests.approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
+from tests.approvals.setup import WHY, away, boss, limited, say, somebody, sound
 from tests.approvals.test_granting import ROLE
-from tests.runs.stage import Stage, dump
-from tests.world import Toolbox
+from tests.runs.stage import Stage, at_once, dump
+from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -89,3 +93,124 @@ def test_whoever_gave_it_sees_it_without_the_role_too(stage: Stage, tools: Toolb
     assert one(grant.pk, user).may_end and [shown.row.pk for shown in page(user)] == [grant.pk]
     with pytest.raises(NotFound):
         one(grant.pk, User.objects.create(username="somebody-else"))
+
+
+def test_several_grants_of_the_same_go_no_further_than_one_may(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """Five questions that are the same are open at once: each could bring as many more as the queue allows."""
+    admin, frank = boss(), somebody("frank", ROLE)
+    allowed(admin, times=3, sum="20000")
+    agent = paying(tools)
+    cases, other = [asks(stage, agent) for _ in range(4)], asks(stage, agent, "ink 5000")
+    first, before = given(cases[0], fiona, times=2, sum="12000"), dump()
+    with pytest.raises(InvalidInput, match=rf"more than 1, what is left .*standing grants of the same .{first.pk}."):
+        given(cases[1], fiona, times=2, sum="5000")
+    with pytest.raises(InvalidInput, match=r"sum is more than \$8,000, what is left"):
+        given(cases[1], fiona, times=1, sum="8000.01")
+    assert dump() == before
+    second = given(cases[1], fiona, times=1, sum="8000")
+    with pytest.raises(InvalidInput, match="more than 0, what is left"):
+        given(cases[2], fiona, times=1, sum="1")
+    given(other, fiona, times=3, sum="20000")  # is about something else
+    given(cases[2], frank, times=3, sum="20000")  # somebody else's
+    take_back(second.pk, justification=WHY, by=fiona, roles=[ROLE])
+    given(cases[3], fiona, times=1, sum="8000")
+
+
+def test_several_grants_of_the_same_are_no_more_than_one_may_approve_at_once(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    admin = boss()
+    allowed(admin)
+    limited(admin, "10000", person="fiona")
+    agent = paying(tools)
+    cases = [asks(stage, agent) for _ in range(2)]
+    given(cases[0], fiona, times=1, sum="6000")
+    with pytest.raises(InvalidInput, match="more than you may approve at once"):
+        given(cases[1], fiona, times=1, sum="4001")
+    given(cases[1], fiona, times=1, sum="4000")
+
+
+def test_two_of_the_same_that_are_given_at_once_are_counted_together(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    allowed(boss(), times=3)
+    agent = paying(tools)
+    cases = [asks(stage, agent) for _ in range(4)]
+    told = at_once(*[lambda case=case: given(case, fiona, times=2) for case in cases])
+    assert sorted(type(each).__name__ for each in told) == [*["InvalidInput"] * 3, "StandingGrant"]
+    assert StandingGrant.objects.count() == 1 and Approval.objects.filter(state="approved").count() == 1
+
+
+def test_what_was_rejected_in_this_run_is_a_persons_whatever_was_asked_between(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    """A was rejected, B is its next revision and approved, and A is asked anew: nothing links it to the first."""
+    allowed(boss())
+    agent = paying(tools, version="2.0.0")
+    pay = agent.all_tools()[0]
+
+    async def node(state: Notes, ctx: Context) -> End:
+        for name in ("pen", "ink", "pen"):
+            with suppress(Rejected):
+                await ctx.call(pay, Item(name=name, amount=5000))
+        return End("done")
+
+    case = asks(stage, agent_of(node, tools=[pay], name="payer"))
+    say(case, fiona, "reject")
+    assert stage.drive() == "parked"
+    between = Approval.objects.get(run=case.run, state="open")
+    assert between.revision == 2
+    grant = given(asks(stage, agent), fiona)
+    say(between, fiona)
+    while not Approval.objects.filter(run=case.run, state="open").exists():
+        assert stage.drive() in ("parked", "completed")
+    again = Approval.objects.get(run=case.run, state="open")
+    assert (again.revision, again.same) == (1, grant.same)
+    swept()
+    assert state(case.run) == "open" and "people said no" in str(refused(again, grant))
+    assert paid(tools) == 2 and not StandingUse.objects.exists()
+
+
+def test_nobody_uses_at_once_what_they_have_just_allowed(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """Somebody who decides there and sets queues up too: the question that was open before is decided alone."""
+    allowed(boss(), times=1)
+    User.objects.filter(pk=fiona.person).update(is_superuser=True, is_staff=True)
+    agent = paying(tools)
+    case, other = asks(stage, agent), asks(stage, agent)
+    allowed(fiona, times=1000, days=366)
+    before = dump()
+    with pytest.raises(Forbidden, match="You set how far the same again may be allowed in finance_po after"):
+        given(case, fiona, times=1)
+    assert dump() == before
+    given(other, somebody("frank", ROLE), times=1000, sum="1000000")
+    say(case, fiona)
+    assert state(case.run) == "approved"
+
+
+def test_the_list_reads_the_newest_uses_and_counts_them_all(
+    stage: Stage, tools: Toolbox, fiona: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed(boss(), times=1000)
+    agent = paying(tools)
+    first = asks(stage, agent)
+    grant, user = given(first, fiona, times=1000, sum="100000"), User.objects.get(username="fiona")
+    with transaction.atomic(), connection.cursor() as cursor:  # as many as nobody would click through
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "INSERT INTO approvals_standinguse (grant_id, n, approval_id, run_id, amount, at) "
+            "SELECT %s, n, gen_random_uuid(), %s, 10, clock_timestamp() FROM generate_series(1, 120) n",
+            [grant.pk, first.run_id],
+        )
+    for use in StandingUse.objects.all():
+        use.seal()
+        with pgtrigger.ignore("approvals.StandingUse:append_only"):
+            StandingUse.objects.filter(pk=use.pk).update(code=use.code)
+    looked: list[int] = []
+    genuine = StandingUse.coded
+    monkeypatch.setattr(StandingUse, "coded", lambda use: looked.append(use.n) or genuine(use))
+    (shown,) = page(user)
+    assert (shown.state, shown.held.used, shown.sum_words) == ("active", 120, "$1,200 of $100,000")
+    assert [use.n for use in shown.uses] == [*range(120, 70, -1)]
+    assert shown.state == "active" and sorted(looked) == [*range(71, 121)], "each once, and no more of them"
+    whole = one(grant.pk, user)
+    assert (whole.held.used, whole.held.spent, len(whole.uses)) == (120, 1200, 50)

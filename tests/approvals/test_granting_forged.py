@@ -9,14 +9,17 @@ from typing import Any
 import pgtrigger
 import pytest
 from django.db import DatabaseError, connection, transaction
+from django.test import Client
+from django.urls import reverse
 
-from approvals.granting.acts import take_back
-from approvals.granting.listed import page
+from approvals.granting.acts import GrantOver, take_back
+from approvals.granting.listed import one, page
 from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval
 from durableagents.databases import RUNTIME_ROLE
 from ledger.actors import Actor
 from ledger.errors import Forbidden
+from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
 from runs.models import Wait
@@ -192,3 +195,82 @@ def test_under_a_forged_queue_whoever_needs_no_place_there_takes_it_back(
     }[who]  # fmt: skip
     assert take_back(grant.pk, justification=WHY, by=by, roles=roles).end is not None
     assert StandingEnd.objects.get(grant=grant).role == role
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"most": "1e28"}, {"most": "'NaN'"}, {"most": "-1e29"}, {"until": "'infinity'::timestamptz"},
+        {"person": "10000000000"}, {"count": "-1"}, {"fields": "'[1]'::jsonb"}, {"reason": "repeat('x', 100000)"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_forged_rows_are_shown_and_keep_no_page_from_anybody(
+    stage: Stage, tools: Toolbox, fiona: Actor, other: dict[str, str]
+) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    case = asks(stage, agent)
+    copied(grant, case, approval_id=f"'{case.pk}'::uuid", **other)
+    forged = StandingGrant.objects.exclude(pk=grant.pk).values_list("pk", flat=True).get()
+    client = Client()
+    client.force_login(boss_of())
+    for path in (reverse("standing_grants"), *(reverse("standing_grant", args=[pk]) for pk in (grant.pk, forged))):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert ("not genuine" in answer.content.decode().lower()) == (
+            path != reverse("standing_grant", args=[grant.pk])
+        )
+    assert [(each.state, each.sum_words) for each in page(boss_of())] == [
+        ("active", "$0 of $20,000") if each.row.pk == grant.pk else ("not_genuine", "") for each in page(boss_of())
+    ]
+
+
+@pytest.mark.parametrize("amount", ["1e29", "'NaN'", "-1e28"])
+def test_the_amount_of_a_forged_use_keeps_no_page_from_anybody(
+    stage: Stage, tools: Toolbox, fiona: Actor, amount: str
+) -> None:
+    allowed(boss())
+    grant = given(asks(stage, paying(tools)), fiona)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO approvals_standinguse (grant_id, n, approval_id, run_id, amount, at, code) "
+            f"VALUES (%s, 9, %s, %s, {amount}, clock_timestamp(), NULL)",
+            [grant.pk, grant.approval_id, grant.run_id],
+        )
+    client = Client()
+    client.force_login(boss_of())
+    for path in (reverse("standing_grants"), reverse("standing_grant", args=[grant.pk])):
+        assert client.get(path).status_code == 200
+    assert verify(grant.run_id).problems
+
+
+def test_under_a_forged_end_what_was_not_used_lapses_all_the_same(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """Its row stays, for nothing takes it away; that somebody took it back is on record, and said."""
+    admin, olga = boss(), somebody("olga", "operator")
+    allowed(admin)
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    assert stage.drive() == "completed"
+    case = asks(stage, agent)
+    lifecycle.pause(case.run_id, by=olga, justification=WHY)
+    swept()
+    with pgtrigger.ignore("approvals.StandingEnd:append_only"):
+        StandingEnd.objects.create(grant=grant, by="user:x", role="operator", reason="x", at=grant.at)
+    reader, client = boss_of(), Client()
+    assert (one(grant.pk, reader).state, one(grant.pk, reader).may_end) == ("not_genuine", True)
+    client.force_login(reader)
+    at = reverse("standing_grant_ends", args=[grant.pk])
+    answer = client.post(at, {"justification": WHY}, follow=True)
+    assert "a row says that was written past this installation" in answer.content.decode()
+    (act,) = ActRecord.objects.filter(action="standing_revoke")
+    assert act.after == {"lapsed": 1} and StandingEnd.objects.get().by == "user:x"
+    assert Wait.objects.get(pk=case.wait_id).grant_expires_at == act.at
+    assert verify(case.run_id).problems == [], "what was not right is its end, and no run"
+    assert any("end of standing grant" in each or "standing_end" in each for each in named())
+    with pytest.raises(GrantOver, match="no yes of it lies unused"):
+        take_back(grant.pk, justification=WHY, by=admin, roles=[])
+    assert not one(grant.pk, reader).may_end
+    lifecycle.resume(case.run_id, by=olga, justification=WHY)
+    assert stage.drive() == "parked" and paid(tools) == 1

@@ -134,3 +134,15 @@ def test_of_several_places_the_first_that_suffices_counts() -> None:
 
 def test_there_are_three_verdicts() -> None:
     assert VERDICTS == {"approve": "approved", "reject": "rejected", "fail": "rejected"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("5", "$5"), ("5.00", "$5"), ("5.1", "$5.10"), ("1234.56", "$1,234.56"), ("0.125", "$0.125"),
+        ("0.000000", "$0"), ("-12.5", "$-12.50"), ("1E+3", "$1,000"), ("1E+28", f"$10{',000' * 9}"), ("NaN", "$NaN"),
+        ("Infinity", "$Infinity"),
+    ],
+)  # fmt: skip
+def test_a_sum_of_any_size_has_words(value: str, words: str) -> None:
+    assert str(Sum(Decimal(value), "USD")) == words

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 # What was shipped, with its digest: a database that exists has it, so it never changes again. What changes a function
 # is a new file `sql/NNNN_name.sql` with the migration `migrations/NNNN_name.py`, written down here when it lands.
 SHIPPED = {
+    "approvals/sql/0137_taken_back.sql": "1b4759e5c0015a4eaa27aac7e4a944a45f25f025d30c4dc1cd7098bfc960b330",
     "runs/sql/0121_stood_in_its_version.sql": "062fb2a049a730febcf1c85f3cb8a1b5ed4de34002eb28f794b07945561e261a",
     "approvals/sql/0135_standing_grants.sql": "12d9c44940c3da30a685f606b60465ce12602086247c715f4e7940e71c1f4818",
     "approvals/sql/0130_claims.sql": "4511a3725ede81f480a1b4da0dc160ea5abf50f089401f25c86671fa0ee6eb2f",

@@ -180,7 +180,7 @@ MUTANTS = [
     Mutant("an approval that lay too long is still good", STEPS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),
     Mutant("an approval covers a call that had its effect", STEPS, "p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);", "p_attempt > 0;", "tests/runs/test_journal.py -k covers"),
     Mutant("a repeat needs no approval", INTEND, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
-    Mutant("an approval that expired is asked for once only", CALLS, "if isinstance(error, ApprovalExpired) or call.record.grants:", "if False:", "tests/runs/test_again.py"),
+    Mutant("an approval that expired is asked for once only", "runs/engine/steps/gates.py", "if isinstance(error, ApprovalExpired) or call.record.grants:", "if False:", "tests/runs/test_again.py"),
     Mutant("a gate is passed over", "runs/engine/steps/gates.py", "    if rule is not None or record.grants:\n", "    if False:\n", "tests/engine/test_gates.py"),
     Mutant("the last decision stands", "approvals/services.py", "if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:", "if False:", "tests/approvals/test_decide.py"),
     # --- pause, cancel, park

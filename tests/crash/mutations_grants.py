@@ -9,6 +9,7 @@ SAME, TERMS, BOUNDS = "runs/engine/gate/same.py", "approvals/grants/terms.py", "
 PROOF = "approvals/granting/verification.py"
 STORIES, FORGED = "tests/approvals/test_granting.py", "tests/approvals/test_granting_forged.py"
 API, BESIDE = "tests/api/test_grants.py", "tests/approvals/test_granting_beside.py"
+BACK, USED = "tests/approvals/test_granting_back.py", "approvals/sql/0137_taken_back.sql"
 
 GRANTING = [
     Mutant("the rule may have changed", SAME, '"queue", "rule", "policy")', '"queue", "policy")', f"{STORIES} -k 'is_not_the_same_is_asked and rule'"),
@@ -22,14 +23,14 @@ GRANTING = [
     Mutant("it is for as many as one likes", ACTS, "    if again.times > bounds.times:\n", "    if False:\n", f"{STORIES} -k further_than_it_may"),
     Mutant("it is for as long as one likes", ACTS, "if not facts.now < again.until <= latest:", "if not facts.now < again.until:", f"{STORIES} -k further_than_it_may"),
     Mutant("it is of as much as one likes", ACTS, "if bounds.most is not None and sum_.value > bounds.most:", "if False:", f"{STORIES} -k further_than_it_may"),
-    Mutant("many small ones make a large one", ACTS, "    if isinstance(no, No):\n", "    if False:\n", f"{STORIES} -k approve_at_once"),
+    Mutant("many small ones make a large one", ACTS, "    if isinstance(no, No):\n        raise wrong(\"again.sum\", f\"is more", "    if False:\n        raise wrong(\"again.sum\", f\"is more", f"{STORIES} -k approve_at_once"),
     Mutant("a deputy allows it, or answers by it, in another's place", "approvals/policy.py", "judge(replace(facts, deputyships=(), also=()), approves=True)", "judge(facts, approves=True)", f"{BESIDE} -k in_anybodys_place"),
     Mutant("a grant answers in another's place", USING, "    if isinstance(may, No):\n", "    if False:\n", f"{BESIDE} -k in_anybodys_place"),
     Mutant("who gave it has to be called as then", PROOF, "        if (decided.role, decided.verdict) != (grant.role, \"approved\") or decided.n:\n", "        if (decided.by, decided.role, decided.verdict) != (grant.by, grant.role, \"approved\") or decided.n:\n", f"{BESIDE} -k given_with_a_key"),
     Mutant("a sum is forgotten", ACTS, "        if asked.amount is not None:\n            raise", "        if False:\n            raise", f"{STORIES} -k further_than_it_may"),
     Mutant("what is taken back goes out", ACTS, "        cursor.execute(_LAPSE, [found.now, own, found.now])\n        unused = sum(is_unused for (is_unused,) in cursor.fetchall())\n", "        unused = 0\n", f"{STORIES} -k taken_back_it"),
     Mutant("anybody takes it back", ACTS, "    return as_admin(by, \"take back a standing grant of a queue that they don't decide in\")\n", '    return replace(by, role="admin")\n', f"{STORIES} -k who_may_take_it_back"),
-    Mutant("it is taken back twice", ACTS, "    if found.end is not None:\n", "    if False:\n", f"{STORIES} -k taken_back_it"),
+    Mutant("it is taken back twice", ACTS, "    elif end.is_genuine:\n", "    elif False:\n", f"{STORIES} -k taken_back_it"),
     Mutant("what it was given for is on no act's record", ACTS, '        "standing_grant", by=by, subject', '        "", by=by, subject', f"{STORIES} -k as_often_as"),
     Mutant("nobody looks whether it was taken back", ROWS, "        if self.end is not None:\n", "        if False:\n", f"{FORGED} -k whatever_says"),
     Mutant("it is never over in time", ROWS, "if self.now >= self.row.until:", "if False:", f"{STORIES} -k over_in_time"),
@@ -51,4 +52,21 @@ GRANTING = [
     Mutant("people are told of what is answered at once", "approvals/sql/0135_standing_grants.sql", "interval '5 seconds' END", "interval '0 seconds' END", f"{STORIES} -k nobody_is_told"),
     Mutant("a forged queue keeps everybody from taking it back", ACTS, "        role, not_genuine = None, forged\n", "        raise\n", f"{FORGED} -k under_a_forged_queue"),
     Mutant("under a forged queue one is told of administrators", ACTS, "        raise not_genuine or no from None\n", "        raise\n", f"{FORGED} -k under_a_forged_queue"),
+    Mutant("what was taken back goes out under another's yes", USED, "    IF FOUND THEN\n", "    IF false THEN\n", f"{BACK} -k while_others_are_asked"),
+    Mutant("what people said anew is not seen beside what was taken back", USED, "z.opened_at > a.opened_at", "z.opened_at < a.opened_at", f"{BACK} -k while_others_are_asked"),
+    Mutant("somebody else is asked for what was taken back", "runs/engine/steps/gates.py", "        await _put_again(call, taken, error.told.get(\"grant\"))\n", "        await ask_anew(call)\n", f"{BACK} -k and_no_other"),
+    Mutant("a yes that people gave anew is called a fault", PROOF, "            if [id for seq, id in told if seq < sent][-1:] == [decided.approval_id]:\n", "            if told:\n", f"{BACK} -k no_fault"),
+    Mutant("a yes of which its call went out counts as unused", ROWS, "AND x.consumed_at > w.resolved_at)", "AND false)", f"{BACK} -k not_counted"),
+    Mutant("used up, nothing of it is taken back", "approvals/granting/listed.py", "may_end=may and (shown.is_active or is_open)", "may_end=may and shown.is_active", f"{BACK} -k lies_unused"),
+    Mutant("what went out is offered to be taken back", ROWS, "AND NOT ({USED}) AND r.state NOT IN ('completed', 'cancelled')", "", f"{BACK} -k lies_unused"),
+    Mutant("a number that is too large breaks the page", "approvals/policy.py", "        number = f\"{self.value:,f}\"\n", "        number = f\"{self.value.quantize(Decimal('0.01')):,f}\"\n", "tests/approvals/test_policy.py -k any_size"),
+    Mutant("the sum of a forged grant is told", "approvals/granting/listed.py", "if row.most is None or not self.held.is_genuine:", "if row.most is None:", f"{FORGED} -k keep_no_page"),
+    Mutant("a forged end keeps what was not used", ACTS, "    elif not end.is_genuine and not found.has_unused:\n", "    elif not end.is_genuine:\n", f"{FORGED} -k under_a_forged_end"),
+    Mutant("a lapse under a forged end is called a fault", PROOF, "at = _lapsed_at(use.grant) if end is None else end.at", "at = None if end is None else end.at", f"{FORGED} -k under_a_forged_end"),
+    Mutant("many grants of the same make more calls", ACTS, "    if again.times > times:\n", "    if False:\n", f"{BESIDE} -k go_no_further"),
+    Mutant("many grants of the same make a larger sum", ACTS, "sum_.value + open_ > bounds.most:", "sum_.value > bounds.most:", f"{BESIDE} -k go_no_further"),
+    Mutant("many grants of the same go beyond a limit", ACTS, "asked=About(Sum(sum_.value + open_, sum_.currency))", "asked=About(Sum(sum_.value, sum_.currency))", f"{BESIDE} -k no_more_than_one_may"),
+    Mutant("two of the same are given at once", ROWS, '        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])\n', "", f"{BESIDE} -k counted_together"),
+    Mutant("what was rejected before is answered", USING, "    if _was_refused(approval, asked):\n", "    if False:\n", f"{BESIDE} -k asked_between"),
+    Mutant("one widens it and gives it", ACTS, "    if own.exists():\n", "    if False:\n", f"{BESIDE} -k just_allowed"),
 ]  # fmt: skip

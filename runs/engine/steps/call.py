@@ -16,10 +16,9 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from runs.engine.amending.history import Unused
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, PoliciesChanged, ToolFailure
+from runs.engine.errors import ApprovalMissing, MisusedContext, PoliciesChanged, ToolFailure
 from runs.engine.gate.documents import Document
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
@@ -132,11 +131,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         await judging.judge(call, anew=True)
         return await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     except ApprovalMissing as error:
-        if isinstance(error, ApprovalExpired) or call.record.grants:
-            is_of_grant = grant is not None and grant[0] != call.slot
-            expired = grant[0] if grant is not None and isinstance(error, ApprovalExpired) else ""
-            await gates.ask_anew(call, is_of_grant=is_of_grant, unused=Unused(expired=expired))
-        gates.refuse(call, str(error))
+        await gates.not_granted(call, grant, error)
     call.past.intent, call.cleared_at = event, halts.now()
 
 

@@ -13,7 +13,7 @@ from runs.engine.amending.history import NOT_TOLD, Unused, asked_besides, with_h
 from runs.engine.amending.put_anew import detail_of, id_of, timed
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
-from runs.engine.errors import Expired, NotAsked, Rejected
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, Expired, NotAsked, Rejected
 from runs.engine.gate import documents, editable, same
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
@@ -216,6 +216,36 @@ async def ask_anew(
         visit, call.slot, with_history(plan, call.record, given, problem, unused), requested_hash=call.requested_hash,
         why=call.why, time=_time(call) if demanded is None else Time(demanded.within),
         n=0 if question is None else question.n + 1, judged=told(call), proofs=_proofs(call), contents=call.documents,
+    )  # fmt: skip
+
+
+async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
+    """The database refused the intent under a `grant`: whoever gave a yes that is over is asked anew, else an operator
+    has to look."""
+    taken = call.record.asked.get(error.told.get("approval", "")) if isinstance(error, ApprovalExpired) else None
+    if isinstance(error, ApprovalExpired) and taken is not None:
+        await _put_again(call, taken, error.told.get("grant"))
+    if isinstance(error, ApprovalExpired) or call.record.grants:
+        is_of_grant = grant is not None and grant[0] != call.slot
+        expired = grant[0] if grant is not None and isinstance(error, ApprovalExpired) else ""
+        await ask_anew(call, is_of_grant=is_of_grant, unused=Unused(expired=expired))
+    refuse(call, str(error))
+
+
+async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: object) -> NoReturn:
+    """Put a question once more whose yes a standing `grant` had given that was taken back since. Its queue alone is
+    asked, by the same rule; what others said to the call still counts."""
+    record, latest = call.record, call.record.gate
+    assert latest is not None
+    if is_staged(question.payload):  # of a case that several decide no grant gives a yes
+        await ask_anew(call)
+    demands = _demands(call) if "policy" in question.payload else ()
+    demand = next((each for each in demands if each.queue == question.queue), None)
+    unused = Unused(f"standing grant {grant} was taken back, and {question.queue} is asked again")
+    await open_gate(
+        call.visit, call.slot, with_history(dict(question.payload), record, None, unused=unused),
+        requested_hash=call.requested_hash, why=call.why, time=_time(call) if demand is None else Time(demand.within),
+        n=latest.n + 1, judged=told(call), proofs=_proofs(call), contents=call.documents,
     )  # fmt: skip
 
 
