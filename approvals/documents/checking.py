@@ -24,8 +24,8 @@ class NotShown(DurableAgentsError):
 
 def must_be_shown(plan: bytes) -> None:
     """Raises NotShown where a document that a plan names isn't stored, is not what it names, or can't be drawn whole;
-    Busy where that isn't known within ACT_SECONDS for all of them: what was drawn by then is known the next time. A plan
-    that can't be read at all is somebody else's to refuse."""
+    Busy where that isn't known of all within ACT_SECONDS: what was drawn by then is known the next time. A plan that
+    can't be read at all is somebody else's to refuse."""
     try:
         told = json.loads(plan)
     except (ValueError, RecursionError):

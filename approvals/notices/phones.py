@@ -13,6 +13,7 @@ import time
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.notices import chat
@@ -52,6 +53,8 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
         raise Forbidden("Only somebody who is signed in lets a device of theirs be told.")
     key, service, token = vapid.own().public, _service(body), secrets.token_urlsafe(32)
     vapid.contact()
+    # First, so that two at once of one account, or of one device, come one after the other.
+    User.objects.select_for_update().get(pk=by.person)
     now, digest = database_now(), _hash(body.endpoint)
     for before in Device.objects.select_for_update().filter(digest=digest, ended_at__isnull=True):
         _end(before, "it was set up anew")
@@ -137,10 +140,12 @@ def _hash(text: str) -> bytes:
 # --- one message ------------------------------------------------------------------------------------------------------
 
 
-def why_not(row: Device) -> str:
-    """Why a device is told nothing; empty if it is."""
+def why_not(row: Device, person: int | None) -> str:
+    """Why a device is told nothing that is for this person; empty if it is."""
     if row.ended_at is not None:
         return f"the device is told nothing more: {row.why}"
+    if row.person != person:
+        return "the device is somebody else's"
     return "" if row.is_genuine else "none of our processes wrote the device"
 
 

@@ -3,6 +3,7 @@ goes out before."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from time import monotonic, sleep
 from typing import Any
@@ -115,7 +116,7 @@ def test_what_fails_again_and_again_is_tried_less_and_less(monkeypatch: pytest.M
         if slow.begun > begun:
             tried.append(past[0])
         past[0] += 30
-    waited = [later - earlier for earlier, later in zip(tried, tried[1:], strict=False)]
+    waited = [later - earlier for earlier, later in itertools.pairwise(tried)]
     assert waited == [60, 600, 3600, 3600]
 
 
@@ -187,7 +188,8 @@ def test_what_one_reads_is_shown_beside_what_is_being_drawn(
     assert not found.is_unshown and found.not_shown == "invoice.pdf: it is being drawn"
     unshown = brief(approval.id, frozenset({"approver_finance"}), FIONA, is_shown_whole=False)
     assert unshown.documents == [] and not hasattr(unshown.approval, "contents")
+    monkeypatch.setattr(drawn, "ACT_SECONDS", 0.1)
+    ann = somebody("ann", "approver_finance")
     with pytest.raises(Busy):
-        monkeypatch.setattr(drawn, "ACT_SECONDS", 0.1)
         decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="yes",
-               by=somebody("ann", "approver_finance"))  # fmt: skip
+               by=ann)  # fmt: skip
