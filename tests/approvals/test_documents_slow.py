@@ -70,11 +70,19 @@ def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(
     began = monotonic()
     page = ann.read("/inbox")
     assert "Being drawn:" in page and "You may reject it." in page
-    assert monotonic() - began < 3 and slow.begun <= drawn.AT_ONCE
+    assert monotonic() - began < 3 and 0 < len(drawn._under_way) <= drawn.AT_ONCE
     began = monotonic()
     answer = ann.post(f"/approvals/{ten.id}/decision", verdict="reject", plan_hash=ten.plan_hash, justification="no")
     assert answer.status_code == 302 and monotonic() - began < 1.0
     assert Approval.objects.get(pk=ten.pk).state == "rejected"
+
+
+def test_a_no_draws_nothing(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = slowly(monkeypatch, 1.2)
+    ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
+    sent = {"verdict": "reject", "plan_hash": ten.plan_hash, "justification": "no"}
+    assert ann.post(f"/approvals/{ten.id}/decision", **sent).status_code == 302
+    assert slow.begun == 0 and not drawn._under_way
 
 
 def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +97,13 @@ def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, mo
     assert looks[0] > 0 and opened(ten).not_shown == "" and looks == sorted(looks, reverse=True)
     page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
     assert page.content.count(b"<img loading=") == 10 and b"data-lapses" not in page.content
+
+
+def test_what_takes_long_is_waited_for_once(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly(monkeypatch, 3.0)
+    assert opened(ten).is_drawing
+    began = monotonic()
+    assert opened(ten).is_drawing and monotonic() - began < 0.8
 
 
 def test_the_page_reads_itself_again_while_something_is_drawn(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
