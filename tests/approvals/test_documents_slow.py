@@ -65,7 +65,7 @@ def ten(stage: Stage, tools: Toolbox) -> Iterator[Approval]:
 def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(
     ten: Approval, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = slowly(monkeypatch, 1.2, pages=0)
+    slowly(monkeypatch, 1.2, pages=0)
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
     began = monotonic()
     page = ann.read("/inbox")
