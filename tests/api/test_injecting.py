@@ -144,6 +144,7 @@ def test_what_takes_long_to_look_at_is_handed_something_with_a_key_and_as_the_ne
     assert answer.status_code == 200, answer.content
     assert kinds(slow_run).count("ContextInjected") == 1 and slow["replays"] == 1
     if key:
+        lifecycle.pause(slow_run.id, by=OLGA, justification=WHY)
         again = operator.post(at, body | {"newest": newest}, headers=headers)
         assert again.content == answer.content and slow["replays"] == 1, "a repeat looks at nothing"
         other = operator.post(at, body | {"newest": newest, "justification": "Another."}, headers=headers)

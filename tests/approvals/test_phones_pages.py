@@ -114,9 +114,7 @@ def test_ending_the_other_sessions_ends_the_other_devices(page: Client, service:
 
 
 @pytest.mark.parametrize("act", ["a new password", "a second factor"])
-def test_what_ends_the_other_sessions_ends_what_other_devices_are_told(
-    page: Client, service: Service, act: str
-) -> None:
+def test_what_ends_the_other_sessions_ends_other_devices(page: Client, service: Service, act: str) -> None:
     let(page, service.device())
     fiona = Actor("user", "fiona", person=User.objects.get(username="fiona").pk)
     subscribed(fiona, service.device(), "Firefox on Linux")
