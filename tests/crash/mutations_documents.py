@@ -64,7 +64,7 @@ DOCUMENTS = [
     Mutant("what went is not told", REDLINE, "        for what in (REMOVED, ADDED):\n            if text", "        for what in (ADDED,):\n            if text", f"{WORDS} -k all_of_both"),
     Mutant("texts are compared however long it takes", REDLINE, "        if patience.left < 0:\n            return None\n", "", f"{WORDS} -k past_a_bound"),
     Mutant("each change of a text is compared as long as a whole one", REDLINE, "    patience = patience or Patience()\n", "    patience = Patience()\n", f"{WORDS} -k used_up"),
-    Mutant("what was taken away is not told", SHOWN, "    return shown + gone, problem\n", "    return shown, problem\n", f"{CASES} -k word_by_word"),
+    Mutant("what was taken away is not told", SHOWN, "    return shown + gone, problems[0]", "    return shown, problems[0]", f"{CASES} -k word_by_word"),
     Mutant("a forged text stands for the one before", SHOWN, "is_sound = content is not None and not unsound(self.was, content) and is_text(content)", "is_sound = content is not None and is_text(content)", f"{CASES} -k before_may_be_gone"),
     Mutant("verification passes over documents", VERIFIED, "    for n, named in enumerate(listed, 1):\n", "    for n, named in enumerate(listed[:0], 1):\n", f"{CASES} -k not_its_digest"),
     Mutant("verification passes over a row's list", VERIFIED, "    if row.documents != told:\n", "    if False:\n", f"{CASES} -k list_in_the_row"),
