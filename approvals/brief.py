@@ -159,10 +159,27 @@ class Brief:
         return self.standing.why if isinstance(self.standing, No) else ""
 
     @property
+    def is_drawing(self) -> bool:
+        """Whether a document is still being drawn: the page shows it in a moment."""
+        return any(each.is_drawing for each in self.documents)
+
+    @property
+    def is_unshown(self) -> bool:
+        """Whether something can't be shown, beside what only takes a while."""
+        return bool(self.not_shown) and not (self.is_drawing and not any(each.problem for each in self.documents))
+
+    @property
+    def why_not_shown(self) -> str:
+        """Why nobody can say yes to it now, for what is shown with it; empty where all of it is."""
+        if self.not_shown and not self.is_unshown:
+            return "Its documents are being drawn: it can be approved once they are shown, in a moment."
+        return f"A document can't be shown ({self.not_shown}), so nobody can approve this." if self.not_shown else ""
+
+    @property
     def why_not_approve(self) -> str:
         """Why the reader may only say no to it."""
         if self.is_mine and self.not_shown:
-            return f"A document can't be shown ({self.not_shown}), so nobody can approve this."
+            return self.why_not_shown
         return self.to_approve.why if self.is_mine and isinstance(self.to_approve, No) else ""
 
     @property
@@ -288,7 +305,7 @@ class Brief:
             return CHANGED_FIRST.format(queue=self.facts.name)
         if not editable_in(self.plan)["properties"]:
             return "The gate that asks lets nobody change anything: approve or reject it."
-        return f"A document can't be shown ({self.not_shown}), so nobody can approve this." if self.not_shown else ""
+        return self.why_not_shown
 
     @property
     def covered(self) -> list[str]:
@@ -331,9 +348,10 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
     return {name: arguments[name] for name in [*first, *(name for name in arguments if name not in first)]}
 
 
-def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
-    """One question for a reader with these roles. Raises NotFound."""
-    revisions, rows = _revisions(approval_id, reader.person)
+def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_whole: bool = True) -> Brief:
+    """One question for a reader with these roles; its documents are left out where it isn't to be `is_shown_whole`,
+    for somebody's act on it. Raises NotFound."""
+    revisions, rows = _revisions(approval_id, reader.person, is_shown_whole)
     if not revisions or not is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
     ours = marks_of(rows)
@@ -347,7 +365,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     now = leaves(_ordered(plan.get("arguments"), tool))
     now = now if is_read else []
     changes = [Change(leaf.path, "only", leaf, None) for leaf in now] if before is None else compare(now, before)
-    documents, not_shown = _documents(plan, approval, earlier) if is_read else ([], "")
+    documents, not_shown = _documents(plan, approval, earlier) if is_read and is_shown_whole else ([], "")
     return Brief(
         approval=approval,
         plan=plan,
@@ -391,15 +409,17 @@ _CHAIN = """
     SELECT id FROM chain"""
 
 
-def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
+def _revisions(
+    approval_id: UUID, reader: int | None, is_shown_whole: bool
+) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
     """A question and its revisions before, newest first, each with what closed it, and all that was said: two queries
     for any number."""
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(_FACTS, [reader], output_field=TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
-    contents = along(approval_id, kept.known())
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, contents=contents, **along_whole(), **timed())
+    contents = {"contents": along(approval_id, kept.known())} if is_shown_whole else {}
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **contents, **along_whole(), **timed())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

@@ -52,4 +52,4 @@ class Picture(ApiView):
     @described("A page of a document", OpenApiTypes.BINARY, kinds=["image/png"])
     def get(self, request: Request, approval_id: UUID, n: int, page: int) -> HttpResponse:
         Query(request)
-        return served.picture(request, asked_with(approval_id, n, request.user), page)
+        return served.picture(asked_with(approval_id, n, request.user), page)

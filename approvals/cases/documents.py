@@ -39,4 +39,4 @@ class Picture(Page):
     http_method_names = ["get"]
 
     def get(self, request: HttpRequest, approval_id: UUID, n: int, page: int) -> HttpResponse:
-        return served.picture(request, asked_with(approval_id, n, request.user), page)
+        return served.picture(asked_with(approval_id, n, request.user), page)

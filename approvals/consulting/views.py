@@ -32,7 +32,7 @@ class _Act(InboxPage):
     ) -> HttpResponse:
         """Do it, and show the case; what was refused stands where it was written."""
         held = roles(request.user)
-        opened = brief(approval_id, held, actor(request, ""))
+        opened = brief(approval_id, held, actor(request, ""), is_shown_whole=False)
         form, somebody = Sent(request), actor(request, (ordered(held) or [""])[0])
         try:
             act(form, opened, somebody)

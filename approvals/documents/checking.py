@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from time import monotonic
 
-from approvals.documents.drawn import problem_of
+from approvals.documents import drawn
 from approvals.documents.shown import NO_LIST, NO_TEXT
 from approvals.documents.stored import contents_of, unsound
 from ledger.errors import DurableAgentsError
@@ -23,7 +24,8 @@ class NotShown(DurableAgentsError):
 
 def must_be_shown(plan: bytes) -> None:
     """Raises NotShown where a document that a plan names isn't stored, is not what it names, or can't be drawn whole;
-    Busy. A plan that can't be read at all is somebody else's to refuse."""
+    Busy where that isn't known of all within ACT_SECONDS: what was drawn by then is known the next time. A plan that
+    can't be read at all is somebody else's to refuse."""
     try:
         told = json.loads(plan)
     except (ValueError, RecursionError):
@@ -34,15 +36,15 @@ def must_be_shown(plan: bytes) -> None:
         raise NotShown(NO_LIST) from None
     if not listed:
         return
-    contents = contents_of(listed)
+    contents, until = contents_of(listed), monotonic() + drawn.ACT_SECONDS
     for named in listed:
-        if problem := _problem(named, contents.get(named.digest)):
+        if problem := _problem(named, contents.get(named.digest), until):
             raise NotShown(problem, named.name)
 
 
-def _problem(named: Named, content: bytes | None) -> str:
+def _problem(named: Named, content: bytes | None, until: float) -> str:
     if content is None or unsound(named, content):
         return unsound(named, content)
     if named.is_text:
         return "" if is_text(content) else NO_TEXT
-    return problem_of(named, lambda: content)
+    return drawn.problem_of(named, lambda: content, until)

@@ -2,17 +2,21 @@
 
 What a document looks like follows from its bytes, so what is kept holds for ever, and goes only to make room. Nothing
 that was drawn is stored in the database: whoever may write there can't put another picture in a document's place.
+
+Each drawing goes on in a thread of its own, with the bytes and no database: whoever asks waits for it as long as they
+may, and finds it done when they ask again. Who asks for what is being drawn waits for that one.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,12 +27,17 @@ from runs.engine.gate.documents import PDF, Named
 
 _PROGRAM = Path(__file__).with_name("drawing.py")
 MOST_SECONDS = 20.0  # of one process
-WAITS_SECONDS = 5.0  # for a process to be begun
+WAITS_SECONDS = 10.0  # whoever asks for one document or one page of it
+PAGE_SECONDS = 1.5  # whoever looks at a case, for all of its documents
+ACT_SECONDS = 20.0  # whoever says yes, for all of them
 AT_ONCE = 2
+MOST_UNDER_WAY = 8  # drawings that are going on or wait for a place, with their bytes
 TOGETHER = 4  # pages that one process draws: who reads one reads the next
 MOST_KEPT = 64 * 1024 * 1024  # bytes of pictures
 MOST_KNOWN = 4000  # documents
-FORGET_SECONDS = 60.0  # what may have been bad luck
+# For how long what may have been bad luck stands: the first time, the second, and from then on.
+FORGET_SECONDS = (60.0, 600.0, 3600.0)
+_log = logging.getLogger(__name__)
 _places = threading.BoundedSemaphore(AT_ONCE)
 
 
@@ -48,14 +57,16 @@ class Kept:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._facts: OrderedDict[tuple[str, str], tuple[Facts, float | None]] = OrderedDict()
+        self._luck: dict[tuple[str, str], int] = {}  # how often it was bad
         self._pictures: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()
         self._seen: OrderedDict[tuple[str, str], set[int]] = OrderedDict()  # pages that could be drawn, once
         self._size = 0
 
     def known(self) -> list[str]:
         """The digests of which nothing more has to be read to say how they look."""
+        now = monotonic()
         with self._lock:
-            return list({digest for (digest, _), (_, until) in self._facts.items() if until is None})
+            return list({digest for (digest, _), (_, until) in self._facts.items() if until is None or until > now})
 
     def facts(self, named: Named) -> Facts | None:
         """What is known of it; None where that has to be found out."""
@@ -78,9 +89,15 @@ class Kept:
             return [page for page in range(1, pages + 1) if page not in seen]
 
     def keep(self, named: Named, facts: Facts, first: int, pictures: list[bytes], *, for_ever: bool = True) -> None:
-        """What came of a drawing that began with page `first`."""
+        """What came of a drawing that began with page `first`. Where it isn't `for_ever`, each time it stands for
+        longer, also if other pages went well between."""
         with self._lock:
-            self._facts[_key(named)] = facts, None if for_ever else monotonic() + FORGET_SECONDS
+            until = None
+            if not for_ever:
+                times = self._luck.get(_key(named), 0)
+                self._luck[_key(named)] = times + 1
+                until = monotonic() + FORGET_SECONDS[min(times, len(FORGET_SECONDS) - 1)]
+            self._facts[_key(named)] = facts, until
             self._seen.setdefault(_key(named), set()).update(range(first, first + len(pictures)))
             for page, picture in enumerate(pictures, first):
                 self._size += len(picture) - len(self._pictures.pop((*_key(named), page), b""))
@@ -88,7 +105,9 @@ class Kept:
             while self._size > MOST_KEPT:
                 self._size -= len(self._pictures.popitem(last=False)[1])
             while len(self._facts) > MOST_KNOWN:
-                self._seen.pop(self._facts.popitem(last=False)[0], None)
+                gone, _ = self._facts.popitem(last=False)
+                self._seen.pop(gone, None)
+                self._luck.pop(gone, None)
 
     def forget(self) -> None:
         """As if this process had just begun."""
@@ -102,26 +121,118 @@ def _key(named: Named) -> tuple[str, str]:
     return named.digest, named.media_type
 
 
-def facts_of(named: Named, content: Callable[[], bytes | None]) -> Facts:
-    """What is known of a document that is drawn as pictures; its `content` is read only where nothing is. Raises
-    Busy."""
-    return kept.facts(named) or _draw(named, content(), 1)
+@dataclass(eq=False)
+class _Drawing:
+    """Some pages of a document, from `first` on, that are being drawn. `facts` are there once it is done."""
+
+    named: Named
+    content: bytes
+    first: int
+    begun: float
+    facts: Facts = Facts()
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def by(self, until: float) -> bool:
+        """Whether it is done by then."""
+        return self.done.wait(max(0.0, until - monotonic()))
+
+    def run(self) -> None:
+        """Draw, as soon as there is a place. What this thread raises nobody would hear of: it is a drawing that
+        failed."""
+        try:
+            with _places:
+                known = kept.facts(self.named)
+                # Others of its pages may have taken too long while this waited.
+                self.facts = known if known is not None and known.problem else self._drawn()
+        except Exception:
+            _log.exception("document %s can't be drawn", self.named.digest)
+            self.facts = Facts(problem="to draw it failed")
+            kept.keep(self.named, self.facts, self.first, [], for_ever=False)
+        finally:
+            with _begins:
+                _under_way.pop((*_key(self.named), self.first), None)
+            self.done.set()
+
+    def _drawn(self) -> Facts:
+        told, pictures = _ask(self.named, self.content, self.first)
+        problem = str(told.get("problem", ""))
+        facts = Facts(tuple((w, h) for w, h in told.get("pages", [])), problem, str(told.get("note", "")))
+        kept.keep(self.named, facts, self.first, pictures, for_ever="luck" not in told)
+        return facts
 
 
-def page_of(named: Named, page: int, content: Callable[[], bytes | None]) -> bytes | None:
+_begins = threading.Lock()
+_under_way: dict[tuple[str, str, int], _Drawing] = {}
+
+
+def _begin(named: Named, content: Callable[[], bytes | None], first: int) -> _Drawing | Facts:
+    """Have it drawn, where nobody has yet. Facts where its bytes are not what is named. Raises Busy where too many are
+    being drawn."""
+    at = (*_key(named), first)
+    if (found := _under_way.get(at)) is not None:
+        return found
+    read = content()
+    if read is None or (wrong := unsound(named, read)):
+        return Facts(problem=GONE if read is None else wrong)
+    with _begins:
+        if (found := _under_way.get(at)) is not None:
+            return found
+        if len(_under_way) >= MOST_UNDER_WAY:
+            raise Busy("Other documents are being drawn")
+        begun = _under_way[at] = _Drawing(named, read, first, monotonic())
+    threading.Thread(target=begun.run, name=f"drawing {named.digest[:8]}", daemon=True).start()
+    return begun
+
+
+def facts_within(seconds: float, wanted: Sequence[tuple[Named, Callable[[], bytes | None]]]) -> list[Facts | None]:
+    """What is known of each within so many seconds for all of them, with how to read its bytes; None of what is still
+    being drawn by then, or waits for that. No more are begun than are drawn at once, so whoever asks for much keeps
+    others waiting no longer; whoever asks again has the next begun, and waits no second time for what takes long."""
+    until, found = monotonic() + seconds, {_key(named): kept.facts(named) for named, _ in wanted}
+    left = deque(each for each in wanted if found[_key(each[0])] is None)
+    begun: deque[tuple[Named, _Drawing]] = deque()
+    while left or begun:
+        try:
+            while left and len(begun) < AT_ONCE:
+                named, content = left.popleft()
+                one = _begin(named, content, 1)
+                if isinstance(one, Facts):
+                    found[_key(named)] = one
+                else:
+                    begun.append((named, one))
+        except Busy:
+            left.clear()
+        if not begun:
+            continue
+        named, first = begun.popleft()
+        if not first.by(min(until, first.begun + PAGE_SECONDS)):
+            left.clear()
+        elif found[_key(named)] is None:
+            found[_key(named)] = first.facts
+    return [found[_key(named)] for named, _ in wanted]
+
+
+def facts_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> Facts:
+    """What is known of a document that is drawn as pictures; its `content` is read only where nothing is. Raises Busy
+    where that isn't known `until` then, by the monotonic clock."""
+    return kept.facts(named) or _draw(named, content, 1, until)
+
+
+def page_of(named: Named, page: int, content: Callable[[], bytes | None], until: float | None = None) -> bytes | None:
     """A page of it, from 1 on, as PNG; None where it has no such page, or can't be shown. Raises Busy."""
     found = kept.picture(named, page)
     if found is None:
-        facts = _draw(named, content(), _first_of(page))
+        facts = _draw(named, content, _first_of(page), until)
         found = kept.picture(named, page) if page <= len(facts.pages) else None
     return found
 
 
-def problem_of(named: Named, content: Callable[[], bytes | None]) -> str:
-    """What keeps it from being shown whole, in words; empty where every page of it could be drawn. Raises Busy."""
-    facts = facts_of(named, content)
+def problem_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> str:
+    """What keeps it from being shown whole, in words; empty where every page of it could be drawn. Raises Busy where
+    they are not all drawn by then: those that are need not be drawn again."""
+    facts = facts_of(named, content, until)
     while not facts.problem and (left := kept.undrawn(named, len(facts.pages))):
-        facts = _draw(named, content(), _first_of(left[0]))
+        facts = _draw(named, content, _first_of(left[0]), until)
         if not facts.problem and left[0] in kept.undrawn(named, len(facts.pages)):
             return f"its page {left[0]} can't be drawn"
     return facts.problem
@@ -131,19 +242,13 @@ def _first_of(page: int) -> int:
     return (page - 1) // TOGETHER * TOGETHER + 1
 
 
-def _draw(named: Named, content: bytes | None, first: int) -> Facts:
-    if content is None or (wrong := unsound(named, content)):
-        return Facts(problem=GONE if content is None else wrong)
-    if not _places.acquire(timeout=WAITS_SECONDS):
-        raise Busy("Other documents are being drawn")
-    try:
-        told, pictures = _ask(named, content, first)
-    finally:
-        _places.release()
-    problem = str(told.get("problem", ""))
-    facts = Facts(tuple((w, h) for w, h in told.get("pages", [])), problem, str(told.get("note", "")))
-    kept.keep(named, facts, first, pictures, for_ever="luck" not in told)
-    return facts
+def _draw(named: Named, content: Callable[[], bytes | None], first: int, until: float | None) -> Facts:
+    begun = _begin(named, content, first)
+    if isinstance(begun, Facts):
+        return begun
+    if not begun.by(monotonic() + WAITS_SECONDS if until is None else until):
+        raise Busy("Documents are being drawn, which goes on")
+    return begun.facts
 
 
 def _ask(named: Named, content: bytes, first: int) -> tuple[dict[str, Any], list[bytes]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http import HttpResponse
 from django.utils.http import content_disposition_header
 
 from approvals.documents.checking import NotShown
@@ -16,8 +16,9 @@ from approvals.documents.stored import contents_of, unsound
 from ledger.errors import NotFound
 from runs.engine.gate.documents import Named, named_in
 
-# Whatever a browser makes of it: it runs nothing, fetches nothing, and is part of no page but ours.
+# Whatever a browser makes of it: it runs nothing, fetches nothing, is part of no page but ours, and isn't kept.
 _HEADERS = {
+    "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -41,7 +42,7 @@ def original(named: Named) -> HttpResponse:
     if content is None or unsound(named, content):
         raise NotShown(unsound(named, content), named.name)
     kind = f"{named.media_type}; charset=utf-8" if named.is_text else named.media_type
-    response = HttpResponse(content, content_type=kind, headers=_HEADERS | {"Cache-Control": "no-store"})
+    response = HttpResponse(content, content_type=kind, headers=_HEADERS)
     response["Content-Disposition"] = content_disposition_header(True, named.name) or "attachment"
     return response
 
@@ -53,13 +54,8 @@ def facts(named: Named) -> Facts:
     return Facts(problem=unsound(named, _content(named)))
 
 
-def picture(request: HttpRequest, named: Named, page: int) -> HttpResponse:
-    """A page as PNG. A browser keeps it, and asks each time whether it may still show it. Raises NotFound, NotShown,
-    Busy."""
-    mark = f'"{named.digest}-{page}"'
-    headers = _HEADERS | {"Cache-Control": "private, no-cache", "ETag": mark}
-    if mark in request.headers.get("If-None-Match", ""):
-        return HttpResponseNotModified(headers=headers)
+def picture(named: Named, page: int) -> HttpResponse:
+    """A page as PNG, which no browser keeps. Raises NotFound, NotShown, Busy."""
     told = facts(named)
     if told.problem:
         raise NotShown(told.problem, named.name)
@@ -68,7 +64,7 @@ def picture(request: HttpRequest, named: Named, page: int) -> HttpResponse:
         if 1 <= page <= len(told.pages):
             raise NotShown(facts(named).problem or f"its page {page} can't be drawn", named.name)
         raise NotFound("page", f"{page} of {named.name}")
-    return HttpResponse(drawn, content_type="image/png", headers=headers)
+    return HttpResponse(drawn, content_type="image/png", headers=_HEADERS)
 
 
 def _content(named: Named) -> bytes | None:

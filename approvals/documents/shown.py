@@ -3,18 +3,19 @@ of its pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from approvals.documents.drawn import Facts, facts_of
+from approvals.documents import drawn
+from approvals.documents.drawn import Facts
 from approvals.documents.redline import ADDED, REMOVED, Part, Patience, redline
 from approvals.documents.stored import contents_of, unsound
-from ledger.errors import Busy
 from runs.engine.gate.documents import Named, is_text, named_in
 
 NO_TEXT = "it is no text in UTF-8"
 NO_LIST = "the list of its documents can't be read"
+DRAWING = "it is being drawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class PageShown:
 
 @dataclass(frozen=True)
 class DocumentShown:
-    """The `n`-th document of a question. `problem` says what keeps it from being shown; `against` how it stands to the
-    one of the same name in the revision before, where there was one. What was taken away with a revision has no
-    number."""
+    """The `n`-th document of a question. `problem` says what keeps it from being shown; `is_drawing` that nobody knows
+    yet, for that takes a while; `against` how it stands to the one of the same name in the revision before, where there
+    was one. What was taken away with a revision has no number."""
 
     n: int
     named: Named
@@ -39,6 +40,7 @@ class DocumentShown:
     parts: Sequence[Part] = ()
     pages: Sequence[PageShown] = ()
     note: str = ""
+    is_drawing: bool = False
 
     @property
     def is_compared(self) -> bool:
@@ -64,19 +66,22 @@ def documents_of(
     plan: Mapping[str, Any], contents: Mapping[str, bytes], before: Before | None
 ) -> tuple[list[DocumentShown], str]:
     """What is shown of a plan, and what keeps it from being shown whole, in words; empty where nothing does. `contents`
-    are the bytes that were read along, by digest."""
+    are the bytes that were read along, by digest. It waits a moment for what has to be drawn, whatever there is."""
     try:
         listed = named_in(plan)
     except ValueError:
         return [], NO_LIST
     earlier, shown, patience = {each.name: each for each in _earlier(before)}, [], Patience()
-    for n, named in enumerate(listed, 1):
-        told = _Told(named, contents.get(named.digest), earlier.pop(named.name, None), before)
-        shown.append(told.as_text(n, patience) if named.is_text else told.as_pages(n))
+    told = [_Told(named, contents.get(named.digest), earlier.pop(named.name, None), before) for named in listed]
+    pictures = [each for each in told if not each.named.is_text]
+    facts = iter(drawn.facts_within(drawn.PAGE_SECONDS, [(each.named, each.bytes_of) for each in pictures]))
+    for n, one in enumerate(told, 1):
+        shown.append(one.as_text(n, patience) if one.named.is_text else one.as_pages(n, next(facts)))
     gone = [DocumentShown(0, named, against=f"revision {before.revision} had it, and this one has it no more")
             for named in earlier.values() if before is not None]  # fmt: skip
-    problem = next((f"{each.named.name}: {each.problem}" for each in shown if each.problem), "")
-    return shown + gone, problem
+    problems = [f"{each.named.name}: {each.problem}" for each in shown if each.problem]
+    problems += [f"{each.named.name}: {DRAWING}" for each in shown if each.is_drawing]
+    return shown + gone, problems[0] if problems else ""
 
 
 def _earlier(before: Before | None) -> list[Named]:
@@ -128,19 +133,13 @@ class _Told:
         is_sound = content is not None and not unsound(self.was, content) and is_text(content)
         return content.decode() if is_sound and content is not None else None
 
-    def _bytes(self) -> bytes | None:
+    def bytes_of(self) -> bytes | None:
         """Those that were read along; else, what was known of it when the question was read had to make room since."""
         return contents_of([self.named]).get(self.named.digest) if self.content is None else self.content
 
-    def as_pages(self, n: int) -> DocumentShown:
-        """Its pages. What can't be drawn now because others are drawn is told as what can't be shown."""
-        facts = _facts(self.named, self._bytes)
+    def as_pages(self, n: int, facts: Facts | None) -> DocumentShown:
+        """Its pages; none where nothing is known of it yet."""
+        if facts is None:
+            return DocumentShown(n, self.named, "", self.against, is_drawing=True)
         pages = [PageShown(page, *size) for page, size in enumerate(facts.pages, 1)]
         return DocumentShown(n, self.named, facts.problem, self.against, (), pages, facts.note)
-
-
-def _facts(named: Named, content: Callable[[], bytes | None]) -> Facts:
-    try:
-        return facts_of(named, content)
-    except Busy:
-        return Facts(problem="other documents are being drawn; look again in a moment")

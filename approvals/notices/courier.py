@@ -156,7 +156,7 @@ def _still_wanted(unit: Unit) -> list[tuple[Delivery, Case]]:
             why = "" if is_for(channel, case) else "the channel is not told of it any more"
         elif not why:
             why = "" if may_be_told(case, user) else "they may not do anything about it any more"
-        why = why or ("" if device is None else phones.why_not(device))
+        why = why or ("" if device is None else phones.why_not(device, each.person))
         if why:
             _end([each], Delivery.State.NEEDLESS, why, unit)
         else:

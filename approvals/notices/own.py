@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from datetime import datetime, time, timedelta
 from functools import cache
@@ -14,7 +15,7 @@ from django.db import transaction
 from approvals.notices import words
 from approvals.notices.addressing import rhythm_of, ways_of
 from approvals.notices.bodies import PreferenceBody
-from approvals.notices.kinds import CHOSEN, TEST
+from approvals.notices.kinds import CHOSEN, KINDS, TEST
 from approvals.notices.recipients import case_of, may_be_told
 from approvals.notices.tell import tell
 from approvals.outbox.models import Delivery, Preference
@@ -22,8 +23,10 @@ from approvals.queues.who import wrong
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
-from ledger.errors import Forbidden
+from ledger.errors import Forbidden, first_line
+from runs.journal.database_errors import is_transient
 
+log = logging.getLogger(__name__)
 FRESH = timedelta(minutes=15)  # what happened longer ago is no news in the corner of a screen
 MOST_SHOWN = 5
 
@@ -81,19 +84,35 @@ def show(user: User) -> list[dict[str, str]]:
     )
     shown = []
     for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MOST_SHOWN]:
-        case = case_of(each.notice)
-        why = case.over or ("" if may_be_told(case, user) else "they may not do anything about it any more")
-        why = why or ("no page was open to show it" if now - each.due_at > FRESH else "")
+        told: dict[str, str] = {}
+        try:
+            with transaction.atomic():  # what the database refuses of one leaves the others as they are
+                why, told = _told(each, user, now)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            log.exception("delivery %s: it can't be shown", each.pk)
+            why = f"it can't be told: {first_line(error)}"[:500]
         each.state = Delivery.State.NEEDLESS if why else Delivery.State.SENT
         each.note, each.ended_at = why, now
         each.save(update_fields=["state", "note", "ended_at"])
         if not why:
-            told = words.said(case)
-            lines = [text for label, text in told.lines if label in ("Amount", "Queue", "Why")]
-            shown.append({
-                "tag": str(each.pk), "title": told.subject, "body": "\n".join(lines), "url": words.page_of(case)
-            })  # fmt: skip
+            shown.append(told)
     return shown
+
+
+def _told(row: Delivery, user: User, now: datetime) -> tuple[str, dict[str, str]]:
+    """Why one is not shown any more, in words; else what a page shows of it."""
+    if row.notice.kind not in KINDS:
+        return "this version of the application knows no such kind", {}
+    case = case_of(row.notice)
+    why = case.over or ("" if may_be_told(case, user) else "they may not do anything about it any more")
+    why = why or ("no page was open to show it" if now - row.due_at > FRESH else "")
+    if why:
+        return why, {}
+    told = words.said(case)
+    lines = [text for label, text in told.lines if label in ("Amount", "Queue", "Why")]
+    return "", {"tag": str(row.pk), "title": told.subject, "body": "\n".join(lines), "url": words.page_of(case)}
 
 
 @cache

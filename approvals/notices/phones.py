@@ -13,7 +13,8 @@ import time
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from django.db import transaction
+from django.contrib.auth.models import User
+from django.db import connection, transaction
 
 from approvals.notices import chat
 from approvals.notices.bodies import DeviceBody
@@ -30,6 +31,7 @@ from ledger.clock import database_now
 from ledger.errors import Forbidden, NotFound
 
 MOST = 10
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended(encode(%s::bytea, 'hex'), 151))"
 TTL_SECONDS = 4 * 3600  # for which a push service keeps what a device that is off is to be told
 
 
@@ -52,7 +54,12 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
         raise Forbidden("Only somebody who is signed in lets a device of theirs be told.")
     key, service, token = vapid.own().public, _service(body), secrets.token_urlsafe(32)
     vapid.contact()
-    now, digest = database_now(), _hash(body.endpoint)
+    digest = _hash(body.endpoint)
+    # First, so that two at once of one account, or of one device, come one after the other.
+    User.objects.select_for_update().get(pk=by.person)
+    with connection.cursor() as cursor:
+        cursor.execute(_ONE_AT_A_TIME, [digest])
+    now = database_now()
     for before in Device.objects.select_for_update().filter(digest=digest, ended_at__isnull=True):
         _end(before, "it was set up anew")
     if Device.objects.filter(person=by.person, ended_at__isnull=True).count() >= MOST:
@@ -137,10 +144,12 @@ def _hash(text: str) -> bytes:
 # --- one message ------------------------------------------------------------------------------------------------------
 
 
-def why_not(row: Device) -> str:
-    """Why a device is told nothing; empty if it is."""
+def why_not(row: Device, person: int | None) -> str:
+    """Why a device is told nothing that is for this person; empty if it is."""
     if row.ended_at is not None:
         return f"the device is told nothing more: {row.why}"
+    if row.person != person:
+        return "the device is somebody else's"
     return "" if row.is_genuine else "none of our processes wrote the device"
 
 

@@ -128,7 +128,8 @@ def case_of(notice: Notice) -> Case:
 
 
 def _change_id(notice: Notice) -> str | None:
-    return notice.about if KINDS[notice.kind].whom == Whom.SECONDS else None
+    kind = KINDS.get(notice.kind)
+    return notice.about if kind is not None and kind.whom == Whom.SECONDS else None
 
 
 def recipients(case: Case) -> list[User]:

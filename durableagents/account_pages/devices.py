@@ -10,33 +10,30 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 
 from approvals.notices import phones
+from durableagents.identity.signed_in import device_cookie, device_token
 
 KEPT_SECONDS = 400 * 86_400  # the most that browsers keep anything
-
-
-def _cookie() -> str:
-    return f"durableagents_device_{settings.DURABLEAGENTS.port}"
-
-
-def token_of(request: HttpRequest) -> str:
-    """What this browser keeps; empty where it is no such device."""
-    return str(request.COOKIES.get(_cookie(), ""))[:100]
 
 
 def keep_token(response: HttpResponse, token: str) -> None:
     """Let the browser keep it, out of reach of scripts."""
     response.set_cookie(
-        _cookie(), token, max_age=KEPT_SECONDS, httponly=True, samesite="Lax", secure=settings.SESSION_COOKIE_SECURE
+        device_cookie(),
+        token,
+        max_age=KEPT_SECONDS,
+        httponly=True,
+        samesite="Lax",
+        secure=settings.SESSION_COOKIE_SECURE,
     )
 
 
 def signed_out(request: HttpRequest, response: HttpResponse) -> None:
     """Whoever signs out is told of nothing there any more."""
-    phones.left(token_of(request))
-    response.delete_cookie(_cookie(), samesite="Lax")
+    phones.left(device_token(request))
+    response.delete_cookie(device_cookie(), samesite="Lax")
 
 
 @receiver(user_logged_in)
 def entered(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
     """What somebody else was told there is not for whoever has it now."""
-    phones.left(token_of(request), now_of=user.pk)
+    phones.left(device_token(request), now_of=user.pk)

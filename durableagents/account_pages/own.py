@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from approvals.notices import phones
 from approvals.notices.bodies import DeviceBody
 from approvals.push import vapid
-from durableagents.account_pages.devices import keep_token, token_of
+from durableagents.account_pages.devices import keep_token
 from durableagents.identity import signed_in
 from durableagents.identity.auth import ISSUE_OWN, MOST_DAYS, issue_own_key, own_keys, revoke_own_key
 from durableagents.identity.own_password import OwnPage
@@ -56,8 +56,7 @@ class EndSessions(OwnPage):
     def post(self, request: HttpRequest) -> HttpResponse:
         place = request.POST.get("session", "")
         if place == "others":
-            ended = signed_in.end_all(self.user.pk, but=request.session.session_key)
-            phones.end_all(self.user.pk, but=token_of(request))
+            ended = signed_in.end_elsewhere(self.user.pk, request)
             words = f"{ended} other session{'' if ended == 1 else 's'} ended."
         else:
             signed_in.end(self.user.pk, place)
@@ -68,7 +67,7 @@ class EndSessions(OwnPage):
 
 def devices_of(request: HttpRequest, user: User) -> dict[str, Any]:
     """What `account/account.html` is told of phones and browsers that are told of things."""
-    here = phones.here(user.pk, token_of(request))
+    here = phones.here(user.pk, signed_in.device_token(request))
     told: dict[str, Any] = {"devices": phones.of_person(user.pk), "device_here": here.pk if here else 0}
     try:
         vapid.contact()

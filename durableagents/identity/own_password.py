@@ -45,8 +45,8 @@ class OwnPassword(OwnPage):
         return self._form(request, PasswordChangeForm(self.user))
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        """The session that asked goes on; every other one of the account ends, and its API keys where that is
-        wished."""
+        """The session that asked goes on; every other one of the account ends, and so does what its other devices are
+        told; its API keys end where that is wished."""
         user = self.user
         form, tried = PasswordChangeForm(user, request.POST), str(user.pk)
         try:
@@ -64,7 +64,7 @@ class OwnPassword(OwnPage):
             form.save()
             ended = own_keys(user).update(revoked_at=Now()) if request.POST.get("end_keys") == "on" else 0
         update_session_auth_hash(request, user)
-        signed_in.renew(user, request.session.session_key)
+        signed_in.renew(user, request)
         keys = f" and {ended} API key{'' if ended == 1 else 's'}" if ended else ""
         messages.success(request, f"Your password is changed. Your other sessions{keys} have ended.", extra_tags="ok")
         return redirect("password")

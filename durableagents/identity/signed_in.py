@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.db import connection, transaction
@@ -78,10 +79,30 @@ def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> 
     )
 
 
-def renew(user: User, session_key: str | None) -> None:
-    """The session goes on with another password; every other one of the account has ended."""
-    end_all(user.pk, but=session_key)
-    SignedIn.objects.filter(key=digest_of(session_key)).update(auth_hash=_auth_hash(user))
+def renew(user: User, request: HttpRequest) -> None:
+    """The session of this request goes on with another password; the account is signed in nowhere else any more, and no
+    other device of it is told anything."""
+    end_elsewhere(user.pk, request)
+    key = digest_of(request.session.session_key)
+    SignedIn.objects.filter(key=key).update(auth_hash=_auth_hash(user))
+
+
+def end_elsewhere(user_id: int, request: HttpRequest) -> int:
+    """End the account's sessions but this request's, and let no device but this browser be told of its things any more;
+    how many sessions that were."""
+    ended = end_all(user_id, but=request.session.session_key)
+    phones.end_all(user_id, but=device_token(request))
+    return ended
+
+
+def device_cookie() -> str:
+    """What the cookie is called by which a browser that is told of things is known again."""
+    return f"durableagents_device_{settings.DURABLEAGENTS.port}"
+
+
+def device_token(request: HttpRequest) -> str:
+    """What this browser keeps in it; empty where it is no such device."""
+    return str(request.COOKIES.get(device_cookie(), ""))[:100]
 
 
 def moved(before: str | None, after: str | None) -> None:

@@ -132,7 +132,7 @@ class FirstFactor(AtTheDoor):
         except DurableAgentsError as refusal:
             return self._form(request, refusal)
         door.let_in(request, caller.user, strength=f"{caller.strength}+{factors.TOTP}", has_factor=True)
-        signed_in.end_all(caller.user.pk, but=request.session.session_key)  # whoever is in by the first proof alone
+        signed_in.end_elsewhere(caller.user.pk, request)  # whoever is in by the first proof alone
         return self.show(request, {"codes": codes, "next": caller.next}, None)
 
     def _form(self, request: HttpRequest, refusal: DurableAgentsError | None) -> HttpResponse:

@@ -82,7 +82,7 @@ class SecondFactor(OfEveryone):
             return response
         request.session.pop(_DRAFT, None)
         door.grown(request, factors.TOTP)
-        signed_in.end_all(user.pk, but=request.session.session_key)  # whoever is in by the password alone
+        signed_in.end_elsewhere(user.pk, request)  # whoever is in by the password alone
         again.proved(request, factors.TOTP)
         return self.show(request, {**sections(request), "codes": codes})
 
@@ -113,7 +113,7 @@ class FactorRemovals(OfEveryone):
         factors.take_device_away(user, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_all(who(request).pk, but=request.session.session_key)  # they were in by what is gone
+        signed_in.end_elsewhere(who(request).pk, request)  # they were in by what is gone
         messages.success(request, "Your authenticator app is taken away.", extra_tags="ok")
         return redirect("second_factor")
 

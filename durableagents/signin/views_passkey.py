@@ -54,7 +54,7 @@ class Passkeys(NewPasskey):
             return self.tell(request, refusal)
         if is_first:
             door.grown(request, passkeys.PASSKEY)
-            signed_in.end_all(user.pk, but=request.session.session_key)  # whoever is in by the password alone
+            signed_in.end_elsewhere(user.pk, request)  # whoever is in by the password alone
         again.proved(request, passkeys.PASSKEY)
         if codes:
             return self.show(request, {**sections(request), "codes": codes})
@@ -89,6 +89,6 @@ class PasskeyRemovals(OfEveryone):
         passkeys.take_away(user, pk, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_all(user.pk, but=request.session.session_key)  # they may be in by what is gone
+        signed_in.end_elsewhere(user.pk, request)  # they may be in by what is gone
         messages.success(request, "The passkey is taken away.", extra_tags="ok")
         return redirect("second_factor")

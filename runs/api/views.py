@@ -16,7 +16,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.errors import NotFound
+from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
@@ -38,8 +38,9 @@ from runs.services.bodies import AnswerBody, CancelBody, SignalBody, StartBody, 
 from runs.services.budgets.starting import most_of
 from runs.services.fleet.requeueing import requeue
 from runs.services.forgeries import forgeries
-from runs.services.injecting.acts import go_on
-from runs.services.injecting.bodies import GoOnBody
+from runs.services.injecting.acts import go_on, look_first
+from runs.services.injecting.bodies import ContextBody, GoOnBody
+from runs.services.injecting.looking import Look
 from runs.services.succession import chain
 from runs.story.conversation import transcript
 
@@ -173,12 +174,16 @@ class Steer(ApiView):
         role = self._role_at(run_id)  # before the body is looked at
         body = read_body(request, shape)
         more = {"effects": body.effects} if isinstance(body, CancelBody) else {}
+        handed = body.context if isinstance(body, GoOnBody) else None
+        seen = None if handed is None else self._seen_before(request, run_id, body, handed)
 
         def act(on: UUID) -> UUID:
             by = replace(self.by, role=role if on == run_id else self._role_at(on))
-            if isinstance(body, GoOnBody) and body.context is not None:
+            if handed is not None:
                 must_read(on)
-                return go_on(self.action, on, body.context, by=by, justification=body.justification).id
+                if isinstance(seen, DurableAgentsError):
+                    raise seen
+                return go_on(self.action, on, handed, by=by, justification=body.justification, seen_before=seen).id
             return _ACTS[self.action](on, by=by, justification=body.justification, **more).id
 
         def done() -> tuple[int, RunRow]:
@@ -187,6 +192,26 @@ class Steer(ApiView):
         if not isinstance(body, GoOnBody):
             return Response(done()[1])
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
+
+    def _seen_before(
+        self, request: Request, run_id: UUID, body: SteerRunBody, handed: ContextBody
+    ) -> Look | DurableAgentsError | None:
+        """What handing something over has to know of the run, or why it can't be known: found out before the
+        transaction of the answer, or of the newest run, for it takes longer than one may lie idle. None where the
+        answer is kept: then nothing is done."""
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        if key is not None and idempotency.kept_answer(f"user:{request.user.pk}", key) is not None:
+            return None
+
+        def look(on: UUID) -> Look:
+            must_read(on)
+            by = replace(self.by, role=self._role_at(on))
+            return look_first(self.action, on, handed, by=by, justification=body.justification)
+
+        try:
+            return chain.look_at_newest(run_id, look) if body.newest else look(run_id)
+        except DurableAgentsError as error:
+            return error
 
     def _role_at(self, run_id: UUID) -> str:
         """The role in which the person may do it to this run. Raises Forbidden."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
+from approvals.models import Delivery
 from approvals.notices import addressing, own
 from approvals.notices.bodies import PreferenceBody
 from tests.approvals.post import Postbox
-from tests.approvals.setup import asked, boss, somebody
+from tests.approvals.setup import asked, boss, buying, somebody
 from tests.approvals.test_notices import deliver, fiona, soon, states
 from tests.runs.stage import Stage
 from tests.runs.stories import as_superuser
@@ -55,3 +57,28 @@ def test_what_came_of_a_message(stage: Stage, tools: Toolbox, postbox: Postbox, 
     soon()
     deliver()
     assert states() == [("email", "sent")]
+
+
+DAMAGES = {
+    "knows no such kind": "UPDATE approvals_notice SET kind = 'unheard_of' WHERE id = %s",
+    "can't be told": "UPDATE approvals_notice SET kind = 'rule_change', about = 'no number' WHERE id = %s",
+}
+
+
+@pytest.mark.parametrize("note", DAMAGES)
+def test_one_that_nobody_can_read_takes_no_page_its_others(stage: Stage, tools: Toolbox, note: str) -> None:
+    by = fiona()
+    own.prefer(PreferenceBody(ways={"opened": ["browser"]}), by=by)
+    for _ in range(2):
+        stage.start(buying(tools))
+        assert stage.drive() == "parked"
+    addressing.address_all()
+    first, second = Delivery.objects.order_by("due_at", "pk")
+    as_superuser(DAMAGES[note], first.notice_id)
+    client = Client()
+    client.force_login(User.objects.get(pk=by.person))
+    answer = client.post("/notifications/browser")
+    assert answer.status_code == 200 and [each["tag"] for each in answer.json()["shown"]] == [str(second.pk)]
+    first.refresh_from_db()
+    assert first.state == "needless" and note in first.note
+    assert client.post("/notifications/browser").json() == {"shown": []} and not connection.needs_rollback

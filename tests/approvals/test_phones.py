@@ -346,6 +346,21 @@ def test_a_device_that_none_of_our_processes_wrote_is_told_nothing(
     assert len(found) == 3 and all(problem.startswith("device ") for problem in found)
 
 
+def test_a_delivery_that_names_somebody_else_s_device_is_told_to_nobody(
+    stage: Stage, tools: Toolbox, service: Service
+) -> None:
+    """Written past the application, with its own rights: what is fiona's to know would light up on eve's phone."""
+    fiona, eve = somebody("fiona", FINANCE), somebody("eve", "auditor")
+    mine, theirs = service.device(), service.device()
+    subscribed(fiona, mine)
+    device = subscribed(eve, theirs)
+    asked(stage, tools)
+    addressing.address_all()
+    Delivery.objects.filter(by="push").update(device=device)
+    courier.carry(courier.BY_PUSH)
+    assert service.came == [] and pushed().state == "needless" and pushed().note == "the device is somebody else's"
+
+
 def test_one_that_has_ended_stays_so_and_is_not_put_in_again(service: Service) -> None:
     fiona = somebody("fiona", FINANCE)
     device = subscribed(fiona, service.device())

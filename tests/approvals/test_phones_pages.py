@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
@@ -13,12 +14,13 @@ from django.test import Client
 from approvals.models import Device
 from approvals.notices import phones
 from approvals.push import vapid
+from durableagents.signin import factors
 from ledger.actors import Actor
 from tests.approvals.push_service import Browser, Service
 from tests.approvals.setup import asked, somebody
 from tests.approvals.test_phones import FINANCE, deliver, service, subscribed
 from tests.runs.stage import Stage
-from tests.signin.conftest import PASSWORD
+from tests.signin.conftest import PASSWORD, secret_on
 from tests.world import Toolbox
 
 __all__ = ["service"]
@@ -109,6 +111,26 @@ def test_ending_the_other_sessions_ends_the_other_devices(page: Client, service:
 
     signed_in.end_of_another(user.pk, "", by=Actor("user", "boss", role="admin", auth="session"), justification="lost")
     assert not Device.objects.filter(ended_at__isnull=True).exists()
+
+
+@pytest.mark.parametrize("act", ["a new password", "a second factor"])
+def test_what_ends_the_other_sessions_ends_other_devices(page: Client, service: Service, act: str) -> None:
+    let(page, service.device())
+    fiona = Actor("user", "fiona", person=User.objects.get(username="fiona").pk)
+    subscribed(fiona, service.device(), "Firefox on Linux")
+    frank = somebody("frank", FINANCE)
+    subscribed(frank, service.device(), "Safari on iPhone")
+    new = "a staple nobody knows"
+    if act == "a new password":
+        answer = page.post("/account/password", {"old_password": PASSWORD, "new_password1": "x", "new_password2": new})
+        assert answer.status_code == 422 and Device.objects.filter(ended_at__isnull=True).count() == 3
+        page.post("/account/password", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
+    else:
+        secret = secret_on(page.get("/account/second-factor"))
+        code = format_hotp_value(hotp_value(secret, int(factors.now_seconds()) // 30))
+        assert page.post("/account/second-factor", {"code": code}).status_code == 200
+    live = Device.objects.filter(ended_at__isnull=True).values_list("name", flat=True)
+    assert sorted(live) == ["Chrome on Android", "Safari on iPhone"]
 
 
 def test_ten_are_enough_and_strays_are_refused(page: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

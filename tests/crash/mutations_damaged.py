@@ -38,6 +38,8 @@ DAMAGED = [
     Mutant("a forged halt takes the page away", "runs/queries/halts/unknown.py", " if isinstance(name, str)]", "]", "tests/halts/test_unknown.py -k forged_row"),
     Mutant("a forged question is answered", "runs/services/questions.py", "    if asked is None:\n        raise RecordDamaged(wait.run_id, \"the event that asks this\")\n", "", "tests/runs/test_forged_doubts.py -k not_answered"),
     Mutant("a zone that there isn't keeps everybody from being told", "approvals/notices/timing.py", "    except (ValueError, KeyError, OSError):\n", "    except ZeroDivisionError:\n", "tests/approvals/test_notices_damaged.py -k wishes"),
+    Mutant("one notice of no kind keeps the others from the page", "approvals/notices/own.py", "    if row.notice.kind not in KINDS:\n", "    if False:\n", "tests/approvals/test_notices_damaged.py -k takes_no_page"),
+    Mutant("one notice that can't be read keeps the others from the page", "approvals/notices/own.py", "        except Exception as error:\n", "        except ZeroDivisionError as error:\n", "tests/approvals/test_notices_damaged.py -k takes_no_page"),
     Mutant("tries that nobody can read stop all mail", "approvals/outbox/models.py", " for each in read if _is_try(each)] if isinstance(read, list) else []", " for each in read]", "tests/approvals/test_notices_damaged.py -k came_of"),
     Mutant("a server that gives no answer is waited for by every message", "approvals/notices/chat.py", "            _leave_alone(parts.netloc.lower())\n", "            pass\n", "tests/approvals/test_chats.py -k in_vain"),
     Mutant("a number that nobody can read takes the audit away", "ledger/models.py", "        except (ValueError, RecursionError):\n", "        except ZeroDivisionError:\n", f"{RECORDS} -k audit_lists"),

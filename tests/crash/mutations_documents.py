@@ -12,9 +12,10 @@ STORE, STORED, DRAWN, DRAWING, SHOWN, CHECKING, SERVED, REDLINE, VERIFIED = (
     "approvals/store.py", *(f"approvals/documents/{name}.py" for name in (
         "stored", "drawn", "drawing", "shown", "checking", "served", "redline", "verification")),
 )  # fmt: skip
-ENGINE, CASES, BESIDE, OVER_HTTP, WORDS = (
+ENGINE, CASES, BESIDE, OVER_HTTP, SLOW, WORDS = (
     "tests/engine/test_documents.py", "tests/approvals/test_documents.py", "tests/approvals/test_documents_beside.py",
-    "tests/approvals/test_documents_served.py", "tests/approvals/test_redline.py",
+    "tests/approvals/test_documents_served.py", "tests/approvals/test_documents_slow.py",
+    "tests/approvals/test_redline.py",
 )  # fmt: skip
 
 DOCUMENTS = [
@@ -35,7 +36,18 @@ DOCUMENTS = [
     Mutant("a yes looks at what was drawn before", CHECKING, "    if content is None or unsound(named, content):\n        return unsound(named, content)\n", "    assert content is not None\n", f"{CASES} -k pages_are_at_hand"),
     Mutant("a yes needs only the first pages", DRAWN, "    while not facts.problem and (left := kept.undrawn(named, len(facts.pages))):\n", "    while False and (left := kept.undrawn(named, len(facts.pages))):\n", f"{CASES} -k every_page"),
     Mutant("bad luck is for ever", DRAWN, "for_ever=\"luck\" not in told", "for_ever=True", f"{CASES} -k takes_too_long"),
-    Mutant("as many are drawn as are asked for", DRAWN, "    if not _places.acquire(timeout=WAITS_SECONDS):\n", "    if not _places.acquire(timeout=WAITS_SECONDS) and False:\n", f"{OVER_HTTP} -k sent_away"),
+    Mutant("as many are drawn as are asked for", DRAWN, "            with _places:\n", "            if _places:\n", f"{OVER_HTTP} -k sent_away"),
+    Mutant("a page waits for all that it shows", DRAWN, "        if not first.by(min(until, first.begun + PAGE_SECONDS)):\n", "        if not first.by(until + 99):\n", f"{SLOW} -k waits_a_moment"),
+    Mutant("whoever looks again waits again", DRAWN, "min(until, first.begun + PAGE_SECONDS)", "until", f"{SLOW} -k is_waited_for_once"),
+    Mutant("whoever looks has all of it drawn before anybody else's", DRAWN, "            while left and len(begun) < AT_ONCE:\n", "            while left:\n", f"{SLOW} -k waits_a_moment"),
+    Mutant("documents are drawn for a no", "approvals/views.py", "actor(request, \"\"), is_shown_whole=False)", "actor(request, \"\"))", f"{SLOW} -k draws_nothing"),
+    Mutant("what fails is tried each minute for ever", DRAWN, "= times + 1\n", "= 0\n", f"{SLOW} -k less_and_less"),
+    Mutant("a yes waits for each page anew", CHECKING, "lambda: content, until)", "lambda: content)", f"{SLOW} -k so_long_and_no_longer"),
+    Mutant("what is being drawn is drawn again", DRAWN, "    with _begins:\n        if (found := _under_way.get(at)) is not None:\n            return found\n", "    with _begins:\n", f"{SLOW} -k drawn_once"),
+    Mutant("as many drawings are kept waiting as are asked for", DRAWN, "        if len(_under_way) >= MOST_UNDER_WAY:\n", "        if False:\n", f"{SLOW} -k not_taken_in"),
+    Mutant("what is being drawn counts as shown", SHOWN, "    problems += [f\"{each.named.name}: {DRAWING}\" for each in shown if each.is_drawing]\n", "", f"{SLOW} -k reads_itself_again"),
+    Mutant("a page never comes back to what is being drawn", "templates/approvals/documents.html", " data-lapses=\"1\"", "", f"{SLOW} -k reads_itself_again"),
+    Mutant("a browser keeps the pages of a contract", SERVED, "\"Cache-Control\": \"no-store\"", "\"Cache-Control\": \"private\"", f"{OVER_HTTP} -k no_browser_keeps"),
     Mutant("the drawing process has our environment", DRAWN, "env={}, cwd", "env=None, cwd", f"{OVER_HTTP} -k has_nothing"),
     Mutant("the drawing process writes files", DRAWING, "(resource.RLIMIT_FSIZE, 0),", "(resource.RLIMIT_FSIZE, 1 << 40),", f"{OVER_HTTP} -k has_nothing"),
     Mutant("a bomb is unpacked", DRAWING, "MOST_PIXELS_GIVEN = 40_000_000", "MOST_PIXELS_GIVEN = 900_000_000", f"{CASES} -k rejected_and_not_approved"),
@@ -52,7 +64,7 @@ DOCUMENTS = [
     Mutant("what went is not told", REDLINE, "        for what in (REMOVED, ADDED):\n            if text", "        for what in (ADDED,):\n            if text", f"{WORDS} -k all_of_both"),
     Mutant("texts are compared however long it takes", REDLINE, "        if patience.left < 0:\n            return None\n", "", f"{WORDS} -k past_a_bound"),
     Mutant("each change of a text is compared as long as a whole one", REDLINE, "    patience = patience or Patience()\n", "    patience = Patience()\n", f"{WORDS} -k used_up"),
-    Mutant("what was taken away is not told", SHOWN, "    return shown + gone, problem\n", "    return shown, problem\n", f"{CASES} -k word_by_word"),
+    Mutant("what was taken away is not told", SHOWN, "    return shown + gone, problems[0]", "    return shown, problems[0]", f"{CASES} -k word_by_word"),
     Mutant("a forged text stands for the one before", SHOWN, "is_sound = content is not None and not unsound(self.was, content) and is_text(content)", "is_sound = content is not None and is_text(content)", f"{CASES} -k before_may_be_gone"),
     Mutant("verification passes over documents", VERIFIED, "    for n, named in enumerate(listed, 1):\n", "    for n, named in enumerate(listed[:0], 1):\n", f"{CASES} -k not_its_digest"),
     Mutant("verification passes over a row's list", VERIFIED, "    if row.documents != told:\n", "    if False:\n", f"{CASES} -k list_in_the_row"),

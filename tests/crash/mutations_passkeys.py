@@ -37,7 +37,11 @@ PASSKEYS = [
     Mutant("a device that is gone is told on", PHONES, "    if outcome.is_gone:\n", "    if False:\n", f"{TOLD} -k mean_that_there_is_nobody"),
     Mutant("a device is told without TLS", PHONES, "        if parts.scheme != \"https\":\n", "        if False:\n", f"{TOLD} -k http_is_refused"),
     Mutant("who signs out is told on", "durableagents/views.py", "        devices.signed_out(request, response)\n", "", "tests/approvals/test_phones_pages.py -k signing_out"),
-    Mutant("what one was told is told to who has the browser now", "durableagents/account_pages/devices.py", "    phones.left(token_of(request), now_of=user.pk)\n", "    pass\n", "tests/approvals/test_phones_pages.py -k somebody_else"),
+    Mutant("a new password leaves other devices told", "durableagents/identity/signed_in.py", "    phones.end_all(user_id, but=device_token(request))\n", "", "tests/approvals/test_phones_pages.py -k ends_other_devices"),
+    Mutant("somebody else's device is told", PHONES, "    if row.person != person:\n", "    if False:\n", f"{TOLD} -k names_somebody_else_s"),
+    Mutant("more devices at once than there may be", PHONES, "    User.objects.select_for_update().get(pk=by.person)\n", "", "tests/approvals/test_phones_beside.py -k ten_are_enough"),
+    Mutant("one device of two people at once breaks", PHONES, "        cursor.execute(_ONE_AT_A_TIME, [digest])\n", "        pass\n", "tests/approvals/test_phones_beside.py -k twice_at_once"),
+    Mutant("what one was told is told to who has the browser now", "durableagents/account_pages/devices.py", "    phones.left(device_token(request), now_of=user.pk)\n", "    pass\n", "tests/approvals/test_phones_pages.py -k somebody_else"),
     Mutant("a lock screen shows the amount", "approvals/notices/words.py", "    title = f\"{lead}: {told['What']}\" if \"What\" in told else first.subject\n", "    title = first.subject\n", f"{TOLD} -k no_more"),
     Mutant("a message's length tells what it says", "approvals/push/encryption.py", "b\"\\x02\" + bytes(max(0, length - len(message)))", "b\"\\x02\"", f"{TOLD} -k of_one_length"),
 ]  # fmt: skip

@@ -49,18 +49,29 @@ class Moved(DurableAgentsError):
         )  # fmt: skip
 
 
-def go_on(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Run:
-    """Resume or retry (`action`) a run that stands as `context` saw it, and hand it what that says. Nothing is done
-    where either is refused. Raises Moved, and what `look` and the act raise."""
+def go_on(
+    action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str, seen_before: Look | None = None
+) -> Run:
+    """Resume or retry (`action`) a run that stands as `context` saw it, and hand it what that says. Whoever is in a
+    transaction of their own looks before it (`look_first`, given as `seen_before`), for that takes long. Nothing is
+    done where either is refused. Raises Moved, and what `look_first` and the act raise."""
     may_hand(by)
     why = justified(action, justification)
-    if context.patch is None and context.message is None:
-        problem = {"field": "context", "problem": "hands nothing over", "fix": "give `patch`, `message` or both"}
-        raise InvalidInput("The context hands nothing over.", errors=[problem])
-    seen = look(run_id, patch=context.patch, message=context.message)
+    seen = seen_before or look_first(action, run_id, context, by=by, justification=why)
     with transaction.atomic():
         _hand(run_id, seen, context.seen, by=by, justification=why)
         return _GO_ON[action](run_id, by=by, justification=why)
+
+
+def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Look:
+    """What has to be known of a run before it is handed something; it is done again for that, which may take as long as
+    two turns in `aside`. Raises Forbidden, JustificationRequired, InvalidInput, and what `look` raises."""
+    may_hand(by)
+    justified(action, justification)
+    if context.patch is None and context.message is None:
+        problem = {"field": "context", "problem": "hands nothing over", "fix": "give `patch`, `message` or both"}
+        raise InvalidInput("The context hands nothing over.", errors=[problem])
+    return look(run_id, patch=context.patch, message=context.message)
 
 
 def may_hand(by: Actor) -> None:

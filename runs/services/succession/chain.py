@@ -9,7 +9,8 @@ on, with the name of the one that it goes on as.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import transaction
@@ -49,21 +50,30 @@ def is_of_chain(run: Run, at: str = "run") -> Q:
     return Q(**{f"{at}_id": first}) | Q(**{f"{at}__first": first})
 
 
-def for_newest(run_id: UUID, act: Callable[[UUID], T]) -> T:
+def for_newest(
+    run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
+) -> T:
     """Do this to the newest: it raises GoneOn where that has gone on, once it has its lock. The lock goes with what it
-    did, so nobody has two runs locked. Raises NotFound, and what it raises."""
+    did, so nobody has two runs locked. Each is done `within` a transaction. Raises NotFound, and what it raises."""
     for _ in range(LOOKS):
         try:
-            with transaction.atomic():
+            with within():
                 return act(newest(run_id).pk)
         except GoneOn:
             continue
     raise GoesOnAndOn(run_id)
 
 
-def to_newest(run_id: UUID, act: Callable[[UUID], T]) -> T:
-    """Do a person's act to the newest, also where that goes on as another one just now. Raises NotFound, and what the
-    act raises."""
+def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
+    """What somebody finds out of the newest before they act, however long that takes: in no transaction."""
+    return to_newest(run_id, look, within=nullcontext)
+
+
+def to_newest(
+    run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
+) -> T:
+    """Do a person's act to the newest, also where that goes on as another one just now; `within` a transaction. Raises
+    NotFound, and what the act raises."""
 
     def at(newest_id: UUID) -> T:
         try:
@@ -72,7 +82,7 @@ def to_newest(run_id: UUID, act: Callable[[UUID], T]) -> T:
             must_not_have_gone_on(find(newest_id))
             raise
 
-    return for_newest(run_id, at)
+    return for_newest(run_id, at, within=within)
 
 
 def must_not_have_gone_on(run: Run) -> None:
