@@ -146,8 +146,9 @@ def test_what_can_not_be_shown_is_a_problem_by_name(stage: Stage, tools: Toolbox
 
 def test_too_many_at_once_are_sent_away_unharmed(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     approval = asked(stage, paying(tools, [pdf()]))
-    for name in ("WAITS_SECONDS", "PAGE_SECONDS", "ACT_SECONDS"):
-        monkeypatch.setattr(drawn, name, 0.01)
+    # long enough for a drawing, were there a place
+    for name, seconds in {"WAITS_SECONDS": 3.0, "PAGE_SECONDS": 0.01, "ACT_SECONDS": 0.01}.items():
+        monkeypatch.setattr(drawn, name, seconds)
     taken = [drawn._places.acquire(blocking=False) for _ in range(drawn.AT_ONCE)]
     ann, bob = reader_of("ann", "approver_finance"), somebody("bob", "approver_finance")
     try:
