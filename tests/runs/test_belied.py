@@ -151,7 +151,7 @@ def test_a_retry_goes_on_with_a_further_attempt_that_is_on_its_way(
     run, worker = denied(stage, tools)
     outside.trouble("mail", TransportError("cut"), when="after")
     assert stage.drive() == "parked" and [w.attempt for w in waiting(run)] == [1]
-    act("fail", run)
+    act("fail", run, wait_id=waiting(run)[0].pk)  # another attempt was in doubt before
     tells(stage, worker)
     act("retry", run)
     assert stage.drive() == "operator" and "goes on with that further attempt" in said_of(run)
