@@ -13,6 +13,7 @@ from django.urls import reverse
 from approvals.granting import verification
 from approvals.granting.acts import take_back
 from approvals.granting.listed import one
+from approvals.grants.models import StandingGrant
 from approvals.models import Approval
 from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
@@ -58,16 +59,22 @@ def _exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "SLACK", timedelta(0))
 
 
-def test_taken_back_while_others_are_asked_its_yes_lets_nothing_through(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
+def half_way(stage: Stage, tools: Toolbox, fiona: Actor) -> tuple[Actor, StandingGrant, Approval, Approval]:
+    """A standing grant has answered finance, and a policy asks lena of legal besides: she, the grant, both
+    questions."""
     admin, lena = boss(), somebody("lena", "approver_legal")
     allowed(admin)
     agent = paying(tools)
     grant = given(asks(stage, agent), fiona)
     assert stage.drive() == "completed" and paid(tools) == 1
     demanded(admin, "legal")
-    case, legal = answered_in_part(stage, agent)
+    return lena, grant, *answered_in_part(stage, agent)
+
+
+def test_taken_back_while_others_are_asked_its_yes_lets_nothing_through(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    lena, grant, case, legal = half_way(stage, tools, fiona)
     take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     yes(legal, lena)
     assert stage.drive() == "parked" and paid(tools) == 1
@@ -89,13 +96,7 @@ def test_taken_back_while_others_are_asked_its_yes_lets_nothing_through(
 def test_what_went_out_with_others_word_besides_is_not_counted_as_unused(
     stage: Stage, tools: Toolbox, fiona: Actor
 ) -> None:
-    admin, lena = boss(), somebody("lena", "approver_legal")
-    allowed(admin)
-    agent = paying(tools)
-    grant = given(asks(stage, agent), fiona)
-    assert stage.drive() == "completed"
-    demanded(admin, "legal")
-    case, legal = answered_in_part(stage, agent)
+    lena, grant, case, legal = half_way(stage, tools, fiona)
     yes(legal, lena)
     assert stage.drive() == "completed" and paid(tools) == 2
     take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])

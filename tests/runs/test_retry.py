@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from approvals.models import Approval, Notice
@@ -28,6 +27,7 @@ from tests.runs.aging import all_earlier, written_as
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, now, output, problems, waiting
+from tests.runs.stories import as_superuser
 from tests.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -190,6 +190,28 @@ def test_a_yes_that_was_not_used_before_the_failure_is_used_after_the_retry(
     assert run.approvals.count() == 1
 
 
+def paying(tools: Toolbox, mood: Mood, **gate: Any) -> Agent:
+    """An agent that pays once finance says yes, and breaks by its mood."""
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, **gate))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        if mood.is_bad:
+            raise KeyError("a deployment gone wrong")
+        return End((await ctx.call(pay, Item(name="po", amount=5000))).ref)
+
+    return agent_of(node, tools=[pay])
+
+
+def breaks(stage: Stage, run: Run, mood: Mood) -> None:
+    """The node of a run that waits breaks the next time that it is looked at."""
+    act("pause", run)
+    Run.objects.filter(pk=run.pk).update(is_woken=True)  # as a worker that paused it leaves it: to be looked at again
+    act("resume", run)
+    mood.is_bad = True
+    assert stage.drive() == "failed"
+
+
 def test_a_question_that_the_end_withdrew_can_be_answered_after_a_retry(
     stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
 ) -> None:
@@ -197,18 +219,10 @@ def test_a_question_that_the_end_withdrew_can_be_answered_after_a_retry(
     stuck."""
     mood.is_bad = False
 
-    async def node(state: Notes, ctx: Context) -> End:
-        if mood.is_bad:
-            raise KeyError("a deployment gone wrong")
-        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(paying(tools, mood))
     assert stage.drive() == "parked"
-    act("pause", run)
-    Run.objects.filter(pk=run.pk).update(is_woken=True)  # as a worker that paused it leaves it: to be looked at again
-    act("resume", run)
-    mood.is_bad = True
-    assert stage.drive() == "failed" and run.approvals.get().state == "withdrawn"
+    breaks(stage, run, mood)
+    assert run.approvals.get().state == "withdrawn"
     mood.is_bad = False
     assert retried(stage, run) == "parked"
     stage.decide(run)
@@ -219,10 +233,7 @@ def halted(by: timedelta) -> None:
     """Everything was halted for so long, and isn't any more."""
     it = halt("all")
     lift(it)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", [by, it.halt])
-        cursor.execute("SET session_replication_role = origin")
+    as_superuser("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", by, it.halt)
 
 
 def about_time(run: Run) -> list[str]:
@@ -255,11 +266,7 @@ def test_what_is_asked_again_after_a_retry_has_as_long_as_was_left(
     run = stage.start(agent_of(node, tools=[pay]))
     assert stage.drive() == "parked"
     all_earlier(run.id, timedelta(hours=12))
-    act("pause", run)
-    Run.objects.filter(pk=run.pk).update(is_woken=True)
-    act("resume", run)
-    mood.is_bad = True
-    assert stage.drive() == "failed"
+    breaks(stage, run, mood)
     all_earlier(run.id, timedelta(days=9))
     if is_halted:
         halted(timedelta(days=8))
@@ -287,23 +294,11 @@ def test_people_are_reminded_after_a_retry_as_late_as_they_were_asked(stage: Sta
     """And that its deadline is near is told by the newest of what was put down about it alone."""
     timing(boss(), remind=[50])
     mood.is_bad = False
-    assert tools.pay.gate is not None
-    pay = replace(tools.pay, gate=replace(tools.pay.gate, within=timedelta(days=2)))
-
-    async def node(state: Notes, ctx: Context) -> End:
-        if mood.is_bad:
-            raise KeyError("a deployment gone wrong")
-        return End((await ctx.call(pay, Item(name="po", amount=5000))).ref)
-
-    run = stage.start(agent_of(node, tools=[pay]))
+    run = stage.start(paying(tools, mood, within=timedelta(days=2)))
     assert stage.drive() == "parked"
     addressing.address_all()
     all_earlier(run.id, timedelta(hours=12))
-    act("pause", run)
-    Run.objects.filter(pk=run.pk).update(is_woken=True)
-    act("resume", run)
-    mood.is_bad = True
-    assert stage.drive() == "failed"
+    breaks(stage, run, mood)
     all_earlier(run.id, timedelta(days=9))
     mood.is_bad = False
     act("retry", run)
@@ -325,20 +320,11 @@ def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, too
     against the journal."""
     mood.is_bad = False
 
-    async def node(state: Notes, ctx: Context) -> End:
-        if mood.is_bad:
-            raise KeyError("a deployment gone wrong")
-        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(paying(tools, mood))
     assert stage.drive() == "parked"
     all_earlier(run.id, timedelta(days=2))
     (asked,) = waiting(run)
-    act("pause", run)
-    Run.objects.filter(pk=run.pk).update(is_woken=True)
-    act("resume", run)
-    mood.is_bad = True
-    assert stage.drive() == "failed"
+    breaks(stage, run, mood)
     Run.objects.filter(pk=run.pk).update(ended_at=fresh(run).ended_at - timedelta(days=1))
     mood.is_bad = False
     act("retry", run)

@@ -19,16 +19,16 @@ from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 from runs.workers import failover
-from tests.approvals.setup import boss, somebody
 from tests.runs.aging import all_earlier
 from tests.runs.situations import Situations
 from tests.runs.stage import Stage, dump, events, fresh, in_thread, problems
 from tests.runs.test_forks import AGAIN, NO, asked, say
 from tests.runs.test_late import buying
-from tests.runs.test_settling import FAMILIES, guarded
+from tests.runs.test_settling import ann, ben, guarded, two
 from tests.runs.test_start_again import tear
 from tests.world import OLGA, Done, Item, Notes, Outside, Toolbox, agent_of
 
+__all__ = ["ann", "ben", "two"]  # fixtures
 pytestmark = pytest.mark.django_db
 DID_NOT, HAPPENED, UNKNOWN = "did_not", "happened", "unknown"
 GONE = {"sender_is_gone": True}
@@ -232,24 +232,6 @@ def test_a_run_that_it_started_and_that_is_at_work_is_ended_first(stage: Stage, 
 
 
 # --- where two people settle it ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ann(stage: Stage) -> Actor:
-    return somebody("ann", "operator")
-
-
-@pytest.fixture
-def ben(stage: Stage) -> Actor:
-    return somebody("ben", "operator")
-
-
-@pytest.fixture
-def two(ann: Actor, ben: Actor) -> None:
-    """Two people settle what nobody knows."""
-    boss()
-    somebody("second", is_superuser=True, is_staff=True)
-    guarded(*FAMILIES)
 
 
 @pytest.fixture
