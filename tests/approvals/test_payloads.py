@@ -96,19 +96,6 @@ def teller(tools: Toolbox) -> Agent:
     return agent
 
 
-@pytest.fixture(autouse=True)
-def _roles_as_they_are_made(stage: Stage) -> Iterator[None]:
-    """What roles were let outlives a stage: each test here finds it, and leaves it, as an installation makes it."""
-    right = Permission.objects.get(codename=READ_PAYLOADS)
-
-    def made() -> None:
-        right.group_set.set(Group.objects.filter(name__in=(OPERATOR, AUDITOR)))
-
-    made()
-    yield
-    made()
-
-
 @pytest.fixture
 def told(stage: Stage, tools: Toolbox, outside: Outside) -> list[Run]:
     """Runs of somebody else that wait, failed, are in doubt and have ended."""

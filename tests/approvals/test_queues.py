@@ -133,6 +133,7 @@ def test_nobody_but_an_administrator_sets_anything_up(stage: Stage, who: str) ->
         "staff": lambda: somebody("staff", is_staff=True),
         "former": lambda: somebody("former", is_staff=True, is_superuser=True, is_active=False),
     }[who]()
+    Group.objects.create(name="approver_refunds")
     changed(lambda: added(by), "Only an administrator", Forbidden)
     changed(lambda: limited(by, "5"), "Only an administrator", Forbidden)
     changed(lambda: acts.close("legal", by=by, justification=WHY), "Only an administrator", Forbidden)

@@ -27,6 +27,8 @@ from ledger.codec import unpack
 from ledger.events import decode
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
 from ledger.verification.runs import verify
+from ledger.web.roles import AUDITOR, OPERATOR, ROLES
+from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 from runs.connections import dsn
 from runs.engine.agents import Agent, registry
 from runs.engine.content.hooks import Screen
@@ -59,8 +61,8 @@ TABLES = (
     "runs_incident", "runs_attribute",
     "approvals_approval", "approvals_decision", "approvals_policy", "runs_policyrevision", "django_q_ormq",
 )  # fmt: skip
-# What no test empties: what the migrations made, and the roles.
-MIGRATED = LASTING | {"django_migrations", "auth_group", "auth_group_permissions"}
+# What no test empties: what the migrations made.
+MIGRATED = LASTING | {"django_migrations"}
 
 
 @dataclass(frozen=True)
@@ -337,13 +339,19 @@ def in_thread(act: Callable[[], T]) -> T:
 
 
 _PUT_BACK = "INSERT INTO approvals_queue SELECT * FROM jsonb_populate_record(NULL::approvals_queue, %s::jsonb)"
+# As `create_roles` makes them, in a moment.
+_ROLES_AGAIN = """
+    WITH made AS (INSERT INTO auth_group (name) SELECT unnest(%s::text[]) RETURNING id, name)
+    INSERT INTO auth_group_permissions (group_id, permission_id)
+    SELECT made.id, p.id FROM made, auth_permission p JOIN django_content_type c ON c.id = p.content_type_id
+    WHERE made.name = ANY(%s) AND c.app_label = %s AND p.codename = %s"""
 
 
 def clean(url: str) -> None:
     """Empty every table but those of `MIGRATED`: what stayed, a person say, would be met by this process' next test.
 
-    DELETE of a few rows takes a tenth of the time that TRUNCATE of every table does. The queues are there again, as
-    after a migration.
+    DELETE of a few rows takes a tenth of the time that TRUNCATE of every table does. The queues and the roles, with
+    what these are let, are there again as after a migration.
     """
     link = kept.cleaner(url)
     tables = link.execute(
@@ -352,6 +360,7 @@ def clean(url: str) -> None:
     ).fetchall()
     seeded = kept.first_queues(url)
     link.execute("; ".join(f"DELETE FROM {table}" for (table,) in tables))
+    link.execute(_ROLES_AGAIN, [list(ROLES), [OPERATOR, AUDITOR], APP, READ_PAYLOADS])
     if seeded is not None:
         link.cursor().executemany(_PUT_BACK, [(row,) for row in seeded])
         return

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 
 import psycopg
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 
 from durableagents import Context, End
+from durableagents.apps import create_roles
 from durableagents.identity.auth import issue_key
+from ledger.web.roles import AUDITOR, OPERATOR, ROLES
+from ledger.web.seeing.viewers import READ_PAYLOADS
 from tests.conftest import database_urls
 from tests.runs.stage import MIGRATED, Stage, clean
 from tests.world import Item, Notes, Toolbox, agent_of
@@ -35,4 +38,19 @@ def test_nothing_of_a_story_stays(stage: Stage, tools: Toolbox, postgres: Mappin
     admin = database_urls(postgres)["admin"]
     assert {"auth_user", "durableagents_apikey", "runs_run", "ledger_event"} <= filled(admin)
     clean(admin)
-    assert filled(admin) <= {"approvals_queue"}, "the first queues are there for the next one"
+    assert filled(admin) <= {"approvals_queue", "auth_group", "auth_group_permissions"}, "as a migration makes them"
+
+
+def test_what_a_story_lets_roles_stays_with_it(stage: Stage, postgres: Mapping[str, str]) -> None:
+    """A story took the operators' right to read: whichever came next in its process, failed."""
+    right = Permission.objects.get(codename=READ_PAYLOADS)
+    Group.objects.get(name=OPERATOR).permissions.clear()
+    Group.objects.create(name="helpers").permissions.add(right)
+    Group.objects.filter(name=AUDITOR).delete()
+    clean(database_urls(postgres)["admin"])
+    assert set(Group.objects.values_list("name", flat=True)) == set(ROLES)
+    left = {name: [*group.permissions.all()] for name in ROLES for group in [Group.objects.get(name=name)]}
+    Group.objects.all().delete()
+    create_roles(using="default")
+    made = {name: [*group.permissions.all()] for name in ROLES for group in [Group.objects.get(name=name)]}
+    assert left == made and left[OPERATOR] == [right]
