@@ -23,7 +23,7 @@ from approvals.genuine import EARLIEST, NOT_YET, genuine
 from approvals.models import Approval, Decision
 from ledger.chain import microseconds
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
-from ledger.web.cursors import at_microseconds, numbered, numbers_of
+from ledger.web.cursors import ROW, at_microseconds, numbered, numbers_of
 from runs.models import Run
 
 PAGE = 50
@@ -132,7 +132,7 @@ class Filters:
     @cached_property
     def place(self) -> tuple[datetime, int, int] | None:
         """The act that the page goes on after."""
-        if not (numbers := numbers_of(self.before, 17, 1, 18)) or numbers[1] >= len(SOURCES):
+        if not (numbers := numbers_of(self.before, 17, 1, ROW)) or numbers[1] >= len(SOURCES):
             return None
         micros, rank, number = numbers
         at = at_microseconds(micros)

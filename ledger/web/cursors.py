@@ -108,6 +108,10 @@ def at_microseconds(count: int) -> datetime | None:
         return None
 
 
+# So many digits has the number of a row: any that its column takes.
+ROW = 19
+
+
 def numbered(*numbers: int) -> str:
     """A place that is some numbers, as it stands in an address."""
     return ".".join(map(str, numbers))
@@ -120,13 +124,15 @@ def placed(at: datetime, number: int) -> str:
 
 def placed_at(cursor: str) -> tuple[datetime, int] | None:
     """Its parts; None for one that was cut or made up."""
-    numbers = numbers_of(cursor, 18, 18)
+    numbers = numbers_of(cursor, 18, ROW)
     at = at_microseconds(numbers[0]) if numbers else None
     return (at, numbers[1]) if numbers and at is not None else None
 
 
 def numbers_of(cursor: str, *digits: int) -> tuple[int, ...] | None:
-    """As many numbers as there are `digits`, each of at most so many; None for a cursor that was cut or made up."""
-    pattern = r"\.".join(f"([0-9]{{1,{most}}})" for most in digits)
+    """As many numbers as there are `digits`, each of at most so many; None for a cursor that was cut or made up. One of
+    ROW digits may be below nought: where a list was read to, it goes on from, whoever wrote the row there."""
+    pattern = r"\.".join(f"({'-?' if most == ROW else ''}[0-9]{{1,{most}}})" for most in digits)
     match = re.fullmatch(pattern, cursor, re.ASCII)
-    return tuple(map(int, match.groups())) if match else None
+    numbers = tuple(map(int, match.groups())) if match else None
+    return numbers if numbers and all(-(2**63) <= number < 2**63 for number in numbers) else None

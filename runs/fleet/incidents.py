@@ -37,20 +37,10 @@ _ANSWERED = """
     SELECT count(*),
            (SELECT kind FROM ledger_event WHERE run_id = %(run)s AND seq > %(claimed)s AND kind = ANY(%(marks)s)
             ORDER BY seq DESC LIMIT 1),
-           EXISTS (SELECT 1 FROM ledger_event WHERE run_id = %(run)s AND seq > %(claimed)s AND kind <> ALL(%(idle)s))
+           EXISTS (SELECT 1 FROM ledger_event WHERE run_id = %(run)s AND seq > %(claimed)s AND kind = ANY(%(further)s))
     FROM ledger_event
     WHERE run_id = %(run)s AND fact = 'result'
       AND seq > (SELECT coalesce(max(seq), 0) FROM runs_checkpoint WHERE run_id = %(run)s)"""
-# What may be written after a claim without the run's having come any further: repeats of a call, people's wishes, late
-# answers.
-_NO_PROGRESS = [
-    "ToolRedispatched",
-    "PauseRequested",
-    "CancelRequested",
-    "RunResumed",
-    "CallbackArrivedLate",
-    "ToolAnsweredLate",
-]
 # By the newest of these since the claim a run is said to have come so far. Whatever else stands behind it, in the same
 # commit or by others, says nothing about that.
 _BY_FACT = {"intent": Reached.INTENT, "result": Reached.RESULT}
@@ -59,6 +49,18 @@ _MARKS: dict[str, Reached] = {
     "ToolRedispatched": Reached.INTENT, "ToolReconciled": Reached.RESULT, "VisitEntered": Reached.VISIT,
     "WaitOpened": Reached.WAIT, "ApprovalRequested": Reached.WAIT, "ToolAccepted": Reached.WAIT,
 }  # fmt: skip
+# By any of these after its claim a run has come further: each stands on record once, however often its worker dies. All
+# else may be written again and again without that: what a call or a request is sent anew with (its route, its price,
+# what policies say of it), what people wish, and what comes from outside.
+FURTHER = sorted(
+    {*_MARKS, "ChildStarted", "BranchesOpened", "UndoBegun", "EffectUndone", "EffectLeft"}
+    - {"ToolRedispatched", "ToolReconciled"}
+)
+# What is written about a run beside its worker, which takes no step by it.
+_BESIDE = [
+    "RunClaimed", "PauseRequested", "CancelRequested", "RunResumed", "SignalReceived", "MessageReceived", "BudgetSet",
+    "ModelsChosen", "ForkMade", "CallbackArrivedLate", "ToolAnsweredLate",
+]  # fmt: skip
 
 
 class Doubt(Shape):
@@ -94,7 +96,7 @@ class Standing:
 def standing(run_id: UUID, *, claimed_seq: int) -> Standing:
     """What the journal says of a run that was claimed at `claimed_seq`: two queries over the current visit, whatever
     the run's length."""
-    asked: dict[str, Any] = {"run": run_id, "claimed": claimed_seq, "marks": list(_MARKS), "idle": _NO_PROGRESS}
+    asked: dict[str, Any] = {"run": run_id, "claimed": claimed_seq, "marks": list(_MARKS), "further": FURTHER}
     with connection.cursor() as cursor:
         cursor.execute(_IN_DOUBT, asked)
         rows = cursor.fetchall()
@@ -134,7 +136,7 @@ _AFTER = """
                        WHERE e.run_id = i.run_id AND e.seq > i.seq AND e.kind = 'RunClaimed'
                        ORDER BY e.seq LIMIT 1) c ON true
     LEFT JOIN LATERAL (SELECT kind, at FROM ledger_event e WHERE e.run_id = i.run_id AND e.seq > c.seq
-                       AND e.kind NOT IN ('RunClaimed', 'PauseRequested', 'CancelRequested') ORDER BY e.seq LIMIT 1) n
+                       AND e.kind <> ALL(%s) ORDER BY e.seq LIMIT 1) n
         ON n.kind <> 'WorkerLost'
     WHERE i.id = ANY(%s)"""
 # The first thing that became of each call in doubt.
@@ -205,7 +207,7 @@ def described(rows: Sequence[Incident]) -> list[IncidentRow]:
     """Incidents with what came of them, in two further queries however many they are."""
     ids = [row.id for row in rows]
     with connection.cursor() as cursor:
-        cursor.execute(_AFTER, [ids])
+        cursor.execute(_AFTER, [_BESIDE, ids])
         after = {id: rest for id, *rest in cursor.fetchall()}
         cursor.execute(_FATES, [ids, [*_FATE, "ToolReconciled"]])
         fates = {(id, slot, attempt): _fate(kind, clear) for id, slot, attempt, kind, clear in cursor.fetchall()}

@@ -8,7 +8,7 @@ from runs.models.attributes import Attribute
 from runs.models.control.bulk import Batch, BatchItem
 from runs.models.control.halts import NEVER, Halt, HaltNow, HaltSeen, Held, Stood
 from runs.models.control.policies import PolicyRevision
-from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.fleet import KEPT, WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.kept import Checkpoint, IdempotencyRecord
 from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
@@ -36,8 +36,8 @@ from runs.models.telling import LogLine, Telling
 
 __all__ = [
     "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "Batch", "BatchItem", "BudgetDefault", "CachedRead",
-    "Checkpoint", "ENDED", "Firing", "Halt", "HaltNow", "HaltSeen", "Held", "IdempotencyRecord", "Incident", "Limit",
-    "LimitLine", "Listener", "LogLine", "Message", "NEVER", "Overheard", "Permit", "PolicyRevision", "Pool",
+    "Checkpoint", "ENDED", "Firing", "Halt", "HaltNow", "HaltSeen", "Held", "IdempotencyRecord", "Incident", "KEPT",
+    "Limit", "LimitLine", "Listener", "LogLine", "Message", "NEVER", "Overheard", "Permit", "PolicyRevision", "Pool",
     "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process", "Ramp", "RampStart", "Run",
     "RunTag", "Schedule", "SearchTerm", "Served", "Signal", "State", "Stood", "Sweep", "TIME_TO_LIVE", "Telling",
     "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",

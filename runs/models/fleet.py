@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import models
 
 from ledger.models import append_only
@@ -138,3 +140,5 @@ class Sweep(models.Model):
 # After these nobody knows whether the worker still lives; its row is kept, for whoever has to know who may still be
 # sending.
 WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
+# So long after its end any other one's row is kept.
+KEPT = timedelta(days=7)

@@ -32,7 +32,7 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
         wait = main_wait(waits)
         if wait is not None and wait.kind in (Wait.Kind.RECONCILE, Wait.Kind.OPERATOR):
             return "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
-    if state is State.PAUSED and any(wait.kind == Wait.Kind.BUDGET for wait in waits):
+    if state is State.PAUSED and not run.is_undoing and any(wait.kind == Wait.Kind.BUDGET for wait in waits):
         return "exceeded"
     if head is not None and state not in (State.PENDING, State.PAUSED, *ENDED):
         if head.is_cancel_requested:

@@ -136,6 +136,12 @@ class CancelBody(SteerRunBody):
     effects: Effects | None = Field(default=None, description=_EFFECTS)
 
 
+class CancelUndoableBody(SteerRunBody):
+    """The same, of a run with effects that can be undone."""
+
+    effects: Effects = Field(description=_EFFECTS)
+
+
 class CancelForm(SteerBody):
     """The same, from a page."""
 

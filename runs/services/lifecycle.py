@@ -247,7 +247,7 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 def _asked_for_budget(run: Run) -> Wait | None:
     """What a paused run asks of its budget, locked."""
-    if run.state != State.PAUSED:
+    if run.state != State.PAUSED or run.is_undoing:
         return None
     return run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).first()
 
@@ -301,10 +301,11 @@ def _stops_of(run: Run) -> list[str]:
 
 
 def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
-    """A run that goes on to undo its effects stands still for nobody any more: who cancelled it has looked."""
+    """A run that goes on to undo its effects stands still for nobody any more, nor for its budget: who cancelled it has
+    looked."""
     if payload.get("effects") != UNDO:
         return []
-    stops = list(act.run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
+    stops = list(act.run.waits.select_for_update().filter(kind__in=("operator", "budget"), resolved_at__isnull=True))
     for stop in stops:
         resolve(stop, "withdrawn", by=act.by.ref, now=act.now)
     return [resolved(stop, "withdrawn", by=act.by.ref) for stop in stops]

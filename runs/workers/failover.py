@@ -24,7 +24,7 @@ from ledger import events as e
 from ledger.actors import WATCHDOG
 from ledger.append import append, locked_head
 from ledger.clock import database_now
-from ledger.errors import first_line
+from ledger.errors import RecordDamaged, first_line
 from ledger.models import Head
 from runs import log_messages
 from runs.backoff import pause_seconds
@@ -150,10 +150,13 @@ def _suspect(now: float, called: members.Roll | None) -> int:
 
 @transaction.atomic
 def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool | None:
-    """Take one run from a lost worker. False: it isn't that worker's; None: somebody holds its row."""
+    """Take one run from a lost worker. False: it isn't that worker's; None: somebody holds its row. Raises
+    RecordDamaged of one that has none."""
     head = Head.objects.select_for_update(skip_locked=True).filter(run_id=run_id).first()
     if head is None:
-        return None
+        if Head.objects.filter(run_id=run_id).exists():
+            return None
+        raise RecordDamaged(run_id, "its head")
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != incarnation_id:
         return False

@@ -25,7 +25,7 @@ from runs.fleet import agent_versions
 from runs.journal import notify, wait_hooks
 from runs.journal.cache import reads
 from runs.journal.database_errors import is_refusal, is_transient
-from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
+from runs.models import ENDED, KEPT, WITHOUT_PROOF, Run, Wait
 from runs.services.budgets import raising
 from runs.services.command import is_busy, journal, locked, resolve, wake
 from runs.services.families import ends
@@ -245,9 +245,8 @@ def retire_processes() -> int:
     live."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "DELETE FROM runs_process "
-            "WHERE ended_at < clock_timestamp() - interval '7 days' AND NOT (end_cause = ANY(%s))",
-            [[str(cause) for cause in WITHOUT_PROOF]],
+            "DELETE FROM runs_process WHERE ended_at < clock_timestamp() - %s AND NOT (end_cause = ANY(%s))",
+            [KEPT, [str(cause) for cause in WITHOUT_PROOF]],
         )
         return cursor.rowcount
 

@@ -25,6 +25,7 @@ from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions, signals
 from tests.runs.stage import Stage
+from tests.runs.stories import as_superuser
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -253,6 +254,23 @@ def test_the_api_pages_to_the_end_and_shows_what_was_done_to_accounts(busy: Run,
         row["action"] for row in api(action="accounts").json()["results"]
     }
     assert api(action="key_issued", by="nobody").json() == {"results": [], "next": None}
+
+
+def test_rows_with_numbers_that_nothing_of_ours_has_hide_nothing_below_them(busy: Run, api: Callable[..., Any]) -> None:
+    """A page names its last row as the place to go on from, whoever wrote it."""
+    genuine = {row["id"] for row in api().json()["results"]}
+    forged = as_superuser(
+        "INSERT INTO ledger_overriderecord SELECT (jsonb_populate_record(NULL::ledger_overriderecord, to_jsonb(o) ||"
+        " jsonb_build_object('id', n, 'at', clock_timestamp(), 'code', NULL))).* FROM"
+        " (SELECT * FROM ledger_overriderecord LIMIT 1) o, unnest(%s::bigint[]) n",
+        [2**63 - 1, 10**18, *range(-1, -4, -1), -(2**63)],
+    )
+    seen, address = [], "/api/v1/audit?limit=2"
+    while address:
+        page = api(address).json()
+        seen += [row["id"] for row in page["results"]]
+        address = page["next"]
+    assert forged == 6 and len(seen) == len(set(seen)) == len(genuine) + forged and genuine < set(seen)
 
 
 @pytest.mark.parametrize(

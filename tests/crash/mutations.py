@@ -133,7 +133,7 @@ MUTANTS = [
     Mutant("a lost answer is a person's though the hook knows", DOUBT, "    said = await ask_upstream(call.tool, call.args, call.tool_call())\n", "    said = None\n", "tests/engine/test_classes.py"),
     Mutant("a no of the hook counts while the call is on its way", DOUBT, "if not (is_sender_done and await is_believed(said", "if not (await is_believed(said", "tests/engine/test_classes.py"),
     Mutant("the hook is not asked", DOUBT, "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = await ask_upstream(call.tool, call.args, call.tool_call())\n", "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = None\n", "tests/engine/test_classes.py"),
-    Mutant("a call may be sent again while its sender lives", "runs/services/settling/senders.py", "if sender is None or is_gone(sender) or (", "if True or (", "tests/runs/test_sender.py"),
+    Mutant("a call may be sent again while its sender lives", "runs/services/settling/senders.py", "    if is_gone(sender) or (", "    if True or (", "tests/runs/test_sender.py"),
     # --- commits whose answer is lost
     Mutant(
         "a commit whose answer is lost counts as not done", LOST, "                return await self._written(), claimed\n", "                return None, claimed\n", "tests/runs/test_lost_answers.py -k there_once",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.web.cursors import at_microseconds, closed, numbered, numbers_of, opened
+from ledger.web.cursors import at_microseconds, closed, numbered, numbers_of, opened, placed, placed_at
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
 
@@ -34,6 +34,17 @@ def test_a_cursor_that_was_cut_is_no_place(cursor: str) -> None:
 
 def test_a_moment_beyond_the_calendar_is_none() -> None:
     assert at_microseconds(2**63) is None and at_microseconds(0) == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_any_number_that_a_row_can_have_is_a_place(number: int) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert placed_at(placed(at, number)) == (at, number)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**19 - 1])
+def test_no_other_number_is_one(number: int) -> None:
+    assert placed_at(placed(datetime(2026, 1, 1, tzinfo=UTC), number)) is None
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3))

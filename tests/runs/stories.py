@@ -131,11 +131,13 @@ def cancelled(stage: Stage, tools: Toolbox) -> Run:
     return lifecycle.cancel(run.id, by=OLGA, justification="not needed")
 
 
-def as_superuser(statement: str, *parameters: Any) -> None:
-    """Triggers and rights are in nobody's way."""
+def as_superuser(statement: str, *parameters: Any) -> int:
+    """Triggers and rights are in nobody's way. How many rows it touched."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, parameters)
+        touched: int = cursor.rowcount
+        return touched
 
 
 def escalated(stage: Stage, tools: Toolbox) -> Run:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from django.db import connection, transaction
 
 from durableagents import Context, End
 from ledger.verification.runs import tables, verify
 from runs.models import Run
+from runs.workers import failover
 from tests.runs.stage import Stage, fresh
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.runs.stories import as_superuser
+from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
 
 
-def as_superuser(statement: str, *parameters: Any) -> int:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(statement, parameters)
-        gone: int = cursor.rowcount
-        return gone
+def test_a_run_without_its_head_whose_worker_died_is_shown_to_people(stage: Stage) -> None:
+    """Nobody holds its row, for there is none: it was taken up again every few seconds, and said nowhere."""
+    run, worker = stage.start(agent_of(ends_with(1))), stage.hire(is_dead=True)
+    stage.claim(worker)
+    as_superuser("DELETE FROM ledger_head WHERE run_id = %s", run.id)
+    for _ in range(failover.MOST_FAILURES):
+        assert failover.worker_died(worker.id, "reaped") == 0
+    assert (str(fresh(run).state), fresh(run).owner) == ("waiting_human", None)
+    assert verify(run.id).problems
 
 
 @pytest.mark.parametrize("table", tables)

@@ -56,6 +56,17 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, in_doubt: Run) -> None:
     assert fresh(in_doubt).state == "running"
 
 
+def test_that_the_row_of_its_sender_is_gone_is_no_proof_that_it_is(stage: Stage, in_doubt: Run) -> None:
+    """Rows of the last week are kept: somebody took it away."""
+    Process.objects.filter(pk=stage.worker.id).delete()
+    before = dump()
+    with pytest.raises(IllegalTransition, match="doesn't tell any more which worker"):
+        in_thread(lambda: stage.reconcile(in_doubt, "did_not"))
+    assert dump() == before
+    stage.reconcile(in_doubt, "did_not", sender_is_gone=True)
+    assert fresh(in_doubt).state == "running"
+
+
 def test_that_it_happened_may_be_said_at_any_time(stage: Stage, in_doubt: Run) -> None:
     stage.reconcile(in_doubt, "happened", {"ref": "the fax's journal"})
     assert stage.drive() == "completed"

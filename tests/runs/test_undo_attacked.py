@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
 from durableagents import Budget, Context, End, Failure
 from ledger.errors import IllegalTransition
-from runs.models import Wait
+from runs.models import Run, Wait
 from runs.services import lifecycle, signals
 from runs.services.budgets import raising
+from runs.services.families.common import FAMILY
 from runs.workers import timers
 from tests.engine.undoings import Reversible, names
 from tests.runs import test_keys
+from tests.runs.families_undone import everything, family
 from tests.runs.stage import Stage, fresh, in_thread, kinds, now, problems, waiting
+from tests.runs.test_undo_families import until_reopened
 from tests.world import OLGA, Notes, Outside, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -79,6 +83,61 @@ def test_a_wait_for_budget_of_before_ends_nothing_half_undone(
     stage.decide(run)
     stage.settle(run)
     assert str(fresh(run).state) == "cancelled" and names(outside)[-1] == "unbook"
+
+
+def half_undone(stage: Stage, tools: Reversible) -> Run:
+    """It stood still for its budget, was cancelled then, and asks a person about an effect that it is to undo."""
+
+    async def node(state: Notes, ctx: Context) -> None:
+        await ctx.call(tools.book, {"name": "a"})
+        await ctx.call(tools.buy, {"name": "b", "amount": 1000})
+        await ctx.call(tools.order, {"name": "c"})
+
+    run = stage.start(agent_of(node, tools=tools.all(), budget=Budget(tool_calls=2)))
+    stage.settle(run)
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
+    stage.settle(run)
+    return run
+
+
+def test_who_pauses_a_run_that_undoes_can_set_it_going_again(stage: Stage, tools: Reversible, outside: Outside) -> None:
+    """It had asked for more budget before: nobody has to raise one, nor could."""
+    run = half_undone(stage, tools)
+    assert {wait.kind for wait in waiting(run)} == {"approval"}, "its budget is asked for no more"
+    lifecycle.pause(run.id, by=OLGA, justification="a look first")
+    assert str(fresh(run).state) == "paused"
+    lifecycle.resume(run.id, by=OLGA, justification="looked at")
+    stage.decide(run)
+    stage.settle(run)
+    assert str(fresh(run).state) == "cancelled" and names(outside)[-1] == "unbook" and problems(run) == []
+
+
+def test_nor_does_a_question_about_its_budget_that_stayed_open_hold_it(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    """As of a run whose time was up while the step failed that it undoes for, and of any that an older version left."""
+    run = half_undone(stage, tools)
+    Wait.objects.filter(run_id=run.id, kind="budget").update(resolved_at=None, resolution=None)
+    assert {wait.kind for wait in waiting(run)} == {"approval", "budget"}
+    lifecycle.pause(run.id, by=OLGA, justification="a look first")
+    lifecycle.resume(run.id, by=OLGA, justification="looked at")
+    stage.decide(run)
+    stage.settle(run)
+    assert str(fresh(run).state) == "cancelled" and names(outside)[-1] == "unbook"
+
+
+def test_nor_one_that_undoes_as_its_parent_does(stage: Stage, tools: Reversible, outside: Outside) -> None:
+    run = stage.start(family(tools, "ok"))
+    child = until_reopened(stage, run)
+    since, until = now(), now() + timedelta(days=7)
+    Wait.objects.create(
+        id=uuid4(), run=child, slot="budget/1", kind="budget", detail={}, opened_at=now(), deadline=until
+    )
+    lifecycle.pause(run.pk, by=OLGA, justification="look at it")
+    lifecycle.pause(child.pk, by=FAMILY, justification="as its parent")
+    lifecycle.resume(run.pk, by=OLGA, justification="go on")
+    everything(stage)
+    assert (str(fresh(child).state), str(fresh(run).state)) == ("cancelled", "failed")
 
 
 def test_a_run_that_stands_still_for_an_operator_undoes_and_ends(

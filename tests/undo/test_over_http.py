@@ -8,7 +8,7 @@ from durableagents import Context, End
 from runs.models import Run
 from tests.api.conftest import Api, is_problem
 from tests.engine.undoings import Reversible
-from tests.runs.stage import Stage
+from tests.runs.stage import Stage, fresh
 from tests.world import Notes, Outside, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +50,15 @@ def test_what_would_be_undone_is_shown_and_a_cancel_says_what_becomes_of_it(
     seen = operator.get(f"runs/{run.id}/undo").json()
     assert (seen["state"], seen["is_needed"]) == ("done", False)
     assert [x["became"] for x in seen["effects"]] == ["", "undone"]
+
+
+def test_what_is_said_of_a_cancel_is_all_that_it_takes(run: Run, operator: Api) -> None:
+    """A machine that sends just what is asked for stops a run that has acted, too."""
+    (cancel,) = [act for act in operator.get(f"runs/{run.id}/why").json()["acts"] if act["act"] == "cancel"]
+    assert cancel["allowed"] and set(cancel["body"]["required"]) == {"effects", "justification"}
+    assert cancel["body"]["properties"]["effects"]["enum"] == ["undo", "leave"], "and not that nothing is said"
+    assert operator.post(cancel["path"], {"justification": "no more", "effects": "leave"}).status_code == 200
+    assert str(fresh(run).state) == "cancelled"
 
 
 def test_a_run_that_is_not_there_has_no_effects(operator: Api) -> None:

@@ -22,6 +22,7 @@ from runs.services.bodies import (
     AnswerBody,
     BudgetBody,
     CancelBody,
+    CancelUndoableBody,
     MessageBody,
     ModelsBody,
     ReconcileBody,
@@ -92,7 +93,7 @@ def offers_of(seen: Seen, reader: Reader) -> list[Offer]:
     """All that is done to a run by a person, be it allowed now or not; and what is done about what it waits for."""
     stands = authority.standing(seen.run)
     return [
-        *(_steering(act, seen, stands, reader) for act in STEERING if _is_there(act, seen)),
+        *(_with_effects(_steering(act, seen, stands, reader), seen) for act in STEERING if _is_there(act, seen)),
         *_for_waits(seen, reader),
     ]
 
@@ -126,7 +127,7 @@ def _steering(act: str, seen: Seen, stands: Standing, reader: Reader) -> Offer:
 def _with_effects(offer: Offer, seen: Seen) -> Offer:
     """Whoever cancels a run with effects that can be undone says what becomes of them."""
     is_asked = offer.act == "cancel" and offer.is_allowed and (undo := offered(seen.run)) is not None and undo.is_needed
-    return replace(offer, required=("effects", "justification")) if is_asked else offer
+    return replace(offer, body=CancelUndoableBody) if is_asked else offer
 
 
 def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:

@@ -51,8 +51,9 @@ class Stand:
 def stand_of(
     run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
 ) -> Stand:
-    """How a run stands that waits for these `kinds` of things."""
-    kinds = list(kinds)
+    """How a run stands that waits for these `kinds` of things. One that undoes its effects is kept from that by no cap,
+    whatever was asked of its budget before, and nobody could raise one."""
+    kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
     return Stand(
         state=str(run.state), is_owned=run.owner is not None, is_pause_asked=pause_asked, is_cancel_asked=cancel_asked,
         is_undoing=run.is_undoing, is_stopped=Wait.Kind.OPERATOR in kinds, asks_budget=Wait.Kind.BUDGET in kinds,

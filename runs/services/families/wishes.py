@@ -46,7 +46,8 @@ _PAUSE = f"SELECT id {_PAIRS} {_TO_PAUSE} AND parent = ANY(%(of)s) AND id > %(af
 # One that undoes its effects is past being cancelled: however its parent ends, it goes on where that doesn't pause.
 _MAY_RESUME = "CASE node WHEN '_undo' THEN state_above <> 'paused' ELSE above NOT IN ('paused', 'cancelled') END"
 _RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND {_MAY_RESUME} AND NOT asked[3] AND id > %(after)s
-    AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget' AND w.resolved_at IS NULL)
+    AND (node = '_undo' OR NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget'
+                                       AND w.resolved_at IS NULL))
     ORDER BY id LIMIT %(most)s"""
 _FIRST = UUID(int=0)
 

@@ -10,7 +10,7 @@ from ledger import events as e
 from ledger.models import Event
 from runs.engine.tape import Attempt
 from runs.fleet.members import is_gone, is_here
-from runs.models import WITHOUT_PROOF, Process, Run
+from runs.models import KEPT, WITHOUT_PROOF, Process, Run
 from runs.services.calls import tool_here
 
 # After either of these the call may be on its way.
@@ -55,7 +55,9 @@ def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetim
     if worker is None:
         return _of_nobody(is_attested)
     sender = Process.objects.filter(pk=worker).first()
-    if sender is None or is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
+    if sender is None:  # of one that sent just lately, somebody took the row away
+        return _of_nobody(is_attested) if now - sent_at < KEPT else ""
+    if is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
         return ""
     who = f"pid {sender.pid} on {sender.host}"
     subject = f"The worker that sent it ({who})"
