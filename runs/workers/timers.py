@@ -245,8 +245,9 @@ def retire_processes() -> int:
     live."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "DELETE FROM runs_process WHERE ended_at < clock_timestamp() - %s AND NOT (end_cause = ANY(%s))",
-            [KEPT, [str(cause) for cause in WITHOUT_PROOF]],
+            "DELETE FROM runs_process WHERE ended_at < clock_timestamp() - make_interval(secs => %s) "
+            "AND NOT (end_cause = ANY(%s))",
+            [KEPT.total_seconds(), [str(cause) for cause in WITHOUT_PROOF]],
         )
         return cursor.rowcount
 

@@ -129,7 +129,7 @@ def test_nor_does_a_question_about_its_budget_that_stayed_open_hold_it(
 def test_nor_one_that_undoes_as_its_parent_does(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(family(tools, "ok"))
     child = until_reopened(stage, run)
-    since, until = now(), now() + timedelta(days=7)
+    until = now() + timedelta(days=7)
     Wait.objects.create(
         id=uuid4(), run=child, slot="budget/1", kind="budget", detail={}, opened_at=now(), deadline=until
     )
