@@ -3,7 +3,9 @@
 Before anything leaves, it is on record that it does (`sending`, with the id that it is sent as); afterwards, what came
 of it. A courier that dies in between leaves a try of which nobody knows, and whoever comes after `LEASE_SECONDS` sends
 the same message again, under the same id: at most once more than was needed, and the log says so. No transaction is
-open while a server is spoken to. Whether somebody may still know is asked anew just before.
+open while a server is spoken to. Whether somebody may still know is asked anew just before, and whether they still want
+to: of several that are told together each is judged and put in words by itself, so that one that nobody can read takes
+no other along.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from django.db import connection, transaction
 
 from approvals.notices import chat, mail, phones, words
 from approvals.notices.addressing import is_for
+from approvals.notices.kinds import KINDS
 from approvals.notices.mail import Outcome
-from approvals.notices.recipients import Case, case_of, may_be_told
+from approvals.notices.recipients import case_of, may_be_told
 from approvals.notices.sealed import Unreadable, opened
 from approvals.notices.timing import MOST_TRIES, retry_seconds
 from approvals.outbox.models import Channel, Delivery, Preference
@@ -144,30 +147,48 @@ def _try(unit: Unit) -> Outcome | None:
     return outcome
 
 
-def _still_wanted(unit: Unit) -> list[tuple[Delivery, Case]]:
-    """What of it somebody may still know, and still has to; the rest is needless, and the log says why."""
-    user = None if unit.first.person is None else User.objects.filter(pk=unit.first.person).first()
-    channel, device = unit.first.channel, unit.first.device
+def _still_wanted(unit: Unit) -> list[words.Said]:
+    """In words what of it somebody may still know, and still has to; the rest is over, and the log says why."""
+    person = unit.first.person
+    user = None if person is None else User.objects.filter(pk=person).first()
+    wish = None if person is None else Preference.objects.filter(pk=person).first()
     still = []
     for each in unit.deliveries:
-        case = case_of(each.notice)
-        why = case.over
-        if not why and channel is not None:
-            why = "" if is_for(channel, case) else "the channel is not told of it any more"
-        elif not why:
-            why = "" if may_be_told(case, user) else "they may not do anything about it any more"
-        why = why or ("" if device is None else phones.why_not(device, each.person))
-        if why:
+        try:
+            with transaction.atomic():  # what the database refuses of one leaves the others as they are
+                why, told = _told(each, user, wish)
+        except Exception as error:
+            if is_transient(error) or isinstance(error, OSError):
+                raise  # nothing of the row itself
+            log.exception("delivery %s: it can't be told", each.pk)
+            _end([each], Delivery.State.DEAD, f"it can't be told: {first_line(error)}"[:300], unit)
+            continue
+        if told is None:
             _end([each], Delivery.State.NEEDLESS, why, unit)
         else:
-            still.append((each, case))
+            still.append(told)
     return still
 
 
-def _send(unit: Unit, still: list[tuple[Delivery, Case]]) -> Outcome:
+def _told(each: Delivery, user: User | None, wish: Preference | None) -> tuple[str, words.Said | None]:
+    """Why one is not sent any more, in words; else what is said of it."""
+    kind, channel, device = each.notice.kind, each.channel, each.device
+    if kind not in KINDS:
+        return "this version of the application knows no such kind", None
+    case = case_of(each.notice)
+    why = case.over
+    if not why and channel is not None:
+        why = "" if is_for(channel, case) else "the channel is not told of it any more"
+    elif not why:
+        why = "" if may_be_told(case, user) else "they may not do anything about it any more"
+    why = why or ("" if device is None else phones.why_not(device, each.person))
+    if why:
+        return why, None
+    return "", words.said(case, wish.zone if wish else "UTC")
+
+
+def _send(unit: Unit, all_: list[words.Said]) -> Outcome:
     channel, person = unit.first.channel, unit.first.person
-    wish = None if person is None else Preference.objects.filter(pk=person).first()
-    all_ = [words.said(case, wish.zone if wish else "UTC") for _, case in still]
     if channel is not None and channel.form == Channel.Form.WEBHOOK:
         try:
             return chat.post(opened(channel.address), words.as_chat(all_), message=unit.message)
