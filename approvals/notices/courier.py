@@ -22,8 +22,8 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from approvals.notices import chat, mail, phones, words
-from approvals.notices.addressing import is_for
-from approvals.notices.kinds import KINDS
+from approvals.notices.addressing import after_quiet, is_for, ways_of
+from approvals.notices.kinds import CHOSEN, KINDS
 from approvals.notices.mail import Outcome
 from approvals.notices.recipients import case_of, may_be_told
 from approvals.notices.sealed import Unreadable, opened
@@ -41,6 +41,7 @@ LEASE_SECONDS = 120.0
 MOST_TOGETHER = 200
 BY_MAIL, BY_CHAT, BY_PUSH = ("email", "mailbox"), ("webhook",), ("push",)
 _UNKNOWN = "unknown"
+_CHOSEN = frozenset(kind.name for kind in CHOSEN)
 _OPEN = [Delivery.State.WAITING, Delivery.State.SENDING]
 _NEXT = """
     SELECT id FROM approvals_delivery
@@ -97,12 +98,10 @@ class Unit:
 def _take(by: str) -> Unit | None:
     """The next message that is due, on record as being sent from here on. None: nothing is, or somebody else is at
     it."""
-    with connection.cursor() as cursor:
-        cursor.execute(_NEXT, [by])
-        row = cursor.fetchone()
-    if row is None:
+    while (head := _due(by)) is not None and _put_off(head):
+        pass
+    if head is None:
         return None
-    head = Delivery.objects.get(pk=row[0])
     if head.message is not None:
         of_it = Delivery.objects.filter(message=head.message, state__in=_OPEN)
         found = list(of_it.select_for_update(skip_locked=True, of=("self",)).order_by("pk"))
@@ -119,6 +118,30 @@ def _take(by: str) -> Unit | None:
     Delivery.objects.bulk_update(found, ["message", "state", "due_at", "tries"])
     of_this = [one for one in found[0].tries if one.get("message") == str(message)]
     return Unit(message, found, len(of_this))
+
+
+def _due(by: str) -> Delivery | None:
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, [by])
+        row = cursor.fetchone()
+    return None if row is None else Delivery.objects.get(pk=row[0])
+
+
+def _put_off(head: Delivery) -> bool:
+    """Whether its person has quiet hours now that began after it was due: all of theirs then waits till these are over,
+    and is told together."""
+    if head.person is None:
+        return False
+    now = database_now()
+    later = after_quiet(Preference.objects.filter(pk=head.person).first(), now)
+    if later <= now:
+        return False
+    theirs = Delivery.objects.filter(by=head.by, person=head.person, state__in=_OPEN, due_at__lte=now)
+    rows = list(theirs.select_for_update(skip_locked=True, of=("self",)).order_by("pk"))
+    for each in rows:
+        each.due_at, each.is_grouped = later, each.is_grouped or each.message is None
+    Delivery.objects.bulk_update(rows, ["due_at", "is_grouped"])
+    return True
 
 
 def _with_it(head: Delivery) -> list[Delivery]:
@@ -182,6 +205,8 @@ def _told(each: Delivery, user: User | None, wish: Preference | None) -> tuple[s
     elif not why:
         why = "" if may_be_told(case, user) else "they may not do anything about it any more"
     why = why or ("" if device is None else phones.why_not(device, each.person))
+    if not why and each.person is not None and kind in _CHOSEN and each.by not in ways_of(wish, kind):
+        why = "they don't want to be told of it like that any more"
     if why:
         return why, None
     return "", words.said(case, wish.zone if wish else "UTC")
@@ -225,7 +250,8 @@ def _record(unit: Unit, outcome: Outcome) -> None:
 
 
 def _again(unit: Unit, outcome: Outcome) -> None:
-    later = database_now() + timedelta(seconds=retry_seconds(unit.number, outcome.retry_after))
+    wish = None if unit.first.person is None else Preference.objects.filter(pk=unit.first.person).first()
+    later = after_quiet(wish, database_now() + timedelta(seconds=retry_seconds(unit.number, outcome.retry_after)))
     with transaction.atomic():
         for each in _own(unit, unit.deliveries):
             each.state, each.due_at, each.note = Delivery.State.WAITING, later, outcome.why

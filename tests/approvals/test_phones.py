@@ -195,6 +195,19 @@ def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbo
     assert isinstance(begins, time)
 
 
+def test_a_try_that_failed_is_not_repeated_in_quiet_hours(stage: Stage, tools: Toolbox, service: Service) -> None:
+    fiona = somebody("fiona", FINANCE)
+    subscribed(fiona, service.device())
+    begins, ends = (f"{now() + timedelta(hours=hours):%H:%M}" for hours in (1, 4))
+    own.prefer(PreferenceBody(quiet_from=begins, quiet_until=ends), by=fiona)
+    asked(stage, tools)
+    service.answers = [(429, {"Retry-After": "7200"})]
+    deliver()
+    row = pushed()
+    assert row.state == "waiting" and len(row.tries) == 1
+    assert timedelta(hours=3) < row.due_at - now() <= timedelta(hours=4), "it rings when they are over"
+
+
 def test_who_does_not_want_to_be_told_there_of_a_kind_is_not(stage: Stage, tools: Toolbox, service: Service) -> None:
     fiona, phone = somebody("fiona", FINANCE), service.device()
     subscribed(fiona, phone)
