@@ -238,25 +238,26 @@ def dripping(
 ) -> Iterator[int]:
     """A server that is silent for a while, before it shakes hands, and then says the same little thing again and again,
     after something else; its port."""
+    over = threading.Event()
 
     def serve(listening: socket.socket) -> None:
         with suppress(OSError):
             near, _ = listening.accept()
             with near:
-                time.sleep(silent_seconds)
+                over.wait(silent_seconds)
                 ends, plain = time.monotonic() + DRIP_SECONDS, near
                 if context is not None:
                     plain = context.wrap_socket(near, server_side=True)
                 with plain:
                     plain.sendall(first)
-                    while time.monotonic() < ends:
+                    while time.monotonic() < ends and not over.wait(0.05):
                         plain.sendall(drip)
-                        time.sleep(0.05)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=serve, args=[listening], daemon=True)
         thread.start()
         yield listening.getsockname()[1]
+    over.set()
     thread.join()
 
 
