@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from typing import Any
 
 from django.db import connection
 from psycopg import DataError
-from psycopg.types.datetime import TimestamptzLoader
+from psycopg.types.datetime import TimeLoader, TimestamptzLoader
 
 # The same as a number, as notifications and pages carry it: microseconds.
 MOMENT = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -53,7 +53,18 @@ class ReadableTime(TimestamptzLoader):
             return edge.replace(tzinfo=UTC)
 
 
+class ReadableHour(TimeLoader):
+    """The same for a time of day: PostgreSQL's day has a 24:00."""
+
+    def load(self, data: Any) -> time:
+        try:
+            return super().load(data)
+        except DataError:
+            return time.max
+
+
 def read_every_time(*, connection: Any, **_: Any) -> None:
     """connection_created receiver. In Django's loader's place, which reads in UTC as well."""
     if connection.vendor == "postgresql":
+        connection.connection.adapters.register_loader("time", ReadableHour)
         connection.connection.adapters.register_loader("timestamptz", ReadableTime)

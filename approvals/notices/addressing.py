@@ -194,13 +194,17 @@ def rhythm_of(wish: Preference | None) -> Rhythm:
     return Rhythm(wish.zone, wish.quiet_from, wish.quiet_until, wish.digest, wish.digest_at)
 
 
+def after_quiet(wish: Preference | None, at: datetime) -> datetime:
+    """When somebody may be told who is to be told at that moment: `at` itself outside of their quiet hours."""
+    rhythm = rhythm_of(wish)
+    return told_at(Rhythm(rhythm.zone, rhythm.quiet_from, rhythm.quiet_until), at)
+
+
 def _when(wish: Preference | None, user: User, way: str, now: datetime) -> tuple[datetime, bool]:
     """A browser shows what happens now or nothing; quiet hours are for both."""
-    rhythm = rhythm_of(wish)
     if way == Way.BROWSER:
-        rhythm = Rhythm(rhythm.zone, rhythm.quiet_from, rhythm.quiet_until)
-        return told_at(rhythm, now), False
-    at = told_at(rhythm, now)
+        return after_quiet(wish, now), False
+    at = told_at(rhythm_of(wish), now)
     if at == now and _is_flooded(user, way, now):
         at = next_quarter(now)
     return at, at != now

@@ -3,7 +3,8 @@
 An administrator names the address, and the server sends to it: it must not become a way into the network that the
 server stands in. The name is looked up once, every address that it has must be one of the public internet (or in
 `DURABLEAGENTS_WEBHOOK_NETWORKS`), and the connection is made to the very address that was judged, so that a name which
-answers differently the next time changes nothing. No redirect is followed, no proxy asked.
+answers differently the next time changes nothing. No redirect is followed, no proxy asked. However slowly it connects,
+shakes hands or answers, byte by byte or not at all, it is over after `WHOLE_SECONDS`: then the connection is cut.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
         return Outcome("refused", f"the address {error}")
     except OSError as error:
         return Outcome("failed", f"the name {urlsplit(url).hostname} can't be looked up: {error}"[:300], is_down=False)
-    connection = _connection(parts, found)
-    timer = threading.Timer(WHOLE_SECONDS, _cut, [connection])
+    connection = _connection(parts, found, began + WHOLE_SECONDS)
+    timer = threading.Timer(max(0.0, began + WHOLE_SECONDS - time.monotonic()), connection.cut)
     timer.daemon = True
     timer.start()
     try:
@@ -178,26 +179,51 @@ def _seconds(retry_after: str | None) -> float | None:
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
 
 
-def _cut(connection: http.client.HTTPConnection) -> None:
-    with suppress(OSError, AttributeError):
-        connection.sock.shutdown(socket.SHUT_RDWR)
+class _Timed(http.client.HTTPConnection):
+    """One that can be cut from another thread at any moment: also while it is still being made, where there is nothing
+    to cut yet. `wire` is the socket that it is on: an answer that ends with the connection takes `sock` along."""
+
+    wire: socket.socket | None = None
+    is_cut = False
+
+    def go_on(self, wire: socket.socket) -> None:
+        """On this socket from here on. Raises TimeoutError."""
+        self.sock = self.wire = wire
+        if self.is_cut:
+            raise TimeoutError("it takes too long")
+
+    def cut(self) -> None:
+        """What waits for the server fails at once, and so does whatever would begin to."""
+        self.is_cut = True
+        if self.wire is not None:
+            with suppress(OSError):
+                # Not the TLS socket's own: it would read on in clear what is still to come.
+                socket.socket.shutdown(self.wire, socket.SHUT_RDWR)
 
 
-def _connection(parts: SplitResult, found: list[tuple[Any, ...]]) -> http.client.HTTPConnection:
-    """To the addresses that were judged, and no other look-up; the certificate is that of the name."""
+def _connection(parts: SplitResult, found: list[tuple[Any, ...]], ends: float) -> _Timed:
+    """To the addresses that were judged, and no other look-up; the certificate is that of the name. `ends`: when it has
+    to be over, by the monotonic clock."""
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
 
-    class Judged(http.client.HTTPConnection):
+    def left() -> float:
+        seconds = min(STEP_SECONDS, ends - time.monotonic())
+        if seconds <= 0:
+            raise TimeoutError("it takes too long")
+        return seconds
+
+    class Judged(_Timed):
         default_port = 443 if parts.scheme == "https" else 80
 
         def connect(self) -> None:
             error: OSError = OSError("it leads nowhere")
             for family, kind, protocol, _, where in found[:4]:
+                seconds = left()
                 plain = socket.socket(family, kind, protocol)
-                plain.settimeout(STEP_SECONDS)
-                self.sock = plain
                 try:
+                    plain.settimeout(seconds)
+                    self.go_on(plain)
                     plain.connect(where)
                     break
                 except OSError as failed:
@@ -205,7 +231,16 @@ def _connection(parts: SplitResult, found: list[tuple[Any, ...]]) -> http.client
                     error = failed
             else:
                 raise error
-            if parts.scheme == "https":
-                self.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+            wire = self.safe(plain) if parts.scheme == "https" else plain
+            wire.settimeout(STEP_SECONDS)
+            self.go_on(wire)
+
+        def safe(self, plain: socket.socket) -> socket.socket:
+            plain.settimeout(left())
+            context = ssl.create_default_context()
+            wire = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+            self.go_on(wire)
+            wire.do_handshake()
+            return wire
 
     return Judged(f"[{host}]" if ":" in host else host, port, timeout=STEP_SECONDS)

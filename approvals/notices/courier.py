@@ -3,7 +3,9 @@
 Before anything leaves, it is on record that it does (`sending`, with the id that it is sent as); afterwards, what came
 of it. A courier that dies in between leaves a try of which nobody knows, and whoever comes after `LEASE_SECONDS` sends
 the same message again, under the same id: at most once more than was needed, and the log says so. No transaction is
-open while a server is spoken to. Whether somebody may still know is asked anew just before.
+open while a server is spoken to. Whether somebody may still know is asked anew just before, and whether they still want
+to: of several that are told together each is judged and put in words by itself, so that one that nobody can read takes
+no other along.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from approvals.notices import chat, mail, phones, words
-from approvals.notices.addressing import is_for
+from approvals.notices.addressing import after_quiet, is_for, ways_of
+from approvals.notices.kinds import CHOSEN, KINDS
 from approvals.notices.mail import Outcome
-from approvals.notices.recipients import Case, case_of, may_be_told
+from approvals.notices.recipients import case_of, may_be_told
 from approvals.notices.sealed import Unreadable, opened
 from approvals.notices.timing import MOST_TRIES, retry_seconds
 from approvals.outbox.models import Channel, Delivery, Preference
@@ -38,6 +41,7 @@ LEASE_SECONDS = 120.0
 MOST_TOGETHER = 200
 BY_MAIL, BY_CHAT, BY_PUSH = ("email", "mailbox"), ("webhook",), ("push",)
 _UNKNOWN = "unknown"
+_CHOSEN = frozenset(kind.name for kind in CHOSEN)
 _OPEN = [Delivery.State.WAITING, Delivery.State.SENDING]
 _NEXT = """
     SELECT id FROM approvals_delivery
@@ -94,12 +98,10 @@ class Unit:
 def _take(by: str) -> Unit | None:
     """The next message that is due, on record as being sent from here on. None: nothing is, or somebody else is at
     it."""
-    with connection.cursor() as cursor:
-        cursor.execute(_NEXT, [by])
-        row = cursor.fetchone()
-    if row is None:
+    while (head := _due(by)) is not None and _put_off(head):
+        pass
+    if head is None:
         return None
-    head = Delivery.objects.get(pk=row[0])
     if head.message is not None:
         of_it = Delivery.objects.filter(message=head.message, state__in=_OPEN)
         found = list(of_it.select_for_update(skip_locked=True, of=("self",)).order_by("pk"))
@@ -116,6 +118,30 @@ def _take(by: str) -> Unit | None:
     Delivery.objects.bulk_update(found, ["message", "state", "due_at", "tries"])
     of_this = [one for one in found[0].tries if one.get("message") == str(message)]
     return Unit(message, found, len(of_this))
+
+
+def _due(by: str) -> Delivery | None:
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, [by])
+        row = cursor.fetchone()
+    return None if row is None else Delivery.objects.get(pk=row[0])
+
+
+def _put_off(head: Delivery) -> bool:
+    """Whether its person has quiet hours now that began after it was due: all of theirs then waits till these are over,
+    and is told together."""
+    if head.person is None:
+        return False
+    now = database_now()
+    later = after_quiet(Preference.objects.filter(pk=head.person).first(), now)
+    if later <= now:
+        return False
+    theirs = Delivery.objects.filter(by=head.by, person=head.person, state__in=_OPEN, due_at__lte=now)
+    rows = list(theirs.select_for_update(skip_locked=True, of=("self",)).order_by("pk"))
+    for each in rows:
+        each.due_at, each.is_grouped = later, each.is_grouped or each.message is None
+    Delivery.objects.bulk_update(rows, ["due_at", "is_grouped"])
+    return True
 
 
 def _with_it(head: Delivery) -> list[Delivery]:
@@ -144,30 +170,50 @@ def _try(unit: Unit) -> Outcome | None:
     return outcome
 
 
-def _still_wanted(unit: Unit) -> list[tuple[Delivery, Case]]:
-    """What of it somebody may still know, and still has to; the rest is needless, and the log says why."""
-    user = None if unit.first.person is None else User.objects.filter(pk=unit.first.person).first()
-    channel, device = unit.first.channel, unit.first.device
+def _still_wanted(unit: Unit) -> list[words.Said]:
+    """In words what of it somebody may still know, and still has to; the rest is over, and the log says why."""
+    person = unit.first.person
+    user = None if person is None else User.objects.filter(pk=person).first()
+    wish = None if person is None else Preference.objects.filter(pk=person).first()
     still = []
     for each in unit.deliveries:
-        case = case_of(each.notice)
-        why = case.over
-        if not why and channel is not None:
-            why = "" if is_for(channel, case) else "the channel is not told of it any more"
-        elif not why:
-            why = "" if may_be_told(case, user) else "they may not do anything about it any more"
-        why = why or ("" if device is None else phones.why_not(device, each.person))
-        if why:
+        try:
+            with transaction.atomic():  # what the database refuses of one leaves the others as they are
+                why, told = _told(each, user, wish)
+        except Exception as error:
+            if is_transient(error) or isinstance(error, OSError):
+                raise  # nothing of the row itself
+            log.exception("delivery %s: it can't be told", each.pk)
+            _end([each], Delivery.State.DEAD, f"it can't be told: {first_line(error)}"[:300], unit)
+            continue
+        if told is None:
             _end([each], Delivery.State.NEEDLESS, why, unit)
         else:
-            still.append((each, case))
+            still.append(told)
     return still
 
 
-def _send(unit: Unit, still: list[tuple[Delivery, Case]]) -> Outcome:
+def _told(each: Delivery, user: User | None, wish: Preference | None) -> tuple[str, words.Said | None]:
+    """Why one is not sent any more, in words; else what is said of it."""
+    kind, channel, device = each.notice.kind, each.channel, each.device
+    if kind not in KINDS:
+        return "this version of the application knows no such kind", None
+    case = case_of(each.notice)
+    why = case.over
+    if not why and channel is not None:
+        why = "" if is_for(channel, case) else "the channel is not told of it any more"
+    elif not why:
+        why = "" if may_be_told(case, user) else "they may not do anything about it any more"
+    why = why or ("" if device is None else phones.why_not(device, each.person))
+    if not why and each.person is not None and kind in _CHOSEN and each.by not in ways_of(wish, kind):
+        why = "they don't want to be told of it like that any more"
+    if why:
+        return why, None
+    return "", words.said(case, wish.zone if wish else "UTC")
+
+
+def _send(unit: Unit, all_: list[words.Said]) -> Outcome:
     channel, person = unit.first.channel, unit.first.person
-    wish = None if person is None else Preference.objects.filter(pk=person).first()
-    all_ = [words.said(case, wish.zone if wish else "UTC") for _, case in still]
     if channel is not None and channel.form == Channel.Form.WEBHOOK:
         try:
             return chat.post(opened(channel.address), words.as_chat(all_), message=unit.message)
@@ -204,7 +250,8 @@ def _record(unit: Unit, outcome: Outcome) -> None:
 
 
 def _again(unit: Unit, outcome: Outcome) -> None:
-    later = database_now() + timedelta(seconds=retry_seconds(unit.number, outcome.retry_after))
+    wish = None if unit.first.person is None else Preference.objects.filter(pk=unit.first.person).first()
+    later = after_quiet(wish, database_now() + timedelta(seconds=retry_seconds(unit.number, outcome.retry_after)))
     with transaction.atomic():
         for each in _own(unit, unit.deliveries):
             each.state, each.due_at, each.note = Delivery.State.WAITING, later, outcome.why

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 # A push service takes 4,096 bytes at least. All messages are of one length, or it would tell the kinds of news apart.
-RECORD, LENGTH = 4096, 1024
+# The longest has two texts (notices/words.py, MOST) all of signs that JSON writes as six bytes.
+RECORD, LENGTH = 4096, 2560
 SALT, SECRET, POINT = 16, 16, 65
 
 

@@ -9,6 +9,7 @@ other.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.models import Session
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import close_old_connections, connection
 from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
@@ -27,14 +28,17 @@ from django.utils.crypto import constant_time_compare
 from ledger.web.roles import is_too_weak, roles
 from ledger.web.seeing.viewers import READS, Viewer, know_reads_payloads, viewer_of
 from runs.journal import wait_hooks
+from runs.journal.database_errors import is_transient
 from runs.journal.notify import Ring, mark_of
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 _READS = RawSQL(READS.format(user='"auth_user"."id"'), [], output_field=BooleanField())
 # What a session is worth to a socket: what its person sees, or as a close code why it may not be open.
 Verdict = Viewer | int
 CHECK_SECONDS = 3.0
 SIGNED_OUT, NOT_ALLOWED = 4401, 4403
+BROKEN = 1011  # nobody can say whether it may be open; the page tries again
 SEES_OTHERWISE = 1012  # the page opens another one, for what its person sees now
 _THREADS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sockets")
 
@@ -88,7 +92,7 @@ class Guard:
         while self._pending:
             pending, self._pending = self._pending, {}
             try:
-                answers = await in_thread(verdicts, list(pending))
+                answers = await in_thread(judged, list(pending))
             except BaseException as error:
                 failure = error if isinstance(error, Exception) else asyncio.CancelledError()
                 for future in (each for futures in pending.values() for each in futures if not each.done()):
@@ -105,13 +109,36 @@ class Guard:
         while self._ends:
             await asyncio.sleep(CHECK_SECONDS)
             try:
-                answers = await in_thread(verdicts, list(self._ends))
-            except DatabaseError:
-                continue  # nobody can sign out while the database is away; asked again as soon as it is back
+                answers = await in_thread(judged, list(self._ends))
+            except Exception as error:
+                if is_transient(error):
+                    continue  # nobody can sign out while the database is away; asked again as soon as it is back
+                raise
             for key, verdict in answers.items():
                 for each, who in self._ends.get(key, {}).items():
                     if verdict != who and not each.done():
                         each.set_result(verdict if isinstance(verdict, int) else SEES_OTHERWISE)
+
+
+def judged(keys: list[str | None]) -> dict[str | None, Verdict]:
+    """All of them together; where that fails, and not because the database is away, each by itself: one that nobody can
+    judge is closed, and lets nobody else listen on who has lost their role."""
+    try:
+        return verdicts(keys)
+    except Exception as error:
+        if is_transient(error):
+            raise
+    found: dict[str | None, Verdict] = {}
+    for key in keys:
+        try:
+            found |= verdicts([key])
+        except Exception as error:
+            if is_transient(error):
+                raise
+            if BROKEN not in found.values():
+                log.exception("a session that nobody can judge: what listens by it, and by others like it, is closed")
+            found[key] = BROKEN
+    return found
 
 
 def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:

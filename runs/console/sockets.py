@@ -21,18 +21,18 @@ from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.http import parse_cookie
 
 from ledger.models import Head
 from ledger.web.seeing.viewers import Viewer
 from runs import seen
 from runs.console.list_signals import now, ticks
-from runs.console.socket_watch import Theirs, Verdict, guard, in_thread, sighted
+from runs.console.socket_watch import BROKEN, Theirs, Verdict, guard, in_thread, sighted
 from runs.journal.notify import hub
 from runs.overheard.ears import Ears
 
-NO_SUCH_RUN, BROKEN = 4404, 1011
+NO_SUCH_RUN = 4404
 OWN_SECONDS = 1.0
 log = logging.getLogger(__name__)
 ears = Ears(in_thread)
@@ -51,7 +51,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         verdict: Verdict
         try:
             verdict = await guard.verdict(key)
-        except DatabaseError:
+        except (DatabaseError, InterfaceError):
             verdict = BROKEN  # the page tries again
         # Closing before accepting would hide the reason behind a plain 403.
         await self.accept()

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +22,7 @@ from approvals.notices.tell import tell
 from ledger.errors import Forbidden, InvalidInput
 from ledger.models import ActRecord
 from tests.approvals.post import Postbox, Room, allow
+from tests.approvals.push_service import certificate
 from tests.approvals.setup import WHY, asked, boss, somebody
 from tests.approvals.test_notices import deliver, soon
 from tests.runs.stage import Stage, now
@@ -218,3 +225,92 @@ def test_a_server_that_lets_us_wait_in_vain_is_left_alone_and_keeps_no_other_wai
         for server in chat._silent:
             chat._silent[server] = 0.0
         assert "no answer:" in chat.post(url, {"text": "x"}, message=UUID(int=1)).why, "after a while it is asked again"
+
+
+# --- it is over in time, whatever the server does ---
+
+DRIP_SECONDS = 6.0
+
+
+@contextmanager
+def dripping(
+    context: ssl.SSLContext | None, drip: bytes, *, silent_seconds: float = 0.0, first: bytes = b""
+) -> Iterator[int]:
+    """A server that is silent for a while, before it shakes hands, and then says the same little thing again and again,
+    after something else; its port."""
+    over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        with suppress(OSError):
+            near, _ = listening.accept()
+            with near:
+                over.wait(silent_seconds)
+                ends, plain = time.monotonic() + DRIP_SECONDS, near
+                if context is not None:
+                    plain = context.wrap_socket(near, server_side=True)
+                with plain:
+                    plain.sendall(first)
+                    while time.monotonic() < ends and not over.wait(0.05):
+                        plain.sendall(drip)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=[listening], daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+    over.set()
+    thread.join()
+
+
+@pytest.fixture
+def short(settings: Any, monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+    allow(settings, "127.0.0.0/8")
+    monkeypatch.setattr(chat, "WHOLE_SECONDS", 0.6)
+    monkeypatch.setattr(chat, "STEP_SECONDS", 2.0)
+    monkeypatch.setattr(chat, "_silent", {})
+
+
+def sent_to(scheme: str, port: int) -> tuple[Outcome, float]:
+    began = time.monotonic()
+    outcome = chat.post(f"{scheme}://localhost:{port}/", {"text": "x"}, message=UUID(int=1))
+    return outcome, time.monotonic() - began
+
+
+@pytest.mark.parametrize("drip", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H"], ids=["continue", "byte"])
+@pytest.mark.parametrize("silent_seconds", [0.0, 1.0], ids=["at once", "slow handshake"])
+def test_a_server_that_drips_is_cut_off_however_slowly_it_shakes_hands(
+    short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: bytes, silent_seconds: float
+) -> None:
+    certificate_, key = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate_))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate_, key)
+    with dripping(context, drip, silent_seconds=silent_seconds) as port:
+        outcome, seconds = sent_to("https", port)
+    assert outcome.state == "failed" and "no answer:" in outcome.why and seconds < DRIP_SECONDS / 2
+    with dripping(None, drip) as port:
+        outcome, seconds = sent_to("http", port)
+    assert outcome.state == "failed" and seconds < DRIP_SECONDS / 2
+
+
+def test_an_answer_that_never_ends_is_not_heard_to_its_end(short: None) -> None:
+    with dripping(None, b"x", first=b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n") as port:
+        outcome, seconds = sent_to("http", port)
+    assert outcome.state == "sent" and seconds < DRIP_SECONDS / 2
+
+
+def test_a_name_whose_addresses_all_lead_nowhere_is_given_up_in_time(
+    short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose queue is full lets nobody in, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", full.getsockname())] * 4
+        monkeypatch.setattr(chat.socket, "getaddrinfo", lambda *_, **__: found)
+        monkeypatch.setattr(chat, "STEP_SECONDS", 0.5)
+        outcome, seconds = sent_to("http", full.getsockname()[1])
+        for each in waiting:
+            each.close()
+    assert outcome.state == "failed" and 0.5 < seconds < 1.2

@@ -83,6 +83,43 @@ def test_nobody_is_told_what_they_switched_off(stage: Stage, tools: Toolbox, pos
     assert postbox.mails == [] and Notice.objects.get(kind="opened").note == "nobody is told of it"
 
 
+def quiet(*, begins: int, ends: int) -> dict[str, Any]:
+    """Quiet hours, by hours from now."""
+    return {name: f"{now() + timedelta(hours=n):%H:%M}" for name, n in (("quiet_from", begins), ("quiet_until", ends))}
+
+
+def test_quiet_hours_that_began_meanwhile_are_kept_and_end_in_one_mail(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    by = fiona()
+    for n in range(2):
+        asked_again(stage, tools, n)
+    addressing.address_all()
+    prefer(by, **quiet(begins=-1, ends=2))
+    frank = somebody("frank", "approver_finance", email="frank@example.org")
+    own.ask_for_test(by=frank)
+    deliver()
+    assert postbox.to == ["frank@example.org"], "nobody else waits for her morning"
+    waiting = Delivery.objects.filter(person=by.person)
+    assert {(row.state, row.is_grouped, row.tries == []) for row in waiting} == {("waiting", True, True)}
+    assert all(timedelta(minutes=100) < row.due_at - now() <= timedelta(hours=2) for row in waiting)
+    prefer(by)
+    soon()
+    deliver()
+    assert len(postbox.mails) == 2 and "2 things wait" in postbox.mails[-1]["Subject"]
+
+
+def test_who_has_switched_it_off_meanwhile_is_not_told(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    by = fiona()
+    asked(stage, tools)
+    own.ask_for_test(by=by)
+    addressing.address_all()
+    prefer(by, ways={"opened": ["push"]})
+    deliver()
+    assert [mail["Subject"] for mail in postbox.mails] == ["Test: a notification arrives"]
+    assert "don't want to be told" in Delivery.objects.get(state="needless").note
+
+
 def test_a_flood_becomes_one_mail_every_quarter_of_an_hour(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     fiona()
     approval = asked(stage, tools)

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from approvals.models import Delivery
+from approvals.models import Delivery, Notice
 from approvals.notices import addressing, own
 from approvals.notices.bodies import PreferenceBody
 from tests.approvals.post import Postbox
@@ -82,3 +82,61 @@ def test_one_that_nobody_can_read_takes_no_page_its_others(stage: Stage, tools: 
     first.refresh_from_db()
     assert first.state == "needless" and note in first.note
     assert client.post("/notifications/browser").json() == {"shown": []} and not connection.needs_rollback
+
+
+@pytest.mark.parametrize("note", DAMAGES)
+def test_one_that_nobody_can_read_takes_no_digest_its_others(
+    stage: Stage, tools: Toolbox, postbox: Postbox, note: str
+) -> None:
+    own.prefer(PreferenceBody(digest="hourly"), by=fiona())
+    for n in range(3):
+        stage.start(buying(tools, 5000 + n))
+        assert stage.drive() == "parked"
+    addressing.address_all()
+    odd, *rest = Delivery.objects.order_by("due_at", "pk")
+    as_superuser(DAMAGES[note], odd.notice_id)
+    soon()
+    deliver()
+    (mail,) = postbox.mails
+    assert mail["Subject"].startswith("2 things wait") and "5,000" not in postbox.text()
+    assert {Delivery.objects.get(pk=each.pk).state for each in rest} == {"sent"} and len(rest) == 2
+    odd.refresh_from_db()
+    state, outcome = ("needless", "needless") if "no such kind" in note else ("dead", "refused")
+    assert odd.state == state and note in odd.note and [each["outcome"] for each in odd.tries] == [outcome]
+
+
+NEVER = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC"]
+
+
+@pytest.mark.parametrize("at", NEVER)
+def test_a_moment_that_no_calendar_here_has_keeps_nobody_waiting(
+    stage: Stage, tools: Toolbox, postbox: Postbox, at: str
+) -> None:
+    fiona()
+    asked(stage, tools)
+    addressing.address_all()
+    as_superuser("UPDATE approvals_delivery SET made_at = %s", at)
+    due = at if at in NEVER[1::2] else "-infinity"  # what is due in ten thousand years is nobody's turn
+    as_superuser("UPDATE approvals_delivery SET due_at = %s", due)
+    stage.start(buying(tools, 6000))
+    assert stage.drive() == "parked"
+    as_superuser("UPDATE approvals_notice SET at = %s WHERE state = 'new'", at)
+    as_superuser("UPDATE approvals_notice SET due_at = %s WHERE state = 'new' AND kind = 'opened'", due)
+    deliver()
+    assert states() == [("email", "sent")] * 2 and len(postbox.mails) == 2
+    assert not Notice.objects.filter(state="new", kind="opened").exists()
+    client = Client()
+    client.force_login(User.objects.get(pk=somebody("olga", "operator").person))
+    assert client.get("/notifications/log").content.count(b"fiona") >= 2
+
+
+def test_an_hour_that_no_clock_here_has_keeps_nobody_else_from_being_told(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    fiona()
+    frank = somebody("frank", "approver_finance", email="frank@example.org")
+    own.prefer(PreferenceBody(quiet_from="00:00", quiet_until="00:01"), by=frank)
+    as_superuser("UPDATE approvals_preference SET quiet_from = '24:00', quiet_until = '24:00', digest_at = '24:00'")
+    asked(stage, tools)
+    deliver()
+    assert states() == [("email", "sent")] * 2 and sorted(postbox.to) == ["fiona@example.org", "frank@example.org"]

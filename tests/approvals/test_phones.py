@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 
 from approvals.models import Delivery, Device
-from approvals.notices import addressing, courier, own, phones
+from approvals.notices import addressing, courier, own, phones, words
 from approvals.notices.bodies import DeviceBody, PreferenceBody
 from approvals.notices.kinds import CHOSEN
 from approvals.notices.sealed import seal
@@ -101,12 +102,13 @@ def test_a_device_shows_that_something_waits_where_and_until_when_and_no_more(
     deliver()
     (told,) = service.told(phone)
     assert told["title"] == "To decide: Pay" and told["url"] == f"/inbox/{approval.pk}"
-    assert told["body"].startswith("Queue: finance_po\nUntil: ") and set(told) == {"title", "body", "url"}
+    assert told["body"].startswith("Queue: finance_po\nUntil: ") and set(told) == {"title", "body", "url", "tag"}
     assert "5,000" not in str(told) and "po" not in told["title"]
     ((_, headers, body),) = service.came
     assert headers["Content-Encoding"] == "aes128gcm" and headers["TTL"] == "14400" and headers["Urgency"] == "high"
     row = pushed()
     assert (row.state, headers["Topic"]) == ("sent", row.message.hex if row.message else "")
+    assert told["tag"] == headers["Topic"]
     claims, key = claims_of(headers["Authorization"])
     assert claims["aud"] == service.url and claims["sub"] == "mailto:agents@example.org" and key == vapid.own().public
     assert 0 < claims["exp"] - now().timestamp() < 24 * 3600 and b"Pay" not in body
@@ -121,6 +123,18 @@ def test_all_messages_are_of_one_length(stage: Stage, tools: Toolbox, service: S
     asked(stage, tools)
     deliver()
     assert len({len(body) for _, _, body in service.came}) == 1 and len(service.came) == 2
+
+
+@pytest.mark.parametrize("text", ["\N{PARTY POPPER}" * 200, "\x07" * 200, '"' * 200, "\ud800" * 200], ids=range(4))
+def test_the_longest_is_of_the_same_length_and_no_longer_than_a_push_service_takes(service: Service, text: str) -> None:
+    fiona, phone = somebody("fiona", FINANCE), service.device()
+    device = subscribed(fiona, phone)
+    page = f"https://ours.example/inbox/{UUID(int=1)}"
+    for one in (words.Said("To decide: Pay", [], page), words.Said(text, [("What", text), ("Queue", text)], page)):
+        assert phones.post(device, words.as_push([one]), message=uuid4()).state == "sent"
+    short, long = (len(body) for _, _, body in service.came)
+    assert short == long <= 4096
+    assert len(service.told(phone)[1]["title"]) == len(service.told(phone)[1]["body"]) == words.MOST
 
 
 def test_each_device_of_somebody_is_told_and_nobody_elses(stage: Stage, tools: Toolbox, service: Service) -> None:
@@ -181,6 +195,19 @@ def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbo
     assert isinstance(begins, time)
 
 
+def test_a_try_that_failed_is_not_repeated_in_quiet_hours(stage: Stage, tools: Toolbox, service: Service) -> None:
+    fiona = somebody("fiona", FINANCE)
+    subscribed(fiona, service.device())
+    begins, ends = (f"{now() + timedelta(hours=hours):%H:%M}" for hours in (1, 4))
+    own.prefer(PreferenceBody(quiet_from=begins, quiet_until=ends), by=fiona)
+    asked(stage, tools)
+    service.answers = [(429, {"Retry-After": "7200"})]
+    deliver()
+    row = pushed()
+    assert row.state == "waiting" and len(row.tries) == 1
+    assert timedelta(hours=3) < row.due_at - now() <= timedelta(hours=4), "it rings when they are over"
+
+
 def test_who_does_not_want_to_be_told_there_of_a_kind_is_not(stage: Stage, tools: Toolbox, service: Service) -> None:
     fiona, phone = somebody("fiona", FINANCE), service.device()
     subscribed(fiona, phone)
@@ -226,6 +253,7 @@ def test_what_fails_is_tried_again_and_what_is_gone_ends_the_device(
     assert row.state == "dead" and row.note == "it answered 410" and [t["outcome"] for t in row.tries][-1] == "refused"
     assert device.ended_at is not None and "knows it no more" in device.why
     assert len({headers["Topic"] for _, headers, _ in service.came}) == 1  # one message, however often it is sent
+    assert {told["tag"] for told in service.told(phone)} == {row.message.hex if row.message else ""}
     subscribed(fiona, laptop)
     own.ask_for_test(by=fiona)
     deliver()

@@ -13,6 +13,7 @@ import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
@@ -204,6 +205,46 @@ async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator
 
     await database_sync_to_async(lose)()
     assert await link.closed() == (socket_watch.NOT_ALLOWED if change == "role" else socket_watch.SIGNED_OUT)
+
+
+async def test_a_session_that_nobody_can_judge_lets_nobody_listen_on(
+    operator: Reader, reader: Callable[..., Reader]
+) -> None:
+    odd = await database_sync_to_async(reader)("auditor")
+    links = [socket(operator), socket(odd)]
+    for link in links:
+        await opened(link)
+
+    def spoil() -> None:
+        kept = odd.client.session
+        kept[SESSION_KEY] = "no account's number"
+        kept.save()
+        assert operator.user is not None
+        operator.user.groups.clear()
+
+    await database_sync_to_async(spoil)()
+    assert await links[0].closed() == socket_watch.NOT_ALLOWED
+    assert await links[1].closed() == socket_watch.BROKEN
+    again, honest = socket(odd), socket(await database_sync_to_async(reader)("operator", name="honest"))
+    assert all(await asyncio.gather(again.connect(), honest.connect()))
+    assert await again.closed() == socket_watch.BROKEN
+    assert await honest.hear() == {"run": None, "seq": 0}
+    await honest.leave()
+
+
+async def test_what_the_database_refuses_is_no_outage_in_which_all_listen_on(operator: Reader) -> None:
+    link = socket(operator)
+    await opened(link)
+
+    def rename(before: str, after: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE auth_user RENAME COLUMN {before} TO {after}")
+
+    await database_sync_to_async(rename)("last_login", "newest_login")
+    try:
+        assert await link.closed() == socket_watch.BROKEN
+    finally:
+        await database_sync_to_async(rename)("newest_login", "last_login")
 
 
 async def test_an_unknown_run_has_no_socket(operator: Reader) -> None:

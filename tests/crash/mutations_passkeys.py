@@ -42,6 +42,8 @@ PASSKEYS = [
     Mutant("more devices at once than there may be", PHONES, "    User.objects.select_for_update().get(pk=by.person)\n", "", "tests/approvals/test_phones_beside.py -k ten_are_enough"),
     Mutant("one device of two people at once breaks", PHONES, "        cursor.execute(_ONE_AT_A_TIME, [digest])\n", "        pass\n", "tests/approvals/test_phones_beside.py -k twice_at_once"),
     Mutant("what one was told is told to who has the browser now", "durableagents/account_pages/devices.py", "    phones.left(device_token(request), now_of=user.pk)\n", "    pass\n", "tests/approvals/test_phones_pages.py -k somebody_else"),
+    Mutant("what is sent twice is shown twice", "approvals/notices/phones.py", '{**payload, "tag": message.hex}', "payload", f"{TOLD} -k is_gone_ends"),
+    Mutant("a push service tells long news from short", "approvals/push/encryption.py", "RECORD, LENGTH = 4096, 2560", "RECORD, LENGTH = 4096, 1024", f"{TOLD} -k of_the_same_length"),
     Mutant("a lock screen shows the amount", "approvals/notices/words.py", "    title = f\"{lead}: {told['What']}\" if \"What\" in told else first.subject\n", "    title = first.subject\n", f"{TOLD} -k no_more"),
     Mutant("a message's length tells what it says", "approvals/push/encryption.py", "b\"\\x02\" + bytes(max(0, length - len(message)))", "b\"\\x02\"", f"{TOLD} -k of_one_length"),
 ]  # fmt: skip
