@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
@@ -28,7 +28,7 @@ from runs.services.releases import acts as releases
 from runs.services.releases.bodies import RampBody
 from tests.approvals.setup import WHY, somebody
 from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
-from tests.console.accounts import PASSWORD, chosen, invite, path_of
+from tests.console.accounts import PASSWORD, chosen, invite, meanwhile, path_of
 from tests.console.conftest import text_of
 from tests.runs.stage import Stage, at_once
 from tests.world import Toolbox, agent_of
@@ -120,6 +120,33 @@ def test_a_link_for_a_password_ends_when_its_account_becomes_a_second_person(
     agreed(proposed(lambda: rights.set_roles(bob.pk, ["operator"], False, by=anna, justification=WHY)), bert)
     assert Client().post(path, chosen()).status_code == 410
     assert not User.objects.get(pk=bob.pk).has_usable_password()
+
+
+def test_one_person_adds_no_role_that_may_something(guarded: None, anna: Actor) -> None:
+    page, right = client_of(anna), Permission.objects.get(codename="add_price")
+    for name in ("free", "blank"):
+        given = {"name": name} | ({"permissions": [str(right.pk)]} if name == "free" else {})
+        assert page.post("/admin/auth/group/add/", given).status_code == 302
+        assert not Group.objects.get(name=name).permissions.exists()
+    assert 'name="permissions"' not in page.get("/admin/auth/group/add/").content.decode()
+
+
+def test_where_one_person_gives_roles_they_add_one_with_what_it_may(anna: Actor) -> None:
+    right = Permission.objects.get(codename="add_price")
+    client_of(anna).post("/admin/auth/group/add/", {"name": "free", "permissions": [str(right.pk)]})
+    assert list(Group.objects.get(name="free").permissions.all()) == [right]
+
+
+def test_an_account_that_becomes_a_second_persons_while_its_password_is_hashed_keeps_its_own(
+    guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client_of(anna).get(f"/admin/auth/user/{bert.person}/password/").status_code == 403
+    bob = User.objects.create_user("bob", password="his own for years")
+    bob_is = User.objects.filter(pk=bob.pk)
+    meanwhile(monkeypatch, PASSWORD, lambda: bob_is.update(is_staff=True))
+    pair = {"password1": PASSWORD, "password2": PASSWORD, "usable_password": "true"}
+    assert client_of(anna).post(f"/admin/auth/user/{bob.pk}/password/", pair).status_code == 403
+    assert bob_is.get().check_password("his own for years")
 
 
 # --- a request that is repeated ---
