@@ -61,6 +61,20 @@ class Accounts(UserAdmin):
             return [name for name in flatten(every) if name != "is_active" or not obj.is_active]
         return (*kept, *(ROLES if is_guarded("roles") else ()))
 
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        """Of an account that is there what was changed in the form, and nothing else: the rest may be another by now.
+        Raises Http404, PermissionDenied."""
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
+        hold(is_alone=False)
+        row = User.objects.select_for_update().filter(pk=obj.pk).first()
+        if row is None:
+            raise Http404
+        if set(form.changed_data) & set(self.get_readonly_fields(request, row)):
+            raise PermissionDenied
+        obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])
+
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
         """Raises PermissionDenied for the same accounts, and Busy."""
         if is_protected(self.get_object(request, unquote(id)), request.user.pk):

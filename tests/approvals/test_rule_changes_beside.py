@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from threading import Event
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
+from django.db import connection, transaction
 from django.test import Client
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
@@ -147,6 +149,40 @@ def test_an_account_that_becomes_a_second_persons_while_its_password_is_hashed_k
     pair = {"password1": PASSWORD, "password2": PASSWORD, "usable_password": "true"}
     assert client_of(anna).post(f"/admin/auth/user/{bob.pk}/password/", pair).status_code == 403
     assert bob_is.get().check_password("his own for years")
+
+
+# For what this session holds; an error after ten seconds.
+_UNTIL_SOMEBODY_WAITS = """
+    DO $$ BEGIN
+        WHILE NOT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))
+        LOOP
+            ASSERT clock_timestamp() < transaction_timestamp() + interval '10 seconds', 'nobody waits for the account';
+            PERFORM pg_sleep(0.01);
+        END LOOP;
+    END $$"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_account_that_becomes_a_second_persons_while_it_is_changed_keeps_its_address(
+    stage: Stage, guarded: None, anna: Actor
+) -> None:
+    bob = User.objects.create_user("bob", email="bob@example.org")
+    client, begun = client_of(anna), Event()
+
+    def promoting() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            User.objects.filter(pk=bob.pk).update(is_staff=True)
+            begun.set()
+            cursor.execute(_UNTIL_SOMEBODY_WAITS)
+
+    def changing() -> int:
+        assert begun.wait(20)
+        given = {"username": "bob", "email": "anna@example.org", "is_active": "on", "date_joined_0": "2026-01-01"}
+        where = f"/admin/auth/user/{bob.pk}/change/"
+        return int(client.post(where, {**given, "date_joined_1": "00:00:00"}).status_code)
+
+    assert at_once(promoting, changing) == [None, 403]
+    assert User.objects.get(pk=bob.pk).email == "bob@example.org"
 
 
 # --- a request that is repeated ---

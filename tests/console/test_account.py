@@ -11,6 +11,7 @@ from django.conf import settings as installed
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db.models.signals import pre_save
 from django.test import Client
 from django.utils import timezone
 
@@ -152,6 +153,24 @@ def test_an_account_that_is_closed_gone_or_newly_opened_meanwhile_gets_no_passwo
     assert records.count() == before + (what == "another password")
 
 
+def test_what_is_changed_of_an_account_under_admin_leaves_what_was_set_meanwhile(ada: Reader) -> None:
+    assert ada.user is not None
+    root, of = boss(), User.objects.filter(username="ada")
+
+    def meanwhile_new(sender: type[User], instance: User, **_: Any) -> None:
+        of.update(password=make_password("by a link of hers"), last_name="Byron")
+
+    pre_save.connect(meanwhile_new, sender=User)
+    try:
+        given = {"username": "ada", "first_name": "Ada", "is_active": "on", **JOINED}
+        assert root.post(f"/admin/auth/user/{ada.user.pk}/change/", **given).status_code == 302
+    finally:
+        pre_save.disconnect(meanwhile_new, sender=User)
+    now = of.get()
+    assert (now.first_name, now.last_name) == ("Ada", "Byron") and now.check_password("by a link of hers")
+
+
+JOINED = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
 NEW_PAIR = {"password1": NEW, "password2": NEW, "usable_password": "true"}
 
 

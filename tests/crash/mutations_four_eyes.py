@@ -34,6 +34,7 @@ LOOKING = [
     Mutant("an administrator gets a link into the second person's account", RESETS, "    check_door(user, by.person)\n", "", f"{STORY} -k opens_a_door"),
     Mutant("an administrator sets the second person's password", ADMIN, "        if is_protected(self.get_object(request, unquote(id)), request.user.pk):\n", "        if False:\n", f"{BESIDE} -k while_its_password"),
     Mutant("an administrator sets the password of whoever has just become a second person", ADMIN, "        if is_protected(user, self.request.user.pk):\n", "        if False:\n", f"{BESIDE} -k while_its_password"),
+    Mutant("an administrator changes the address of whoever has just become a second person", ADMIN, "        if set(form.changed_data) & set(self.get_readonly_fields(request, row)):\n", "        if False:\n", f"{BESIDE} -k while_it_is_changed"),
     Mutant("one person adds a role that may something", ADMIN, "((\"permissions\",) if is_guarded(\"roles\") else ())", "()", f"{BESIDE} -k adds_no_role"),
     Mutant("nobody looks whether two people changed a rule", VERIFIED, "    if agreement.person in (None, row.person):\n", "    if False:\n", f"{STORY} -k verification_finds"),
     Mutant("nobody looks whether what was done is what was proposed", VERIFIED, "    if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):\n", "    if False:\n", f"{STORY} -k verification_finds"),
