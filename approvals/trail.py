@@ -47,7 +47,7 @@ ACTS = (
     "deputy_revoke", "calendar", "calendar_remove", "queue_timing", "absence", "absence_end",
     "policy", "policy_change", "policy_retire", "policy_restore",
     "rule_change", "rule_change_apply", "rule_change_refuse", "rule_change_withdraw", "four_eyes", "roles",
-    "notice_settings", "channel", "channel_change", "channel_end", "notice_replay",
+    "notice_settings", "channel", "channel_change", "channel_end", "notice_replay", "device", "device_end",
 )  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

@@ -117,7 +117,7 @@ def _lacking(client: Any, device: Any, signed: Signed) -> str:
     if client.challenge != signed.challenge:
         return "its challenge is not that of its terms"
     if client.origin != signed.origin or client.cross_origin:
-        return f"it was made on a page of {str(client.origin)[:100]}"
+        return f"it was made on a page of {str(client.origin)[:100]!a}"
     if device.rp_id_hash != hashlib.sha256(signed.rp_id.encode()).digest():
         return f"it is for another site than {signed.rp_id}"
     if not device.is_user_present() or not device.is_user_verified():

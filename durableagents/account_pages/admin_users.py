@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import flatten, unquote
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.forms import AdminPasswordChangeForm
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 
+from durableagents.identity import signed_in
+from durableagents.identity.password_check import hashed
 from durableagents.identity.rights import is_protected
-from ledger.four_eyes.known import is_guarded
+from ledger.four_eyes.known import hold, is_guarded
 
 ROLES = ("groups", "is_staff", "is_superuser", "user_permissions")
+
+
+class NewPassword(AdminPasswordChangeForm):
+    """Of the account as it is when it is kept, and nothing else of it; whoever is in by the old one is out."""
+
+    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.request = request
+
+    def save(self, commit: bool = True) -> User:
+        """Raises Http404, PermissionDenied, Busy."""
+        given = self.cleaned_data
+        kept = hashed(given["password1"]) if given["set_usable_password"] else make_password(None)
+        hold(is_alone=False)
+        user = User.objects.select_for_update().filter(pk=self.user.pk).first()
+        if user is None:
+            raise Http404
+        if is_protected(user, self.request.user.pk):
+            raise PermissionDenied
+        user.password = kept
+        user.save(update_fields=["password"])
+        if user.pk == self.request.user.pk:
+            signed_in.renew(user, self.request)
+        else:
+            signed_in.end_everywhere(user.pk)
+        self.user = user
+        return user
 
 
 class Accounts(UserAdmin):
@@ -28,15 +61,35 @@ class Accounts(UserAdmin):
             return [name for name in flatten(every) if name != "is_active" or not obj.is_active]
         return (*kept, *(ROLES if is_guarded("roles") else ()))
 
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        """Of an account that is there what was changed in the form, and nothing else: the rest may be another by now.
+        Raises Http404, PermissionDenied."""
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
+        hold(is_alone=False)
+        row = User.objects.select_for_update().filter(pk=obj.pk).first()
+        if row is None:
+            raise Http404
+        if set(form.changed_data) & set(self.get_readonly_fields(request, row)):
+            raise PermissionDenied
+        obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])
+
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
-        """Raises PermissionDenied for the same accounts."""
+        """Raises PermissionDenied for the same accounts, and Busy."""
         if is_protected(self.get_object(request, unquote(id)), request.user.pk):
             raise PermissionDenied
-        return super().user_change_password(request, id, form_url)
+        pages = copy(self)
+        pages.change_password_form = partial(NewPassword, request=request)  # type: ignore[assignment]
+        return UserAdmin.user_change_password(pages, request, id, form_url)
 
 
 class Roles(GroupAdmin):
-    """What a role may do besides."""
+    """What a role may do besides. Where two people say that, one adds a role that may do nothing."""
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        kept = super().get_readonly_fields(request, obj)
+        return (*kept, *(("permissions",) if is_guarded("roles") else ()))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return not is_guarded("roles") and super().has_change_permission(request, obj)

@@ -13,11 +13,22 @@ from django.shortcuts import redirect
 from durableagents.identity import signed_in, throttle
 from durableagents.identity.accounts import acting
 from durableagents.identity.auth import own_keys
+from durableagents.identity.password_check import hashed
+from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.roles import actor
 
 # Somebody at another's open screen must not find the password out by trying.
 tries = throttle.Allowance("own password", limit=5, window_seconds=300)
+
+
+class OtherMeanwhile(DurableAgentsError):
+    status, code, title = 409, "account-changed-meanwhile", "Your account is another by now"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Your account was closed, or has another password, since you sent this. Nothing was changed: sign in again."
+        )
 
 
 class OwnPage(Page):
@@ -60,14 +71,30 @@ class OwnPassword(OwnPage):
             throttle.forgive(tries, tried)
         if not is_valid:
             return self._form(request, form, status=422)
-        with acting(actor(request, "")):
-            form.save()
-            ended = own_keys(user).update(revoked_at=Now()) if request.POST.get("end_keys") == "on" else 0
-        update_session_auth_hash(request, user)
+        try:
+            ended = self._keep(form.cleaned_data["new_password1"], end_keys=request.POST.get("end_keys") == "on")
+        except DurableAgentsError as refusal:
+            return self._form(request, PasswordChangeForm(user), told=refusal.detail, status=refusal.status)
         signed_in.renew(user, request)
+        update_session_auth_hash(request, user)
         keys = f" and {ended} API key{'' if ended == 1 else 's'}" if ended else ""
         messages.success(request, f"Your password is changed. Your other sessions{keys} have ended.", extra_tags="ok")
         return redirect("password")
+
+    def _keep(self, password: str, *, end_keys: bool) -> int:
+        """The new one in the place of the one that was just shown; how many keys ended. Raises OtherMeanwhile, where
+        that is not the account's any more, and Busy."""
+        user = self.user
+        kept = hashed(password)
+        with acting(actor(self.request, "")):
+            row = User.objects.select_for_update().filter(pk=user.pk, is_active=True, password=user.password).first()
+            if row is None:
+                raise OtherMeanwhile
+            row.password = kept
+            row.save(update_fields=["password"])
+            ended = own_keys(row).update(revoked_at=Now()) if end_keys else 0
+        user.password = kept
+        return ended
 
     def _form(
         self, request: HttpRequest, form: PasswordChangeForm, *, told: str = "", status: int = 200

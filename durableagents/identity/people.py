@@ -19,8 +19,9 @@ from django.contrib.auth.middleware import get_user as user_of
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.contrib.sessions.backends.db import SessionStore as Sessions
+from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.models import Session
-from django.db import DEFAULT_DB_ALIAS, connection
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
 from django.db.models import OuterRef, TextField
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
@@ -29,6 +30,7 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals.queues.along import ALONG, learnt
 from ledger.clock import MOMENT
+from ledger.errors import DurableAgentsError
 from ledger.web.roles import is_too_weak, know_roles
 from ledger.web.seeing.viewers import READS, asking, know_own_tags, know_reads_payloads
 
@@ -49,6 +51,13 @@ _SESSION = f"""
 _ALONG = RawSQL(ALONG.format(user='"auth_user"."id"'), [], output_field=TextField())
 _owners: dict[str, int] = {}
 _read_along: ContextVar[User | None] = ContextVar("read_along", default=None)
+
+
+class SessionEnded(DurableAgentsError, SessionInterrupted):
+    status, code, title = 401, "session-ended", "Your session was ended"
+
+    def __init__(self) -> None:
+        super().__init__("It was ended while this was under way. Sign in again, and look what of it was done.")
 
 
 class SessionStore(Sessions):
@@ -77,13 +86,19 @@ class SessionStore(Sessions):
         return data
 
     def cycle_key(self) -> None:
-        """Under another key, it is listed as before (see signed_in.py)."""
-        from durableagents.identity.signed_in import moved
+        """Under another key, it is listed as before (see signed_in.py). Raises SessionEnded for somebody's that was
+        ended since it was read: it would live on, and be listed nowhere."""
+        from durableagents.identity.signed_in import leave, moved
 
+        is_somebodys = SESSION_KEY in self  # reads it, if nobody has yet
         before = self.session_key
-        super().cycle_key()
-        if before:
-            moved(before, self.session_key)
+        with transaction.atomic():
+            if before and is_somebodys and not leave(before):
+                self.flush()
+                raise SessionEnded
+            super().cycle_key()
+            if before:
+                moved(before, self.session_key)
 
     def save(self, must_create: bool = False) -> None:
         super().save(must_create)

@@ -2,7 +2,8 @@
 administrator makes and hands over.
 
 The link is Django's: it says whom it is for, and holds until it is used, the account signs in, or four hours are over.
-One that is handed over says who made it, too, and ends where they may open no way into the account any more.
+One that is handed over says who made it, too, and ends where they may open no way into the account any more, or are no
+administrator.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from django.db.models.functions import Now
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
-from approvals.notices import phones
 from durableagents.identity import links, mail, signed_in, throttle
 from durableagents.identity.accounts import acting
 from durableagents.identity.password_check import hashed
@@ -128,8 +128,7 @@ def set_password(whom: str, token: str, *, password: str, end_keys: bool, addres
             user.save(update_fields=["password"])
             keys = ApiKey.objects.filter(user=user, revoked_at__isnull=True)
             ended = keys.update(revoked_at=Now()) if end_keys else 0
-        signed_in.end_all(user.pk)
-        phones.end_all(user.pk)
+        signed_in.end_everywhere(user.pk)
     return ended
 
 
@@ -147,6 +146,10 @@ def _said(whom: str) -> tuple[int, int | None]:
 def _usable(user: User | None, token: str, maker: int | None) -> User:
     if user is None or not user.is_active or not _tokens(maker).check_token(user, token):
         raise links.UnknownLink
+    if maker and not User.objects.filter(pk=maker, is_superuser=True, is_active=True).exists():
+        raise links.EndedLink(
+            "ended with the account of whoever made it, or with what they may do. Ask another administrator"
+        )
     if maker is not None and is_protected(user, maker):
         raise links.EndedLink(
             "was made by somebody else, and two people change rules here by now. Ask for one to your own address, on "

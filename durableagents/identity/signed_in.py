@@ -39,7 +39,8 @@ _LIST = f"""
 _FORGET = f"""
     DELETE FROM durableagents_signedin k
     WHERE k.user_id = %s AND NOT EXISTS (SELECT FROM django_session s WHERE {_DIGEST} = k.key)"""
-_OF = "SELECT key FROM durableagents_signedin WHERE user_id = %s AND key <> %s"
+# Locked before their sessions, in one order: so whoever ends them waits for one that gets another key, and finds that.
+_OF = "SELECT key FROM durableagents_signedin WHERE user_id = %s AND key <> %s ORDER BY key FOR UPDATE"
 _END = f"DELETE FROM django_session s WHERE {_DIGEST} = ANY (%s)"
 
 
@@ -95,6 +96,22 @@ def end_elsewhere(user_id: int, request: HttpRequest) -> int:
     return ended
 
 
+def end_for(user_id: int, request: HttpRequest) -> None:
+    """A way into the account is cut, by whoever asks: what came in by it ends, with all of the account's sessions and
+    of what its devices are told. Whoever cuts one of their own goes on here."""
+    if user_id == request.user.pk:
+        end_elsewhere(user_id, request)
+    else:
+        end_everywhere(user_id)
+
+
+def end_everywhere(user_id: int) -> int:
+    """End all of the account's sessions, and let no device be told of its things any more; how many sessions."""
+    ended = end_all(user_id)
+    phones.end_all(user_id)
+    return ended
+
+
 def device_cookie() -> str:
     """What the cookie is called by which a browser that is told of things is known again."""
     return f"durableagents_device_{settings.DURABLEAGENTS.port}"
@@ -103,6 +120,13 @@ def device_cookie() -> str:
 def device_token(request: HttpRequest) -> str:
     """What this browser keeps in it; empty where it is no such device."""
     return str(request.COOKIES.get(device_cookie(), ""))[:100]
+
+
+def leave(session_key: str) -> bool:
+    """End the session of this key, which goes on under another one; whether it was there. Called in a transaction."""
+    key = digest_of(session_key)
+    list(SignedIn.objects.select_for_update().filter(key=key))  # first the line, then the session, as whoever ends it
+    return _drop([key]) == 1
 
 
 def moved(before: str | None, after: str | None) -> None:
@@ -172,9 +196,7 @@ def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -
             raise NotFound("account", user_id)
         if place:
             end(user_id, place)
-        ended = 1 if place else end_all(user_id)
-        if not place:
-            phones.end_all(user_id)  # whoever has the device is told of nothing either
+        ended = 1 if place else end_everywhere(user_id)
         acted(
             "session_end", by=by, subject=f"user:{user.username}", justification=reason, after={"sessions_ended": ended}
         )

@@ -84,12 +84,10 @@ class FactorAdmin(admin.ModelAdmin):
         return False  # not without a reason
 
     def save_model(self, request: HttpRequest, obj: Authenticator, form: Any, change: bool) -> None:
-        from approvals.notices import phones
         from durableagents.signin import factors
 
         factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
-        phones.end_all(obj.user.pk)
-        signed_in.end_all(obj.user.pk)  # whoever has the device may be in by it
+        signed_in.end_everywhere(obj.user.pk)  # whoever has the device may be in by it
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
         self.message_user(request, f"Every second factor of {obj.user.get_username()} is taken away.")
@@ -129,6 +127,17 @@ class LinkAdmin(admin.ModelAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return obj is None and bool(super().has_change_permission(request))
+
+    def delete_model(self, request: HttpRequest, obj: SocialAccount) -> None:
+        super().delete_model(request, obj)
+        signed_in.end_for(obj.user_id, request)  # whoever has that account there may be in by it
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[SocialAccount]) -> None:
+        """As above, of many."""
+        people = sorted(set(queryset.values_list("user_id", flat=True)))
+        super().delete_queryset(request, queryset)
+        for person in people:
+            signed_in.end_for(person, request)
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Not into the account of whoever may be a second person."""

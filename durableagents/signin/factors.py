@@ -20,7 +20,7 @@ from django.db import IntegrityError, connection, transaction
 
 from durableagents.identity import throttle
 from durableagents.identity.accounts import acting
-from durableagents.signin.sealing import Adapter, of
+from durableagents.signin.sealing import Adapter, FactorUnreadable, counted, data_of, of
 from ledger.actors import Actor
 from ledger.append import justified
 from ledger.errors import DurableAgentsError
@@ -103,7 +103,7 @@ def of_account(user: User) -> tuple[Authenticator | None, int]:
     if codes is None:
         return found.get(Authenticator.Type.TOTP), 0
     with of(user):
-        return found.get(Authenticator.Type.TOTP), len(RecoveryCodes(codes).get_unused_codes())
+        return found.get(Authenticator.Type.TOTP), len(_readable(codes).get_unused_codes())
 
 
 def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
@@ -178,8 +178,12 @@ def _plain(code: str) -> str:
 
 def _use_totp(user: User, code: str) -> bool:
     factor = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).first()
-    step = None if factor is None else _step_of(Adapter().decrypt(factor.data.get("secret", "")), code)
-    if factor is None or step is None:
+    if factor is None:
+        return False
+    data = data_of(factor)
+    counted(data, "used_step", default=0)
+    step = _step_of(Adapter().decrypt(data.get("secret", "")), code)
+    if step is None:
         return False
     with connection.cursor() as cursor:
         # Of two that come with the same code at once, one moves the step on.
@@ -193,9 +197,19 @@ def _use_recovery_code(user: User, code: str, by: Actor) -> bool:
         return False
     with acting(by):
         try:
-            return bool(RecoveryCodes(codes).validate_code(code))
+            return bool(_readable(codes).validate_code(code))
         except Authenticator.DoesNotExist:
             return False  # taken away meanwhile
+
+
+def _readable(row: Authenticator) -> RecoveryCodes:
+    """The recovery codes of a row, as django-allauth works with them. Raises FactorUnreadable: it takes for granted
+    that they are as they were written, and ours are never those of another library."""
+    data = data_of(row)
+    counted(data, "used_mask")
+    if "seed" not in data or "migrated_codes" in data:
+        raise FactorUnreadable
+    return RecoveryCodes(row)
 
 
 def _step_of(secret: str, code: str) -> int | None:

@@ -21,7 +21,7 @@ from django.db import IntegrityError, connection
 from approvals.passkeys.signed import ALGORITHMS, LIVES_SECONDS, Signed, key_digest, text_of
 from durableagents.identity.accounts import acting
 from durableagents.signin import factors, webauthn
-from durableagents.signin.sealing import Adapter, FactorUnreadable, naming_key, of
+from durableagents.signin.sealing import Adapter, FactorUnreadable, counted, data_of, naming_key, of
 from durableagents.signin.webauthn import Challenge, WrongPasskey
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
@@ -77,6 +77,7 @@ def _read(row: Authenticator) -> Passkey:
     plain = (row.pk, str(data.get("name", "")), row.created_at, row.last_used_at)
     try:
         told = json.loads(Adapter().decrypt(data.get("sealed", "")))
+        counted(data, "sign_count")
         return Passkey(*plain, credential=told["id"], public_key=bytes.fromhex(told["key"]), rp_id=told["rp_id"])
     except (FactorUnreadable, ValueError, KeyError, TypeError):
         return Passkey(*plain)
@@ -132,11 +133,11 @@ def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list
 
 
 def rename(user: User, pk: int, name: str, *, by: Actor) -> None:
-    """Call it something else. Raises NotFound, InvalidInput."""
+    """Call it something else. Raises NotFound, InvalidInput, FactorUnreadable."""
     name = _name(name)
     with acting(by):
         row = _own(user, pk)
-        row.data = {**row.data, "name": name}
+        row.data = {**data_of(row), "name": name}
         row.save(update_fields=["data"])
 
 

@@ -34,6 +34,21 @@ class FactorUnreadable(DurableAgentsError):
         )
 
 
+def data_of(row: Any) -> dict[str, Any]:
+    """What a row of a factor holds. Raises FactorUnreadable where that is none of ours."""
+    if not isinstance(row.data, dict):
+        raise FactorUnreadable
+    return row.data
+
+
+def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> int:
+    """A number in it, which the database can count on from. Raises FactorUnreadable."""
+    found = data.get(name, default)
+    if type(found) is not int or not 0 <= found < 2**62:
+        raise FactorUnreadable
+    return found
+
+
 @contextmanager
 def of(user: Any) -> Iterator[None]:
     """Whose secrets are sealed and opened inside."""

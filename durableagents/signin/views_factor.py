@@ -81,8 +81,8 @@ class SecondFactor(OfEveryone):
                 response["Retry-After"] = str(refusal.wait_seconds)
             return response
         request.session.pop(_DRAFT, None)
-        door.grown(request, factors.TOTP)
         signed_in.end_elsewhere(user.pk, request)  # whoever is in by the password alone
+        door.grown(request, factors.TOTP)
         again.proved(request, factors.TOTP)
         return self.show(request, {**sections(request), "codes": codes})
 
@@ -159,6 +159,7 @@ class SignInRemovals(OfEveryone):
         except NotFound as gone:
             messages.error(request, gone.detail, extra_tags="bad")
         else:
+            signed_in.end_elsewhere(who(request).pk, request)  # they may be in by what is gone
             messages.success(request, "It is unlinked.", extra_tags="ok")
         return redirect("second_factor")
 

@@ -53,8 +53,8 @@ class Passkeys(NewPasskey):
         except DurableAgentsError as refusal:
             return self.tell(request, refusal)
         if is_first:
-            door.grown(request, passkeys.PASSKEY)
             signed_in.end_elsewhere(user.pk, request)  # whoever is in by the password alone
+            door.grown(request, passkeys.PASSKEY)
         again.proved(request, passkeys.PASSKEY)
         if codes:
             return self.show(request, {**sections(request), "codes": codes})

@@ -144,6 +144,7 @@ def answer_in(text: str) -> dict[str, Any]:
     """What a browser answered, as data. Raises WrongPasskey."""
     try:
         found = json.loads(text) if len(text) <= MOST_ANSWER else None
+        json.dumps(found, ensure_ascii=False).encode()  # half a character is text to JSON, and to nobody else
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("response"), dict):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
@@ -131,6 +132,30 @@ def test_what_ends_the_other_sessions_ends_other_devices(page: Client, service: 
         assert page.post("/account/second-factor", {"code": code}).status_code == 200
     live = Device.objects.filter(ended_at__isnull=True).values_list("name", flat=True)
     assert sorted(live) == ["Chrome on Android", "Safari on iPhone"]
+
+
+@pytest.mark.parametrize("act", ["a password", "an unlinked sign-in", "one's own unlinked sign-in"])
+def test_where_a_way_in_is_cut_the_devices_that_came_by_it_are_told_nothing_more(
+    page: Client, service: Service, act: str
+) -> None:
+    fiona, root = User.objects.get(username="fiona"), User.objects.create_superuser("root", password=PASSWORD)
+    subscribed(Actor("user", "fiona", person=fiona.pk), service.device(), "Firefox on Linux")
+    subscribed(somebody("frank", FINANCE), service.device(), "Safari on iPhone")
+    link = SocialAccount.objects.create(user=fiona, provider="https://id.example.org", uid="fiona")
+    admin = Client()
+    admin.force_login(root)
+    if act == "a password":
+        new = "a staple nobody knows"
+        path, pair = f"/admin/auth/user/{fiona.pk}/password/", {"password1": new, "password2": new}
+        assert admin.post(path, {**pair, "password2": "x"}).status_code == 200
+        assert Device.objects.filter(ended_at__isnull=True).count() == 2
+        answer = admin.post(path, pair)
+    elif act == "an unlinked sign-in":
+        answer = admin.post(f"/admin/socialaccount/socialaccount/{link.pk}/delete/", {"post": "yes"})
+    else:
+        answer = page.post("/account/sign-ins/removals", {"link": str(link.pk)})
+    assert answer.status_code == 302
+    assert list(Device.objects.filter(ended_at__isnull=True).values_list("name", flat=True)) == ["Safari on iPhone"]
 
 
 def test_ten_are_enough_and_strays_are_refused(page: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,11 +350,11 @@ def test_nobody_opens_a_door_into_the_account_of_a_second_person(guarded: None, 
 
 
 def test_nobody_gives_roles_alone_under_admin(guarded: None, anna: Actor) -> None:
-    page, bob = Client(), User.objects.create_user("bob")
+    page, bob, operators = Client(), User.objects.create_user("bob"), Group.objects.get_or_create(name="operator")[0]
     page.force_login(User.objects.get(pk=anna.person))
-    operators = Group.objects.get_or_create(name="operator")[0]
     given = {"username": "bob", "is_active": "on", "is_staff": "on", "is_superuser": "on", "groups": [operators.pk]}
-    page.post(f"/admin/auth/user/{bob.pk}/change/", given)
+    given |= {"first_name": "Bob", "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
+    assert page.post(f"/admin/auth/user/{bob.pk}/change/", given).status_code == 302
     bob.refresh_from_db()
     assert not bob.is_superuser and not bob.is_staff and not bob.groups.exists()
     assert page.post(f"/admin/auth/group/{operators.pk}/change/", {"name": "operator"}).status_code == 403

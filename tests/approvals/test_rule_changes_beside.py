@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from threading import Event
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
+from django.db import connection, transaction
 from django.test import Client
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
@@ -28,7 +30,7 @@ from runs.services.releases import acts as releases
 from runs.services.releases.bodies import RampBody
 from tests.approvals.setup import WHY, somebody
 from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
-from tests.console.accounts import PASSWORD, chosen, invite, path_of
+from tests.console.accounts import PASSWORD, chosen, invite, meanwhile, path_of
 from tests.console.conftest import text_of
 from tests.runs.stage import Stage, at_once
 from tests.world import Toolbox, agent_of
@@ -120,6 +122,67 @@ def test_a_link_for_a_password_ends_when_its_account_becomes_a_second_person(
     agreed(proposed(lambda: rights.set_roles(bob.pk, ["operator"], False, by=anna, justification=WHY)), bert)
     assert Client().post(path, chosen()).status_code == 410
     assert not User.objects.get(pk=bob.pk).has_usable_password()
+
+
+def test_one_person_adds_no_role_that_may_something(guarded: None, anna: Actor) -> None:
+    page, right = client_of(anna), Permission.objects.get(codename="add_price")
+    for name in ("free", "blank"):
+        given = {"name": name} | ({"permissions": [str(right.pk)]} if name == "free" else {})
+        assert page.post("/admin/auth/group/add/", given).status_code == 302
+        assert not Group.objects.get(name=name).permissions.exists()
+    assert 'name="permissions"' not in page.get("/admin/auth/group/add/").content.decode()
+
+
+def test_where_one_person_gives_roles_they_add_one_with_what_it_may(anna: Actor) -> None:
+    right = Permission.objects.get(codename="add_price")
+    client_of(anna).post("/admin/auth/group/add/", {"name": "free", "permissions": [str(right.pk)]})
+    assert list(Group.objects.get(name="free").permissions.all()) == [right]
+
+
+def test_an_account_that_becomes_a_second_persons_while_its_password_is_hashed_keeps_its_own(
+    guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client_of(anna).get(f"/admin/auth/user/{bert.person}/password/").status_code == 403
+    bob = User.objects.create_user("bob", password="his own for years")
+    bob_is = User.objects.filter(pk=bob.pk)
+    meanwhile(monkeypatch, PASSWORD, lambda: bob_is.update(is_staff=True))
+    pair = {"password1": PASSWORD, "password2": PASSWORD, "usable_password": "true"}
+    assert client_of(anna).post(f"/admin/auth/user/{bob.pk}/password/", pair).status_code == 403
+    assert bob_is.get().check_password("his own for years")
+
+
+# For what this session holds; an error after ten seconds.
+_UNTIL_SOMEBODY_WAITS = """
+    DO $$ BEGIN
+        WHILE NOT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))
+        LOOP
+            ASSERT clock_timestamp() < transaction_timestamp() + interval '10 seconds', 'nobody waits for the account';
+            PERFORM pg_sleep(0.01);
+        END LOOP;
+    END $$"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_account_that_becomes_a_second_persons_while_it_is_changed_keeps_its_address(
+    stage: Stage, guarded: None, anna: Actor
+) -> None:
+    bob = User.objects.create_user("bob", email="bob@example.org")
+    client, begun = client_of(anna), Event()
+
+    def promoting() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            User.objects.filter(pk=bob.pk).update(is_staff=True)
+            begun.set()
+            cursor.execute(_UNTIL_SOMEBODY_WAITS)
+
+    def changing() -> int:
+        assert begun.wait(20)
+        given = {"username": "bob", "email": "anna@example.org", "is_active": "on", "date_joined_0": "2026-01-01"}
+        where = f"/admin/auth/user/{bob.pk}/change/"
+        return int(client.post(where, {**given, "date_joined_1": "00:00:00"}).status_code)
+
+    assert at_once(promoting, changing) == [None, 403]
+    assert User.objects.get(pk=bob.pk).email == "bob@example.org"
 
 
 # --- a request that is repeated ---

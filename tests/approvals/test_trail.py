@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +25,7 @@ from ledger.append import acted
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions, signals
+from tests.conftest import CHECKOUT
 from tests.runs.stage import Stage
 from tests.runs.stories import as_superuser
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
@@ -61,6 +63,28 @@ def busy(stage: Stage, tools: Toolbox) -> Run:
 
 def listed(**filters: str) -> list[tuple[str, str]]:
     return [(act.action, act.record.by) for act in trail.acts(trail.Filters(**filters)) if act.kind != "account"]
+
+
+def literals(called: ast.Call) -> Iterator[str]:
+    """The names of acts that stand in a call that records one."""
+    first = called.args[0]
+    for each in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
+        if isinstance(each, ast.Constant):
+            yield str(each.value)
+
+
+def test_whatever_is_recorded_can_be_asked_for() -> None:
+    recorded = {
+        name
+        for app in ("approvals", "durableagents", "ledger", "runs")
+        for path in (CHECKOUT / app).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "acted" and node.args
+        for name in literals(node)
+    }
+    assert len(recorded) >= 30 and recorded <= {*trail.ACTS, *trail.OVERRIDES}
+    told = (CHECKOUT / "docs" / "api.md").read_text()
+    assert [name for name in trail.ACTS if f"`{name}`" not in told] == []
 
 
 def test_everything_that_people_did_is_there(busy: Run) -> None:

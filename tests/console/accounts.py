@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+from django.contrib.auth.hashers import get_hasher
 from django.contrib.auth.models import Group, User
 from django.core import mail as sent
 
@@ -37,6 +40,19 @@ def invite(name: str = "ada", *roles: str, **more: Any) -> tuple[Invitation, str
     given = {"is_admin": False, "email": f"{name}@example.org", "justification": "She joins us.", **more}
     row, link = invitations.invite(name=name, roles=roles or ("approver_finance",), by=by, **given)
     return row, path_of(link)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, password: str, act: Callable[[], object]) -> None:
+    """Let something happen while this password is hashed for the first time, which takes a good part of a second."""
+    hasher = type(get_hasher())
+    plain, waiting = hasher.encode, [act]
+
+    def encode(self: Any, given: str, *args: Any, **more: Any) -> str:
+        if given == password and waiting:
+            waiting.pop()()
+        return str(plain(self, given, *args, **more))
+
+    monkeypatch.setattr(hasher, "encode", encode)
 
 
 def path_of(link: str) -> str:

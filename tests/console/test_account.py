@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 from django.conf import settings as installed
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db.models.signals import pre_save
 from django.test import Client
 from django.utils import timezone
 
 from durableagents.identity import sessions
 from durableagents.identity.auth import issue_key
-from durableagents.models import ApiKey, Attempts
+from durableagents.identity.signed_in import places
+from durableagents.models import ApiKey, Attempts, SignedIn
 from ledger.models import AccountRecord
 from ledger.web.seeing.viewers import EVERYTHING
 from runs.console.socket_watch import SIGNED_OUT, verdicts
+from tests.console.accounts import boss, meanwhile
 from tests.console.conftest import Reader, text_of
+from tests.runs.stage import at_once
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = "correct horse battery", "a staple nobody knows"
@@ -110,6 +115,110 @@ def test_a_new_key_is_in_the_answer_and_in_no_cookie(reader: Callable[..., Reade
     assert answer.status_code == 200 and "no-store" in answer["Cache-Control"]
     assert ApiKey.objects.get().prefix in answer.content.decode()
     assert "messages" not in answer.cookies and "da_" not in str(answer.cookies)
+
+
+# --- an account that is another one by the time at which its new password is hashed ---
+
+
+def test_what_an_administrator_changed_meanwhile_stays_so(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = User.objects.filter(username="ada")
+    of.update(is_staff=True, is_superuser=True)
+    ada.client.force_login(of.get())
+    meanwhile(monkeypatch, NEW, lambda: of.update(is_staff=False, is_superuser=False, email="ada@example.org"))
+    assert change(ada).status_code == 302
+    now = of.get()
+    assert (now.is_staff, now.is_superuser, now.email) == (False, False, "ada@example.org") and now.check_password(NEW)
+
+
+@pytest.mark.parametrize("what", ["closed", "gone", "another password"])
+def test_an_account_that_is_closed_gone_or_newly_opened_meanwhile_gets_no_password(
+    ada: Reader, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    of, records = User.objects.filter(username="ada"), AccountRecord.objects.filter(action="password_changed")
+    acts: dict[str, Callable[[], object]] = {
+        "closed": lambda: of.update(is_active=False),
+        "gone": of.delete,
+        "another password": lambda: of.update(password=make_password("by a link of theirs")),
+    }
+    meanwhile(monkeypatch, NEW, acts[what])
+    before = records.count()
+    answer = change(ada)
+    assert answer.status_code == 409 and "Nothing was changed" in text_of(answer)
+    found = of.first()
+    if found is None:
+        assert what == "gone"
+    else:
+        assert found.is_active is (what != "closed")
+        assert found.check_password("by a link of theirs" if what == "another password" else OLD)
+    assert records.count() == before + (what == "another password")
+
+
+def test_what_is_changed_of_an_account_under_admin_leaves_what_was_set_meanwhile(ada: Reader) -> None:
+    assert ada.user is not None
+    root, of = boss(), User.objects.filter(username="ada")
+
+    def meanwhile_new(sender: type[User], instance: User, **_: Any) -> None:
+        of.update(password=make_password("by a link of hers"), last_name="Byron")
+
+    pre_save.connect(meanwhile_new, sender=User)
+    try:
+        given = {"username": "ada", "first_name": "Ada", "is_active": "on", **JOINED}
+        assert root.post(f"/admin/auth/user/{ada.user.pk}/change/", **given).status_code == 302
+    finally:
+        pre_save.disconnect(meanwhile_new, sender=User)
+    now = of.get()
+    assert (now.first_name, now.last_name) == ("Ada", "Byron") and now.check_password("by a link of hers")
+
+
+JOINED = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
+NEW_PAIR = {"password1": NEW, "password2": NEW, "usable_password": "true"}
+
+
+def test_a_password_that_an_administrator_sets_changes_nothing_else(
+    ada: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ada.user is not None
+    root, of = boss(), User.objects.filter(username="ada")
+    of.update(is_superuser=True)
+    meanwhile(monkeypatch, NEW, lambda: of.update(is_active=False, is_superuser=False))
+    assert root.post(f"/admin/auth/user/{ada.user.pk}/password/", **NEW_PAIR).status_code == 302
+    now = of.get()
+    assert (now.is_active, now.is_superuser) == (False, False) and now.check_password(NEW)
+    record = AccountRecord.objects.filter(action="password_changed").latest("id")
+    assert (record.by, record.subject) == ("user:boss", "user:ada")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_account_that_is_gone_meanwhile_does_not_come_back_by_its_new_password(
+    ada: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ada.user is not None
+    root, of = boss(), User.objects.filter(username="ada")
+    meanwhile(monkeypatch, NEW, lambda: at_once(of.delete))
+    assert root.post(f"/admin/auth/user/{ada.user.pk}/password/", **NEW_PAIR).status_code == 404
+    assert not of.exists()
+
+
+@pytest.mark.parametrize("usable", ["true", "false"])
+def test_a_password_that_an_administrator_sets_or_takes_ends_every_session(ada: Reader, usable: str) -> None:
+    assert ada.user is not None
+    root = boss()
+    form = NEW_PAIR if usable == "true" else {"usable_password": "false", "unset-password": "1"}
+    assert root.post(f"/admin/auth/user/{ada.user.pk}/password/", **form).status_code == 302
+    assert User.objects.get(username="ada").has_usable_password() is (usable == "true")
+    assert not Session.objects.filter(pk=ada.client.session.session_key).exists()
+    assert not SignedIn.objects.filter(user=ada.user).exists() and ada.get("/account").status_code == 302
+
+
+def test_an_administrator_who_sets_their_own_under_admin_goes_on_here_alone() -> None:
+    root = boss()
+    assert root.user is not None
+    elsewhere = Client()
+    elsewhere.force_login(root.user)
+    assert root.post(f"/admin/auth/user/{root.user.pk}/password/", **NEW_PAIR).status_code == 302
+    assert root.get("/account").status_code == 200 and elsewhere.get("/account").status_code == 302
+    user = User.objects.get(pk=root.user.pk)
+    assert [place.is_this for place in places(user, root.client.session.session_key)] == [True]
 
 
 # --- how long ---

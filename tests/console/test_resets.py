@@ -273,3 +273,25 @@ def test_nobody_else_makes_one(reader: Callable[..., Reader]) -> None:
     for role in ("operator", "auditor", "integrator"):
         assert reader(role).post(f"/people/{user.pk}/reset-links", justification="Let me in.").status_code == 403
     assert ActRecord.objects.count() == 0
+
+
+@pytest.mark.parametrize("what", ["closed", "no administrator", "gone"])
+def test_a_link_ends_with_the_rights_of_whoever_made_it(what: str) -> None:
+    """Else whoever is shut out opens the door again by a link that they made before."""
+    user, root = account(), boss()
+    answer = root.post(f"/people/{user.pk}/reset-links", justification="She lost her phone.")
+    path = path_of(next(word for word in text_of(answer).split() if "/reset/" in word))
+    assert Client().get(path).status_code == 200
+    maker = User.objects.filter(username="boss")
+    if what == "gone":
+        maker.delete()
+    else:
+        maker.update(**{"is_active" if what == "closed" else "is_superuser": False})
+    for answer in (Client().get(path), reset(path)):
+        assert answer.status_code == 410 and "Ask another administrator" in text_of(answer)
+    user.refresh_from_db()
+    assert user.check_password(OLD)
+
+
+def test_a_link_that_was_made_at_a_shell_is_nobodys_and_holds() -> None:
+    assert reset(reset_path(account())).status_code == 200

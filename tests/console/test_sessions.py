@@ -15,12 +15,15 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from durableagents.identity import auth, signed_in
+from durableagents.identity.people import SessionEnded, SessionStore
 from durableagents.identity.signed_in import browser_of
 from durableagents.models import ApiKey, SignedIn
+from ledger.actors import Actor
 from ledger.models import AccountRecord, ActRecord
 from runs.console.socket_watch import SIGNED_OUT, verdicts
-from tests.console.accounts import boss
+from tests.console.accounts import boss, meanwhile
 from tests.console.conftest import Reader, text_of
+from tests.runs.stage import at_once
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = "correct horse battery", "a staple nobody knows"
@@ -133,6 +136,48 @@ def test_the_list_follows_a_new_password(ada: Reader) -> None:
     user = User.objects.get(username="ada")
     (place,) = signed_in.places(user, laptop.session.session_key)
     assert place.is_this and SignedIn.objects.filter(user=user).count() == 1
+
+
+def test_a_session_that_is_ended_while_it_changes_its_password_ends(
+    ada: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lived on under a new key, which no list named."""
+    laptop = signed(ada)
+    assert ada.user is not None
+    pk = ada.user.pk
+    by = Actor("user", "boss", role="admin", auth="session")
+    meanwhile(monkeypatch, NEW, lambda: signed_in.end_of_another(pk, "", by=by, justification="Her laptop was stolen."))
+    form = {"old_password": OLD, "new_password1": NEW, "new_password2": NEW}
+    answer = laptop.post("/account/password", form)
+    assert answer.status_code == 401 and "Your session was ended" in text_of(answer)
+    assert not is_in(laptop) and not Session.objects.exists() and not SignedIn.objects.exists()
+    assert User.objects.get(pk=pk).check_password(NEW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_gets_another_key_at_the_moment_at_which_it_is_ended_ends(reader: Callable[..., Reader]) -> None:
+    ada = reader("auditor", name="ada")
+    assert ada.user is not None
+    user = ada.user
+    for _ in range(20):
+        client = Client()
+        client.force_login(user)
+        session = SessionStore(client.session.session_key)
+        assert session["_auth_user_id"] == str(user.pk), "it was read before"
+        answers = at_once(session.cycle_key, lambda: signed_in.end_all(user.pk))
+        assert answers[0] is None or isinstance(answers[0], SessionEnded), answers
+        assert isinstance(answers[1], int) and not Session.objects.exists(), answers
+
+
+def test_a_strangers_session_gets_another_key_at_the_door_whatever_becomes_of_its_row() -> None:
+    before = SessionStore()
+    before["seen"] = "a page"
+    before.save()
+    stranger = SessionStore(before.session_key)
+    assert stranger["seen"] == "a page"
+    Session.objects.all().delete()
+    stranger.cycle_key()
+    assert Session.objects.get().pk == stranger.session_key
 
 
 def test_a_password_that_was_changed_elsewhere_leaves_no_session_in_the_list(ada: Reader) -> None:

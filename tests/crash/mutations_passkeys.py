@@ -1,4 +1,4 @@
-"""Seeded bugs in what passkeys sign, and in what devices are told. See `mutations.py`, which has them too."""
+"""Seeded bugs in who comes in and stays, in what passkeys sign, and in what devices are told. See `mutations.py`, which has them too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ SIGNED, FOUND, CHECKING, SERVICES, WIRE, OWN = (
 PHONES, STORY, DOOR, TOLD = (
     "approvals/notices/phones.py", "tests/approvals/test_passkeys.py", "tests/signin/test_passkeys.py",
     "tests/approvals/test_phones.py",
+)  # fmt: skip
+PASSWORD, ADMIN, LINKS, ACCOUNT, SESSIONS, PAGES = (
+    "durableagents/identity/own_password.py", "durableagents/account_pages/admin_users.py",
+    "durableagents/signin/admin_pages.py", "tests/console/test_account.py", "tests/console/test_sessions.py",
+    "tests/approvals/test_phones_pages.py",
 )  # fmt: skip
 
 PASSKEYS = [
@@ -38,6 +43,24 @@ PASSKEYS = [
     Mutant("a device is told without TLS", PHONES, "        if parts.scheme != \"https\":\n", "        if False:\n", f"{TOLD} -k http_is_refused"),
     Mutant("who signs out is told on", "durableagents/views.py", "        devices.signed_out(request, response)\n", "", "tests/approvals/test_phones_pages.py -k signing_out"),
     Mutant("a new password leaves other devices told", "durableagents/identity/signed_in.py", "    phones.end_all(user_id, but=device_token(request))\n", "", "tests/approvals/test_phones_pages.py -k ends_other_devices"),
+    Mutant("a password that was set meanwhile is lost", PASSWORD, "is_active=True, password=user.password)", "is_active=True)", f"{ACCOUNT} -k newly_opened"),
+    Mutant("a closed account gets a password", PASSWORD, "pk=user.pk, is_active=True, ", "pk=user.pk, ", f"{ACCOUNT} -k newly_opened"),
+    Mutant("a new password gives back what was taken meanwhile", PASSWORD, "            row.save(update_fields=[\"password\"])\n", "            user.save()\n", f"{ACCOUNT} -k changed_meanwhile"),
+    Mutant("a password under the administration gives back what was taken meanwhile", ADMIN, "        user.save(update_fields=[\"password\"])\n", "        self.user.password = kept\n        self.user.save()\n", f"{ACCOUNT} -k changes_nothing_else"),
+    Mutant("a name under the administration gives an old password back", ADMIN, "        obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])\n", "        obj.save()\n", f"{ACCOUNT} -k under_admin_leaves"),
+    Mutant("a password that an administrator sets leaves devices told", ADMIN, "            signed_in.end_everywhere(user.pk)\n", "            signed_in.end_all(user.pk)\n", f"{PAGES} -k way_in_is_cut"),
+    Mutant("a session that was ended goes on under another key", "durableagents/identity/people.py", "            if before and is_somebodys and not leave(before):\n", "            if False:\n", f"{SESSIONS} -k while_it_changes"),
+    Mutant("who sets a factor up in a session that is ended leaves the others in", "durableagents/signin/views_factor.py", "        signed_in.end_elsewhere(user.pk, request)  # whoever is in by the password alone\n        door.grown(request, factors.TOTP)\n", "        door.grown(request, factors.TOTP)\n        signed_in.end_elsewhere(user.pk, request)\n", "tests/signin/test_sessions.py -k sets_a_factor_up"),
+    Mutant("a session gets another key at the moment at which it is ended", "durableagents/identity/signed_in.py", " ORDER BY key FOR UPDATE\"", "\"", f"{SESSIONS} -k at_the_moment"),
+    Mutant("a link for a password outlives the rights of whoever made it", "durableagents/identity/resets.py", "    if maker and not User.objects.filter(pk=maker, is_superuser=True, is_active=True).exists():\n", "    if False:\n", "tests/console/test_resets.py -k rights_of_whoever"),
+    Mutant("who came in by what one unlinks stays", "durableagents/signin/views_factor.py", "            signed_in.end_elsewhere(who(request).pk, request)  # they may", "            pass  # they may", "tests/signin/test_sso.py -k by_what_is_unlinked"),
+    Mutant("who came in by what an administrator unlinks stays", LINKS, "        signed_in.end_for(obj.user_id, request)", "        pass", "tests/signin/test_sso.py -k administrator_unlinks"),
+    Mutant("who came in by what is unlinked in the list stays", LINKS, "            signed_in.end_for(person, request)\n", "            pass\n", "tests/signin/test_sso.py -k administrator_unlinks"),
+    Mutant("half a character breaks the door", WIRE, "        json.dumps(found, ensure_ascii=False).encode()", "        pass", f"{DOOR} -k half_a_character_anywhere"),
+    Mutant("an origin of half a character breaks the page that tells it", SIGNED, "{str(client.origin)[:100]!a}", "{str(client.origin)[:100]}", f"{DOOR} -k origin_of_half"),
+    Mutant("a factor whose row nobody can read breaks the door", "durableagents/signin/sealing.py", "    if not isinstance(row.data, dict):\n", "    if False:\n", "tests/signin/test_second_factor.py -k nobody_can_read"),
+    Mutant("recovery codes that nobody can read break the page", "durableagents/signin/factors.py", "    if \"seed\" not in data or \"migrated_codes\" in data:\n", "    if False:\n", "tests/signin/test_second_factor.py -k nobody_can_read"),
+    Mutant("what is recorded of devices can't be asked for", "approvals/trail.py", " \"device\", \"device_end\",\n", "\n", "tests/approvals/test_trail.py -k can_be_asked_for"),
     Mutant("somebody else's device is told", PHONES, "    if row.person != person:\n", "    if False:\n", f"{TOLD} -k names_somebody_else_s"),
     Mutant("more devices at once than there may be", PHONES, "    User.objects.select_for_update().get(pk=by.person)\n", "", "tests/approvals/test_phones_beside.py -k ten_are_enough"),
     Mutant("one device of two people at once breaks", PHONES, "        cursor.execute(_ONE_AT_A_TIME, [digest])\n", "        pass\n", "tests/approvals/test_phones_beside.py -k twice_at_once"),

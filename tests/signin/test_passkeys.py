@@ -373,6 +373,38 @@ def test_who_sends_rubbish_is_told_so_and_slowed_down(db: None) -> None:
     Attempts.objects.all().delete()
 
 
+@pytest.mark.parametrize("part", ["id", "userHandle", "type"])
+def test_half_a_character_anywhere_in_an_answer_is_refused(with_passkey: Someone, device: Device, part: str) -> None:
+    """To JSON it is text, and nothing else can write it."""
+    token, options = to_sign_in(with_passkey.client)
+    given = json.loads(device.sign(options))
+    (given["response"] if part == "userHandle" else given)[part] = "\ud800"
+    refused = come_in(with_passkey.client, token, json.dumps(given))
+    assert refused.status_code == 422 and not with_passkey.is_in()
+
+
+def test_an_origin_of_half_a_character_is_refused_wherever_it_is_told(with_passkey: Someone, device: Device) -> None:
+    with_passkey.sign_in()
+    token, options = shown_on(with_passkey.client.get("/login/code"))
+    proof = {"proof_challenge": token, "proof_passkey": device.sign(options, origin="\ud800")}
+    refused = with_passkey.client.post("/login/code", {"code": "", **proof})
+    assert refused.status_code == 422 and "\\ud800" in refused.content.decode() and not with_passkey.is_in()
+
+
+@pytest.mark.parametrize("data", [[], {}, {"sign_count": "x"}, {"sign_count": 2**70}, {"sign_count": None}])
+def test_a_row_that_nobody_can_read_opens_nothing_and_takes_no_page_away(
+    with_passkey: Someone, device: Device, data: Any
+) -> None:
+    (row,) = Authenticator.objects.filter(type="webauthn")
+    Authenticator.objects.filter(pk=row.pk).update(
+        data={**row.data, **data} if data and isinstance(data, dict) else data
+    )
+    assert sign_in(with_passkey.client, device).status_code == 422 and not with_passkey.is_in()
+    with_passkey.client.force_login(with_passkey.user)
+    assert with_passkey.client.get("/account/second-factor").status_code == 200
+    assert with_passkey.client.post(f"/account/passkeys/{row.pk}/names", {"name": "x"}).status_code == 302
+
+
 # --- taking one away ---
 
 

@@ -262,6 +262,37 @@ def test_a_factor_that_was_changed_lets_nobody_in_and_says_what_to_do(
     assert not with_factor.is_in()
 
 
+@pytest.mark.parametrize("data", [[], {}, {"used_step": "x"}, {"used_step": 2**70}, {"used_step": [1]}])
+def test_a_factor_whose_row_nobody_can_read_lets_nobody_in_and_says_so(with_factor: Someone, data: Any) -> None:
+    (row,) = Authenticator.objects.all()
+    Authenticator.objects.update(data={**row.data, **data} if data and isinstance(data, dict) else data)
+    with_factor.sign_in()
+    answer = with_factor.give_code(with_factor.code())
+    assert answer.status_code == 409 and "Ask an administrator" in answer.content.decode()
+    assert not with_factor.is_in()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [[], {}, {"seed": 7}, {"used_mask": -1}, {"used_mask": None}, {"migrated_codes": [7]},
+     {"migrated_codes": 7}],
+)  # fmt: skip
+def test_recovery_codes_that_nobody_can_read_open_nothing_and_say_so(olga: Someone, data: Any) -> None:
+    olga.sign_in()
+    codes, there = olga.set_up(), olga.elsewhere()
+    row = Authenticator.objects.get(type="recovery_codes")
+    Authenticator.objects.filter(pk=row.pk).update(
+        data={**row.data, **data} if data and isinstance(data, dict) else data
+    )
+    page = olga.client.get("/account/second-factor")
+    assert page.status_code == 409 and "Ask an administrator" in page.content.decode()
+    there.sign_in()
+    answer = there.give_code(codes[0])
+    assert answer.status_code == 409 and not there.is_in()
+    there.clock.pass_steps()
+    assert there.give_code(there.code()).status_code == 302 and there.is_in(), "the device itself is as good as ever"
+
+
 # --- whose role needs one ---------------------------------------------------------------------------------------------
 
 

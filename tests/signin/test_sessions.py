@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import Group, User
+from django.db.models.signals import post_save
 
 from durableagents import urls_console
 from durableagents.account_pages.people import AdminPage
+from durableagents.identity import signed_in
 from durableagents.models import ApiKey, Invitation
 from ledger.models import AccountRecord
-from tests.signin.conftest import PASSWORD, Someone, grow_old
+from tests.signin.conftest import PASSWORD, Someone, grow_old, secret_on
 
 pytestmark = pytest.mark.django_db
 
@@ -35,6 +39,24 @@ def test_a_new_factor_ends_the_sessions_that_came_by_the_password_alone(olga: So
     there = in_twice(olga)
     olga.set_up()
     assert olga.is_in() and not there.is_in()
+
+
+def test_a_session_that_is_ended_while_it_sets_a_factor_up_ends_and_so_do_the_others(olga: Someone) -> None:
+    there = in_twice(olga)
+    olga.secret = secret_on(olga.client.get("/account/second-factor"))
+    of_this = signed_in.digest_of(olga.client.session.session_key).hex()
+
+    def ended(sender: type[Authenticator], instance: Authenticator, **_: Any) -> None:
+        if instance.type == Authenticator.Type.RECOVERY_CODES:
+            signed_in.end(olga.user.pk, of_this)
+
+    post_save.connect(ended, sender=Authenticator)
+    try:
+        answer = olga.client.post("/account/second-factor", {"code": olga.code()})
+    finally:
+        post_save.disconnect(ended, sender=Authenticator)
+    assert answer.status_code == 401 and "Your session was ended" in answer.content.decode()
+    assert not olga.is_in() and not there.is_in() and signed_in.places(olga.user) == []
 
 
 def test_a_factor_that_could_not_be_set_up_ends_no_session(olga: Someone) -> None:

@@ -294,3 +294,40 @@ def test_an_admin_links_an_account_and_that_is_on_record(
         ("sign_in_linked", "user:root", "user:olga")
     ]
     assert sign_in(olga.client).status_code == 302 and olga.is_in()
+
+
+# --- unlinking --------------------------------------------------------------------------------------------------------
+
+
+def test_who_came_in_by_what_is_unlinked_is_out(
+    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
+) -> None:
+    one, there = known(olga, idp), olga.elsewhere()
+    olga.sign_in()
+    assert sign_in(there.client).status_code == 302 and there.is_in()
+    olga.client.post("/account/sign-ins/removals", {"link": "999999"})
+    assert there.is_in()
+    olga.client.post("/account/sign-ins/removals", {"link": str(one.pk)})
+    assert olga.is_in() and not there.is_in()
+
+
+@pytest.mark.parametrize("how", ["on its page", "in the list"])
+def test_who_came_in_by_what_an_administrator_unlinks_is_out(
+    olga: Someone, someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider], how: str
+) -> None:
+    boss, petra = someone("root", is_staff=True, is_superuser=True), someone("petra")
+    one = known(olga, idp)
+    own = SocialAccount.objects.create(user=boss.user, provider=idp.issuer, uid="root")
+    for each in (boss, petra):
+        each.sign_in()
+    sign_in(olga.client)
+    for link in (one, own):
+        assert olga.is_in() is (link == one)
+        if how == "on its page":
+            path, given = f"/admin/socialaccount/socialaccount/{link.pk}/delete/", {"post": "yes"}
+        else:
+            path = "/admin/socialaccount/socialaccount/"
+            given = {"action": "delete_selected", "_selected_action": str(link.pk), "post": "yes"}
+        assert boss.client.post(path, given).status_code == 302
+    assert not SocialAccount.objects.exists() and not olga.is_in() and petra.is_in()
+    assert boss.is_in(), "whoever cuts a way of their own goes on there"
