@@ -18,6 +18,7 @@ from tests.engine.undoings import Reversible, names
 from tests.runs import test_keys
 from tests.runs.families_undone import everything, family
 from tests.runs.stage import Stage, fresh, in_thread, kinds, now, problems, waiting
+from tests.runs.test_budget_time import let_time_pass
 from tests.runs.test_undo_families import until_reopened
 from tests.world import OLGA, Notes, Outside, agent_of
 
@@ -60,31 +61,6 @@ def test_who_leaves_the_effects_of_a_run_that_fails_just_then_is_heard(
     assert str(fresh(run).state) == "cancelled" and names(outside) == ["book"] and problems(run) == []
 
 
-def test_a_wait_for_budget_of_before_ends_nothing_half_undone(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
-    async def node(state: Notes, ctx: Context) -> None:
-        await ctx.call(tools.book, {"name": "a"})
-        await ctx.call(tools.buy, {"name": "b", "amount": 1000})
-        await ctx.call(tools.order, {"name": "c"})
-
-    run = stage.start(agent_of(node, tools=tools.all(), budget=Budget(tool_calls=2)))
-    stage.settle(run)
-    assert [wait.kind for wait in waiting(run)] == ["budget"]
-    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
-    stage.settle(run)
-    assert fresh(run).is_undoing and "approval" in {wait.kind for wait in waiting(run)}
-    with pytest.raises(IllegalTransition, match="no cap keeps it"):
-        raising.set_budget(run.id, Budget(tool_calls=2), by=OLGA, justification="it was said so")
-    Wait.objects.filter(run_id=run.id, kind="budget").update(deadline=now() - timedelta(seconds=1))
-    timers.sweep()
-    stage.settle(run)
-    assert fresh(run).is_undoing and str(fresh(run).state) != "cancelled"
-    stage.decide(run)
-    stage.settle(run)
-    assert str(fresh(run).state) == "cancelled" and names(outside)[-1] == "unbook"
-
-
 def half_undone(stage: Stage, tools: Reversible) -> Run:
     """It stood still for its budget, was cancelled then, and asks a person about an effect that it is to undo."""
 
@@ -95,9 +71,43 @@ def half_undone(stage: Stage, tools: Reversible) -> Run:
 
     run = stage.start(agent_of(node, tools=tools.all(), budget=Budget(tool_calls=2)))
     stage.settle(run)
+    assert [wait.kind for wait in waiting(run)] == ["budget"]
     lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
     stage.settle(run)
     return run
+
+
+def still_asked(stage: Stage, tools: Reversible) -> Run:
+    """Its time was up while the step failed that it undoes for: people are asked for more, and it stands still."""
+
+    async def node(state: Notes, ctx: Context) -> None:
+        await ctx.call(tools.book, {"name": "a"})
+        await ctx.call(tools.buy, {"name": "b", "amount": 1000})
+        in_thread(lambda: let_time_pass(run))
+        raise Failure("no", code="no")
+
+    run = stage.start(agent_of(node, tools=tools.all(), budget=Budget(wall_seconds=60)))
+    stage.settle(run)
+    return run
+
+
+def test_a_wait_for_budget_of_before_ends_nothing_half_undone(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    run = still_asked(stage, tools)
+    assert str(fresh(run).state) == "paused" and [wait.kind for wait in waiting(run)] == ["budget"]
+    lifecycle.resume(run.id, by=OLGA, justification="nobody need raise that")
+    stage.settle(run)
+    assert fresh(run).is_undoing and {wait.kind for wait in waiting(run)} == {"approval", "budget"}
+    with pytest.raises(IllegalTransition, match="no cap keeps it"):
+        raising.set_budget(run.id, Budget(tool_calls=2), by=OLGA, justification="it was said so")
+    Wait.objects.filter(run_id=run.id, kind="budget").update(deadline=now() - timedelta(seconds=1))
+    timers.sweep()
+    stage.settle(run)
+    assert fresh(run).is_undoing and str(fresh(run).state) == "waiting_human"
+    stage.decide(run)
+    stage.settle(run)
+    assert str(fresh(run).state) == "failed" and names(outside)[-1] == "unbook"
 
 
 def test_who_pauses_a_run_that_undoes_can_set_it_going_again(stage: Stage, tools: Reversible, outside: Outside) -> None:
@@ -115,15 +125,15 @@ def test_who_pauses_a_run_that_undoes_can_set_it_going_again(stage: Stage, tools
 def test_nor_does_a_question_about_its_budget_that_stayed_open_hold_it(
     stage: Stage, tools: Reversible, outside: Outside
 ) -> None:
-    """As of a run whose time was up while the step failed that it undoes for, and of any that an older version left."""
-    run = half_undone(stage, tools)
-    Wait.objects.filter(run_id=run.id, kind="budget").update(resolved_at=None, resolution=None)
-    assert {wait.kind for wait in waiting(run)} == {"approval", "budget"}
-    lifecycle.pause(run.id, by=OLGA, justification="a look first")
+    run = still_asked(stage, tools)
+    for _ in range(2):
+        lifecycle.resume(run.id, by=OLGA, justification="looked at")
+        stage.settle(run)
+        lifecycle.pause(run.id, by=OLGA, justification="a look first")
     lifecycle.resume(run.id, by=OLGA, justification="looked at")
     stage.decide(run)
     stage.settle(run)
-    assert str(fresh(run).state) == "cancelled" and names(outside)[-1] == "unbook"
+    assert str(fresh(run).state) == "failed" and names(outside)[-1] == "unbook" and problems(run) == []
 
 
 def test_nor_one_that_undoes_as_its_parent_does(stage: Stage, tools: Reversible, outside: Outside) -> None:
