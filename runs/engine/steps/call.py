@@ -65,8 +65,15 @@ async def call_tool(
             await _intend(call, await gates.passed(call) if call.may_be_gated else None)
         # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
         with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
-            outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
+            outcome = await attempts(visit, partial(_try, call), call.past, partial(come_back_later, call))
             return await _record(call, outcome)
+
+
+async def _try(call: LogicalCall, number: int) -> Outcome:
+    if number > 1 and call.past.intent is None:  # a read: nothing else holds it to the policies in force
+        await judging.judge(call)
+        await _intend(call, await gates.passed(call) if call.may_be_gated else None)
+    return await one_try(call, number)
 
 
 # --- recorded: what a replay answers ----------------------------------------------------------------------------------
@@ -154,8 +161,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
             slot=call.slot, attempt=call.attempt, tool=tool.name, external_id=external_id, payload={"result": result}
         )]  # fmt: skip
     entries = call.booked("committed", result, external_id=external_id)
-    late = call.late(result=result, external_id=external_id)
-    reply = await _commit(call, Batch(events, entries, usage=A_CALL), late)
+    reply = await _commit(call, Batch(events, entries, usage=A_CALL), call.late(result=result, external_id=external_id))
     reads.keep(call, result)
     call.visit.runtime.hit("CP6", tool.name)
     call.visit.boundary(reply)
@@ -174,8 +180,7 @@ async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
 
 async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
     payload = {"message": no.message, "details": no.details, "arguments": call.arguments}
-    event = call.failed(no.code, payload)
-    batch = Batch([event], call.booked("failed", payload), usage=A_CALL)
+    batch = Batch([call.failed(no.code, payload)], call.booked("failed", payload), usage=A_CALL)
     call.visit.boundary(await _commit(call, batch, call.late(failure=payload | {"code": no.code})))
     raise ToolFailure(call.tool.name, no.code, no.message, no.details)
 
