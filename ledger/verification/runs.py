@@ -146,9 +146,11 @@ def verify_all(after: UUID | None = None) -> Iterator[Verification]:
 def known_runs(after: UUID | None, limit: int) -> list[UUID]:
     """The next runs, by id, of which any table has a trace: one whose head or row was deleted is still told of by the
     others."""
-    # Each table gives its own next ones, by walking an index: so a page costs the same wherever it begins.
+    # Each table gives its own next ones, by walking an index: so a page costs the same wherever it begins. The first
+    # begins with the lowest id that there can be, which is no run's: what somebody put under it is found as well.
+    beyond = ">=" if after is None else ">"
     each = " UNION ".join(
-        f"(SELECT {column} AS id FROM {table} WHERE {column} > %(after)s "
+        f"(SELECT {column} AS id FROM {table} WHERE {column} {beyond} %(after)s "
         f"GROUP BY {column} ORDER BY {column} LIMIT %(limit)s)"
         for table, column in tables.items()
     )

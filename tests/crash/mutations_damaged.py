@@ -75,4 +75,5 @@ DAMAGED = [
     Mutant("to decide what can't be hashed is an error", "approvals/services.py", "    except (ValueError, RecursionError):\n        return False\n", "    except ZeroDivisionError:\n        return False\n", f"{DECIDED} -k decided_by_nobody"),
     Mutant("a forged deputy who is ended is ours", "approvals/queues/deputies.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_deputy"),
     Mutant("a forged absence that is ended is ours", "approvals/deadlines/away.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_absence"),
+    Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip

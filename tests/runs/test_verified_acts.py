@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 
 import pytest
+from django.db import connection
 
-from ledger.models import Uncoded
+from ledger.models import NO_RUN, Uncoded
 from ledger.verification.runs import verify, verify_all
 from runs.models import Wait
 from runs.services import signals
@@ -51,3 +52,24 @@ def test_another_attempt_under_a_yes_is_the_last_that_used_it(stage: Stage, tool
     assert gate.consumed_attempt == 1 and verify(run.id).problems == []
     as_superuser("UPDATE runs_wait SET consumed_attempt = 0 WHERE id = %s", gate.id)
     assert any("used it last, the journal otherwise" in problem for problem in verify(run.id).problems)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "values"),
+    [("ledger_actrecord", ", subject, queue", ", '', ''"), ("ledger_overriderecord", "", "")],
+)
+def test_an_act_put_under_the_id_that_is_no_runs_is_found(
+    stage: Stage, tools: Toolbox, table: str, more: str, values: str
+) -> None:
+    """It is in no list, having a run, and nothing else tells of that run."""
+    sound = answered(stage, tools)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} (run_id, action, by, role, auth, address, justification, seq, chain, before, after, "
+            f"at{more}) VALUES (%s, 'pause', 'user:fiona', 'operator', 'session', '', 'forged', 1, '', '{{}}', '{{}}', "
+            f"clock_timestamp(){values})",
+            [NO_RUN],
+        )
+    found = {each.run_id: each.problems for each in verify_all()}
+    assert found[sound.id] == [] and any("has no code: none of our" in problem for problem in found[NO_RUN])
+    assert [each.run_id for each in verify_all(NO_RUN)] == [sound.id], "what comes after it doesn't begin with it"
