@@ -78,16 +78,17 @@ class _Marks:
         self.placed = next((acts for run_id, _, acts in marks if run_id is None), 0)
 
     def may_lack_code(self, row: Any) -> bool:
-        """As verification has it."""
+        """As verification has it. Whatever names a place before the first event, or before the first act, is from no
+        time."""
         if NO_RUN in self.of:
             return True
         run = _run_of(row)
         if run is None:
-            return row.n is not None and row.n <= self.placed
+            return row.n is not None and 0 < row.n <= self.placed
         events, acts = self.of.get(run, (0, 0))
         if isinstance(row, ActRecord):
-            return row.seq is not None and row.seq <= acts
-        return row.seq < events if row.seq is not None else events > 0
+            return row.seq is not None and 0 < row.seq <= acts
+        return 0 < row.seq < events if row.seq is not None else events > 0
 
 
 def _run_of(row: Any) -> UUID | None:

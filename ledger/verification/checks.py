@@ -81,7 +81,7 @@ class Overrides:
     def _about(self, row: OverrideRecord) -> Iterator[str]:
         what = f"override record {row.id}"
         if row.code is None:
-            if row.seq >= self.journal.coded_after:
+            if not 0 < row.seq < self.journal.coded_after:
                 yield f"{what} has no code: none of our processes wrote it"
         elif bytes(row.code) != row_code(code_key(), "override", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
@@ -209,7 +209,7 @@ class Acts:
     def _about(self, row: ActRecord) -> Iterator[str]:
         what = f"act record {row.id}, {row.action},"
         if row.code is None:
-            if row.seq is None or row.seq > self.journal.acts_coded_after:
+            if row.seq is None or not 0 < row.seq <= self.journal.acts_coded_after:
                 yield f"{what} has no code: none of our processes wrote it"
         elif bytes(row.code) != row_code(code_key(), "act", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"

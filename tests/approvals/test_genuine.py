@@ -17,6 +17,7 @@ from durableagents import Context, End
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.models import Uncoded
+from ledger.verification.runs import verify
 from runs.models import Run
 from runs.services import lifecycle
 from tests.runs.stage import Stage
@@ -87,6 +88,7 @@ def test_a_forged_row_is_marked_on_the_page_and_in_the_api(busy: Run, read: Call
         ("ledger_actrecord", "subject = 'x'", "start"), ("ledger_actrecord", "code = NULL", "declare_dead"),
         ("approvals_decision", "code = NULL", "approve"),
         ("ledger_overriderecord", "code = decode(md5(id::text), 'hex')", "pause"),
+        ("ledger_actrecord", "code = NULL, n = -n", "declare_dead"),
     ],
 )  # fmt: skip
 def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str) -> None:
@@ -124,6 +126,24 @@ def test_rows_from_before_there_were_codes_are_told_from_forged_ones(busy: Run, 
     as_superuser("UPDATE ledger_register SET uncoded = n WHERE name = 'acts'")
     try:
         assert set(marks().values()) == {None} and "uncoded" in read("/audit").content.decode()
+    finally:
+        Uncoded.objects.all().delete()
+
+
+@pytest.mark.parametrize(
+    ("table", "action"),
+    [("ledger_overriderecord", "pause"), ("approvals_decision", "approve"), ("ledger_actrecord", "start")],
+)
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_what_names_no_event_is_from_no_time_without_codes(busy: Run, table: str, action: str, is_marked: bool) -> None:
+    """Verification says the same: a row with a place before the first event is from before nothing."""
+    if is_marked:
+        Uncoded.objects.create(run_id=busy.pk, seq=2, acts=2)
+    try:
+        for seq in (-1, 0):
+            as_superuser(f"UPDATE {table} SET code = NULL, seq = %s", seq)
+            assert marks()[action] is False
+            assert any("has no code: none of our processes" in problem for problem in verify(busy.pk).problems)
     finally:
         Uncoded.objects.all().delete()
 

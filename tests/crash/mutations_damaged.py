@@ -18,6 +18,7 @@ AMEND, CALL, SCHEMA, FIELDS, WORDS = (
 )  # fmt: skip
 
 RECORDS, DECIDED = "tests/approvals/test_forged_records.py", "tests/approvals/test_forged_decisions.py"
+GENUINE = "tests/approvals/test_genuine.py"
 
 DAMAGED = [
     Mutant("a row that nobody can read ends each run", ROWS, "    except _UNREADABLE:\n", "    except ZeroDivisionError:\n", f"{DAMAGE} -k steps_that_nobody_can_read"),
@@ -75,5 +76,8 @@ DAMAGED = [
     Mutant("to decide what can't be hashed is an error", "approvals/services.py", "    except (ValueError, RecursionError):\n        return False\n", "    except ZeroDivisionError:\n        return False\n", f"{DECIDED} -k decided_by_nobody"),
     Mutant("a forged deputy who is ended is ours", "approvals/queues/deputies.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_deputy"),
     Mutant("a forged absence that is ended is ours", "approvals/deadlines/away.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_absence"),
+    Mutant("an act before the first event is from before codes", "approvals/genuine.py", "0 < row.seq <= acts", "row.seq <= acts", f"{GENUINE} -k names_no_event"),
+    Mutant("a decision before the first event is from before codes", "approvals/genuine.py", "0 < row.seq < events", "row.seq < events", f"{GENUINE} -k names_no_event"),
+    Mutant("an override before the first event needs no code", "ledger/verification/checks.py", "not 0 < row.seq < self.journal.coded_after", "row.seq >= self.journal.coded_after", f"{GENUINE} -k names_no_event"),
     Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip
