@@ -21,7 +21,8 @@ def every_change() -> Listed | None:
 
 
 def _guards(rows: list[FourEyes]) -> Iterator[str]:
-    acts = [act for act in ActRecord.objects.filter(action="four_eyes").order_by("n") if isinstance(act.after, dict)]
+    told = ActRecord.objects.filter(action="four_eyes", n__gt=0).order_by("n")
+    acts = [act for act in told if isinstance(act.after, dict)]
     for n, (row, act) in enumerate(zip_longest(rows, acts), start=1):
         if row is None:
             yield f"what two people change was said {len(acts)} times, and row {n} of that is missing"
@@ -56,7 +57,7 @@ def _is_told(act: ActRecord, told: dict[str, Any], person: int) -> bool:
 
 
 def _changes(rows: list[RuleChange]) -> Iterator[str]:
-    acts = ActRecord.objects.filter(action__in=["rule_change", *_ENDED])
+    acts = ActRecord.objects.filter(action__in=["rule_change", *_ENDED], n__gt=0)
     said = {(act.subject, act.action): act for act in acts}
     for row in rows:
         what = f"change {row.pk}"

@@ -54,8 +54,12 @@ LISTS = (
 # this century.
 _ROWS = """
 SELECT t.id, t.n, t.prev_hash, t.hash, {body}(t), t.at BETWEEN '2000-01-01' AND clock_timestamp() + interval '1 minute'
-FROM {table} t WHERE {condition} AND (t.n > %s OR t.n IS NULL AND t.id > %s) ORDER BY t.n, t.id LIMIT %s
+FROM {table} t WHERE {condition} AND {walk} %s::bigint ORDER BY {by} LIMIT %s
 """
+# Those that have a place, then those that have none: of each the columns that it is walked by, and what it is asked.
+# Both begin with the lowest number that there can be: our functions give none below one, and others may.
+_WALKS = ((1, "t.n", "t.n"), (0, "t.id", "t.n IS NULL AND t.id"))
+_LOWEST = -(2**63)
 
 
 # What other apps keep that belongs to no run: each says what it found, or nothing where there is none of it.
@@ -92,20 +96,26 @@ class _Reading:
 
     def through(self) -> Listed:
         """From the first row to the last, then what the list's own row says of both."""
-        unplaced = 0
-        while rows := self._next(unplaced):
+        for rows in self._pages():
             good = [row for row in rows if self._follows(row)]
-            unplaced = max((row[0] for row in rows if row[1] is None), default=unplaced)
             if self.of.name == "acts":
                 self._check_codes([row[0] for row in good])
         self.problems += self._where_it_stands()
         return Listed(self.of.name, self.rows, self.hash.hex() if self.n else "", self.problems)
 
-    def _next(self, unplaced: int) -> list[Any]:
+    def _pages(self) -> Iterator[list[Any]]:
+        for column, by, which in _WALKS:
+            rows = self._next(by, f"{which} >=", _LOWEST)
+            while rows:
+                yield rows
+                rows = self._next(by, f"{which} >", rows[-1][column])
+
+    def _next(self, by: str, walk: str, last: int) -> list[Any]:
+        of = self.of
         with connection.cursor() as cursor:
             cursor.execute(
-                _ROWS.format(body=self.of.body, table=self.of.table, condition=self.of.condition),
-                [self.n, unplaced, _BATCH],
+                _ROWS.format(body=of.body, table=of.table, condition=of.condition, walk=walk, by=by),
+                [str(last), _BATCH],
             )
             return cursor.fetchall()
 
@@ -120,6 +130,11 @@ class _Reading:
                 f"{what} has no place in the list: it was not written by way of the database's own functions"
             )
             return is_time
+        if n < 1:
+            self.problems.append(
+                f"{what}, number {n}, stands before the first of the list: no function of ours put it there"
+            )
+            return bool(is_time)
         if n != self.n + 1:
             self.problems.append(
                 f"{self.of.what}s {self.n + 1} to {n - 1} of the list are missing"
@@ -140,7 +155,7 @@ class _Reading:
             what = f"act record {row.id}, {row.action},"
             code = bytes(row.code or b"")
             if not code:
-                if not self.may_lack_code and (row.n is None or self.stands is None or row.n > self.stands.uncoded):
+                if not self.may_lack_code and not self._is_old(row):
                     self.problems.append(f"{what} has no code: none of our processes wrote it")
             elif code in self.codes:
                 self.problems.append(f"{what} is a copy: its code was used before")
@@ -149,6 +164,10 @@ class _Reading:
                     f"{what} was not written with this installation's key, or not at its place, or was changed"
                 )
             self.codes.add(code)
+
+    def _is_old(self, row: ActRecord) -> bool:
+        """Whether an act may lack a code, being from before there were any."""
+        return row.n is not None and self.stands is not None and 0 < row.n <= self.stands.uncoded
 
     def _where_it_stands(self) -> Iterator[str]:
         if self.stands is None:

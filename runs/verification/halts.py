@@ -21,7 +21,7 @@ def every_halt() -> Listed | None:
     now = {one.halt: one for one in HaltNow.objects.all()}
     if not rows and not now:
         return None
-    about = ActRecord.objects.filter(run_id__isnull=True, action__in=ACTIONS)
+    about = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, action__in=ACTIONS)
     said = [(act, act.after.get("n")) for act in about if isinstance(act.after, dict)]
     acts = {(act.subject, n): act for act, n in said if n is None or isinstance(n, int)}
     problems = [problem for halt, some in rows.items() for problem in _of(halt, some, now.get(halt), acts)]

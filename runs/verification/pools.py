@@ -193,7 +193,8 @@ def _pool_problems(pool: Pool, sums: dict[datetime, tuple[int, int]]) -> Iterato
                 f"in the period from {starts_at.isoformat()} it counts {counted[0]} used and {counted[1]} set aside, "
                 f"its charges come to {known[0]} and {known[1]}"
             )
-    acts = ActRecord.objects.filter(run_id__isnull=True, subject=subject_of(pool), action__startswith="pool")
+    # Those that have a place in their list alone: what has none, or one before the first, says nothing here.
+    acts = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, subject=subject_of(pool), action__startswith="pool")
     last = acts.order_by("-n").first()
     if last is None or last.after != snapshot(pool, meter):
         yield "what it is and how much it gives is not what whoever set it last put on record"

@@ -58,7 +58,8 @@ def every_release() -> Listed | None:
     ramps, gates = list(Ramp.objects.order_by("id")), list(VersionGate.objects.order_by("id"))
     if not ramps and not gates:
         return None
-    about = ActRecord.objects.filter(run_id__isnull=True, action__in=ACTIONS).order_by("n")
+    # Those that have a place in their list alone: what has none, or one before the first, says nothing here.
+    about = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, action__in=ACTIONS).order_by("n")
     last = {act.subject: act for act in about if isinstance(act.after, dict)}
     problems = [*_ramps(ramps, last), *_gates(gates, last)]
     return Listed("releases", len(ramps) + len(gates), "", problems)

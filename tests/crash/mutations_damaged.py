@@ -79,5 +79,8 @@ DAMAGED = [
     Mutant("an act before the first event is from before codes", "approvals/genuine.py", "0 < row.seq <= acts", "row.seq <= acts", f"{GENUINE} -k names_no_event"),
     Mutant("a decision before the first event is from before codes", "approvals/genuine.py", "0 < row.seq < events", "row.seq < events", f"{GENUINE} -k names_no_event"),
     Mutant("an override before the first event needs no code", "ledger/verification/checks.py", "not 0 < row.seq < self.journal.coded_after", "row.seq >= self.journal.coded_after", f"{GENUINE} -k names_no_event"),
+    Mutant("a record before the first is looked at by nobody", "ledger/verification/registers.py", "_LOWEST = -(2**63)", "_LOWEST = 1", "tests/ledger/test_registers.py -k wherever_no_function"),
+    Mutant("a record before the first is the first", "ledger/verification/registers.py", "        if n < 1:\n", "        if False:\n", "tests/ledger/test_registers.py -k wherever_no_function"),
+    Mutant("a pool is what an act without a place says", "runs/verification/pools.py", "run_id__isnull=True, n__gt=0, ", "run_id__isnull=True, ", "tests/runs/test_pool_acts.py -k without_a_place"),
     Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip

@@ -118,6 +118,33 @@ def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) ->
     ]
 
 
+@pytest.mark.parametrize("each", LISTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("n", [None, 0, -1, -(2**63)])
+@pytest.mark.parametrize("id", [4711, 0, -1, -(2**63)])
+def test_a_record_wherever_no_function_of_ours_puts_one_is_named(each: Any, n: int | None, id: int) -> None:
+    """Also past the list's ends, by its number and by its place."""
+    columns = [name for (name,) in sql(f"SELECT attname FROM pg_attribute WHERE attrelid = '{each.table}'::regclass "
+               "AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'n', 'code')")]  # fmt: skip
+    rest = ", ".join(f'"{name}"' for name in columns)
+    sql(f"INSERT INTO {each.table} (id, n, {rest}) SELECT %s, %s, {rest} FROM {each.table} WHERE n = 2", id, n)
+    found = problems()
+    assert list(found) == [each.name]
+    where = "has no place in the list" if n is None else f"number {n}, stands before the first"
+    assert any(problem.startswith(f"{each.what} {id}") and where in problem for problem in found[each.name])
+    if each.name == "acts":
+        assert any(f"{id}, declare_dead, has no code" in problem for problem in found["acts"])
+
+
+def test_a_long_list_is_walked_to_its_end_whatever_stands_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.verification.registers._BATCH", 2)
+    columns = "action, subject, queue, by, role, auth, address, justification, before, after, at"
+    for n, id in ((-2, 900), (-1, 901), (0, 902), (None, -3), (None, -2), (None, -1)):
+        sql(f"INSERT INTO ledger_actrecord (id, n, {columns}) "
+            f"SELECT %s, %s, {columns} FROM ledger_actrecord WHERE n = 2", id, n)  # fmt: skip
+    assert len({problem.split(",")[0].split(" has")[0] for problem in problems()["acts"]}) == 6
+    assert of("acts").records == 10
+
+
 def test_a_copy_of_a_genuine_act_is_found() -> None:
     """By the database's owner: nobody else gets one in."""
     columns = "action, subject, queue, by, role, auth, address, justification, before, after, at, code"

@@ -167,6 +167,24 @@ def test_whoever_changes_a_pool_past_the_record_is_found(
     assert counted(shared) == (2, 0)
 
 
+@pytest.mark.parametrize(("id", "n"), [(-1, None), (-1, 0), (4711, None)])
+def test_a_limit_is_not_what_an_act_without_a_place_says(id: int, n: int | None) -> None:
+    """Written past the list, so that nothing that its functions number comes after it."""
+    shared = pool(limit=10)
+    columns = "action, subject, queue, by, role, auth, address, justification, before, at"
+    as_superuser("UPDATE runs_poolmeter SET most = 11")
+    as_superuser(
+        f"INSERT INTO ledger_actrecord (id, n, {columns}, after) SELECT %s, %s, {columns}, "
+        "jsonb_set(after, '{most}', '11') FROM ledger_actrecord WHERE subject = %s",
+        id, n, f"pool {shared.pk}",
+    )  # fmt: skip
+    found = {each.name: each.problems for each in verify_registers()}
+    assert any(problem.startswith(f"act record {id}") for problem in found["acts"])
+    assert [problem.partition("): ")[2] for problem in found["pools"]] == [
+        "what it is and how much it gives is not what whoever set it last put on record"
+    ]
+
+
 @pytest.mark.parametrize("damage", [
     "UPDATE runs_wait SET detail = detail || '{\"wanted\": \"x\"}' WHERE run_id = %s",
     "UPDATE runs_wait SET detail = detail - 'wanted' WHERE run_id = %s", "DELETE FROM ledger_head WHERE run_id = %s",
