@@ -4,6 +4,7 @@ metadata, and a packed payload. Pure: no Django, no I/O."""
 from __future__ import annotations
 
 import json
+import math
 import threading
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, dataclass_transform
@@ -13,10 +14,27 @@ import zstandard
 RAW, ZSTD = b"\x00", b"\x01"
 _COMPRESS_FROM = 256
 MAX_PAYLOAD = 64 * 1024 * 1024
+# The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
+# by other hands, and nobody is shown it.
+MOST_DEEP = 200
 
 # Made once: an encoder or a compressor made for each event costs more than its work.
 _CLEAR = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 _PAYLOAD = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:40]} is beyond any number that is stored")
+    return number
+
+
+_READ = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 class _Zstd(threading.local):
@@ -74,7 +92,28 @@ def unpack(packed: bytes | memoryview | None) -> Any:
             raise ValueError(f"packed payload does not decompress: {error}") from error
     elif codec != RAW:
         raise ValueError(f"packed payload has unknown codec {codec!r}")
-    return json.loads(body)
+    return read_json(body)
+
+
+def read_json(stored: bytes) -> Any:
+    """What a stored text says. Raises ValueError for what is no JSON, and for numbers that aren't finite: Python reads
+    them, no payload of ours can hold them, and they could be sent to nobody."""
+    return _READ.decode(stored.decode(json.detect_encoding(stored), "surrogatepass"))
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether following it by recursion could exhaust the stack. Level by level, so without recursion itself."""
+    level = [value]
+    for _ in range(MOST_DEEP):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from uuid import UUID
 
 from ledger import events
 from ledger.api.schemas import EventRow, ListRow, OverrideRow, VerificationRow
-from ledger.codec import unpack
+from ledger.codec import MOST_DEEP, is_too_deep, read_json, unpack
 from ledger.models import Event, OverrideRecord
 from ledger.verification.registers import Listed
 from ledger.verification.runs import Verification
@@ -47,15 +46,22 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
 
 def _clear_of(event: Event) -> dict[str, Any]:
     """The clear metadata. Raises ValueError on bytes that were tampered with."""
-    clear = json.loads(bytes(event.clear))
+    clear = read_json(bytes(event.clear))
     if not isinstance(clear, dict):
         raise ValueError("the event's clear bytes are no object")
+    _must_be_shallow(clear)
     return clear
 
 
+def _must_be_shallow(value: Any) -> None:
+    if is_too_deep(value):
+        raise ValueError(f"nested deeper than {MOST_DEEP} levels")
+
+
 def payload_of(event: Event) -> Any:
-    """The payload without callback tokens. Raises ValueError on bytes that were tampered with."""
+    """The payload without callback tokens. Raises ValueError or RecursionError on bytes that were tampered with."""
     payload = unpack(event.sealed)
+    _must_be_shallow(payload)
     if event.kind == events.ApprovalRequested.KIND:
         return payload  # what a decision binds is shown byte for byte; a plan holds no token
     if event.kind == events.ToolInvoked.KIND and isinstance(payload, dict) and payload.get("callback_token"):
@@ -74,12 +80,21 @@ def masked(value: Any) -> Any:
     return value
 
 
+def payload_shown(event: Event) -> Any:
+    """The payload as lists show it, in which one that is damaged must not hide the others: then words about why it
+    can't be read."""
+    try:
+        return payload_of(event)
+    except (ValueError, RecursionError) as error:
+        return {"unreadable": str(error)}
+
+
 def payload_at(places: Sequence[tuple[UUID, int]]) -> dict[UUID, Any]:
-    """The payloads of single events of several runs, in one query; `places` holds (run, seq)."""
+    """The payloads of single events of several runs as they are shown, in one query; `places` holds (run, seq)."""
     if not places:
         return {}
     rows = Event.objects.filter(pk__in=list(places)).only("run_id", "seq", "kind", "sealed")
-    return {event.run_id: payload_of(event) for event in rows}
+    return {event.run_id: payload_shown(event) for event in rows}
 
 
 def override_row(record: OverrideRecord) -> OverrideRow:

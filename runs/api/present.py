@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from ledger import events as e
-from ledger.api.present import masked, payload_at, payload_of
+from ledger.api.present import masked, payload_at, payload_shown
 from ledger.models import Event, Head
 from runs import seen
 from runs.api.agents.rows import tool_row
@@ -163,7 +163,7 @@ def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
     events = list(
         Event.objects.filter(near, kind=e.OperatorNeeded.KIND).only("run_id", "seq", "kind", "sealed").order_by("seq")
     )
-    payloads = {event.run_id: payload_of(event) for event in reversed(events)}
+    payloads = {event.run_id: payload_shown(event) for event in reversed(events)}
     return {wait.id: payloads.get(wait.run_id) for wait in stops}
 
 

@@ -232,7 +232,7 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
         raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
     try:
         event = decode(link.clear, unpack(link.sealed))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise JournalBroken(f"event {seq} can't be read: {error}") from error
     if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
         raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")

@@ -14,15 +14,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from pydantic_core import from_json
 
 from ledger.api.present import MASK, masked
-from ledger.codec import pack, unpack
+from ledger.codec import MOST_DEEP, is_too_deep, pack, unpack
 from ledger.events import KINDS, Event, encode_clear
 from ledger.web.seeing.payloads import HIDDEN, is_open
 
 # Acts of people whose payload holds more than why.
 _WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "OutcomeProposed", "ToolReconciled"})
-# The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
-# by other hands.
-MOST_DEEP = 200
 
 
 @dataclass(slots=True)
@@ -99,7 +96,7 @@ class Line:
             return {"unreadable": str(error)}
         return (
             {"unreadable": f"nested deeper than {MOST_DEEP} levels"}
-            if _is_too_deep(payload)
+            if is_too_deep(payload)
             else _in_whole_characters(payload)
         )
 
@@ -283,21 +280,6 @@ def _escaped(value: Any) -> Any:
             return [_escaped(inner) for inner in value]
         case _:
             return value
-
-
-def _is_too_deep(payload: Any) -> bool:
-    """Whether following it by recursion could exhaust the stack. Level by level, so without recursion itself."""
-    level = [payload]
-    for _ in range(MOST_DEEP):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> Line:

@@ -57,6 +57,16 @@ ODD = {
         '"by":"', '"by":"\\\\ud800')::bytea WHERE run_id = %s""",
     "an event's payload holds half a character": """UPDATE ledger_event SET sealed = '\\x00'::bytea ||
         '{"justification":"\\\\ud800","text":"\\\\udfff"}'::bytea WHERE run_id = %s AND seq > 1""",
+    "an event's payload is packed by nothing of ours": """UPDATE ledger_event SET sealed = '\\x07'
+        WHERE run_id = %s AND seq > 1""",
+    "an event's payload holds what is no number": """UPDATE ledger_event SET sealed = '\\x00'::bytea ||
+        '{"justification":NaN,"text":1e999}'::bytea WHERE run_id = %s AND seq > 1""",
+    "an event's payload is nested too deeply": """UPDATE ledger_event SET sealed = '\\x00'::bytea ||
+        convert_to(repeat('[', 3000) || repeat(']', 3000), 'UTF8') WHERE run_id = %s AND seq > 1""",
+    "an event's payload is nested as deeply as can just be read": """UPDATE ledger_event SET sealed = '\\x00'::bytea ||
+        convert_to(repeat('[', 700) || repeat(']', 700), 'UTF8') WHERE run_id = %s AND seq > 1""",
+    "an event's facts hold what is no number": """UPDATE ledger_event SET clear = convert_to(regexp_replace(
+        convert_from(clear, 'UTF8'), '^.', '{"x":-Infinity,'), 'UTF8') WHERE run_id = %s AND seq > 1""",
     "a state holds half a character": """UPDATE runs_checkpoint SET state = '\\x00'::bytea ||
         '{"note":"\\\\ud800"}'::bytea WHERE run_id = %s""",
     "its plan holds half a character": """UPDATE approvals_approval SET plan =
@@ -137,6 +147,38 @@ def test_an_incident_that_makes_no_sense_hides_no_other(operator: Reader, asked:
     for path in ("/fleet/recoveries", "/api/v1/incidents", f"/api/v1/runs/{asked.id}/incidents"):
         assert operator.get(path).status_code == 200, path
     assert verify(asked.id).problems != []
+
+
+UNREADABLE = ("\\x07", "\\x007b2278223a4e614e7d", "\\x003165393939", "\\x00" + "5b" * 3000 + "5d" * 3000)
+
+
+@pytest.mark.parametrize("sealed", UNREADABLE, ids=["no packing", "NaN", "beyond all numbers", "deep"])
+@pytest.mark.parametrize("state", ["completed", "failed", "cancelled"])
+def test_an_end_that_nobody_can_read_takes_no_list_away(operator: Reader, asked: Run, state: str, sealed: str) -> None:
+    sound = start()
+    last = Event.objects.filter(run_id=asked.id).count()
+    other_hands(
+        "UPDATE runs_run SET state = %s, ended_at = updated_at, end_seq = %s WHERE id = %s", state, last, asked.id
+    )
+    other_hands("UPDATE ledger_event SET sealed = %s WHERE run_id = %s AND seq > 1", sealed, asked.id)
+    listed = operator.get("/api/v1/runs")
+    assert listed.status_code == 200
+    rows = {row["id"]: row for row in listed.json()["results"]}
+    assert rows.keys() == {str(asked.id), str(sound.id)}
+    row = rows[str(asked.id)]
+    assert operator.get(f"/api/v1/runs/{asked.id}").json() == row and row["cancelled"] is None
+    assert "unreadable" in (row["output"] or row["error"] or ["unreadable"])
+    assert operator.get(f"/api/v1/runs/{asked.id}/events").json()["results"][-1]["damage"]
+
+
+@pytest.mark.parametrize("sealed", UNREADABLE, ids=["no packing", "NaN", "beyond all numbers", "deep"])
+def test_a_stop_that_nobody_can_read_takes_no_list_away(operator: Reader, asked: Run, sealed: str) -> None:
+    other_hands("UPDATE runs_wait SET kind = 'operator', slot = 'operator/1' WHERE run_id = %s", asked.id)
+    other_hands(
+        "UPDATE ledger_event SET kind = 'OperatorNeeded', sealed = %s WHERE run_id = %s AND seq > 1", sealed, asked.id
+    )
+    (row,) = operator.get("/api/v1/runs").json()["results"]
+    assert "unreadable" in row["waiting_for"][0]["detail"]["found"]
 
 
 NOT_BELIEVED = {

@@ -82,5 +82,9 @@ DAMAGED = [
     Mutant("a record before the first is looked at by nobody", "ledger/verification/registers.py", "_LOWEST = -(2**63)", "_LOWEST = 1", "tests/ledger/test_registers.py -k wherever_no_function"),
     Mutant("a record before the first is the first", "ledger/verification/registers.py", "        if n < 1:\n", "        if False:\n", "tests/ledger/test_registers.py -k wherever_no_function"),
     Mutant("a pool is what an act without a place says", "runs/verification/pools.py", "run_id__isnull=True, n__gt=0, ", "run_id__isnull=True, ", "tests/runs/test_pool_acts.py -k without_a_place"),
+    Mutant("an end that nobody can read takes all lists away", "ledger/api/present.py", "{event.run_id: payload_shown(event) for", "{event.run_id: payload_of(event) for", "tests/console/test_odd_rows.py -k an_end_that"),
+    Mutant("a stop that nobody can read takes all lists away", "runs/api/present.py", "import masked, payload_at, payload_shown\n", "import masked, payload_at, payload_of as payload_shown\n", "tests/console/test_odd_rows.py -k a_stop_that"),
+    Mutant("what is no number is read", "ledger/codec.py", "parse_float=_finite, parse_constant=_no_number", "", "tests/console/test_odd_rows.py -k nobody_can_read"),
+    Mutant("the list of what to settle tells everybody what the other side said", "runs/queries/run_list.py", "    told = [reading.shown(wait, is_read=wait.run_id in readable) for wait in shown]\n", "    told = list(shown)\n", "tests/approvals/test_payloads.py -k reads_what_is_asked"),
     Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip

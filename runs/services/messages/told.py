@@ -63,5 +63,5 @@ def _payload(event: Event | None) -> Any:
     """What it holds; nothing where the row was changed, for a page must still show the others."""
     try:
         return payload_of(event) if event is not None else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
