@@ -30,6 +30,7 @@ from runs.queries.attributes.search import search as search_by
 from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import look, main_wait
 from runs.queries.halts.of_runs import Halted, halt_of, halted
+from runs.queries.payloads import reading
 from runs.queries.spending import cost_words
 from runs.services.questions import open_for
 
@@ -406,7 +407,9 @@ def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple
 def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
     shown = waits[:limit]
     more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
-    return [_for(wait) for wait in shown if wait.run.state not in ENDED], more
+    readable = seen.readable({wait.run_id: wait.run.creator for wait in shown})
+    told = [reading.shown(wait, is_read=wait.run_id in readable) for wait in shown]
+    return [_for(wait) for wait in told if wait.run.state not in ENDED], more
 
 
 def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[OpenQuestion], list[Card], bool]:

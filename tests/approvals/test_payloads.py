@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from approvals.models import Approval
-from durableagents import Assistant, Context, End, Failure, TransportError
+from durableagents import Assistant, Context, End, Failure, KeyRejected, TransportError
 from durableagents.identity import own_tags, rights
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
@@ -41,11 +41,11 @@ from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_o
 
 pytestmark = pytest.mark.django_db
 # A word for each kind of payload, which stands nowhere else.
-INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED = (
+INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED = (
     "zz-input", "zz-state", "zz-argument", "zz-said", "zz-mail", "zz-view", "zz-error", "zz-trouble", "zz-output",
-    "zz-planned",
+    "zz-planned", "zz-rejected",
 )  # fmt: skip
-EVERYWHERE = {INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED}
+EVERYWHERE = {INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED}
 AT_FINANCE, AT_LEGAL = {"zz-plan", "$5000"}, {"zz-prefilled"}
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
 # Others', or of no run.
@@ -77,6 +77,8 @@ def teller(tools: Toolbox) -> Agent:
             await ctx.call(tools.mail, Item(name=ARGUMENT))
         if state.asked.amount == 4:
             return End(OUTPUT)
+        if state.asked.amount == 5:
+            await ctx.call(tools.order, Item(name=ARGUMENT))
         await ctx.gather(
             ctx.call(tools.pay, Item(name="zz-plan", amount=5000)),
             ctx.ask("legal", title="How many?", schema=Item, prefilled=Item(name="zz-prefilled")),
@@ -105,7 +107,8 @@ def told(stage: Stage, tools: Toolbox, outside: Outside) -> list[Run]:
 def _runs(stage: Stage, tools: Toolbox, outside: Outside, by: Actor, **more: Any) -> list[Run]:
     agent, runs = teller(tools), []
     outside.trouble("mail", TransportError(TROUBLE), when="after")
-    for amount in (1, 2, 3, 4):
+    outside.trouble("order", KeyRejected(REJECTED))
+    for amount in (1, 2, 3, 4, 5):
         run = lifecycle.start(agent.graph_id, {"text": INPUT, "amount": amount}, by=by, **more)
         if amount == 1:
             sending.send(run.pk, "note", {"name": MAIL}, by=OLGA)
@@ -114,7 +117,7 @@ def _runs(stage: Stage, tools: Toolbox, outside: Outside, by: Actor, **more: Any
     given = {"name": "n", "agent": agent.graph_id, "cron": "@daily", "input": {"text": PLANNED}, "zone": "UTC"}
     schedules.create(ScheduleBody(**given), by=by if by.person is not None else replace(OLGA, person=404))
     assert [str(Run.objects.get(pk=run.pk).state) for run in runs] == [
-        "waiting_human", "failed", "waiting_human", "completed",
+        "waiting_human", "failed", "waiting_human", "completed", "waiting_human",
     ]  # fmt: skip
     return runs
 
