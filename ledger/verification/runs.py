@@ -30,6 +30,9 @@ from ledger.models import NO_RUN, ActRecord, Event, Head, Uncoded
 SLACK = timedelta(minutes=1)
 # Payloads of a batch are in memory together.
 _BATCH = 100
+# So many places are left for events that are missing from a journal. Nobody loses more, and whoever forges events far
+# ahead takes no more memory by it.
+_MOST_GAPS = 10**6
 
 log = logging.getLogger("ledger.verification.runs")
 # What comes of a row that says what none of our processes would.
@@ -73,10 +76,13 @@ class ReadJournal:
         return genesis(self.run_id) if seq == 0 else self.hashes[seq - 1] if 0 < seq <= self.seq else None
 
     def is_just_after(self, seq: int, at: datetime | None) -> bool:
-        """Whether a row that was written in the transaction of an event, after it, has its time."""
+        """Whether a row that was written in the transaction of an event, after it, has its time, before that of the
+        next. The clock may be set back between any two of them, or the next be another server's."""
         if at is None or not 0 < seq <= self.seq:
             return False
-        return self.at[seq - 1] <= at <= (self.at[seq] if seq < self.seq else at)
+        own = self.at[seq - 1]
+        latest = max(own, self.at[seq]) + SLACK if seq < self.seq else at
+        return own - SLACK <= at <= latest
 
     def is_about(self, seq: int, at: datetime | None) -> bool:
         """Whether a time is that of an event, give or take what a transaction lasts."""
@@ -255,14 +261,17 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
     """Every event that can be read, after checking chain, columns and code."""
     rows = Event.objects.filter(run_id=journal.run_id).order_by("seq")
     prev, used = genesis(journal.run_id), set[bytes]()
+    last, left = 0, _MOST_GAPS
     for row in rows.iterator(chunk_size=_BATCH):
-        expected = journal.seq + 1
-        if row.seq != expected:
-            problems.append(f"event {expected} is missing: the next one found is {row.seq}")
+        if row.seq != last + 1:
+            problems.append(f"event {last + 1} is missing: the next one found is {row.seq}")
+        last = max(last, row.seq)
         journal.size += len(row.clear) + len(row.sealed or b"")
-        # A gap leaves a place, so that rows are still compared with the event of their own number.
-        missing = min(row.seq - expected, 10**6)
-        if missing >= 0:
+        # A gap leaves places, so that rows are still compared with the event of their own number. What is beyond the
+        # last place has none.
+        missing = row.seq - journal.seq - 1
+        if 0 <= missing <= left:
+            left -= missing
             journal.at.extend([row.at] * (missing + 1))
             journal.hashes.extend([*[b""] * missing, bytes(row.hash)])
         if bytes(row.prev_hash) != prev:

@@ -86,5 +86,7 @@ DAMAGED = [
     Mutant("a stop that nobody can read takes all lists away", "runs/api/present.py", "import masked, payload_at, payload_shown\n", "import masked, payload_at, payload_of as payload_shown\n", "tests/console/test_odd_rows.py -k a_stop_that"),
     Mutant("what is no number is read", "ledger/codec.py", "parse_float=_finite, parse_constant=_no_number", "", "tests/console/test_odd_rows.py -k nobody_can_read"),
     Mutant("the list of what to settle tells everybody what the other side said", "runs/queries/run_list.py", "    told = [reading.shown(wait, is_read=wait.run_id in readable) for wait in shown]\n", "    told = list(shown)\n", "tests/approvals/test_payloads.py -k reads_what_is_asked"),
+    Mutant("each forged event far ahead takes more memory", "ledger/verification/runs.py", "        if 0 <= missing <= left:\n", "        if 0 <= missing:\n", "tests/runs/test_damage.py -k far_ahead"),
+    Mutant("a clock that was set back belies a run", "ledger/verification/runs.py", "max(own, self.at[seq]) + SLACK", "self.at[seq]", "tests/runs/test_verification.py -k set_back"),
     Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip

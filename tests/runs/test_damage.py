@@ -15,7 +15,7 @@ from django.db.migrations.loader import MigrationLoader
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Head
-from ledger.verification.runs import verify
+from ledger.verification.runs import verify, verify_all
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle
@@ -249,6 +249,25 @@ def test_a_damaged_runs_deadline_keeps_no_other_waiting(
         assert events(run, e.WaitResolved)[0].resolution == "fired" and str(fresh(run).state) == "running"
     if what != "the head's link wrong":  # which only whoever reads the journal finds
         assert len(operators(bad)) == 1 and str(fresh(bad).state) == "waiting_event"
+
+
+def test_events_forged_far_ahead_take_no_memory_and_no_verification_from_others(stage: Stage, tools: Toolbox) -> None:
+    agent = buying_twice(tools)
+    bad, sound = stage.start(agent), stage.start(agent)
+    ahead, last = 10**6, len(kinds(bad))
+    for n in range(1, 6):
+        by_hand(
+            "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash) "
+            f"SELECT run_id, seq + {n * ahead}, epoch, at, kind, attempt, clear, prev_hash, hash FROM ledger_event "
+            f"WHERE run_id = %s AND seq = {last}",
+            bad,
+        )
+    found = {each.run_id: each for each in verify_all()}
+    assert found[sound.id].problems == [] and found[bad.id].events == last + ahead
+    for n in range(5):
+        missing = last + n * ahead + 1
+        told = f"event {missing} is missing: the next one found is {missing + ahead - 1}"
+        assert told in found[bad.id].problems
 
 
 def test_a_right_that_the_worker_lacks_is_held_against_no_run(stage: Stage, tools: Toolbox) -> None:

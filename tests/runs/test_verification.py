@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -22,7 +22,7 @@ from ledger.append import acted
 from ledger.errors import NotFound
 from ledger.models import Event, Head
 from ledger.verification.registers import verify_registers
-from ledger.verification.runs import known_runs, verify, verify_all
+from ledger.verification.runs import SLACK, ReadJournal, known_runs, verify, verify_all
 from ledger.verification.runs import tables as every_table
 from runs.models import Run, Wait
 from tests.runs.sharing import pool
@@ -255,6 +255,16 @@ def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | Non
         return told
     except Error:
         return None
+
+
+@pytest.mark.parametrize("back", [0, 1, 3600])
+def test_a_clock_that_is_set_back_between_two_steps_is_held_against_no_run(back: int) -> None:
+    """Or a server that takes over and is behind. What is a minute from all of it was not written then."""
+    first, moment, second = datetime(2026, 1, 1, 12, tzinfo=UTC), timedelta(milliseconds=1), timedelta(seconds=1)
+    journal = ReadJournal(uuid4(), at=[first, first - timedelta(seconds=back)])
+    assert journal.is_just_after(1, first + moment) and journal.is_just_after(1, first - second)
+    assert journal.is_just_after(2, journal.at[1] + moment) and not journal.is_just_after(3, first)
+    assert not journal.is_just_after(1, first + 2 * SLACK) and not journal.is_just_after(1, first - 2 * SLACK)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
