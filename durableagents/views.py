@@ -42,7 +42,7 @@ class Overview(SharedPage):
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         tally.read({**run_list.to_count(), **to_count(held)})
-        by_state = run_list.counts(tally)
+        counted = run_list.counts(tally)
         cards, _ = run_list.page(run_list.Filters(), size=LAST)
         waiting = inbox(held, tally, limit=SHOWN)
         questions, stuck, is_more = run_list.needing_somebody(held, limit=SHOWN)
@@ -53,7 +53,7 @@ class Overview(SharedPage):
             "questions": questions,
             "stuck": stuck,
             "is_more": bool(waiting.more or is_more),
-            "tiles": run_list.tabs(run_list.Filters(), by_state)[1:],
+            "tiles": run_list.tabs(run_list.Filters(), counted)[1:],
             "cards": cards,
             "agents": registry.agents(),
             "sandbox_url": environment.sandbox_url if environment.is_demo else "",

@@ -67,10 +67,10 @@ class RunsPage(SharedPage):
         except BadSearch as error:  # nothing is looked for, and what was typed stays
             misread, cards, more = error, [], ""
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
-        counts = {} if misread else run_list.counts(tally, filters)
+        counted = run_list.Numbers({}) if misread else run_list.counts(tally, filters)
         return {
             "filters": filters, "cards": cards, "more": more, "agents": names, "misread": misread,
-            "tabs": run_list.tabs(filters, counts), "known": attributes.known(filters.agent),
+            "tabs": run_list.tabs(filters, counted), "known": attributes.known(filters.agent),
             "orders": run_list.orders(filters), "may_act": role_in(authority.STOPPERS, held) is not None,
         }  # fmt: skip
 

@@ -301,25 +301,33 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
     return listed
 
 
-def counts(tally: Tally, filters: Filters | None = None) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How many runs are in each state. `is_cut`: of those that were looked at, and there are more, of any state."""
+
+    by_state: Mapping[str, int]
+    is_cut: bool = False
+
+
+def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
     """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
     filters = filters or Filters()
     if (sought := filters.sought) is not None:
         return _found_states(sought)
     if filters.q:
-        return {state.value: sum(one.state == state for one in filters.matches) for state in State}
-    return tally.read(to_count(filters))
+        return Numbers(Counter(one.state for one in filters.matches), len(filters.matches) >= search.MOST)
+    return Numbers(tally.read(to_count(filters)))
 
 
-def _found_states(sought: Sought) -> dict[str, int]:
+def _found_states(sought: Sought) -> Numbers:
     """The same of what one page's look finds, whatever states are asked for."""
     every = replace(
         sought, arms=[{name: value for name, value in arm.items() if name != "state"} for arm in sought.arms]
     )
     found = search_by(every, limit=COUNT_TO + 1)
     rows = Run.objects.filter(id__in=[spot.id for spot in found.spots]).values_list("state", flat=True)
-    number = Counter(rows)
-    return {state.value: number[state.value] for state in State}
+    is_cut = sought.among is not None and len(sought.among) >= search.MOST
+    return Numbers(Counter(rows), is_cut or found.following is not None)
 
 
 def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
@@ -343,15 +351,14 @@ def _in_state(state: State, fit: dict[str, str]) -> Counted:
     )
 
 
-def tabs(filters: Filters, by_state: dict[str, int]) -> list[Tab]:
+def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
     """The state filters with their counts, those without runs included, so that the strip doesn't jump."""
-    total = sum(by_state.values())
-    strip = [Tab("", "all", min(total, COUNT_TO), total > COUNT_TO, filters.link(state="") or "?", not filters.state)]
-    for key, (label, states) in GROUPS.items():
-        number = sum(by_state.get(state.value, 0) for state in states)
-        strip.append(
-            Tab(key, label, min(number, COUNT_TO), number > COUNT_TO, filters.link(state=key), filters.state == key)
-        )
+    groups = [("", ("all", list(State))), *GROUPS.items()]
+    strip = []
+    for key, (label, states) in groups:
+        number = sum(counted.by_state.get(state.value, 0) for state in states)
+        is_more = counted.is_cut or number > COUNT_TO
+        strip.append(Tab(key, label, min(number, COUNT_TO), is_more, filters.link(state=key), filters.state == key))
     return strip
 
 

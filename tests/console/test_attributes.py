@@ -140,6 +140,20 @@ def test_a_page_that_ends_before_it_is_full_says_so(operator: Reader, monkeypatc
     assert more is not None and ids(operator.get(unescape(more.group(1)))) == [wanted]
 
 
+def test_what_was_not_looked_at_is_counted_by_no_tab(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed run further down is not said not to be."""
+    failed = sold(score=1)
+    Run.objects.filter(id=failed).update(state="cancelled")
+    for _ in range(5):
+        sold(score=2)
+    text = operator.read("/runs", where="not score = 3")
+    assert "all 6" in text and "cancelled 1" in text and "failed 0" in text and "+" not in text.partition("Search")[0]
+    monkeypatch.setattr(searching, "FEW", -1)
+    monkeypatch.setattr(searching, "MOST", 3)
+    text = operator.read("/runs", where="not score = 3")
+    assert "all 3+" in text and "running 3+" in text and "cancelled 0+" in text and "failed 0+" in text
+
+
 def test_hostile_text_is_shown_as_text(operator: Reader) -> None:
     run = sold(customer="<img src=x onerror=alert(1)>", labels=["<script>alert(2)</script>", "a"])
     for answer in (operator.get(f"/runs/{run}"), operator.get("/runs", where="customer is set")):

@@ -88,5 +88,6 @@ DAMAGED = [
     Mutant("the list of what to settle tells everybody what the other side said", "runs/queries/run_list.py", "    told = [reading.shown(wait, is_read=wait.run_id in readable) for wait in shown]\n", "    told = list(shown)\n", "tests/approvals/test_payloads.py -k reads_what_is_asked"),
     Mutant("each forged event far ahead takes more memory", "ledger/verification/runs.py", "        if 0 <= missing <= left:\n", "        if 0 <= missing:\n", "tests/runs/test_damage.py -k far_ahead"),
     Mutant("a clock that was set back belies a run", "ledger/verification/runs.py", "max(own, self.at[seq]) + SLACK", "self.at[seq]", "tests/runs/test_verification.py -k set_back"),
+    Mutant("runs that were not looked at are counted as none", "runs/queries/run_list.py", "Numbers(Counter(rows), is_cut or found.following is not None)", "Numbers(Counter(rows))", "tests/console/test_attributes.py -k counted_by_no_tab"),
     Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip
