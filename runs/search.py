@@ -3,14 +3,15 @@ number of the input, who started it, its id's beginning or end, the name of what
 
 The words of a run are written when it starts, each once, and never change. Looking one up reads the index of that word,
 newest run first, and no more than `MOST` entries of it however many runs there are. Who doesn't see every run finds
-those that they see: of a word's newest `MOST_OF_OTHERS` entries, whoever's they are.
+those that they see, and who asks for some agent's finds those: of a word's newest `MOST_OF_OTHERS` entries, whoever's
+they are; and the newest `MOST` of the agent are asked whether they have the words, so of a rare one none is missed.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,17 +19,19 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
 from runs.engine.gate.target import subject as subject
-from runs.models import Run, SearchTerm
+from runs.models import Run, SearchTerm, State
 from runs.seen import is_of_seen
 
 ABOUT_LENGTH = 200  # characters that a list keeps of it
 MOST = 1000  # runs that one search looks at
-MOST_OF_OTHERS = 50_000  # entries that are looked at for whoever sees few of them
+MOST_OF_OTHERS = 50_000  # entries that are looked at for whoever sees few of them, or asks for few
 TERMS = 32  # words of one run
 LONGEST = 64  # characters of one word: what is longer is prose, which nobody has in hand
 DEPTH = 3  # levels of the input that are read
+_RUNS = Order("runs_run", "created_at")
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
 _AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+(\.[0-9]+)?")
@@ -92,29 +95,29 @@ class Match:
 
 def found(q: str, **fit: str) -> list[Match]:
     """What is known of the runs that a person may mean, those of some agent alone if asked so. In two queries."""
-    ids = matching(q)
+    ids = matching(q, **fit)
     return (
-        [Match(*row) for row in Run.objects.filter(id__in=ids, **fit).values_list("id", "state", "created_at")]
-        if ids
-        else []
+        [Match(*row) for row in Run.objects.filter(id__in=ids).values_list("id", "state", "created_at")] if ids else []
     )
 
 
-def matching(q: str) -> list[UUID]:
+def matching(q: str, **fit: str) -> list[UUID]:
     """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's,
-    or begin one. In one query, whatever they wrote."""
+    or begin one. Only those whose columns say what `fit` does. In one query, whatever they wrote."""
     wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
         return []
     who = viewer()
     own, given = is_of_seen("found.run_id", who)
-    most = MOST if who.sees_all else MOST_OF_OTHERS
+    most = MOST if who.sees_all and not fit else MOST_OF_OTHERS
     arms = [*_by_words(wanted, most), *_by_id(q.strip(), most), _by_effect(q.strip(), most)]
+    arms += [_among(wanted, fit)] if fit else []
     statement = " UNION ".join(f"({text})" for text, _ in arms)
+    narrowed = _FITS.format("".join(f" AND r.{column} = %s" for column in fit)) if fit else "true"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT run_id FROM ({statement}) AS found WHERE {own} ORDER BY run_id DESC LIMIT %s",
-            [*(value for _, values in arms for value in values), *given, MOST],
+            f"SELECT run_id FROM ({statement}) AS found WHERE {own} AND {narrowed} ORDER BY run_id DESC LIMIT %s",
+            [*(value for _, values in arms for value in values), *given, *fit.values(), MOST],
         )
         return [row[0] for row in cursor.fetchall()]
 
@@ -137,6 +140,8 @@ _HAS = (
     "(SELECT true FROM runs_searchterm AS own "
     "WHERE own.run_id = few.run_id AND own.term >= %s AND own.term < %s LIMIT 1)"
 )
+# The same for what is asked of the run itself.
+_FITS = "(SELECT true FROM runs_run AS r WHERE r.id = found.run_id{} LIMIT 1)"
 
 
 def _by_words(wanted: Sequence[str], most: int) -> Iterator[Arm]:
@@ -149,6 +154,20 @@ def _by_words(wanted: Sequence[str], most: int) -> Iterator[Arm]:
     more = [value for word in others for value in (word, _after(word))]
     yield f"SELECT run_id FROM ({text}) AS few WHERE {' AND '.join([_HAS] * len(others))}", [*values, *more]
     yield _word(" ".join(wanted), most)  # a tag with blanks in it is one term
+
+
+def _among(wanted: Sequence[str], fit: Mapping[str, str]) -> Arm:
+    """Of the newest runs that fit those that have the words: where few fit, it is all of them, however many others have
+    the words."""
+    by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]  # as indexes lie
+    few = _RUNS.ids(by_state, limit=MOST)
+    words, whole = sorted(set(wanted)), " ".join(wanted)
+    given = [value for word in [*words, whole] for value in (word, _after(word))]
+    has = f"({' AND '.join([_HAS] * len(words))} OR {_HAS})"
+    return f"SELECT run_id FROM (SELECT id AS run_id FROM ({few.sql}) AS newest) AS few WHERE {has}", [
+        *few.params,
+        *given,
+    ]
 
 
 def _word(word: str, most: int) -> Arm:

@@ -18,7 +18,8 @@ from approvals.models import Approval
 from ledger import events as e
 from ledger.append import append
 from ledger.models import LedgerEntry
-from runs.models import Wait
+from runs import search
+from runs.models import Run, Wait
 from runs.queries.run_list import PAGE, Card
 from runs.services import lifecycle
 from tests.console.conftest import OLGA, SHOP, Reader, start
@@ -111,6 +112,34 @@ def test_a_search_is_counted_by_state_and_paged(operator: Reader) -> None:
     assert older is not None
     assert ids(first) + ids(operator.get(unescape(older.group(1)))) == [str(run.id) for run in runs[::-1]]
     assert ids(operator.get("/runs", q="nordlicht", state="paused")) == [str(runs[0].id)]
+
+
+@pytest.mark.parametrize("most_of_others", [2, 100])
+@pytest.mark.parametrize("q", ["nordlicht", "nordlicht chairs", "nord ch"])
+def test_a_word_that_many_have_finds_the_few_of_an_agent_or_a_parent(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch, most_of_others: int, q: str
+) -> None:
+    """However many newer ones of others have it."""
+    runs = [lifecycle.start("buyer", {"item": "Nordlicht chairs"}, by=SHOP) for _ in range(6)]
+    rare, child, other, *_ = runs
+    Run.objects.filter(id=rare.id).update(agent="rare", graph_id="rare@1.0.0")
+    Run.objects.filter(id=child.id).update(parent=rare.id)
+    Run.objects.filter(id=other.id).update(version="0.9.0")
+    monkeypatch.setattr(search, "MOST", 2)
+    monkeypatch.setattr(search, "MOST_OF_OTHERS", most_of_others)
+    assert ids(operator.get("/runs", q=q, agent="rare")) == [str(rare.id)]
+    assert ids(operator.get("/runs", q=q, agent="rare@1.0.0", state="running")) == [str(rare.id)]
+    assert ids(operator.get("/runs", q=q, parent=str(rare.id))) == [str(child.id)]
+    assert ids(operator.get("/runs", q=q, agent="buyer@0.9.0")) == [str(other.id)]
+    assert ids(operator.get("/runs", q=q, agent="nobody")) == ids(operator.get("/runs", q="x" + q, agent="rare")) == []
+    assert ids(operator.get("/runs", q=q, agent="buyer")) == [str(run.id) for run in runs[:3:-1]]
+    assert "all 2+" in operator.read("/runs", q=q, agent="buyer")
+
+
+def test_a_word_is_looked_for_further_than_an_agents_newest(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [lifecycle.start("buyer", {"item": f"chairs {n}"}, by=SHOP) for n in range(6)]
+    monkeypatch.setattr(search, "MOST", 2)
+    assert ids(operator.get("/runs", q="0", agent="buyer")) == [str(runs[0].id)]
 
 
 def test_a_tags_value_is_shown(operator: Reader) -> None:

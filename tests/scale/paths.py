@@ -22,6 +22,7 @@ def paths() -> Iterator[str]:
         /runs?q={str(middle.id)[-6:]} /inbox /inbox?show=decided /inbox?beyond={closed(late.deadline, late.id)}
         /inbox?show=decided&beyond={deep} /inbox?q=vendor77 /inbox?show=decided&q=vendor77
         /inbox?on=nobody /inbox?on=me /inbox?on=me&q=vendor77
+        /runs?q=nordlicht&agent=rare /runs?q=nordlicht%20shop&agent=buyer /runs?q=nordlicht&agent=nobody
         /runs?q=shop%20vendor77%20nordlicht /reconcile /reconcile?beyond={closed(last.opened_at, last.id)}
         /agents /fleet /fleet/recoveries /fleet/recoveries?host=rare /api/v1/runs /api/v1/runs?state=failed
         /api/v1/runs?agent=rare&state=failed /api/v1/runs?agent=buyer /api/v1/runs?q=vendor77 /api/v1/approvals
