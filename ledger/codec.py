@@ -95,10 +95,11 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     return read_json(body)
 
 
-def read_json(stored: bytes) -> Any:
+def read_json(stored: bytes | str) -> Any:
     """What a stored text says. Raises ValueError for what is no JSON, and for numbers that aren't finite: Python reads
     them, no payload of ours can hold them, and they could be sent to nobody."""
-    return _READ.decode(stored.decode(json.detect_encoding(stored), "surrogatepass"))
+    text = stored if isinstance(stored, str) else stored.decode(json.detect_encoding(stored), "surrogatepass")
+    return _READ.decode(text)
 
 
 def is_too_deep(value: Any) -> bool:

@@ -6,13 +6,13 @@ shown.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from ledger.api.present import masked
+from ledger.codec import is_too_deep, read_json
 from ledger.kinds.models import COMPACTS
 from runs.engine.thinking.notes import FROM_PEOPLE
 from runs.story.effects import message_of
@@ -314,13 +314,15 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any) -> tuple[str, Any]:
-    """Text as text; JSON, also JSON in a string as providers send arguments, as data."""
+    """Text as text; JSON, also JSON in a string as providers send arguments, as data. What only looks like JSON, which
+    nobody could be sent as data, is text."""
     if isinstance(content, str):
         if content[:1] in "{[" and content:
             try:
-                return "", json.loads(content)
+                data = read_json(content)
             except (ValueError, RecursionError):
                 return content, None
+            return (content, None) if is_too_deep(data) else ("", data)
         return content, None
     if isinstance(content, list) and all(isinstance(part, str) for part in content):
         return "\n".join(content), None

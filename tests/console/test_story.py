@@ -260,6 +260,15 @@ def test_a_conversation_is_told_in_order_with_its_observations() -> None:
     assert (found.turns, found.model, found.said[-2].tokens_in) == (1, "scripted", 3)
 
 
+@pytest.mark.parametrize("said", ['{"a": NaN}', "[1e999]", "[-Infinity]", "[" * 300 + "]" * 300, "[" * 3000])
+def test_what_a_model_says_that_is_nearly_json_is_told_as_it_said_it(said: str) -> None:
+    """As data it could be sent to nobody, and the whole conversation with it."""
+    payload = {"model": "scripted", "response": {"parts": [{"part_kind": "text", "content": said}]}}
+    asked = e.ModelResponded(slot="0.1/1/0/0", conversation="0.1/1", turn=0, tokens_in=3, tokens_out=2, payload=payload)
+    (found,) = begun().add(asked).story().talks
+    assert [(one.text, one.data) for one in found.said] == [(said, None)]
+
+
 def test_a_damaged_payload_is_said_and_hides_nothing_else() -> None:
     tape = begun().invoked()
     tape.lines[-1].sealed = b"\x07rubbish"

@@ -91,5 +91,6 @@ DAMAGED = [
     Mutant("runs that were not looked at are counted as none", "runs/queries/run_list.py", "Numbers(Counter(rows), is_cut or found.following is not None)", "Numbers(Counter(rows))", "tests/console/test_attributes.py -k counted_by_no_tab"),
     Mutant("an agent's few runs are not asked for the words", "runs/search.py", "    arms += [_among(wanted, fit)] if fit else []\n", "", "tests/console/test_lists.py -k a_word_that_many_have"),
     Mutant("a search ends at the newest that have the word, whoever's", "runs/search.py", "most = MOST if who.sees_all and not fit else", "most = MOST if who.sees_all else", "tests/console/test_lists.py -k further_than"),
+    Mutant("what is nearly JSON takes a conversation away", "runs/story/transcript.py", "                data = read_json(content)\n", "                data = __import__('json').loads(content)\n", "tests/console/test_story.py -k nearly_json"),
     Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip
