@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,18 +30,24 @@ from ledger.web.seeing.payloads import PayloadsHidden
 from ledger.web.seeing.viewers import viewer
 from runs.engine.agents import registry
 from runs.engine.policy.judgement import Asking
+from runs.journal.asked.starters import OF_A_RUN, starter_of
+from runs.journal.asked.starters import STATEMENT as STARTERS
 
 LONGEST_SECONDS = 5.0
 AT_ONCE = 200
+MOST_BYTES = 16 * 2**20  # of what calls were made with, read at once; one call's at least
 EXAMPLES = 5
 # Of a call's intent: the newest first, from a place on. The entries' own key, so it reads no more than it gives.
 _CALLS = """
-    SELECT l.run_id, l.slot, l.tool, l.replay_class, l.at, r.agent, r.version, r.created_by,
-           ARRAY(SELECT runs_tags_of(r.tags)), v.sealed
+    SELECT l.run_id, v.seq, l.slot, l.tool, l.replay_class, l.at, r.agent, r.version, r.created_by,
+           ARRAY(SELECT runs_tags_of(r.tags)), coalesce(octet_length(v.sealed), 0)
     FROM (SELECT * FROM ledger_ledgerentry WHERE id < %s ORDER BY id DESC LIMIT %s) l
     JOIN ledger_event v ON v.run_id = l.run_id AND v.slot = l.slot AND v.attempt = l.attempt AND v.fact = 'intent'
     JOIN runs_run r ON r.id = l.run_id
     WHERE l.fact = 'pending' AND v.kind = 'ToolInvoked' ORDER BY l.id DESC"""
+_SEALED = """
+    SELECT v.run_id, v.seq, v.sealed FROM unnest(%s::uuid[], %s::bigint[]) AS c(run_id, seq)
+    JOIN ledger_event v ON v.run_id = c.run_id AND v.seq = c.seq WHERE v.sealed IS NOT NULL"""
 _OLDEST = "SELECT min(id) FROM (SELECT id FROM ledger_ledgerentry WHERE id < %s ORDER BY id DESC LIMIT %s) l"
 # How long the queue's last questions waited for their decision.
 _WAITS = """
@@ -98,7 +104,8 @@ class Change:
 @dataclass
 class Tried:
     """What became of the newest `calls`, made `since` then. `unsure` are those of which the policy's condition can't be
-    told, `unreadable` those whose arguments can't be read any more. `is_cut`: the time was up before all were read."""
+    told, `unreadable` those whose arguments a policy asks for, and can't be read any more. `is_cut`: the time was up
+    before all were read."""
 
     gated: Change = field(default_factory=lambda: Change("held up for a yes"))
     denied: Change = field(default_factory=lambda: Change("refused"))
@@ -132,7 +139,7 @@ def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
     then = Rulebook(0, (*(rule for rule in now.rules if rule.name != body.name), new))
     found, asked = Tried(), Counter[str]()
     into = {"deny": found.denied, "require": found.gated, "allow": found.let_through}
-    for call, asking in _calls(body.calls, found):
+    for call, asking in _calls(body.calls, found, Rulebook(0, (*now.rules, new))):
         found.calls, found.since = found.calls + 1, call.at
         found.unsure += new.may_match(asking) and new.condition.holds(asking) is None
         was, would = now.judge(asking), then.judge(asking)
@@ -155,10 +162,22 @@ def _load(queue: str, count: int, found: Tried) -> Load:
     return Load(queue, count, count / days, None if seconds is None else float(seconds), decided)
 
 
-def _calls(most: int, found: Tried) -> Iterator[tuple[Call, Asking]]:
-    """The newest calls, until there are enough, or the time is up."""
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A call that is to be judged again. `size` is that of the intent at event `seq`, where that has to be read."""
+
+    call: Call
+    asking: Asking
+    seq: int
+    size: int
+
+
+def _calls(most: int, found: Tried, book: Rulebook) -> Iterator[tuple[Call, Asking]]:
+    """The newest calls, until there are enough, or the time is up. What is read of each is what the rules of this
+    `book` ask for."""
     until, place, given = time.monotonic() + LONGEST_SECONDS, LAST, 0
     risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
+    starters: dict[str, str | None] = {}
     while given < most:
         if time.monotonic() > until:
             found.is_cut = True
@@ -168,27 +187,67 @@ def _calls(most: int, found: Tried) -> Iterator[tuple[Call, Asking]]:
             (oldest,) = cursor.fetchone()
             cursor.execute(_CALLS, [place, AT_ONCE])
             rows = cursor.fetchall()[: most - given]
-        for row in rows:
-            if (call := _call(row, risks)) is None:
-                found.unreadable += 1
-            else:
-                yield call
+        for group in _groups([_past(row, risks, book) for row in rows]):
+            sealed = _sealed(group)
+            for past in group:
+                if time.monotonic() > until:
+                    found.is_cut = True
+                    return
+                if (asking := _asking(past, sealed, starters, book)) is None:
+                    found.unreadable += 1
+                else:
+                    yield past.call, asking
         given += len(rows)
         if oldest is None:
             return
         place = oldest
 
 
-def _call(row: Sequence[Any], risks: Mapping[tuple[str, str], str]) -> tuple[Call, Asking] | None:
-    """A call as it was made; None where what it was made with can't be read any more."""
-    run_id, slot, tool, replay_class, at, agent, version, by, tags, sealed = row
-    try:
-        arguments = unpack(sealed)["arguments"]
-    except (ValueError, TypeError, KeyError):
-        return None
+def _past(row: Sequence[Any], risks: Mapping[tuple[str, str], str], book: Rulebook) -> _Past:
+    run_id, seq, slot, tool, replay_class, at, agent, version, by, tags, size = row
     asking = Asking(
         run_id=str(run_id), agent=agent, version=version, tool=tool, replay_class=replay_class,
-        risk=risks.get((agent, tool), ""), arguments=arguments, source="", requester=by, cost_micro=None,
+        risk=risks.get((agent, tool), ""), arguments=None, source="", requester=by, cost_micro=None,
         tags=tuple(tags),
     )  # fmt: skip
-    return Call(str(run_id), slot, tool, at), asking
+    return _Past(Call(str(run_id), slot, tool, at), asking, seq, size if book.needs_arguments(asking) else 0)
+
+
+def _groups(calls: Sequence[_Past]) -> Iterator[list[_Past]]:
+    """The same in their order, as many at once as are read at once."""
+    group: list[_Past] = []
+    for past in calls:
+        if group and sum(each.size for each in group) + past.size > MOST_BYTES:
+            yield group
+            group = []
+        group.append(past)
+    yield group
+
+
+def _sealed(group: Sequence[_Past]) -> dict[tuple[str, int], bytes]:
+    """The intents of those that have to be read, by run and event."""
+    read = [past for past in group if past.size]
+    if not read:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_SEALED, [[past.call.run_id for past in read], [past.seq for past in read]])
+        return {(str(run_id), seq): bytes(sealed) for run_id, seq, sealed in cursor.fetchall()}
+
+
+def _asking(
+    past: _Past, sealed: Mapping[tuple[str, int], bytes], starters: dict[str, str | None], book: Rulebook
+) -> Asking | None:
+    """A call as it was made; None where what it was made with is asked for, and can't be read any more."""
+    asking, run_id = past.asking, past.call.run_id
+    if book.needs_requester(asking) and (asking.requester or "").startswith(OF_A_RUN):
+        if run_id not in starters:
+            with connection.cursor() as cursor:
+                cursor.execute(STARTERS, [[run_id]])
+                starters[run_id] = starter_of(run_id, cursor.fetchall())
+        asking = replace(asking, requester=starters[run_id])
+    if not book.needs_arguments(asking):
+        return asking
+    try:
+        return replace(asking, arguments=unpack(sealed.get((run_id, past.seq)))["arguments"])
+    except (ValueError, TypeError, KeyError):
+        return None

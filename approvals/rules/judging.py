@@ -70,6 +70,14 @@ class Rulebook:
         """Whether any that is about the call asks for the run's tags."""
         return any(rule.condition.needs_tags and rule.may_match(asking) for rule in self.rules)
 
+    def needs_arguments(self, asking: Asking) -> bool:
+        """Whether any that is about the call asks for what its tool is called with."""
+        return any(rule.condition.needs_arguments and rule.may_match(asking) for rule in self.rules)
+
+    def needs_requester(self, asking: Asking) -> bool:
+        """Whether any that is about the call asks for who started the run."""
+        return any(rule.condition.needs_requester and rule.may_match(asking) for rule in self.rules)
+
 
 def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
     """Each queue once, by the first policy that names it, with all that those which name it want to be shown."""

@@ -50,6 +50,16 @@ class Condition:
         """Whether it asks for the run's tags."""
         return "tags" in self.kinds
 
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether it asks for what the tool is called with."""
+        return any(name.startswith(ARGUMENT) for name in self.kinds)
+
+    @property
+    def needs_requester(self) -> bool:
+        """Whether it asks for who started the run."""
+        return "requester" in self.kinds
+
 
 def typed(text: str, schemas: Iterable[tuple[str, Schema]]) -> Condition:
     """The condition of a policy, whose tool takes what these schemas say, each with whose it is. Raises Misread."""

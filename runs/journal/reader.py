@@ -52,7 +52,8 @@ COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "se
 _IS_OLD = f"""code IS NULL AND EXISTS (
     SELECT 1 FROM ledger_uncoded u
     WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
-_READ = f"SELECT {', '.join(COLUMNS)}, {_IS_OLD} FROM ledger_event"
+STORED = f"{', '.join(COLUMNS)}, {_IS_OLD}"  # of a row as `checked` takes it
+_READ = f"SELECT {STORED} FROM ledger_event"
 # Under which lease a run is, where its journal stands, what was asked of it; and its newest checkpoints, if it has any.
 _COUNTED = len(RESOURCES)
 STANDING = """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,6 +107,39 @@ def test_it_ends_in_time_whatever_there_is(stage: Stage, tools: Toolbox, monkeyp
     monkeypatch.setattr(trying, "LONGEST_SECONDS", 60.0)
     monkeypatch.setattr(trying, "AT_ONCE", 1)
     assert attempt().calls == 2
+
+
+def test_what_calls_were_made_with_is_read_where_a_rule_asks_for_it_and_so_much_at_once(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history(stage, tools, 5, 20, 30)
+    read: list[int] = []
+    taken = trying._sealed
+
+    def sealed(group: Any) -> Any:
+        given = taken(group)
+        read.append(len(given))
+        return given
+
+    monkeypatch.setattr(trying, "_sealed", sealed)
+    assert counts(attempt("deny", condition="requester = key:shop")) == (3, 0, 3, 0) and sum(read) == 0
+    read.clear()
+    assert counts(attempt("deny", condition="args.amount > 10")) == (3, 0, 2, 0) and read[0] == 3
+    read.clear()
+    monkeypatch.setattr(trying, "MOST_BYTES", 1)
+    assert counts(attempt("deny", condition="args.amount > 10")) == (3, 0, 2, 0) and max(read) == 1
+    assert counts(attempt("deny", tool="mail", condition="args.amount > 10")) == (3, 0, 0, 0)
+    assert sum(read) == 3, "of another tool's calls none is read"
+
+
+def test_the_clock_is_looked_at_between_one_call_and_the_next(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history(stage, tools, 1, 2, 3, 4, 5, 6)
+    ticks = itertools.count()
+    monkeypatch.setattr(trying, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    found = attempt(condition="args.amount > 10")
+    assert found.is_cut and 0 < found.calls < 6
 
 
 def test_a_shell_lists_the_rules_and_tries_one(stage: Stage, tools: Toolbox) -> None:

@@ -17,9 +17,9 @@ STRICTEST: tuple[Effect, ...] = ("deny", "require", "allow")
 @dataclass(frozen=True, slots=True)
 class Asking:
     """A call that is about to be made. `arguments` is plain data, `source` who wants it (*node*, or *model*; empty:
-    nobody knows),
-    `requester` who started the run, `cost_micro` what the run has spent so far in millionths of a dollar (None:
-    nobody knows). `tags` are the run's; None: not read, which is done only where a policy asks for them."""
+    nobody knows), `requester` who started the run, `cost_micro` what the run has spent so far in millionths of a dollar
+    (None: nobody knows). `tags` are the run's; None: not read, which is done only where a policy asks for them. So is
+    whoever started the first of the runs above one that another run made, `run:…`; None: that can't be told."""
 
     run_id: str
     agent: str
@@ -29,7 +29,7 @@ class Asking:
     risk: str
     arguments: Any
     source: str
-    requester: str
+    requester: str | None
     cost_micro: int | None
     tags: Sequence[str] | None = None
 

@@ -23,10 +23,12 @@ from psycopg_pool import PoolTimeout
 from ledger.errors import first_line
 from runs.backoff import Patience
 from runs.engine.policy.judgement import Asking, Judged
+from runs.journal.asked import starters
 from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.policies")
 FRESH_SECONDS = 5.0
+MOST_STARTERS = 1000  # that a worker keeps in mind
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
 _TAGS = "SELECT coalesce((SELECT array_agg(t) FROM runs_tags_of(r.tags) t), '{}') FROM runs_run r WHERE r.id = %s"
 
@@ -37,6 +39,8 @@ class Book(Protocol):
     def judge(self, asking: Asking) -> Judged | None: ...
 
     def needs_tags(self, asking: Asking) -> bool: ...
+
+    def needs_requester(self, asking: Asking) -> bool: ...
 
 
 class Policies:
@@ -57,6 +61,7 @@ class InForce:
         self._book: Book | None = None
         self._known_at = float("-inf")
         self._reading = asyncio.Lock()
+        self._starters: dict[str, str] = {}
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
         if self._policies.made_of is None:
@@ -69,7 +74,20 @@ class InForce:
         if self._book.needs_tags(asking):
             (tags,) = await self._row(_TAGS, [asking.run_id])
             asking = replace(asking, tags=tuple(tags))
+        if (asking.requester or "").startswith(starters.OF_A_RUN) and self._book.needs_requester(asking):
+            asking = replace(asking, requester=await self._starter(asking.run_id))
         return self._book.judge(asking)
+
+    async def _starter(self, run_id: str) -> str | None:
+        """Who started the first of the runs that this one comes from: that never changes."""
+        if run_id not in self._starters:
+            found = starters.starter_of(run_id, await self._rows(starters.STATEMENT, [[run_id]]))
+            if found is None:
+                return None
+            if len(self._starters) >= MOST_STARTERS:
+                self._starters.clear()
+            self._starters[run_id] = found
+        return self._starters[run_id]
 
     def _is_fresh(self) -> bool:
         return time.monotonic() - self._known_at < FRESH_SECONDS
@@ -81,24 +99,26 @@ class InForce:
         self._book, self._known_at = self._policies.made_of(json.loads(told)), asked_at
 
     async def _row(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        (row,) = await self._rows(statement, values)
+        return row
+
+    async def _rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Asked until the database answers: while nobody knows what is in force, nothing leaves."""
         patience = Patience()
         while self._pool is not None:
             try:
                 async with self._pool.connection() as link:
-                    row = await (await link.execute(statement, values)).fetchone()
-                assert row is not None
-                return row
+                    return await (await link.execute(statement, values)).fetchall()
             except _AWAY as error:
                 log.warning("the policies can't be read (%s); trying again", first_line(error))
             await asyncio.sleep(patience.seconds())
-        return await asyncio.to_thread(self._row_aside, statement, values)
+        return await asyncio.to_thread(self._rows_aside, statement, values)
 
-    def _row_aside(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    def _rows_aside(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, values or None)
-                row: tuple[Any, ...] = cursor.fetchone()
-                return row
+                rows: list[tuple[Any, ...]] = cursor.fetchall()
+                return rows
         finally:
             connection.close()

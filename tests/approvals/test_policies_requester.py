@@ -1,0 +1,103 @@
+"""Who started a run counts for its policies as long as its work goes on: in runs that go on from it, and below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from approvals.policies import trying
+from approvals.policies.bodies import TryBody
+from durableagents import Agent, Context, End, Handoff, PolicyDenied, Renew
+from runs.models import Run
+from runs.services import lifecycle
+from tests.approvals.setup import boss
+from tests.approvals.test_policies import put
+from tests.runs.stage import Stage, problems
+from tests.runs.stories import as_superuser
+from tests.runs.test_children import everything
+from tests.world import OLGA, SHOP, Asked, Done, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+async def ordered(ctx: Context, tools: Toolbox) -> End:
+    try:
+        return End(await ctx.call(tools.order, Item(name="po", amount=5)))
+    except PolicyDenied as no:
+        return End(Done(ref=f"denied by {no.policy}"))
+
+
+def renewing(tools: Toolbox) -> Agent:
+    async def node(state: Notes, ctx: Context) -> Any:
+        return await ordered(ctx, tools) if state.seen else Renew(Notes(seen=["renewed"]))
+
+    return agent_of(node, tools=tools.all(), output=Done)
+
+
+def handing(tools: Toolbox) -> Agent:
+    async def work(state: Notes, ctx: Context) -> Any:
+        return await ordered(ctx, tools)
+
+    agent_of(work, name="desk", tools=tools.all(), output=Done)
+
+    async def node(state: Notes, ctx: Context) -> Any:
+        return Handoff("desk", Asked(text="over to you"))
+
+    return agent_of(node, tools=tools.all(), output=Done)
+
+
+def parenting(tools: Toolbox) -> Agent:
+    """One whose child renews: two links up."""
+    helper = renewing(tools)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.child(helper, Asked(text="a"))).ref)
+
+    return agent_of(node, name="parent")
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_policy_on_who_started_a_run_counts_in_all_that_comes_of_it(
+    stage: Stage, tools: Toolbox, outside: Outside, made: Callable[[Toolbox], Agent]
+) -> None:
+    agent = made(tools)
+    put(boss(), effect="deny", condition="requester = key:shop")
+    lifecycle.start(agent.graph_id, {}, by=SHOP)
+    everything(stage)
+    assert outside.requests == []
+    lifecycle.start(agent.graph_id, {}, by=OLGA)
+    everything(stage)
+    assert len(outside.executed()) == 1, "of another one's runs nothing is refused"
+    for run in Run.objects.all():
+        assert problems(run) == []
+
+
+def test_where_it_cant_be_told_who_started_a_run_a_rule_that_restricts_counts(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """A row that leads elsewhere than the journal."""
+    agent = renewing(tools)
+    put(boss(), effect="deny", condition="requester = key:shop")
+    other = lifecycle.start(agent.graph_id, {}, by=OLGA)
+    everything(stage)
+    assert len(outside.executed()) == 1
+    lifecycle.start(agent.graph_id, {}, by=SHOP)
+    stage.drive()
+    heir = Run.objects.filter(first__isnull=False).latest("created_at")
+    as_superuser("UPDATE runs_run SET first = %s WHERE id = %s", other.pk, heir.pk)
+    everything(stage)
+    assert len(outside.executed()) == 1
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_rule_on_who_started_a_run_is_tried_on_all_that_came_of_it(
+    stage: Stage, tools: Toolbox, made: Callable[[Toolbox], Agent]
+) -> None:
+    agent = made(tools)
+    for by in (SHOP, SHOP, OLGA):
+        lifecycle.start(agent.graph_id, {}, by=by)
+        everything(stage)
+    found = trying.tried(TryBody(effect="deny", tool="order", condition="requester = key:shop"))
+    assert (found.calls, found.denied.calls, found.unsure) == (3, 2, 0)
