@@ -365,10 +365,11 @@ class Journal(Protocol):
         where an intent was judged by others than are in force."""
         ...
 
-    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Reply:
+    async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
         """Whether a call that the journal announced already may go out once more: not done where people asked for a
         stop, where its answer is on record, or where what it calls (`key`, such as tool:charge) is halted. Writes
-        nothing."""
+        nothing. Raises PoliciesChanged where it was `judged` by the policies of another revision than that in
+        force."""
         ...
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:

@@ -34,7 +34,7 @@ from runs.engine.journal import (
     Usage,
     WaitSpec,
 )
-from runs.engine.policy.in_memory import check
+from runs.engine.policy.in_memory import check, hold_to
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.spending import begun_by
 from runs.engine.succession.in_memory import MemorySuccession
@@ -338,16 +338,17 @@ class MemoryJournal(MemorySuccession):
 
     def _fence(self) -> None:
         if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:
-            raise StaleLease(
-                f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}"
-            )
+            stands = f"run {self.run_id} is at epoch {self.run.epoch}"
+            raise StaleLease(f"{stands}, the writer came with epoch {self.lease.epoch}")
 
     async def set_aside(self, events: Sequence[e.Event], key: str = "") -> Reply:
         return self._let_go("release", events, state=self.run.state)
 
-    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Reply:
+    async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
         self._fence()
-        return self._reply(is_done=self._reply().stop is None and not self._has_outcome(slot, attempt))
+        is_done = self._reply().stop is None and not self._has_outcome(slot, attempt)
+        hold_to(*self.run.policies, judged if is_done else self.run.policies[0])
+        return self._reply(is_done=is_done)
 
     def _is_answered(self, events: Sequence[e.Event]) -> bool:
         return any(self._has_outcome(x.slot, x.attempt) for x in events if isinstance(x, _FIRST_ONE_STANDS))

@@ -171,11 +171,12 @@ class Visit:
                 self._buffered[:0] = buffered
         return reply
 
-    async def check_repeat(self, slot: str, attempt: int, key: str = "") -> None:
-        """Make sure that a call that is announced already may go out once more. Unwinds if not."""
+    async def check_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> None:
+        """Make sure that a call that is announced already may go out once more. Unwinds if not; raises PoliciesChanged
+        where it was judged by others than are in force."""
         async with self._writing:
             self.check_stop()
-            reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt, key))
+            reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt, key, judged=judged))
         if reply.is_halted and reply.stop is None:
             self.stop(Stopped("halt", key))
         if not reply.is_done:

@@ -24,6 +24,7 @@ from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
 from runs.engine.forks.evidence import Place
 from runs.engine.journal import Effects, History, Reply
+from runs.engine.policy.revisions import hold_to
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
@@ -50,8 +51,11 @@ from runs.journal.reader import (
 
 _MAY_REPEAT = """
 SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), runs_halted_by(h.run_id, ARRAY[%s]) IS NOT NULL,
+       coalesce(p.revision, 0), coalesce(p.live, 0),
        seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold
-FROM ledger_head h WHERE run_id = %s
+FROM ledger_head h
+LEFT JOIN LATERAL (SELECT revision, live FROM runs_policyrevision ORDER BY revision DESC LIMIT 1) p ON true
+WHERE run_id = %s
 """
 _OF_EFFECTS = [kind.KIND for kind in KINDS]
 
@@ -157,16 +161,19 @@ class Lookups:
             raise JournalBroken(f"a message of run {self._run_id} is at an event that tells of no message")
         return event
 
-    async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str) -> Reply:
-        """Done where nobody asked for a stop, nothing halts what it calls, and its outcome isn't on record."""
+    async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
+        """Done where nobody asked for a stop, nothing halts what it calls, and its outcome isn't on record. Raises
+        PoliciesChanged where others are in force than it was judged by."""
         head = await patiently(
             lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )
         assert head is not None
-        epoch, token, is_answered, is_halted, *flags = head
+        epoch, token, is_answered, is_halted, revision, live, *flags = head
         self._check_lease(lease, epoch, token)
         reply = Reply(*flags)
         is_done = reply.stop is None and not is_answered and not is_halted
+        if is_done:
+            hold_to(revision, live, judged)
         return replace(reply, is_done=is_done, is_halted=is_halted and not is_answered)
 
     async def _row(self, query: str, *parameters: Any) -> tuple[Any, ...] | None:

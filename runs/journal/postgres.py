@@ -171,6 +171,6 @@ class PgJournal(Mailbox, Succession):
     async def models(self) -> Sequence[ModelsChosen]:
         return await self._lookups.models()
 
-    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Reply:
+    async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
         async with self._committing:
-            return self._note(await self._lookups.may_repeat(self.lease, slot, attempt, key))
+            return self._note(await self._lookups.may_repeat(self.lease, slot, attempt, key, judged))

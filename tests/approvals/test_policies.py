@@ -19,7 +19,7 @@ from approvals.policies import acts, inforce
 from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queues import acts as queues
 from approvals.rules.rows import seal
-from durableagents import BusinessFailure, Context, End, PolicyDenied
+from durableagents import BusinessFailure, Context, End, NotSent, PolicyDenied
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, JustificationRequired
@@ -31,7 +31,7 @@ from runs.workers import failover
 from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_queues import changed
 from tests.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
-from tests.world import FIONA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import FIONA, IN_PLACE, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -356,6 +356,22 @@ def test_a_repeat_is_held_to_what_is_in_force_too(stage: Stage, tools: Toolbox, 
 
     stage.at = at
     assert stage.settle(run) == "parked" and done and len(outside.requests) == 1
+    assert waiting(run)[0].kind == "reconcile" and problems(run) == []
+
+
+def test_a_try_in_place_is_held_to_what_is_in_force_too(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """Refused on connection twice; by then the rule has changed, and the worker doesn't know it."""
+    agent, admin = ordering(tools), boss()
+    put(admin, effect="allow")
+    stage.retry = IN_PLACE
+
+    def forbid(_: Any) -> None:
+        in_thread(lambda: turned(admin, effect="deny"))
+        raise NotSent("refused")
+
+    outside.trouble("order", NotSent("refused"), forbid)
+    run = stage.start(agent)
+    assert stage.drive() == "parked" and outside.requests == []
     assert waiting(run)[0].kind == "reconcile" and problems(run) == []
 
 

@@ -136,9 +136,9 @@ class SlowToAnnounce(MemoryJournal):
 
 
 class SlowToLookUp(MemoryJournal):
-    async def may_repeat(self, slot: str, attempt: int, key: str = "") -> Any:
+    async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Any:
         self.run.skew += TTL
-        return await super().may_repeat(slot, attempt)
+        return await super().may_repeat(slot, attempt, judged=judged)
 
 
 @pytest.mark.parametrize("journal", [SlowToAnnounce, SlowToLookUp])

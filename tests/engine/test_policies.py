@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from durableagents import Context, End, PolicyDenied, Rejected, ToolFailure
+from durableagents import Context, End, NotSent, PolicyDenied, Rejected, ToolFailure
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.gate.proof import Proof
@@ -16,7 +16,7 @@ from tests.engine.policies import Known, rule, with_policies
 from tests.engine.story import Story
 from tests.engine.test_gates import DEAR, asked, paying
 from tests.engine.test_think import Mind, call, final, thinking
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.world import IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
 
 
 def ordering(tools: Toolbox, name: str = "order", amount: int = 5) -> Agent:
@@ -284,6 +284,56 @@ async def test_a_repeat_under_the_same_policies_goes_out_and_is_on_record(tools:
     story.decide()
     assert await story.settle() == "completed" and len(outside.executed()) == 1
     assert [x[3] for x in applied(story)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["order", "look"])
+async def test_a_try_in_place_is_held_to_what_is_in_force_by_then(tools: Toolbox, outside: Outside, name: str) -> None:
+    """A call is refused on connection twice, and meanwhile forbidden: a read's worker knows that by then."""
+    story = Story(ordering(tools, name), retry=IN_PLACE)
+    known = with_policies(story, [rule("allow")])
+
+    def forbid(_: Any) -> None:
+        known.put(rule("deny"), is_known=name == "look")
+        raise NotSent("refused")
+
+    outside.trouble(name, NotSent("refused"), forbid)
+    how = await story.settle()
+    assert outside.requests == []
+    if name == "look":
+        assert how == "completed" and story.output[0] == "denied"
+    else:
+        assert how == "parked" and story.waiting("reconcile")
+
+
+async def test_a_try_in_place_under_other_policies_is_told_anew_and_goes_out(tools: Toolbox, outside: Outside) -> None:
+    story = Story(ordering(tools), retry=IN_PLACE)
+    known = with_policies(story, [rule("allow")])
+
+    def change(_: Any) -> None:
+        known.put(rule("allow", version=2), is_known=False)
+        raise NotSent("refused")
+
+    outside.trouble("order", NotSent("refused"), change, NotSent("refused"))
+    assert await story.settle() == "completed" and len(outside.executed()) == 1
+    assert [x[:3] for x in applied(story)] == [("allow", "allow_it", 1)] * 2 + [("allow", "allow_it", 2)]
+    assert len(story.events(e.ToolRedispatched)) == 2
+
+
+async def test_a_read_that_is_tried_again_asks_whoever_has_to_be_asked_by_then(
+    tools: Toolbox, outside: Outside
+) -> None:
+    story = Story(ordering(tools, "look"), retry=IN_PLACE)
+    known = with_policies(story, [rule("allow")])
+
+    def ask(_: Any) -> None:
+        known.put(rule())
+        raise NotSent("refused")
+
+    outside.trouble("look", ask)
+    assert await story.settle() == "parked" and outside.requests == []
+    assert asked(story).queue == "finance_po"
+    story.decide()
+    assert await story.settle() == "completed" and len(outside.requests) == 1
 
 
 async def test_a_grant_that_the_node_brings_counts_for_its_queue_and_for_no_other(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import events as e
-from runs.engine.errors import PoliciesChanged
+from runs.engine.policy.revisions import hold_to as hold_to
 
 
 def check(revision: int, live: int, events: Sequence[e.Event]) -> None:
     """Raises PoliciesChanged for a call's intent that was judged by other policies than the `live` ones of now."""
     if not any(isinstance(event, (e.ToolInvoked, e.ToolRedispatched)) for event in events):
         return
-    judged = next((event.revision for event in events if isinstance(event, e.PolicyApplied)), None)
-    if judged != revision and not (judged is None and live == 0):
-        raise PoliciesChanged(f"judged by the policies of revision {judged}, in force are those of {revision}")
+    hold_to(revision, live, next((event.revision for event in events if isinstance(event, e.PolicyApplied)), None))

@@ -65,8 +65,16 @@ async def call_tool(
             await _intend(call, await gates.passed(call) if call.may_be_gated else None)
         # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
         with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
-            outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
+            outcome = await attempts(visit, partial(_try, call), call.past, partial(come_back_later, call))
             return await _record(call, outcome)
+
+
+async def _try(call: LogicalCall, number: int) -> Outcome:
+    """One try. A read that has no intent is judged before each: nothing else holds it to the policies in force."""
+    if number > 1 and call.past.intent is None:
+        await judging.judge(call)
+        await _intend(call, await gates.passed(call) if call.may_be_gated else None)
+    return await one_try(call, number)
 
 
 # --- recorded: what a replay answers ----------------------------------------------------------------------------------

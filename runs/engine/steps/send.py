@@ -201,13 +201,18 @@ async def _announce_in_time(call: LogicalCall, is_distrust: bool, *, is_sender_d
 async def _announce(call: LogicalCall) -> None:
     """Before a repeat leaves: have it on record that it may, and make sure that it still may. Unwinds if it may not.
 
-    One fact covers a burst of tries under one claim; each of them is checked against fence, flags and a callback that
-    came, which writes nothing. An unsafe call is told of try by try: each may follow a proof that the one before had
+    One fact covers a burst of tries under one claim; each of them is checked against fence, flags, a callback that came
+    and the policies in force, which writes nothing. Where these are others by now, a burst ends: what leaves by them is
+    told anew. An unsafe call is told of try by try: each may follow a proof that the one before had
     not left.
     """
     if call.announced > 0:
-        await call.visit.check_repeat(call.slot, call.attempt, call.key_of_tool)
-    else:
+        judged = None if call.judged is None else call.judged.revision
+        try:
+            await call.visit.check_repeat(call.slot, call.attempt, call.key_of_tool, judged=judged)
+        except PoliciesChanged:
+            call.announced = 0
+    if call.announced == 0:
         call.announced = 1 if call.tool.is_unsafe else BURST
         call.past.resends += 1
         event = e.ToolRedispatched(
