@@ -14,9 +14,7 @@ import json
 import re
 import socket
 import ssl
-import threading
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -26,7 +24,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from approvals.notices.mail import SENT, Outcome
+from approvals.notices.mail import SENT, Cut, Outcome
 
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
 LONG_SECONDS, SILENT_SECONDS = 2.0, 60.0  # who lets us wait for so long in vain is left alone for so long
@@ -122,18 +120,16 @@ def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
         return Outcome("refused", f"the address {error}")
     except OSError as error:
         return Outcome("failed", f"the name {urlsplit(url).hostname} can't be looked up: {error}"[:300], is_down=False)
-    connection = _connection(parts, found, began + WHOLE_SECONDS)
-    timer = threading.Timer(max(0.0, began + WHOLE_SECONDS - time.monotonic()), connection.cut)
-    timer.daemon = True
-    timer.start()
+    cut = Cut(began + WHOLE_SECONDS, STEP_SECONDS)
+    connection = _connection(parts, found, cut)
     try:
-        return _exchange(connection, parts, body, headers)
+        with cut.timed():
+            return _exchange(connection, parts, body, headers)
     except (OSError, http.client.HTTPException) as error:
         if time.monotonic() - began >= LONG_SECONDS:
             _leave_alone(parts.netloc.lower())
         return Outcome("failed", f"no answer: {type(error).__name__}: {error}"[:300])
     finally:
-        timer.cancel()
         connection.close()
 
 
@@ -179,68 +175,17 @@ def _seconds(retry_after: str | None) -> float | None:
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
 
 
-class _Timed(http.client.HTTPConnection):
-    """One that can be cut from another thread at any moment: also while it is still being made, where there is nothing
-    to cut yet. `wire` is the socket that it is on: an answer that ends with the connection takes `sock` along."""
-
-    wire: socket.socket | None = None
-    is_cut = False
-
-    def go_on(self, wire: socket.socket) -> None:
-        """On this socket from here on. Raises TimeoutError."""
-        self.sock = self.wire = wire
-        if self.is_cut:
-            raise TimeoutError("it takes too long")
-
-    def cut(self) -> None:
-        """What waits for the server fails at once, and so does whatever would begin to."""
-        self.is_cut = True
-        if self.wire is not None:
-            with suppress(OSError):
-                # Not the TLS socket's own: it would read on in clear what is still to come.
-                socket.socket.shutdown(self.wire, socket.SHUT_RDWR)
-
-
-def _connection(parts: SplitResult, found: list[tuple[Any, ...]], ends: float) -> _Timed:
-    """To the addresses that were judged, and no other look-up; the certificate is that of the name. `ends`: when it has
-    to be over, by the monotonic clock."""
+def _connection(parts: SplitResult, found: list[tuple[Any, ...]], cut: Cut) -> http.client.HTTPConnection:
+    """To the addresses that were judged, and no other look-up; the certificate is that of the name. It is cut by its
+    socket: an answer that ends with the connection takes `sock` along."""
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
 
-    def left() -> float:
-        seconds = min(STEP_SECONDS, ends - time.monotonic())
-        if seconds <= 0:
-            raise TimeoutError("it takes too long")
-        return seconds
-
-    class Judged(_Timed):
+    class Judged(http.client.HTTPConnection):
         default_port = 443 if parts.scheme == "https" else 80
 
         def connect(self) -> None:
-            error: OSError = OSError("it leads nowhere")
-            for family, kind, protocol, _, where in found[:4]:
-                seconds = left()
-                plain = socket.socket(family, kind, protocol)
-                try:
-                    plain.settimeout(seconds)
-                    self.go_on(plain)
-                    plain.connect(where)
-                    break
-                except OSError as failed:
-                    plain.close()
-                    error = failed
-            else:
-                raise error
-            wire = self.safe(plain) if parts.scheme == "https" else plain
-            wire.settimeout(STEP_SECONDS)
-            self.go_on(wire)
-
-        def safe(self, plain: socket.socket) -> socket.socket:
-            plain.settimeout(left())
-            context = ssl.create_default_context()
-            wire = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
-            self.go_on(wire)
-            wire.do_handshake()
-            return wire
+            plain = cut.connected(found)
+            self.sock = cut.shaken(plain, ssl.create_default_context(), host) if parts.scheme == "https" else plain
 
     return Judged(f"[{host}]" if ":" in host else host, port, timeout=STEP_SECONDS)

@@ -1,15 +1,17 @@
 """One mail, handed to the server that the environment names: whether it was taken, refused, or nobody knows.
 
-However slowly a server answers, byte by byte or not at all, a mail takes no longer than `WHOLE_SECONDS`: then the
-connection is cut. All of the installation's mail goes this way.
+However slowly a server lets us in, shakes hands or answers, byte by byte or not at all, a mail takes no longer than
+`WHOLE_SECONDS`: then the connection is cut. All of the installation's mail goes this way.
 """
 
 from __future__ import annotations
 
 import smtplib
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -21,6 +23,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.core.mail.backends.smtp import EmailBackend
 
 WHOLE_SECONDS = 30.0
+MOST_ADDRESSES = 4  # of one name that are tried
 _MOST_SAID = 300
 
 
@@ -79,29 +82,20 @@ def _in_words(error: BaseException) -> str:
 # --- cutting off ------------------------------------------------------------------------------------------------------
 
 
-class _Cut:
-    """The connection of one mail, to be cut from another thread: also while it is still being made."""
+class Cut:
+    """One connection, over at a time: it can be cut from another thread at any moment, also while it is still being
+    made, where there is nothing to cut yet. `ends` says when it has to be over, by the monotonic clock, and `step` how
+    long the other side may take for one thing. `wire` is the socket that it is on."""
 
-    def __init__(self) -> None:
-        self.server: Any = None
-
-    def cut(self) -> None:
-        """What waits for the server fails at once."""
-        with suppress(OSError, AttributeError):
-            self.server.sock.shutdown(socket.SHUT_RDWR)
-
-
-class Backend(EmailBackend):
-    """Django's, which a slow server can't hold for ever."""
-
-    def send_messages(self, email_messages: Any) -> int:
-        with self._timed():
-            return super().send_messages(email_messages) or 0
+    def __init__(self, ends: float, step: float) -> None:
+        self.ends, self.step = ends, step
+        self.wire: socket.socket | None = None
+        self.is_cut = False
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
-        self._cut = _Cut()
-        timer = threading.Timer(WHOLE_SECONDS, self._cut.cut)
+    def timed(self) -> Iterator[None]:
+        """Cut it when its time is up."""
+        timer = threading.Timer(max(0.0, self.ends - time.monotonic()), self.cut)
         timer.daemon = True
         timer.start()
         try:
@@ -109,14 +103,87 @@ class Backend(EmailBackend):
         finally:
             timer.cancel()
 
+    def cut(self) -> None:
+        """What waits for the server fails at once, and so does whatever would begin to."""
+        self.is_cut = True
+        if self.wire is not None:
+            with suppress(OSError):
+                # Not the TLS socket's own: it would read on in clear what is still to come.
+                socket.socket.shutdown(self.wire, socket.SHUT_RDWR)
+
+    def go_on(self, wire: socket.socket) -> None:
+        """On this socket from here on. Raises TimeoutError."""
+        self.wire = wire
+        if self.is_cut:
+            raise TimeoutError("it takes too long")
+
+    def connected(self, found: Sequence[tuple[Any, ...]]) -> socket.socket:
+        """To the first of these addresses that lets us in. Raises OSError."""
+        error: OSError = OSError("it leads nowhere")
+        for family, kind, protocol, _, where in found[:MOST_ADDRESSES]:
+            seconds = self._left()
+            plain = socket.socket(family, kind, protocol)
+            try:
+                plain.settimeout(seconds)
+                self.go_on(plain)
+                plain.connect(where)
+                plain.settimeout(self.step)
+                return plain
+            except OSError as failed:
+                plain.close()
+                error = failed
+        raise error
+
+    def shaken(self, plain: socket.socket, context: ssl.SSLContext, name: str) -> ssl.SSLSocket:
+        """The same in TLS, with whoever shows a certificate of this name. Raises OSError."""
+        plain.settimeout(self._left())
+        wire = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
+        try:
+            self.go_on(wire)
+            wire.do_handshake()
+        except OSError:
+            wire.close()
+            raise
+        wire.settimeout(self.step)
+        return wire
+
+    def _left(self) -> float:
+        seconds = min(self.step, self.ends - time.monotonic())
+        if seconds <= 0:
+            raise TimeoutError("it takes too long")
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Shaking:
+    """What STARTTLS takes for its context."""
+
+    cut: Cut
+    context: ssl.SSLContext
+
+    def wrap_socket(self, sock: socket.socket, *, server_hostname: str) -> ssl.SSLSocket:
+        return self.cut.shaken(sock, self.context, server_hostname)
+
+
+class Backend(EmailBackend):
+    """Django's, which a slow server can't hold for ever."""
+
+    def send_messages(self, email_messages: Any) -> int:
+        self._cut = Cut(time.monotonic() + WHOLE_SECONDS, self.timeout or WHOLE_SECONDS)
+        with self._cut.timed():
+            return super().send_messages(email_messages) or 0
+
     @property
     def connection_class(self) -> Any:
-        """Of the standard library, known from its first byte on."""
+        """Of the standard library, in our hands from its first byte on."""
         base, cut = (smtplib.SMTP_SSL if self.use_ssl else smtplib.SMTP), self._cut
 
         class Known(base):  # type: ignore[misc, valid-type]
-            def _get_socket(self, *where: Any) -> Any:
-                cut.server = self
-                return super()._get_socket(*where)
+            def _get_socket(self, host: str, port: int, timeout: Any) -> socket.socket:
+                plain = cut.connected(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+                return plain if base is smtplib.SMTP else cut.shaken(plain, self.context, host)
+
+            def starttls(self, *, context: ssl.SSLContext) -> Any:
+                return super().starttls(context=_Shaking(cut, context))
 
         return Known

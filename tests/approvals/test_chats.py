@@ -234,16 +234,20 @@ DRIP_SECONDS = 6.0
 
 @contextmanager
 def dripping(
-    context: ssl.SSLContext | None, drip: bytes, *, silent_seconds: float = 0.0, first: bytes = b""
+    context: ssl.SSLContext | None, drip: bytes, *, silent_seconds: float = 0.0, first: bytes = b"", clear: bytes = b""
 ) -> Iterator[int]:
     """A server that is silent for a while, before it shakes hands, and then says the same little thing again and again,
-    after something else; its port."""
+    after something else; its port. What it says in `clear` before all that ends with STARTTLS."""
     over = threading.Event()
 
     def serve(listening: socket.socket) -> None:
         with suppress(OSError):
             near, _ = listening.accept()
             with near:
+                near.sendall(clear)
+                heard = b"" if clear else b"STARTTLS"
+                while b"STARTTLS" not in heard:
+                    heard += near.recv(1024)
                 over.wait(silent_seconds)
                 ends, plain = time.monotonic() + DRIP_SECONDS, near
                 if context is not None:

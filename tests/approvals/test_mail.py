@@ -1,0 +1,61 @@
+"""A mail is over in time, whatever its server does, from the first address on to its last byte."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from approvals.notices import mail
+from tests.approvals.post import use_mail
+from tests.approvals.push_service import certificate
+from tests.approvals.test_chats import DRIP_SECONDS, dripping
+
+
+def mailed(settings: Any, port: int, how: str) -> tuple[mail.Outcome, float]:
+    """What becomes of a mail to a server on this machine, and how long that takes."""
+    use_mail(settings, port)
+    settings.EMAIL_HOST, settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = "localhost", how == "smtps", how == "starttls"
+    began = time.monotonic()
+    outcome = mail.post("ann@example.org", "x", "y")
+    return outcome, time.monotonic() - began
+
+
+@pytest.mark.parametrize("drip", [b"250-x\r\n", b"2"], ids=["line", "byte"])
+@pytest.mark.parametrize("silent_seconds", [0.0, 1.0], ids=["at once", "slow handshake"])
+@pytest.mark.parametrize("how", ["plain", "smtps", "starttls"])
+def test_a_mail_server_that_drips_is_cut_off_however_slowly_it_shakes_hands(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, silent_seconds: float, drip: bytes
+) -> None:
+    monkeypatch.setattr(mail, "WHOLE_SECONDS", 0.6)
+    certificate_, key = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate_))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate_, key)
+    clear = b"220 hello\r\n250-here\r\n250 STARTTLS\r\n220 go\r\n" if how == "starttls" else b""
+    secure = None if how == "plain" else context
+    with dripping(secure, drip, silent_seconds=silent_seconds, clear=clear) as port:
+        outcome, seconds = mailed(settings, port, how)
+    assert outcome.state == "failed" and outcome.is_down and seconds < DRIP_SECONDS / 3
+
+
+def test_a_mail_server_whose_addresses_all_let_nobody_in_is_given_up_in_time(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue is full, and it says nothing."""
+    monkeypatch.setattr(mail, "WHOLE_SECONDS", 0.6)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", full.getsockname())] * 4
+        monkeypatch.setattr(mail.socket, "getaddrinfo", lambda *_, **__: found)
+        outcome, seconds = mailed(settings, full.getsockname()[1], "plain")
+        for each in waiting:
+            each.close()
+    assert outcome.state == "failed" and 0.5 < seconds < 1.2
