@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import F
+from django.db.models.functions import Lower
 from django.db.models.lookups import IsNull
 
 from approvals.calendars.asof import next_version
@@ -65,8 +66,9 @@ def _newest(name: str) -> Policy | None:
 
 
 def _number_after(last: Policy | None, name: str) -> int:
-    """Of a further version. Raises InvalidInput where what somebody wrote past us leaves none."""
-    taken = Policy.objects.filter(name=name).values_list("version", flat=True)
+    """Of a further version: one that its name has in no spelling. Raises InvalidInput where what somebody wrote past us
+    leaves none."""
+    taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
     number = next_version(taken, last.version if last is not None and last.is_genuine else 0)
     if number is None:
         what = "has versions that were written past this installation, and leave no number"
@@ -145,14 +147,18 @@ def restore(*, by: Actor, justification: str) -> None:
 
 
 def _lost() -> list[Policy]:
-    """Versions that somebody ended past us, as they were; of a policy that is in force none."""
+    """Versions that somebody ended past us, as they were; none of a policy that is in force, nor of one that had a
+    further version after that: it came back by then."""
     kept = {row.name for row in _in_force()}
-    found: list[Policy] = []
+    found: dict[str, Policy] = {}
     for row in Policy.objects.filter(ended_at__isnull=False).exclude(name__in=kept).order_by("name", "version"):
-        if not row.is_genuine:
-            row.ended_at, row.ended_by = None, ""
-            found += [row] if row.is_genuine else []
-    return list({row.name: row for row in found}.values())
+        if row.is_genuine:
+            found.pop(row.name, None)
+            continue
+        row.ended_at, row.ended_by = None, ""
+        if row.is_genuine:
+            found[row.name] = row
+    return list(found.values())
 
 
 def tools_of(agent: str, tool: str) -> list[tuple[str, Tool]]:

@@ -59,3 +59,33 @@ def test_a_revision_with_the_last_number_is_said_to_be_in_the_way(admin: Actor) 
         acts.restore(by=admin, justification=WHY)
     as_superuser("DELETE FROM runs_policyrevision WHERE revision = %s", 2**63 - 1)
     assert turned(admin, effect="deny").effect == "deny" and PolicyRevision.objects.count() == 2
+
+
+_ENDED = "UPDATE approvals_policy SET ended_at = now(), ended_by = 'user:mallory' WHERE name = %s AND ended_at IS NULL"
+
+
+def test_what_came_back_and_was_retired_since_stays_retired(admin: Actor) -> None:
+    put(admin, effect="deny")
+    as_superuser(_ENDED, "orders")
+    acts.restore(by=admin, justification=WHY)
+    assert (acts.find("orders").version, acts.find("orders").is_in_force) == (2, True)
+    acts.retire("orders", by=admin, justification=WHY)
+    put(admin, name="others", effect="deny")
+    as_superuser(_ENDED, "others")
+    acts.restore(by=admin, justification=WHY)
+    assert [str(row) for row in Policy.objects.filter(ended_at__isnull=True)] == ["others@2"]
+
+
+@pytest.mark.parametrize("act", ["change", "create", "restore"])
+def test_a_version_under_another_spelling_of_the_name_is_in_nobodys_way(admin: Actor, act: str) -> None:
+    put(admin)
+    as_superuser(_RETIRED.replace("'orders'", "'ORDERS'"), 2)
+    if act == "change":
+        turned(admin, effect="deny")
+    elif act == "create":
+        acts.retire("orders", by=admin, justification=WHY)
+        put(admin)
+    else:
+        as_superuser(_ENDED, "orders")
+        acts.restore(by=admin, justification=WHY)
+    assert [str(row) for row in Policy.objects.filter(ended_at__isnull=True)] == ["orders@3"]
