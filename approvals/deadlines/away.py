@@ -22,7 +22,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.web.roles import is_approver
+from ledger.web.roles import AUDITOR, is_approver, is_role
 
 LONGEST = timedelta(days=366)
 MOST = 20  # of one person, now or to come
@@ -117,7 +117,8 @@ def snapshot(row: Absence) -> dict[str, object]:
     }  # fmt: skip
 
 
-# Who decides at a queue, who of them is away, now or to come, and who stands in: a value in SQL about a queue q.
+# Who decides at a queue, who of them is away, now or to come, and who stands in, with what decides whether they can: a
+# value in SQL about a queue q.
 AT_QUEUE = """json_build_object('now', clock_timestamp(),
     'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
                 JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),
@@ -126,32 +127,42 @@ AT_QUEUE = """json_build_object('now', clock_timestamp(),
                  FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id JOIN auth_user u ON u.id = m.user_id
                  JOIN approvals_absence a ON a.person = u.id AND a.ended_at IS NULL AND a.ends_at > clock_timestamp()
                  WHERE g.name = q.role),
-    'deputies', (SELECT coalesce(json_agg(to_json(d)::text), '[]')
+    'deputies', (SELECT coalesce(json_agg(json_build_object('row', to_json(d)::text,
+                     'groups', ARRAY(SELECT has.name FROM auth_user_groups b JOIN auth_group has ON has.id = b.group_id
+                                     WHERE b.user_id = s.id),
+                     'absences', ARRAY(SELECT to_json(a)::text FROM approvals_absence a
+                                       WHERE a.person = s.id AND a.ended_at IS NULL
+                                       AND a.starts_at <= clock_timestamp() AND a.ends_at > clock_timestamp()))), '[]')
                  FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id
                  JOIN approvals_deputy d ON d.principal = m.user_id AND d.revoked_at IS NULL
                      AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()
                      AND (d.queue_id IS NULL OR d.queue_id = q.id)
+                 JOIN auth_user s ON s.id = d.deputy AND s.is_active
                  WHERE g.name = q.role))"""
 _DESERTED = f"SELECT {AT_QUEUE}::text FROM approvals_queue q WHERE q.name = %s"
 
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """Who decides at a queue, and who of them is away: absences come with the person's name."""
+    """Who decides at a queue, and who of them is away: absences come with the person's name, and deputies, of those
+    whose account may decide, with when they are away themselves."""
 
     now: datetime
     members: frozenset[int]
     absences: Sequence[tuple[Absence, str]]
-    deputies: Sequence[Deputy]
+    deputies: Sequence[tuple[Deputy, Sequence[Absence]]]
 
     @property
     def is_deserted(self) -> bool:
-        """Whether everybody is away now, and nobody stands in. Of rows that none of our processes wrote, an absence
-        doesn't count, and a deputy neither."""
+        """Whether everybody is away now, and nobody stands in who is there. Of rows that none of our processes wrote, an
+        absence doesn't count, and a deputy neither."""
         away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_genuine}
         gone = self.members & away
-        stands = [each for each in self.deputies if each.principal in gone and each.deputy not in gone]
-        return gone == self.members and not any(each.is_genuine for each in stands)
+        return gone == self.members and not any(
+            each.is_genuine
+            for each, absences in self.deputies
+            if each.principal in gone and each.deputy not in gone and not any(row.is_genuine for row in absences)
+        )
 
 
 def there_in(told: Mapping[str, Any]) -> There:
@@ -159,7 +170,11 @@ def there_in(told: Mapping[str, Any]) -> There:
     return There(
         datetime.fromisoformat(told["now"]), frozenset(told["members"]),
         [(row_of(Absence, each["row"]), each["name"]) for each in told["absences"]],
-        [row_of(Deputy, each) for each in told["deputies"]],
+        [
+            (row_of(Deputy, each["row"]), [row_of(Absence, row) for row in each["absences"]])
+            for each in told["deputies"]
+            if any(is_role(name) and name != AUDITOR for name in each["groups"])
+        ],
     )  # fmt: skip
 
 

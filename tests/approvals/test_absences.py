@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.deadlines import away
@@ -94,3 +95,30 @@ def test_a_forged_absence_ends_nobodys_deputy(stage: Stage, tools: Toolbox) -> N
 def test_an_absence_without_a_deputy_has_the_code_that_it_had(stage: Stage, tools: Toolbox) -> None:
     row = leaves(somebody("ann", "approver_finance"))
     assert "deputy" not in row.coded() and "deputy" not in away.snapshot(row)
+
+
+@pytest.mark.parametrize("why", ["inactive", "away", "auditor", "there"])
+def test_a_deputy_who_cant_decide_is_nobody_there(stage: Stage, tools: Toolbox, why: str) -> None:
+    """Every one of a queue is away, and the one who stands in is away as well, or may not sign in, or decide."""
+    ann, bob = somebody("ann", "approver_finance"), somebody("bob", "approver_legal")
+    approved = asked(stage, tools)
+    leaves(ann, "bob")
+    assert not away.is_deserted("finance_po")
+    user = User.objects.get(pk=bob.person)
+    if why == "inactive":
+        User.objects.filter(pk=user.pk).update(is_active=False)
+    elif why == "auditor":
+        user.groups.set([Group.objects.get_or_create(name="auditor")[0]])
+    else:
+        leaves(boss(), person="bob", starts_at=timezone.now() + timedelta(hours=0 if why == "away" else 1))
+    assert away.is_deserted("finance_po") is (why != "there")
+    if why == "there":
+        assert say(approved, bob).state == "approved"
+
+
+def test_an_absence_of_a_deputy_that_nobody_wrote_here_takes_nobody_away(stage: Stage, tools: Toolbox) -> None:
+    ann, _ = somebody("ann", "approver_finance"), somebody("bob", "approver_legal")
+    leaves(ann, "bob")
+    row = leaves(boss(), person="bob")
+    Absence.objects.filter(pk=row.pk).update(reason="forged")
+    assert not away.is_deserted("finance_po")
