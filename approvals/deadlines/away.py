@@ -154,8 +154,8 @@ class There:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether everybody is away now, and nobody stands in who is there. Of rows that none of our processes wrote, an
-        absence doesn't count, and a deputy neither."""
+        """Whether everybody is away now, and nobody stands in who is there. Of rows that none of our processes wrote,
+        an absence doesn't count, and a deputy neither."""
         away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_genuine}
         gone = self.members & away
         return gone == self.members and not any(

@@ -246,8 +246,8 @@ def dripping(
             with near:
                 near.sendall(clear)
                 heard = b"" if clear else b"STARTTLS"
-                while b"STARTTLS" not in heard:
-                    heard += near.recv(1024)
+                while b"STARTTLS" not in heard and (more := near.recv(1024)):
+                    heard += more
                 over.wait(silent_seconds)
                 ends, plain = time.monotonic() + DRIP_SECONDS, near
                 if context is not None:
