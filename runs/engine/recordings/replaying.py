@@ -309,7 +309,7 @@ class _Visit(Visit):
     async def commit(self, batch: Batch) -> Reply:
         self._beyond(next((event.slot for event in batch.events if event.slot is not None), ""))
 
-    async def check_repeat(self, slot: str, attempt: int, key: str = "") -> None:
+    async def check_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> None:
         self._beyond(slot)
 
     def buffer(self, event: e.Event) -> None:
