@@ -152,7 +152,8 @@ def _lost() -> list[Policy]:
     kept = {row.name for row in _in_force()}
     found: dict[str, Policy] = {}
     for row in Policy.objects.filter(ended_at__isnull=False).exclude(name__in=kept).order_by("name", "version"):
-        if row.is_genuine:
+        was_ours = row.is_genuine
+        if was_ours:
             found.pop(row.name, None)
             continue
         row.ended_at, row.ended_by = None, ""
