@@ -172,8 +172,7 @@ class Visit:
         return reply
 
     async def check_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> None:
-        """Make sure that a call that is announced already may go out once more. Unwinds if not; raises PoliciesChanged
-        where it was judged by others than are in force."""
+        """Make sure that an announced call may go out once more, as judged. Unwinds if not; raises PoliciesChanged."""
         async with self._writing:
             self.check_stop()
             reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt, key, judged=judged))

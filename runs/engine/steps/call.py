@@ -70,8 +70,7 @@ async def call_tool(
 
 
 async def _try(call: LogicalCall, number: int) -> Outcome:
-    """One try. A read that has no intent is judged before each: nothing else holds it to the policies in force."""
-    if number > 1 and call.past.intent is None:
+    if number > 1 and call.past.intent is None:  # a read: nothing else holds it to the policies in force
         await judging.judge(call)
         await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     return await one_try(call, number)
@@ -162,8 +161,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
             slot=call.slot, attempt=call.attempt, tool=tool.name, external_id=external_id, payload={"result": result}
         )]  # fmt: skip
     entries = call.booked("committed", result, external_id=external_id)
-    late = call.late(result=result, external_id=external_id)
-    reply = await _commit(call, Batch(events, entries, usage=A_CALL), late)
+    reply = await _commit(call, Batch(events, entries, usage=A_CALL), call.late(result=result, external_id=external_id))
     reads.keep(call, result)
     call.visit.runtime.hit("CP6", tool.name)
     call.visit.boundary(reply)
@@ -182,8 +180,7 @@ async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
 
 async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
     payload = {"message": no.message, "details": no.details, "arguments": call.arguments}
-    event = call.failed(no.code, payload)
-    batch = Batch([event], call.booked("failed", payload), usage=A_CALL)
+    batch = Batch([call.failed(no.code, payload)], call.booked("failed", payload), usage=A_CALL)
     call.visit.boundary(await _commit(call, batch, call.late(failure=payload | {"code": no.code})))
     raise ToolFailure(call.tool.name, no.code, no.message, no.details)
 
