@@ -76,13 +76,14 @@ class ReadJournal:
         return genesis(self.run_id) if seq == 0 else self.hashes[seq - 1] if 0 < seq <= self.seq else None
 
     def is_just_after(self, seq: int, at: datetime | None) -> bool:
-        """Whether a row that was written in the transaction of an event, after it, has its time, before that of the
-        next. The clock may be set back between any two of them, or the next be another server's."""
+        """Whether a row that was written in the transaction of an event, after it, has its time. Nothing but the next
+        event's time says which of two events of one moment it came with; where the clock was set back before that, or
+        another server's went on, it says nothing."""
         if at is None or not 0 < seq <= self.seq:
             return False
         own = self.at[seq - 1]
-        latest = max(own, self.at[seq]) + SLACK if seq < self.seq else at
-        return own - SLACK <= at <= latest
+        following = self.at[seq] if seq < self.seq else at
+        return own <= at <= (own + SLACK if following < own else following)
 
     def is_about(self, seq: int, at: datetime | None) -> bool:
         """Whether a time is that of an event, give or take what a transaction lasts."""

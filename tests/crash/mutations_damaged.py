@@ -88,7 +88,7 @@ DAMAGED = [
     Mutant("what is no number is read", "ledger/codec.py", "parse_float=_finite, parse_constant=_no_number", "", "tests/console/test_odd_rows.py -k nobody_can_read"),
     Mutant("the list of what to settle tells everybody what the other side said", "runs/queries/run_list.py", "    told = [reading.shown(wait, is_read=wait.run_id in readable) for wait in shown]\n", "    told = list(shown)\n", "tests/approvals/test_payloads.py -k reads_what_is_asked"),
     Mutant("each forged event far ahead takes more memory", "ledger/verification/runs.py", "        if 0 <= missing <= left:\n", "        if 0 <= missing:\n", "tests/runs/test_damage.py -k far_ahead"),
-    Mutant("a clock that was set back belies a run", "ledger/verification/runs.py", "max(own, self.at[seq]) + SLACK", "self.at[seq]", "tests/runs/test_verification.py -k set_back"),
+    Mutant("a clock that was set back belies a run", "ledger/verification/runs.py", "(own + SLACK if following < own else following)", "following", "tests/runs/test_verification.py -k set_back"),
     Mutant("runs that were not looked at are counted as none", "runs/queries/run_list.py", "Numbers(Counter(rows), is_cut or found.following is not None)", "Numbers(Counter(rows))", "tests/console/test_attributes.py -k counted_by_no_tab"),
     Mutant("an agent's few runs are not asked for the words", "runs/search.py", "    arms += [_among(wanted, fit)] if fit else []\n", "", "tests/console/test_lists.py -k a_word_that_many_have"),
     Mutant("a search ends at the newest that have the word, whoever's", "runs/search.py", "most = MOST if who.sees_all and not fit else", "most = MOST if who.sees_all else", "tests/console/test_lists.py -k further_than"),

@@ -257,14 +257,16 @@ def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | Non
         return None
 
 
-@pytest.mark.parametrize("back", [0, 1, 3600])
+@pytest.mark.parametrize("back", [1, 3600])
 def test_a_clock_that_is_set_back_between_two_steps_is_held_against_no_run(back: int) -> None:
-    """Or a server that takes over and is behind. What is a minute from all of it was not written then."""
+    """Or a server that takes over and is behind."""
     first, moment, second = datetime(2026, 1, 1, 12, tzinfo=UTC), timedelta(milliseconds=1), timedelta(seconds=1)
     journal = ReadJournal(uuid4(), at=[first, first - timedelta(seconds=back)])
-    assert journal.is_just_after(1, first + moment) and journal.is_just_after(1, first - second)
-    assert journal.is_just_after(2, journal.at[1] + moment) and not journal.is_just_after(3, first)
-    assert not journal.is_just_after(1, first + 2 * SLACK) and not journal.is_just_after(1, first - 2 * SLACK)
+    assert journal.is_just_after(1, first + moment) and journal.is_just_after(2, journal.at[1] + moment)
+    assert not journal.is_just_after(1, first - moment) and not journal.is_just_after(1, first + 2 * SLACK)
+    sound = ReadJournal(uuid4(), at=[first, first + second])
+    assert sound.is_just_after(1, first + moment) and sound.is_just_after(2, first + 2 * second)
+    assert not any(sound.is_just_after(*row) for row in ((1, first + 2 * second), (2, first + moment), (3, first)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
