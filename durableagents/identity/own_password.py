@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -14,6 +15,7 @@ from durableagents.identity import signed_in, throttle
 from durableagents.identity.accounts import acting
 from durableagents.identity.auth import own_keys
 from durableagents.identity.password_check import hashed
+from durableagents.identity.people import SessionEnded
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.roles import actor
@@ -72,11 +74,14 @@ class OwnPassword(OwnPage):
         if not is_valid:
             return self._form(request, form, status=422)
         try:
-            ended = self._keep(form.cleaned_data["new_password1"], end_keys=request.POST.get("end_keys") == "on")
+            with transaction.atomic():  # a session that was ended meanwhile changes nothing
+                ended = self._keep(form.cleaned_data["new_password1"], end_keys=request.POST.get("end_keys") == "on")
+                signed_in.renew(user, request)
+                update_session_auth_hash(request, user)
+        except SessionEnded:
+            raise
         except DurableAgentsError as refusal:
             return self._form(request, PasswordChangeForm(user), told=refusal.detail, status=refusal.status)
-        signed_in.renew(user, request)
-        update_session_auth_hash(request, user)
         keys = f" and {ended} API key{'' if ended == 1 else 's'}" if ended else ""
         messages.success(request, f"Your password is changed. Your other sessions{keys} have ended.", extra_tags="ok")
         return redirect("password")

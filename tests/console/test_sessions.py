@@ -141,7 +141,7 @@ def test_the_list_follows_a_new_password(ada: Reader) -> None:
 def test_a_session_that_is_ended_while_it_changes_its_password_ends(
     ada: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lived on under a new key, which no list named."""
+    """It lived on under a new key, which no list named; and what it changed shut out whoever had ended it."""
     laptop = signed(ada)
     assert ada.user is not None
     pk = ada.user.pk
@@ -151,7 +151,7 @@ def test_a_session_that_is_ended_while_it_changes_its_password_ends(
     answer = laptop.post("/account/password", form)
     assert answer.status_code == 401 and "Your session was ended" in text_of(answer)
     assert not is_in(laptop) and not Session.objects.exists() and not SignedIn.objects.exists()
-    assert User.objects.get(pk=pk).check_password(NEW)
+    assert User.objects.get(pk=pk).check_password(OLD)
 
 
 @pytest.mark.django_db(transaction=True)
