@@ -74,8 +74,9 @@ class OwnPassword(OwnPage):
         if not is_valid:
             return self._form(request, form, status=422)
         try:
+            kept = hashed(form.cleaned_data["new_password1"])  # with no transaction open, for it takes its time
             with transaction.atomic():  # a session that was ended meanwhile changes nothing
-                ended = self._keep(form.cleaned_data["new_password1"], end_keys=request.POST.get("end_keys") == "on")
+                ended = self._keep(kept, end_keys=request.POST.get("end_keys") == "on")
                 signed_in.renew(user, request)
                 update_session_auth_hash(request, user)
         except SessionEnded:
@@ -86,11 +87,10 @@ class OwnPassword(OwnPage):
         messages.success(request, f"Your password is changed. Your other sessions{keys} have ended.", extra_tags="ok")
         return redirect("password")
 
-    def _keep(self, password: str, *, end_keys: bool) -> int:
+    def _keep(self, kept: str, *, end_keys: bool) -> int:
         """The new one in the place of the one that was just shown; how many keys ended. Raises OtherMeanwhile, where
-        that is not the account's any more, and Busy."""
+        that is not the account's any more."""
         user = self.user
-        kept = hashed(password)
         with acting(actor(self.request, "")):
             row = User.objects.select_for_update().filter(pk=user.pk, is_active=True, password=user.password).first()
             if row is None:
