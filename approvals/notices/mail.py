@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
+from itertools import zip_longest
 from typing import Any
 from uuid import UUID
 
@@ -118,19 +119,23 @@ class Cut:
             raise TimeoutError("it takes too long")
 
     def connected(self, found: Sequence[tuple[Any, ...]]) -> socket.socket:
-        """To the first of these addresses that lets us in. Raises OSError."""
+        """To the first of these addresses that lets us in: of each kind in turn, for a host may have one alone, and
+        none takes the time of those after it. Raises OSError."""
         error: OSError = OSError("it leads nowhere")
-        for family, kind, protocol, _, where in found[:MOST_ADDRESSES]:
-            seconds = self._left()
-            plain = socket.socket(family, kind, protocol)
+        tried = _in_turn(found)[:MOST_ADDRESSES]
+        for n, (family, kind, protocol, _, where) in enumerate(tried):
+            seconds = min(self._left(), (self.ends - time.monotonic()) / (len(tried) - n))
+            plain = None
             try:
+                plain = socket.socket(family, kind, protocol)
                 plain.settimeout(seconds)
                 self.go_on(plain)
                 plain.connect(where)
                 plain.settimeout(self.step)
                 return plain
             except OSError as failed:
-                plain.close()
+                if plain is not None:
+                    plain.close()
                 error = failed
         raise error
 
@@ -152,6 +157,14 @@ class Cut:
         if seconds <= 0:
             raise TimeoutError("it takes too long")
         return seconds
+
+
+def _in_turn(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The same addresses, one of each family after the other."""
+    families: dict[Any, list[tuple[Any, ...]]] = {}
+    for each in found:
+        families.setdefault(each[0], []).append(each)
+    return [each for row in zip_longest(*families.values()) for each in row if each is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,5 +249,5 @@ def _asking(
         return asking
     try:
         return replace(asking, arguments=unpack(sealed.get((run_id, past.seq)))["arguments"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -203,6 +203,8 @@ def _judged(expression: Expression, kinds: Mapping[str, str], asking: Asking) ->
 
 def _looked(look: Look, kind: str, asking: Asking) -> bool | None:
     found = _found(look.name, asking)
+    if look.name == "requester" and found is None:  # somebody started it: whether it is whom this names can't be told
+        return None
     is_there = found is not _MISSING and found is not None
     if look.sign == "set":
         return is_there

@@ -210,7 +210,9 @@ class Tape:
             self.signals[event.name, event.n] = event
         if isinstance(event, (e.EffectUndone, e.EffectLeft)):
             self.undone[event.slot or ""] = event
-        self.handled += [event] if isinstance(event, (e.MessageHandled, e.ContextInjected)) else []
+        if isinstance(event, (e.MessageHandled, e.ContextInjected)):
+            self.handled.append(event)
+            _unbind(self.slots.values(), payload_of(event) if isinstance(event, e.ContextInjected) else {})
         if event.slot is None:
             return
         if isinstance(event, e.ModelRequested):
@@ -227,14 +229,9 @@ class Tape:
 
     def in_doubt(self) -> list[tuple[str, Slot]]:
         """Slots of tool calls whose intent is on record and whose outcome isn't."""
-        return [
-            (name, slot)
-            for name, slot in self.slots.items()
-            if isinstance(slot.now.intent, e.ToolInvoked)
-            and slot.now.result is None
-            and not slot.now.is_settled
-            and slot.now.accepted is None
-        ]
+        sent = [(name, slot) for name, slot in self.slots.items() if isinstance(slot.now.intent, e.ToolInvoked)]
+        answered = [name for name, x in sent if x.now.result is not None or x.now.accepted is not None]
+        return [(name, slot) for name, slot in sent if name not in answered and not slot.now.is_settled]
 
     def to_reopen(self) -> list[str]:
         """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the
@@ -261,13 +258,8 @@ class Tape:
 
     def told_by_witnesses(self) -> list[str]:
         """Slots of calls whose outcome is open and of which a worker that had lost the run told that they happened."""
-        return [
-            name
-            for name, slot in self.slots.items()
-            if slot.now.testimony is not None
-            and slot.now.result is None
-            and not (slot.now.is_settled or slot.now.accepted)
-        ]
+        told = [(name, slot.now) for name, slot in self.slots.items() if slot.now.testimony is not None]
+        return [name for name, now in told if now.result is None and not (now.is_settled or now.accepted)]
 
     def went_on_from(self, name: str) -> bool:
         """Whether the node began something with an effect after this call: then no other outcome of it may come."""
@@ -329,6 +321,13 @@ class Tape:
 def _is_place(slot: str) -> bool:
     """Whether a slot is a call's place, and not that of a stop for an operator."""
     return slot[:1].isdigit()
+
+
+def _unbind(slots: Iterable[Slot], told: Any) -> None:
+    """A request that only waits to go out yet is another one, once people have told its model something."""
+    for slot in slots:
+        if "message" in told and slot.what == "model" and slot.now.intent is None:
+            slot.requested_hash = ""
 
 
 def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:

@@ -43,6 +43,33 @@ def test_a_mail_server_that_drips_is_cut_off_however_slowly_it_shakes_hands(
     assert outcome.state == "failed" and outcome.is_down and seconds < DRIP_SECONDS / 3
 
 
+@pytest.mark.parametrize("is_refused", [False, True], ids=["no such family", "refused"])
+def test_a_mail_server_is_reached_where_one_kind_of_address_leads_nowhere(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    """Six of them stand before the only one that lets anybody in."""
+    with dripping(None, b"2", clear=b"220 hello\r\n") as port, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead = (socket.AF_INET6, 6, ("::1", closed.getsockname()[1], 0, 0)) if is_refused else (99, 6, ("::1", 1))
+        found = [(dead[0], socket.SOCK_STREAM, dead[1], "", dead[2])] * 6
+        found.append((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)))
+        with mail.Cut(time.monotonic() + 5, 2).connected(found) as wire:
+            assert wire.getpeername() == ("127.0.0.1", port)
+
+
+def test_none_of_a_servers_addresses_takes_the_time_of_those_after_it() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_server(("127.0.0.1", 0)) as open_:
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", x.getsockname()) for x in (full, full, open_)]
+        with mail.Cut(time.monotonic() + 1.5, 10).connected(found) as wire:
+            assert wire.getpeername() == open_.getsockname()
+        for each in waiting:
+            each.close()
+
+
 def test_a_mail_server_whose_addresses_all_let_nobody_in_is_given_up_in_time(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

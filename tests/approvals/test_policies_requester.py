@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from approvals.policies import trying
 from approvals.policies.bodies import TryBody
+from approvals.rules.judging import Rule
+from approvals.rules.meaning import typed
 from durableagents import Agent, Context, End, Handoff, PolicyDenied, Renew
+from runs.engine.policy.judgement import STRICTEST, Asking
 from runs.models import Run
 from runs.services import lifecycle
 from tests.approvals.setup import boss
@@ -89,6 +93,20 @@ def test_where_it_cant_be_told_who_started_a_run_a_rule_that_restricts_counts(
     as_superuser("UPDATE runs_run SET first = %s WHERE id = %s", other.pk, heir.pk)
     everything(stage)
     assert len(outside.executed()) == 1
+
+
+@pytest.mark.parametrize(
+    "condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"]
+)
+def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
+    """That nobody can say who it was is no word for *nobody*."""
+    asking = Asking(
+        run_id="1", agent="a", version="1", tool="order", replay_class="", risk="", arguments={}, source="",
+        requester=None, cost_micro=None,
+    )  # fmt: skip
+    for effect in STRICTEST:
+        rule = Rule("orders", 1, "", "", typed(condition, []), effect, "", timedelta(days=1), "")
+        assert rule.matches(asking) is (effect != "allow")
 
 
 @pytest.mark.parametrize("made", [renewing, handing, parenting])

@@ -25,6 +25,7 @@ from tests.api.conftest import Api, is_problem, issue_key, person
 from tests.approvals.setup import WHY, boss, somebody
 from tests.approvals.test_policies import execute, put
 from tests.runs.stage import Stage, dump
+from tests.runs.stories import as_superuser
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -130,6 +131,16 @@ def test_what_calls_were_made_with_is_read_where_a_rule_asks_for_it_and_so_much_
     assert counts(attempt("deny", condition="args.amount > 10")) == (3, 0, 2, 0) and max(read) == 1
     assert counts(attempt("deny", tool="mail", condition="args.amount > 10")) == (3, 0, 0, 0)
     assert sum(read) == 3, "of another tool's calls none is read"
+
+
+def test_a_call_that_nobody_can_read_is_counted_as_one(stage: Stage, tools: Toolbox) -> None:
+    """Lists within lists, without an end."""
+    history(stage, tools, 5, 20)
+    sealed = "UPDATE ledger_event SET sealed = %s WHERE kind = 'ToolInvoked' AND fact = 'intent' AND seq < %s"
+    assert as_superuser(sealed, b"\x00" + b"[" * 100_000, 99) == 2
+    found = attempt("deny", condition="args.amount > 10")
+    assert (found.calls, found.unreadable) == (0, 2)
+    assert attempt("deny", condition="requester = key:shop").unreadable == 0
 
 
 def test_the_clock_is_looked_at_between_one_call_and_the_next(
