@@ -47,10 +47,12 @@ from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending, turns
 from runs.queries.attributes.shown import of_head, set_by
+from runs.queries.display import stood_at
 from runs.queries.halts.of_runs import Halted, halt_of
 from runs.queries.halts.of_runs import of as halt_told
 from runs.queries.journal_size import size_of
 from runs.queries.reserved import reserved
+from runs.services.allowed.rules import stand_of, why_not
 from runs.services.budgets.asked import budget_of, known
 from runs.services.lifecycle import Accepted, find
 from runs.services.settling.proposals import Heard, heard
@@ -219,8 +221,8 @@ def run_row(
         assigned=assigned and AssignedRow.of(None, **{name: assigned[name] for name in AssignedRow.model_fields}),
         business_key=run.business_key or None,
         queued_behind=ahead,
-        node=run.node or None,
-        resumable=run.state == State.FAILED or (run.state == State.PAUSED and spending.exceeded(waits) is None),
+        node=stood_at(run) or None,
+        resumable=_is_retriable(run) or (run.state == State.PAUSED and spending.exceeded(waits) is None),
         pause_requested=head.is_pause_requested,
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
@@ -234,6 +236,11 @@ def run_row(
         progress=None if (come := progress.progress_of(head)) is None else ProgressRow.of(come, total=come.of),
         log=LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
     )  # fmt: skip
+
+
+def _is_retriable(run: Run) -> bool:
+    stand = stand_of(run, pause_asked=False, cancel_asked=False)
+    return run.state == State.FAILED and why_not("retry", stand) is None
 
 
 def _counts(states: Mapping[str, int]) -> ChildCounts:

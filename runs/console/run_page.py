@@ -28,7 +28,7 @@ from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list, turns
 from runs.queries.attributes.shown import Told, of_head
 from runs.queries.code_here import agent_here, titles_of
-from runs.queries.display import case_of, detail_text, look, main_wait
+from runs.queries.display import case_of, detail_text, look, main_wait, stood_at
 from runs.queries.halts.of_runs import Halted, halt_of
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -223,7 +223,8 @@ class Dossier:
 
     @property
     def node_title(self) -> str:
-        return self.titles.get(self.story.node, self.story.node)
+        node = stood_at(self.run) if self.run.is_undoing else self.story.node
+        return self.titles.get(node, node)
 
     @cached_property
     def attributes(self) -> list[tuple[str, Told]]:

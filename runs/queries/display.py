@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ledger.models import Head
+from runs.engine.undo.declared import UNDO_NODE
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import turns
 
@@ -48,6 +49,11 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
     if state is State.WAITING_EVENT and (wait := main_wait(waits)) is not None:
         return _EVENTS.get(wait.kind, state.value)
     return state.value
+
+
+def stood_at(run: Run) -> str:
+    """The node of its agent that a run stands at. Where it undoes its effects, or did, it stands at none."""
+    return "" if run.node == UNDO_NODE else run.node or ""
 
 
 def main_wait(waits: Sequence[Wait]) -> Wait | None:

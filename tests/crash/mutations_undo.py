@@ -62,5 +62,9 @@ UNDOING = [
     Mutant("verification lets an effect be forgotten", VERIFIED, "of not in self.became:", "False:", "tests/runs/test_undo_verified.py -k saw_to"),
     Mutant("verification lets what nobody planned be undone", VERIFIED, "        elif not self._is_meant(of, event):", "        elif False:", "tests/runs/test_undo_verified.py -k planned"),
     Mutant("a page shows the effects of before for ever", "runs/services/undo/offered.py", "    if not is_new:", "    if True:", "tests/scale/test_undo_page.py -k what_is_new"),
+    Mutant("a cancel that leaves the effects says nothing of it", "runs/services/undo/preview.py", "if said_at_end(run) == LEAVE else []", "if False else []", "tests/undo/test_over_http.py -k all_that_it_takes"),
+    Mutant("what has to be said may be empty", "runs/queries/why/acts.py", 'return {"minLength": 1} | said if said.get("type") == "string" else said', "return said", "tests/undo/test_over_http.py -k all_that_it_takes"),
+    Mutant("somebody is to retry what nobody may", "runs/queries/why/answer.py", 'if cause == "failed" and why_not("retry", seen.stand) is not None:', "if False:", "tests/undo/test_over_http.py -k nobody_may"),
+    Mutant("an undone run is resumable", "runs/api/present.py", 'return run.state == State.FAILED and why_not("retry", stand) is None', "return run.state == State.FAILED", "tests/undo/test_over_http.py -k nobody_may"),
     Mutant("a page reads all effects at each refresh", "runs/services/undo/offered.py", "    if not is_new:\n        _keep(run.pk, replace(kept, seq=seq))\n        return kept.seen\n", "    if not is_new:\n        return _read(run, family)\n", "tests/scale/test_undo_page.py -k live_refresh"),
 ]  # fmt: skip

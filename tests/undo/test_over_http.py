@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from django.test import Client
 
 from durableagents import Context, End
 from runs.models import Run
-from tests.api.conftest import Api, is_problem
+from tests.api.conftest import Api, is_problem, person
 from tests.engine.undoings import Reversible
 from tests.runs.stage import Stage, fresh
 from tests.world import Notes, Outside, agent_of
@@ -57,8 +60,46 @@ def test_what_is_said_of_a_cancel_is_all_that_it_takes(run: Run, operator: Api) 
     (cancel,) = [act for act in operator.get(f"runs/{run.id}/why").json()["acts"] if act["act"] == "cancel"]
     assert cancel["allowed"] and set(cancel["body"]["required"]) == {"effects", "justification"}
     assert cancel["body"]["properties"]["effects"]["enum"] == ["undo", "leave"], "and not that nothing is said"
+    reason = cancel["body"]["properties"]["justification"]
+    assert reason["minLength"] == 1 and "default" not in reason
     assert operator.post(cancel["path"], {"justification": "no more", "effects": "leave"}).status_code == 200
     assert str(fresh(run).state) == "cancelled"
+    seen = operator.get(f"runs/{run.id}/undo").json()
+    assert seen["state"] == "done" and [x["became"] for x in seen["effects"]] == ["", "left"]
+
+
+def test_a_failed_run_that_was_undone_offers_nothing_that_nobody_may(
+    stage: Stage, outside: Outside, operator: Api, client: Client
+) -> None:
+    tools = Reversible(outside)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.book, {"name": "a"})
+        raise ValueError("no room")
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.settle(run) == "failed"
+    why = operator.get(f"runs/{run.id}/why").json()
+    assert why["cause"] == "failed" and why["who"]["kind"] == "nobody"
+    assert "start it anew" in why["sentence"] and "_undo" not in why["sentence"]
+    assert not any(act["allowed"] for act in why["acts"] if act["act"] == "retry")
+    row = operator.get(f"runs/{run.id}").json()
+    assert row["resumable"] is False and row["node"] is None
+    client.force_login(person("olga2", "operator"))
+    page, listed = (client.get(path).content.decode() for path in (f"/runs/{run.id}", "/runs"))
+    for text in (page, listed):
+        assert not re.search(r"(in|at) (<[^>]*>)*_undo", text)
+    assert "can retry from this step" not in page and "start it anew" in page and "effects undone" in listed
+
+
+def test_a_failed_run_can_be_retried_as_long_as_nothing_was_undone(stage: Stage, operator: Api) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        raise ValueError("no room")
+
+    run = stage.start(agent_of(node))
+    assert stage.settle(run) == "failed"
+    why, row = operator.get(f"runs/{run.id}/why").json(), operator.get(f"runs/{run.id}").json()
+    assert why["who"]["kind"] == "people" and row["resumable"] is True and row["node"] == "node"
 
 
 def test_a_run_that_is_not_there_has_no_effects(operator: Api) -> None:

@@ -184,7 +184,8 @@ def _effect(f: Facts) -> str:
 
 def _undo_begun(f: Facts, attempt: int) -> str:
     why = f"{_words(f['reason'])} {visible(words(f['code']))}".strip()
-    return f"{_plain(f['effects'])} effects looked at, the last first; then it ends as {why}"
+    n = f["effects"]
+    return f"{_plain(n)} effect{'' if n == 1 else 's'} looked at, the last first; then it ends as {why}"
 
 
 def _screened(f: Facts, attempt: int) -> str:

@@ -31,7 +31,9 @@ def how(word: object) -> str:
 
 def forked(f: Mapping[str, Any], attempt: int = 0) -> str:
     """Whose fork it is."""
-    return f"{how(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · told of {escape(str(f['effects']))} effects"
+    n = f["effects"]
+    many = f"{escape(str(n))} effect{'' if n == 1 else 's'}"
+    return f"{how(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · told of {many}"
 
 
 def fork_made(f: Mapping[str, Any], attempt: int = 0) -> str:

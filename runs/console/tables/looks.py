@@ -22,10 +22,11 @@ from runs.console.tables.late_words import belied, witness
 from runs.console.tables.links import to_run
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
 from runs.models import State
-from runs.queries.display import detail_text, name_of
+from runs.queries.display import detail_text, name_of, stood_at
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
 from runs.queries.why.answer import cause_of, judged
+from runs.services.allowed.rules import why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,15 @@ def _early_row(card: Card) -> str:
 
 
 def _failed_row(card: Card) -> str:
-    at = f" at {escape(words(card.run.node))}" if card.run.node else ""
-    return f"<b>{visible(words(card.run.error_code))}</b>{at}"
+    at = f" at {escape(words(node))}" if (node := stood_at(card.run)) else ""
+    undone = ", its effects undone" if card.run.is_undoing else ""
+    return f"<b>{visible(words(card.run.error_code))}</b>{at}{undone}"
+
+
+def _cancelled_row(card: Card) -> str:
+    if card.run.is_undoing:
+        return _muted("and its effects undone")
+    return _muted(f"at {escape(words(card.run.node) or 'the start')}")
 
 
 def _person_row(card: Card) -> str:
@@ -275,7 +283,9 @@ def _gone_on_row(card: Card) -> str:
 
 def _failed(d: Dossier) -> str:
     at = f" in {_here(d)}" if d.node_title else ""
-    return f"Failed at {clock(d.story.ended_at)}{at}: {visible(d.story.failure)} An operator can retry from this step."
+    hint = why_not("retry", d.seen.stand)
+    then = "An operator can retry from this step." if hint is None else escape(hint)
+    return f"Failed at {clock(d.story.ended_at)}{at}: {visible(d.story.failure)} {then}"
 
 
 def _cancelled(d: Dossier) -> str:
@@ -321,7 +331,7 @@ LOOKS: dict[str, Look] = {
     "renewed": Look("renewed", "ok", _gone_on_row),
     "handed_off": Look("handed off", "ok", _gone_on_row),
     "failed": Look("failed", "bad", _failed_row),
-    "cancelled": Look("cancelled", "", lambda card: _muted(f"at {escape(words(card.run.node) or 'the start')}")),
+    "cancelled": Look("cancelled", "", _cancelled_row),
 }  # fmt: skip
 
 # By the cause that `why` finds: what the page says of it, with links.

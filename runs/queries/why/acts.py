@@ -75,13 +75,23 @@ class Offer:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The body's JSON schema."""
+        """The body's JSON schema. What has to be said is no empty text."""
         schema = dict(schema_of(self.body))
-        return schema | {"required": sorted({*schema.get("required", ()), *self.required})}
+        said = {name: _said(schema["properties"][name]) for name in self.required}
+        return schema | {
+            "required": sorted({*schema.get("required", ()), *self.required}),
+            "properties": schema["properties"] | said,
+        }
 
     def refused(self, error: DurableAgentsError) -> Offer:
         """The same, as one that would be refused so."""
         return replace(self, code=error.code, why_not=error.detail)
+
+
+def _said(field: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that has to be said, though it has a default."""
+    said = {name: value for name, value in field.items() if name != "default"}
+    return {"minLength": 1} | said if said.get("type") == "string" else said
 
 
 @cache

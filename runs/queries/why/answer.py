@@ -19,6 +19,7 @@ from runs.queries.why.acts import Offer, how_many_more, offers_of
 from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
 from runs.queries.why.words import SENTENCES
 from runs.services import authority, questions
+from runs.services.allowed.rules import why_not
 from runs.services.succession.chain import newest
 
 _MOST_WAITS = 20
@@ -167,6 +168,8 @@ def who_must(cause: str, seen: Seen) -> Who:
     if cause == "question" and wait is not None:
         roles = questions.roles_for(wait) if isinstance(wait.detail, dict) else (OPERATOR,)
         return Who("people", roles, name=name_of(wait))
+    if cause == "failed" and why_not("retry", seen.stand) is not None:
+        return NOBODY
     if cause == "budget":
         role = authority.raises_budgets()
         return Who("people", (OPERATOR, role) if role else (OPERATOR,), detail_text(wait, "queue"))

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from runs.models import Wait
-from runs.queries.display import detail_text, name_of
+from runs.queries.display import detail_text, name_of, stood_at
 from runs.queries.families import child_of
 from runs.queries.halts.of_runs import halt_of
 from runs.queries.spending import exceeded
 from runs.queries.why.seen import Seen
+from runs.services.allowed.rules import why_not
 from runs.services.authority import put_to
 
 Words = Callable[[Seen], str]
@@ -36,8 +37,10 @@ def _gone_on(how: str) -> Words:
 
 
 def _failed(s: Seen) -> str:
-    where = f" in {s.run.node}" if s.run.node else ""
-    return f"Failed at {at(s.run.ended_at)}{where}: {s.run.error_code or 'no code on record'}."
+    where = f" in {node}" if (node := stood_at(s.run)) else ""
+    hint = why_not("retry", s.stand)
+    final = f" {hint}" if hint else ""
+    return f"Failed at {at(s.run.ended_at)}{where}: {s.run.error_code or 'no code on record'}.{final}"
 
 
 def _damaged(s: Seen) -> str:

@@ -60,7 +60,9 @@ def shown(run: Run) -> Shown:
     if not run.is_undoing:
         seen = preview(run.pk, run.graph_id)
         is_over = run.state in ENDED
-        return Shown("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, {})
+        left = seen.to_undo if said_at_end(run) == LEAVE else []
+        became = {(x.run, x.slot, x.attempt): "left" for x in left}
+        return Shown("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
     told = reader.undo_of(run.pk)
     begun = next((x for x in told if isinstance(x, e.UndoBegun)), None)
     if begun is None:  # it was reopened a moment ago, and no worker has made the plan
@@ -102,8 +104,9 @@ def chosen(run: Run, effects: str | None) -> dict[str, str]:
         return {}
     if effects is None:
         named = [{"field": "effects", "problem": what_of(x), "fix": "undo or leave"} for x in seen.to_undo[:20]]
+        n = len(seen.to_undo)
         raise InvalidInput(
-            f"{len(seen.to_undo)} effects of this run can be undone: say `undo` or `leave` (see GET …/undo).",
+            f"{n} effect{'' if n == 1 else 's'} of this run can be undone: say `undo` or `leave` (see GET …/undo).",
             errors=named,
         )
     return {"effects": effects}
