@@ -90,8 +90,12 @@ DAMAGED = [
     Mutant("each forged event far ahead takes more memory", "ledger/verification/runs.py", "        if 0 <= missing <= left:\n", "        if 0 <= missing:\n", "tests/runs/test_damage.py -k far_ahead"),
     Mutant("a clock that was set back belies a run", "ledger/verification/runs.py", "(own + SLACK if following < own else following)", "following", "tests/runs/test_verification.py -k set_back"),
     Mutant("runs that were not looked at are counted as none", "runs/queries/run_list.py", "Numbers(Counter(rows), is_cut or found.following is not None)", "Numbers(Counter(rows))", "tests/console/test_attributes.py -k counted_by_no_tab"),
-    Mutant("an agent's few runs are not asked for the words", "runs/search.py", "    arms += [_among(wanted, fit)] if fit else []\n", "", "tests/console/test_lists.py -k a_word_that_many_have"),
+    Mutant("an agent's few runs are not asked for the words", "runs/search.py", "        f\"SELECT run_id FROM {name} AS few WHERE {has}\",", "        f\"SELECT run_id FROM {name} AS few WHERE false AND {has}\",", "tests/console/test_lists.py -k a_word_that_many_have"),
     Mutant("a search ends at the newest that have the word, whoever's", "runs/search.py", "most = MOST if who.sees_all and not fit else", "most = MOST if who.sees_all else", "tests/console/test_lists.py -k further_than"),
+    Mutant("a search that was cut off passes for complete where few of what it looked at fit", "runs/search.py", "Looked(runs, is_cut or len(runs) >= MOST)", "Looked(runs, len(runs) >= MOST)", "tests/console/test_lists.py -k was_cut_off"),
+    Mutant("the longest word is taken for the rarest", "runs/search.py", "ORDER BY is_cut, entries, word LIMIT 1", "ORDER BY word LIMIT 1", "tests/console/test_lists.py -k the_rarer_one"),
+    Mutant("a search of an agent with few runs passes for cut off", "runs/search.py", "f\"({cut} AND {_among(look, wanted, fit)})\" if fit else cut", "f\"({cut} OR {_among(look, wanted, fit)})\" if fit else cut", "tests/console/test_lists.py -k was_cut_off"),
+    Mutant("an inbox that was searched says it is all", "approvals/inbox.py", "self.total > COUNT_TO or self.is_cut", "self.total > COUNT_TO", "tests/console/test_inbox.py -k cut_off"),
     Mutant("what is nearly JSON takes a conversation away", "runs/story/transcript.py", "                data = read_json(content)\n", "                data = __import__('json').loads(content)\n", "tests/console/test_story.py -k nearly_json"),
     Mutant("what stands under no run's id is looked at by nobody", "ledger/verification/runs.py", '">=" if after is None else ">"', '">"', "tests/runs/test_verified_acts.py -k no_runs"),
 ]  # fmt: skip
