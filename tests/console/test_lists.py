@@ -142,6 +142,18 @@ def test_a_word_is_looked_for_further_than_an_agents_newest(operator: Reader, mo
     assert ids(operator.get("/runs", q="0", agent="buyer")) == [str(runs[0].id)]
 
 
+def test_a_word_is_looked_for_further_than_the_newest_that_have_it_where_others_do(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one of the agent's newest has it, and of those that do the newest are others'."""
+    wanted, *_ = [lifecycle.start("buyer", {"item": item}, by=SHOP) for item in ("nordlicht", "chairs", "chairs")]
+    for _ in range(3):
+        run = lifecycle.start("buyer", {"item": "nordlicht"}, by=SHOP)
+        Run.objects.filter(id=run.id).update(agent="other", graph_id="other@1.0.0")
+    monkeypatch.setattr(search, "MOST", 2)
+    assert ids(operator.get("/runs", q="nordlicht", agent="buyer")) == [str(wanted.id)]
+
+
 def test_of_two_words_the_rarer_one_is_looked_up_whichever_is_longer(
     operator: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
