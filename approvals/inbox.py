@@ -4,7 +4,7 @@ page."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -119,17 +119,19 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page of items. `total` counts the whole list, as far as `COUNT_TO`; `more` is the next page's query string."""
+    """A page of items. `total` counts the whole list, as far as `COUNT_TO`; `more` is the next page's query string.
+    `is_cut`: it is of a search, and more may fit."""
 
     items: list[Item]
     total: int = 0
     more: str = ""
     is_from_start: bool = True
     wanted: Wanted = field(default_factory=Wanted)
+    is_cut: bool = False
 
     @property
     def is_more_than_counted(self) -> bool:
-        return self.total > COUNT_TO
+        return self.total > COUNT_TO or self.is_cut
 
     @property
     def counted(self) -> int:
@@ -216,7 +218,8 @@ def _place_of(chosen: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
 
 def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     """What fits a search: a thousand runs at most, so it is sorted and counted here."""
-    rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=search.matching(wanted.q))
+    found = search.looked(wanted.q)
+    rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=found.runs)
     if mine := queues_of(held):
         own = Q(id__in=[one.approval_id for one in own_cases(held)])
         rows = rows.filter(own | Q(queue__in=mine) | Q(escalated_to__overlap=mine))  # what the search found is seen
@@ -227,7 +230,8 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     approvals = list(rows.filter(*wanted.claims.in_orm).annotate(**along(), **timed()))
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
-    return _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)
+    listed = _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)
+    return replace(listed, is_cut=found.is_cut)
 
 
 def _is_beyond(one: Approval, place: tuple[datetime, UUID], wanted: Wanted) -> bool:

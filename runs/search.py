@@ -2,9 +2,11 @@
 number of the input, who started it, its id's beginning or end, the name of what it made elsewhere.
 
 The words of a run are written when it starts, each once, and never change. Looking one up reads the index of that word,
-newest run first, and no more than `MOST` entries of it however many runs there are. Who doesn't see every run finds
-those that they see, and who asks for some agent's finds those: of a word's newest `MOST_OF_OTHERS` entries, whoever's
-they are; and the newest `MOST` of the agent are asked whether they have the words, so of a rare one none is missed.
+newest run first, and no more than `MOST` entries of it however many runs there are. Of several words the rarest gives
+the candidates, so that what few have is found whole; and where an index was read to its limit, that is told. Who
+doesn't see every run finds those that they see, and who asks for some agent's finds those: of a word's newest
+`MOST_OF_OTHERS` entries, whoever's they are; and the newest `MOST` of the agent are asked whether they have the words,
+so of a rare one none is missed.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from runs.seen import is_of_seen
 ABOUT_LENGTH = 200  # characters that a list keeps of it
 MOST = 1000  # runs that one search looks at
 MOST_OF_OTHERS = 50_000  # entries that are looked at for whoever sees few of them, or asks for few
+CANDIDATES = 3  # words of a search whose entries are read, to begin from the rarest: the longest ones
 TERMS = 32  # words of one run
 LONGEST = 64  # characters of one word: what is longer is prose, which nobody has in hand
 DEPTH = 3  # levels of the input that are read
@@ -93,33 +96,53 @@ class Match:
     created_at: datetime
 
 
-def found(q: str, **fit: str) -> list[Match]:
-    """What is known of the runs that a person may mean, those of some agent alone if asked so. In two queries."""
-    ids = matching(q, **fit)
-    return (
-        [Match(*row) for row in Run.objects.filter(id__in=ids).values_list("id", "state", "created_at")] if ids else []
-    )
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of the runs that a person may mean, newest first. `is_cut`: more may fit."""
+
+    matches: list[Match]
+    is_cut: bool
 
 
-def matching(q: str, **fit: str) -> list[UUID]:
-    """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's,
-    or begin one. Only those whose columns say what `fit` does. In one query, whatever they wrote."""
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a search came to: `runs`, at most `MOST`, those with the newest ids first. `is_cut`: more may fit, for an
+    index was read to a limit, however few of what it had there fit the rest."""
+
+    runs: list[UUID]
+    is_cut: bool
+
+
+def found(q: str, **fit: str) -> Found:
+    """The runs that a person may mean, those of some agent alone if asked so. In two queries."""
+    come = looked(q, **fit)
+    rows = Run.objects.filter(id__in=come.runs).values_list("id", "state", "created_at") if come.runs else ()
+    matches = sorted((Match(*row) for row in rows), key=lambda one: (one.created_at, one.id), reverse=True)
+    return Found(matches, come.is_cut)
+
+
+def looked(q: str, **fit: str) -> Looked:
+    """The runs that a person may mean: every word of theirs has to be one of the run's, or begin one. Only those whose
+    columns say what `fit` does. In one query, whatever they wrote."""
     wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
-        return []
+        return Looked([], is_cut=False)
     who = viewer()
     own, given = is_of_seen("found.run_id", who)
     most = MOST if who.sees_all and not fit else MOST_OF_OTHERS
-    arms = [*_by_words(wanted, most), *_by_id(q.strip(), most), _by_effect(q.strip(), most)]
-    arms += [_among(wanted, fit)] if fit else []
-    statement = " UNION ".join(f"({text})" for text, _ in arms)
+    look = _Look(most)
+    _by_words(look, wanted, fit)
+    _by_id(look, q.strip())
+    _by_effect(look, q.strip())
     narrowed = _FITS.format("".join(f" AND r.{column} = %s" for column in fit)) if fit else "true"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT run_id FROM ({statement}) AS found WHERE {own} AND {narrowed} ORDER BY run_id DESC LIMIT %s",
-            [*(value for _, values in arms for value in values), *given, *fit.values(), MOST],
+            f"WITH {', '.join(look.tables)} SELECT ARRAY(SELECT run_id FROM ({' UNION '.join(look.arms)}) AS found "
+            f"WHERE {own} AND {narrowed} ORDER BY run_id DESC LIMIT %s), {' OR '.join(look.cuts)}",
+            [*look.of_tables, *look.of_arms, *given, *fit.values(), MOST],
         )
-        return [row[0] for row in cursor.fetchall()]
+        runs, is_cut = cursor.fetchone()
+    return Looked(runs, is_cut or len(runs) >= MOST)
 
 
 def _plain(word: str) -> str:
@@ -131,9 +154,8 @@ Arm = tuple[str, list[Any]]
 
 # Each part reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are
 # of.
-_WORD = """
-    (SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s) UNION
-    (SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s)"""
+_EXACT = "SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s"
+_BEGUN = "SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s"
 # A look into one run's own terms for each candidate: with a limit in it the planner can't turn it into a walk over all
 # that fit the word.
 _HAS = (
@@ -144,34 +166,88 @@ _HAS = (
 _FITS = "(SELECT true FROM runs_run AS r WHERE r.id = found.run_id{} LIMIT 1)"
 
 
-def _by_words(wanted: Sequence[str], most: int) -> Iterator[Arm]:
-    """Runs that have them all: the longest word, most likely the rarest, gives the candidates."""
-    first, *others = sorted(set(wanted), key=len, reverse=True)
-    text, values = _word(first, most)
-    if not others:
-        yield text, values
-        return
-    more = [value for word in others for value in (word, _after(word))]
-    yield f"SELECT run_id FROM ({text}) AS few WHERE {' AND '.join([_HAS] * len(others))}", [*values, *more]
-    yield _word(" ".join(wanted), most)  # a tag with blanks in it is one term
+class _Look:
+    """One search's statement as it grows: `tables` are what indexes have, each read to a limit once, `arms` the runs
+    that are found in them, and `cuts` say of which there may be more."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.tables: list[str] = []
+        self.of_tables: list[Any] = []
+        self.arms: list[str] = []
+        self.of_arms: list[Any] = []
+        self.cuts: list[str] = []
+
+    def table(self, *parts: Arm) -> str:
+        """Read these, each to its limit; the name that they go by."""
+        name = f"look{len(self.tables)}"
+        every = " UNION ALL ".join(
+            f"(SELECT run_id, {n} AS part FROM ({text}) AS p)" for n, (text, _) in enumerate(parts)
+        )
+        self.tables.append(f"{name} AS MATERIALIZED ({every})")
+        self.of_tables += [value for _, values in parts for value in values]
+        return name
+
+    def word(self, word: str) -> str:
+        """Read a word's entries and those of what it begins."""
+        return self.table((_EXACT, [word, self.most]), (_BEGUN, [word, _after(word), self.most]))
+
+    def take(self, text: str, *values: Any) -> None:
+        """Find the runs of a statement."""
+        self.arms.append(f"({text})")
+        self.of_arms += values
+
+    def all_of(self, *parts: Arm) -> None:
+        """Find all of what is read there."""
+        name = self.table(*parts)
+        self.take(f"SELECT run_id FROM {name}")
+        self.cuts.append(self.is_cut(name))
+
+    def is_cut(self, name: str, most: int | None = None) -> str:
+        """Whether a table was read to its limit."""
+        return f"EXISTS (SELECT 1 FROM {name} GROUP BY part HAVING count(*) >= {most or self.most})"
 
 
-def _among(wanted: Sequence[str], fit: Mapping[str, str]) -> Arm:
+def _by_words(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> None:
+    """Runs that have them all. The rarest of them gives the candidates, which are all there are if its entries end
+    before the limit does: so it is counted, and not guessed, which one that is."""
+    words = sorted(set(wanted), key=len, reverse=True)
+    names = {word: look.word(word) for word in words[:CANDIDATES]}
+    sizes = " UNION ALL ".join(
+        f"SELECT {n} AS word, {look.is_cut(name)} AS is_cut, (SELECT count(*) FROM {name}) AS entries"
+        for n, name in enumerate(names.values())
+    )
+    look.tables.append(f"sizes AS MATERIALIZED ({sizes})")
+    for n, (word, name) in enumerate(names.items()):
+        others = [other for other in words if other != word]
+        has = "".join(f" AND {_HAS}" for _ in others)
+        look.take(
+            f"SELECT run_id FROM (SELECT DISTINCT run_id FROM {name}) AS few "
+            f"WHERE (SELECT word FROM sizes ORDER BY is_cut, entries, word LIMIT 1) = {n}{has}",
+            *(value for other in others for value in (other, _after(other))),
+        )
+    cuts = ["(SELECT bool_and(is_cut) FROM sizes)"]
+    if len(words) > 1:  # a tag with blanks in it is one term
+        name = look.word(" ".join(wanted))
+        look.take(f"SELECT run_id FROM {name}")
+        cuts.append(look.is_cut(name))
+    cut = f"({' OR '.join(cuts)})"
+    look.cuts.append(f"({cut} AND {_among(look, wanted, fit)})" if fit else cut)
+
+
+def _among(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
     """Of the newest runs that fit those that have the words: where few fit, it is all of them, however many others have
-    the words."""
+    the words. Gives whether more fit."""
     by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]  # as indexes lie
     few = _RUNS.ids(by_state, limit=MOST)
+    name = look.table((f"SELECT id AS run_id FROM ({few.sql}) AS newest", list(few.params)))
     words, whole = sorted(set(wanted)), " ".join(wanted)
-    given = [value for word in [*words, whole] for value in (word, _after(word))]
     has = f"({' AND '.join([_HAS] * len(words))} OR {_HAS})"
-    return f"SELECT run_id FROM (SELECT id AS run_id FROM ({few.sql}) AS newest) AS few WHERE {has}", [
-        *few.params,
-        *given,
-    ]
-
-
-def _word(word: str, most: int) -> Arm:
-    return _WORD, [word, most, word, _after(word), most]
+    look.take(
+        f"SELECT run_id FROM {name} AS few WHERE {has}",
+        *(value for word in [*words, whole] for value in (word, _after(word))),
+    )
+    return look.is_cut(name, MOST)
 
 
 def _after(word: str) -> str:
@@ -179,27 +255,27 @@ def _after(word: str) -> str:
     return word + "\U0010ffff"
 
 
-def _by_id(q: str, most: int) -> Iterator[Arm]:
+def _by_id(look: _Look, q: str) -> None:
     """By a whole id, its beginning, its end, or both as a page shows them: `01a1…95bb`."""
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-        yield (
-            "SELECT id AS run_id FROM runs_run WHERE id >= %s AND id <= %s ORDER BY id DESC LIMIT %s",
-            [first, last, most],
-        )
+        begun = "SELECT id AS run_id FROM runs_run WHERE id >= %s AND id <= %s ORDER BY id DESC LIMIT %s"
+        look.all_of((begun, [first, last, look.most]))
         if len(digits) < 32:
-            yield _word(_tail_term(digits), most)
+            tail = look.word(_tail_term(digits))
+            look.take(f"SELECT run_id FROM {tail}")
+            look.cuts.append(look.is_cut(tail))
     elif shown := _SHOWN.fullmatch(q):
-        head, tail = (shown.group(1) or "").lower(), shown.group(2).lower()
-        text, values = _word(_tail_term(tail), most)
-        yield f"SELECT run_id FROM ({text}) AS few WHERE left(run_id::text, %s) = %s", [*values, len(head), head]
+        head, tail = (shown.group(1) or "").lower(), look.word(_tail_term(shown.group(2).lower()))
+        look.take(f"SELECT run_id FROM {tail} AS few WHERE left(run_id::text, %s) = %s", len(head), head)
+        look.cuts.append(look.is_cut(tail))
 
 
-def _by_effect(q: str, most: int) -> Arm:
+def _by_effect(look: _Look, q: str) -> None:
     """By what another system calls something that the run made there."""
     asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
-    return "SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, most]
+    look.all_of(("SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, look.most]))
 
 
 def backfill(runs: Iterable[tuple[UUID, str, Any, Any]]) -> None:

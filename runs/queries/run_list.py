@@ -100,7 +100,7 @@ class Filters:
         if not self.where and not self.sort:
             return None
         condition = meaning.read(self.where, self.agent) if self.where else None
-        among = [one.id for one in self.matches] if self.q else None
+        among = [one.id for one in self.found.matches] if self.q else None
         return Sought(condition, self.arms, self._by, among, viewer())
 
     @property
@@ -116,9 +116,9 @@ class Filters:
         return [State(self.state)] if self.state else []
 
     @cached_property
-    def matches(self) -> list[search.Match]:
+    def found(self) -> search.Found:
         """The agent's runs that the words may mean, newest first; a thousand at most."""
-        return sorted(search.found(self.q, **self.narrowed), key=lambda one: (one.created_at, one.id), reverse=True)
+        return search.found(self.q, **self.narrowed)
 
     @property
     def of_agent(self) -> dict[str, str]:
@@ -208,7 +208,7 @@ def _whole_id(text: str) -> str:
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
     """Runs that fit, newest first, that come after a place in that order."""
     if filters.q:
-        fit = [one for one in filters.matches if not filters.states or one.state in filters.states]
+        fit = [one for one in filters.found.matches if not filters.states or one.state in filters.states]
         shown = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
         rows = Run.objects.filter(id__in=[one.id for one in shown])
     else:
@@ -313,20 +313,19 @@ def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
     """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
     filters = filters or Filters()
     if (sought := filters.sought) is not None:
-        return _found_states(sought)
+        return _found_states(sought, filters.found.is_cut)
     if filters.q:
-        return Numbers(Counter(one.state for one in filters.matches), len(filters.matches) >= search.MOST)
+        return Numbers(Counter(one.state for one in filters.found.matches), filters.found.is_cut)
     return Numbers(tally.read(to_count(filters)))
 
 
-def _found_states(sought: Sought) -> Numbers:
+def _found_states(sought: Sought, is_cut: bool) -> Numbers:
     """The same of what one page's look finds, whatever states are asked for."""
     every = replace(
         sought, arms=[{name: value for name, value in arm.items() if name != "state"} for arm in sought.arms]
     )
     found = search_by(every, limit=COUNT_TO + 1)
     rows = Run.objects.filter(id__in=[spot.id for spot in found.spots]).values_list("state", flat=True)
-    is_cut = sought.among is not None and len(sought.among) >= search.MOST
     return Numbers(Counter(rows), is_cut or found.following is not None)
 
 

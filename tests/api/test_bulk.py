@@ -95,3 +95,21 @@ def test_words_that_may_be_of_more_runs_than_a_search_looks_at_choose_none(
     answer = ask(operator, filter={"q": "acme", "state": "pending"})
     assert is_problem(answer, 422) and answer.json()["errors"][0]["field"] == "filter.q"
     assert Batch.objects.count() == 1
+
+
+def test_words_of_which_one_may_be_of_more_runs_than_were_looked_at_choose_none(
+    operator: Api, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few of those that were looked at have the others; and so for an agent's."""
+    for tags in [["refunds", "acme"]] * 3 + [["refunds"], ["acme"]] * 4:
+        start(tags=tags)
+    words = {"q": "refunds acme"}
+    assert ask(operator, filter=words).json()["total"] == 3
+    monkeypatch.setattr(search, "MOST", 5)
+    monkeypatch.setattr(search, "MOST_OF_OTHERS", 5)
+    for narrower in ({}, {"agent": "order"}, {"state": "pending"}):
+        answer = ask(operator, filter=words | narrower)
+        assert is_problem(answer, 422) and answer.json()["errors"][0]["field"] == "filter.q"
+    monkeypatch.setattr(search, "MOST_OF_OTHERS", 100)
+    assert ask(operator, filter=words | {"agent": "order"}).json()["total"] == 3
+    assert Batch.objects.count() == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from approvals.calendars.rows import LOOKED_AT
 from approvals.models import Policy
 from approvals.policies import acts
 from ledger.actors import Actor
@@ -20,6 +21,9 @@ _RETIRED = """
     INSERT INTO approvals_policy (name, version, agent, tool, condition, kinds, effect, queue, within_seconds, rule,
         set_by, made_at, ended_at, ended_by)
     VALUES ('orders', %s, '', '', '', '{}', 'allow', '', 0, 'none', 'user:mallory', now(), now(), 'user:mallory')"""
+_MANY_RETIRED = _RETIRED.replace("VALUES ('orders', %s", "SELECT 'orders', n").replace(
+    "'user:mallory')", "'user:mallory' FROM generate_series(2, %s) AS n"
+)
 
 
 @pytest.fixture
@@ -39,6 +43,13 @@ def test_a_retired_version_that_was_never_there_locks_nobody_out(admin: Actor, v
     again = put(admin, effect="deny")
     assert again.is_in_force and again.is_genuine
     assert Policy.objects.filter(name="orders", ended_at__isnull=True).count() == 1
+
+
+def test_more_retired_versions_than_are_looked_at_hide_not_the_one_in_force(admin: Actor) -> None:
+    put(admin)
+    as_superuser(_MANY_RETIRED, LOOKED_AT + 2)
+    assert acts.find("orders").version == 1
+    assert turned(admin, effect="deny").version == LOOKED_AT + 3
 
 
 def test_where_no_number_is_left_that_is_said(admin: Actor) -> None:

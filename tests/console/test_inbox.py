@@ -9,6 +9,7 @@ import pytest
 
 from approvals.models import Approval, Decision
 from durableagents.identity import own_tags
+from runs import search
 from runs.models import Run
 from runs.services import lifecycle
 from tests.console.conftest import SHOP, Reader, start, text_of
@@ -194,3 +195,13 @@ def test_the_list_is_by_deadline_and_counted(finance: Reader, asked: Callable[..
     page = finance.get("/inbox").content.decode()
     assert page.index(f"item-{sooner.id}") < page.index(f"item-{later.id}")
     assert "2 waiting for you" in text_of(finance.get("/"))
+
+
+def test_a_search_that_was_cut_off_is_counted_so(
+    finance: Reader, asked: Callable[..., Approval], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(item="chairs")
+    asked(item="chairs")
+    assert "2 , by deadline" in finance.read("/inbox", q="chairs")
+    monkeypatch.setattr(search, "MOST", 2)
+    assert "2+ , by deadline" in finance.read("/inbox", q="chairs")

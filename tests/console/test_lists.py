@@ -142,6 +142,46 @@ def test_a_word_is_looked_for_further_than_an_agents_newest(operator: Reader, mo
     assert ids(operator.get("/runs", q="0", agent="buyer")) == [str(runs[0].id)]
 
 
+def test_a_word_is_looked_for_further_than_the_newest_that_have_it_where_others_do(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one of the agent's newest has it, and of those that do the newest are others'."""
+    wanted, *_ = [lifecycle.start("buyer", {"item": item}, by=SHOP) for item in ("nordlicht", "chairs", "chairs")]
+    for _ in range(3):
+        run = lifecycle.start("buyer", {"item": "nordlicht"}, by=SHOP)
+        Run.objects.filter(id=run.id).update(agent="other", graph_id="other@1.0.0")
+    monkeypatch.setattr(search, "MOST", 2)
+    assert ids(operator.get("/runs", q="nordlicht", agent="buyer")) == [str(wanted.id)]
+
+
+def test_of_two_words_the_rarer_one_is_looked_up_whichever_is_longer(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many newer ones have the other."""
+    both = [str(lifecycle.start("buyer", {"item": "refunds acme"}, by=SHOP).id) for _ in range(2)]
+    for _ in range(5):
+        lifecycle.start("buyer", {"item": "refunds"}, by=SHOP)
+    monkeypatch.setattr(search, "MOST", 4)
+    assert ids(operator.get("/runs", q="refunds acme")) == both[::-1]
+    assert "all 2 " in operator.read("/runs", q="refunds acme") and "all 4+" in operator.read("/runs", q="refunds")
+
+
+@pytest.mark.parametrize("q", ["refunds acme", "refu ac"])
+def test_a_search_that_was_cut_off_says_so_however_few_it_finds(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch, q: str
+) -> None:
+    """Of those that have one word none may have the other, and older ones may."""
+    items = ["refunds acme"] * 3 + ["refunds"] * 4 + ["acme"] * 4
+    both = [lifecycle.start("buyer", {"item": item}, by=SHOP).id for item in items][:3]
+    Run.objects.filter(id__in=both).update(agent="rare", graph_id="rare@1.0.0")
+    monkeypatch.setattr(search, "MOST", 4)
+    monkeypatch.setattr(search, "MOST_OF_OTHERS", 4)
+    for sort in ("", "-created_at"):
+        assert "all 0+" in operator.read("/runs", q=q, sort=sort)
+        assert "all 0+" in operator.read("/runs", q=q, sort=sort, agent="buyer")
+    assert "all 3 " in operator.read("/runs", q=q, agent="rare")
+
+
 def test_a_tags_value_is_shown(operator: Reader) -> None:
     lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, tags={"team": "harbor", "invoice": "INV-2026-201"})
     assert "team: harbor" in operator.read("/runs") and "invoice: INV-2026-201" in operator.read("/runs")

@@ -37,7 +37,7 @@ HALTING = [
     Mutant("a lift that is refused empties what goes on", "templates/halts/lifting.html", "{% if about == h.row.halt and refused.act == \"stage\" %}{{ typed_there.tags }}", "{% if about == h.row.halt %}{{ typed_there.tags }}", "tests/console/test_halts.py -k in_stages"),
     Mutant("what a worker says and nobody can read takes the page away", "runs/queries/halts/standing.py", "    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):\n", "    except ZeroDivisionError:\n", "tests/halts/test_workers.py -k can_not_be_read"),
     Mutant("an act on many that nobody can read keeps all from being swept", "runs/workers/housekeeping.py", "            self._has_batch = _work_off()\n", "            self._has_batch = working.work(PASS_SECONDS)\n", "tests/runs/test_bulk.py -k nobody_can_read"),
-    Mutant("an act on all that fit takes those that a search came to", "runs/queries/bulk/choosing.py", "    if filters.q and len(search.matching(filters.q)) >= search.MOST:\n", "    if False:\n", "tests/api/test_bulk.py -k a_search_looks_at"),
+    Mutant("an act on all that fit takes those that a search came to", "runs/queries/bulk/choosing.py", "    if filters.found.is_cut:\n", "    if False:\n", "tests/api/test_bulk.py -k a_search_looks_at"),
     Mutant("a tag's halt is told to everybody", "runs/queries/halts/standing.py", "    return Q() if who.sees_all else ", "    return Q() if True else ", "tests/api/test_halts.py -k may_know_the_tag"),
     Mutant("a misspelt name is not told", UNKNOWN, "if (scope, key) in missing]", "if False]", f"{NAMES} -k nothing_has"),
     Mutant("what other workers have is unknown", UNKNOWN, "v.parts -> 'tools' ? n.key", "false", f"{NAMES} -k other_workers"),

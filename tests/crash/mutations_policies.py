@@ -150,7 +150,7 @@ POLICIES = [
         "approvals/policies/acts.py",
         'order_by(IsNull(F("ended_at"), True).desc(), "-version")',
         'order_by("-version")',
-        "tests/approvals/test_policies_forged.py -k locks_nobody_out",
+        "tests/approvals/test_policies_forged.py -k hide_not_the_one_in_force",
     ),
     Mutant(
         "a version that nobody wrote here is the newest",

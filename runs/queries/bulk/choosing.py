@@ -32,7 +32,7 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
             {"field": f"filter.{name}", "problem": "not known", "fix": "as the list has it"} for name in misread
         ]
         raise InvalidInput(f"The filter can't be read: {', '.join(misread)}.", errors=problems)
-    if filters.q and len(search.matching(filters.q)) >= search.MOST:
+    if filters.found.is_cut:
         fix = "look for an attribute instead, or name the runs"
         raise InvalidInput(
             f"A search looks at {search.MOST:,} runs, and more may fit.",
@@ -41,7 +41,7 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
     if filters.sought is not None:
         return _by_attributes(filters, most)
     if filters.q:
-        return [one.id for one in filters.matches if not filters.states or one.state in filters.states][:most]
+        return [one.id for one in filters.found.matches if not filters.states or one.state in filters.states][:most]
     return ids_of(filters, most)
 
 
