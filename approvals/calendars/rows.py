@@ -29,14 +29,15 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 _UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, DecimalException)
 
 
-def row_of(model: type[Row], told: Any) -> Row:
-    """A row as JSON has it: `told` is the text of it, or what was read of that."""
+def row_of(model: type[Row], told: Any, readable: str | None = None) -> Row:
+    """A row as JSON has it: `told` is the text of it, or what was read of that. `readable` is the text of those columns
+    which the database itself keeps readable, for what has to be told, and found, of a row that is not."""
     is_exact = any(isinstance(each, models.DecimalField) for each in model._meta.concrete_fields)
     try:
         columns = json.loads(told, parse_float=Decimal if is_exact else None) if isinstance(told, str) else told
         return model(**{each.attname: _value(each, columns[each.attname]) for each in model._meta.concrete_fields})
     except _UNREADABLE:
-        return _unreadable(model)
+        return _unreadable(model, {} if readable is None else json.loads(readable))
 
 
 def newest_of(model: type[Version], told: Iterable[Any]) -> Version | None:
@@ -62,9 +63,13 @@ def _value(field: models.Field[Any, Any], value: Any) -> Any:
     return Decimal(value) if isinstance(field, models.DecimalField) else value
 
 
-def _unreadable(model: type[Row]) -> Row:
+def _unreadable(model: type[Row], columns: dict[str, Any]) -> Row:
+    known = {
+        each.attname: _value(each, columns[each.attname]) for each in model._meta.concrete_fields
+        if each.attname in columns
+    }  # fmt: skip
     times = {
         each.attname: _NEVER for each in model._meta.concrete_fields
         if isinstance(each, models.DateTimeField) and not each.null
     }  # fmt: skip
-    return model(**times)
+    return model(**(times | known))

@@ -15,6 +15,7 @@ from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
 from approvals.views import Deciding
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
+from ledger.web.bodies import does_not_fit, unstorable
 from ledger.web.page_forms import Sent
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
@@ -58,6 +59,8 @@ class Changes(DecidersPage):
                 raise Forbidden(opened.why_no_change)
             sent.check(request.POST)
             given = _given(opened, form.document())
+            if problems := unstorable({WITHIN: given}):
+                raise does_not_fit(problems, "form")
             wanted = look(opened.approval, given)
             if sent.texts.get("step") != "send" or sent.texts.get("looked") != _digest(wanted):
                 return self._show(request, opened, form, wanted=wanted, typed=sent.kept)

@@ -26,7 +26,9 @@ _NEWEST = "ORDER BY g.at DESC, g.id DESC LIMIT %s"
 # Whether a call went out under the yes of a wait `w`, or under another's that was given in view of it.
 USED = """w.consumed_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM runs_wait x WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
-_READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text,
+# All but that in which anything can be written, and the code, which is none without it.
+_READABLE = "(to_jsonb(g) - 'fields' - 'code')::text"
+_READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
     'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM approvals_standinguse u
              WHERE u.grant_id = g.id),
     'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id),
@@ -42,7 +44,7 @@ _READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(
 
 # The same for a list: of the uses the newest ones, and what the database counts of them all.
 MOST_USES = 50
-_LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text,
+_LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
     'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM (
                  SELECT * FROM approvals_standinguse u WHERE u.grant_id = g.id ORDER BY u.n DESC LIMIT {MOST_USES}) u),
     'counted', (SELECT json_build_array(count(*), coalesce(sum(abs(u.amount)), 0)::text) FROM approvals_standinguse u
@@ -139,7 +141,7 @@ def held_in(told: str) -> Held:
     """What one reading gave."""
     found = json.loads(told)
     return Held(
-        row_of(StandingGrant, found["grant"]), [row_of(StandingUse, use) for use in found["uses"]],
+        row_of(StandingGrant, found["grant"], found["readable"]), [row_of(StandingUse, use) for use in found["uses"]],
         None if found["end"] is None else row_of(StandingEnd, found["end"]), datetime.fromisoformat(found["now"]),
         found["has_unused"], (counted[0], Decimal(counted[1])) if (counted := found.get("counted")) else None,
     )  # fmt: skip

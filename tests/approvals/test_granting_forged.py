@@ -17,6 +17,7 @@ from approvals.granting.listed import one, page
 from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval
 from durableagents.databases import RUNTIME_ROLE
+from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.models import ActRecord
@@ -225,6 +226,59 @@ def test_forged_rows_are_shown_and_keep_no_page_from_anybody(
     assert [(each.state, each.sum_words) for each in page(boss_of())] == [
         ("active", "$0 of $20,000") if each.row.pk == grant.pk else ("not_genuine", "") for each in page(boss_of())
     ]
+
+
+DEEP = "[" * 3000 + "]" * 3000
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"fields": "'[1e5000]'::jsonb"}, {"fields": f"'{DEEP}'::jsonb"}, {"queue": "'a/b'"},
+        {"queue": "''", "fields": "'[1e5000]'::jsonb"},
+    ],
+    ids=["a number of 5,000 digits", "3,000 lists", "a queue that no address holds", "both"],
+)  # fmt: skip
+def test_a_row_that_nobody_can_read_has_its_place_on_every_page(
+    stage: Stage, tools: Toolbox, fiona: Actor, other: dict[str, str]
+) -> None:
+    """It is found by its number, can be told from others, and takes no page away."""
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    case = asks(stage, agent)
+    copied(grant, case, approval_id=f"'{case.pk}'::uuid", **other)
+    forged = StandingGrant.objects.exclude(pk=grant.pk).values_list("pk", flat=True).get()
+    user, client = boss_of(), Client()
+    client.force_login(user)
+    key = {"Authorization": f"Bearer {issue_key(user, 'test')}"}
+    found = client.get(reverse("standing_grants"))
+    assert found.status_code == 200 and f'href="{reverse("standing_grant", args=[forged])}"' in found.content.decode()
+    whole = client.get(reverse("standing_grant", args=[forged]))
+    assert whole.status_code == 200 and "Not genuine" in whole.content.decode()
+    assert str(case.pk) in whole.content.decode()
+    rows = client.get("/api/v1/grants", headers=key).json()["results"]
+    told = {row["id"]: (row["state"], row["approval_id"], row["times"]) for row in rows}
+    assert told == {
+        grant.pk: ("active", str(grant.approval_id), grant.count),
+        forged: ("not_genuine", str(case.pk), grant.count),
+    }  # fmt: skip
+    alone = client.get(f"/api/v1/grants/{forged}", headers=key).json()
+    assert alone["id"] == forged and alone["run_id"] == str(grant.run_id)
+
+
+def test_a_row_under_a_number_that_is_none_is_no_link(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    case = asks(stage, agent)
+    copied(grant, case, approval_id=f"'{case.pk}'::uuid")
+    with pgtrigger.ignore("approvals.StandingGrant:append_only"), connection.cursor() as cursor:
+        cursor.execute("UPDATE approvals_standinggrant SET id = -5 WHERE id <> %s", [grant.pk])
+    client = Client()
+    client.force_login(boss_of())
+    found = client.get(reverse("standing_grants"))
+    assert found.status_code == 200 and 'id="grant--5"' in found.content.decode()
 
 
 @pytest.mark.parametrize("amount", ["1e29", "'NaN'", "-1e28"])

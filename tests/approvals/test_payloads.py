@@ -29,12 +29,14 @@ from ledger.models import AccountRecord, ActRecord, LedgerEntry
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES
 from ledger.web.seeing.viewers import EVERYTHING, READ_PAYLOADS, Viewer, viewer_of
 from runs.engine.agents import Agent
-from runs.models import Run
+from runs.models import Run, Wait
 from runs.services import lifecycle
 from runs.services.bodies import ScheduleBody
 from runs.services.messages import sending
 from runs.services.schedules import acts as schedules
 from tests.approvals.setup import WHY, somebody
+from tests.approvals.timing import timing
+from tests.runs.situations import Situations
 from tests.runs.stage import Stage
 from tests.scale.test_statements import is_read, named
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
@@ -208,6 +210,38 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
     refused = client.get(f"/api/v1/runs/{told[0].pk}/transcript")
     assert refused.status_code == 403 and refused.json()["type"].endswith("payloads-hidden")
     assert "An administrator gives" in refused.json()["detail"]
+
+
+def test_why_a_run_does_not_move_is_told_to_whoever_may_not_read_it(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """What a wait is and what ends it, in our own words; of what the run holds nothing is told with it."""
+    boss = somebody("boss", is_superuser=True, is_staff=True)
+    timing(boss, on_timeout="remind", every_hours=1)
+    runs = _runs(stage, tools, outside, SHOP)
+    asleep = Situations(stage, tools).make("asleep")
+    Wait.objects.filter(run=asleep).update(
+        detail={"tool": "pay", "title": "Pay", "limit": "tool:pay", "why": "breaker", "error": ERROR}
+    )
+    readers = sight(OPERATOR)
+    rights.let_role_read_payloads(OPERATOR, False, by=boss, justification=WHY)
+    blind = sight("approver_other", OPERATOR)
+
+    def told_of(run: Run, reader: tuple[Client, str, Actor]) -> tuple[str, str, str]:
+        client, key, _ = reader
+        found = client.get(f"/api/v1/runs/{run.pk}/why", headers={"Authorization": f"Bearer {key}"}).json()
+        return found["cause"], found["sentence"], client.get(f"/runs/{run.pk}").content.decode()
+
+    cause, sentence, page = told_of(asleep, blind)
+    assert cause == "breaker" and "circuit breaker of tool:pay is open" in sentence and "Sleeps" not in page
+    assert "has its circuit breaker open" in page and ERROR not in page + sentence
+    _, sentence, page = told_of(runs[0], blind)
+    assert "it waits until somebody does" in sentence and "denied by itself" not in sentence + page
+    assert "people are reminded next at" in page
+    _, _, page = told_of(runs[4], blind)
+    assert "A duplicate is suspected" in page and REJECTED not in page
+    rights.let_role_read_payloads(OPERATOR, True, by=boss, justification=WHY)
+    assert REJECTED in told_of(runs[4], readers)[2]
 
 
 def test_everybody_reads_their_own(stage: Stage, tools: Toolbox, outside: Outside) -> None:

@@ -18,6 +18,7 @@ from durableagents import Agent, Context, End, Evidence, Gate, Rejected, ReplayC
 from ledger.actors import Actor
 from ledger.web.roles import ROLES
 from runs.engine.agents import registry
+from runs.engine.tools import Tool
 from runs.models import Run
 from runs.services import lifecycle
 
@@ -153,7 +154,7 @@ async def write(args: Wanted, call: ToolCall) -> Bought:
 
 
 @contextmanager
-def buyer() -> Iterator[Agent]:
+def buyer(buy: Tool = buy) -> Iterator[Agent]:
     """Asks finance to buy something; a rejection halves the amount once and asks again."""
     agent = Agent(
         "buyer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from approvals.models import Approval, Decision
 from ledger import events as e
 from ledger.verification.runs import verify
-from tests.console.conftest import Reader, start, text_of
+from runs.engine.agents import registry
+from tests.console.conftest import Reader, buy, buyer, start, text_of
 from tests.console.stage import question, settled, working
 from tests.runs.stage import events
 
@@ -93,6 +95,25 @@ def test_what_does_not_fit_is_said_at_its_field_and_what_was_typed_is_kept(
     answer = changed(finance, asked, **{"item": "chairs", **typed}, step="look")
     assert answer.status_code == 422 and words in text_of(answer)
     assert Approval.objects.get().state == "open"
+
+
+def test_what_no_store_keeps_is_refused_at_its_field(finance: Reader) -> None:
+    assert buy.gate is not None
+    registry.remove("buyer@1.0.0")
+    with buyer(replace(buy, gate=replace(buy.gate, editable=["amount", "item", "extra"]))):
+        run = start(amount=84_000, extra={"deep": 1})
+        with working():
+            settled(run, "waiting_human")
+        asked = question(run)
+        for typed, words in (
+            ({"extra": '{"a": 12345678901234567890}'}, "integer beyond"), ({"item": "cha\x00irs"}, "NUL character"),
+        ):  # fmt: skip
+            for step in ("look", "send"):
+                answer = changed(finance, asked, **{"extra": '{"deep": 1}', **typed, "step": step}, justification="So.")
+                assert answer.status_code == 422 and words in text_of(answer), typed
+        assert Approval.objects.get().state == "open"
+        look = changed(finance, asked, **{"extra": '{"a": 9007199254740991}', "step": "look"})
+        assert look.status_code == 200 and "9007199254740991" in text_of(look)
 
 
 def test_who_comes_second_keeps_what_they_typed(

@@ -27,6 +27,7 @@ CASES = [
     Mutant("whoever changed it has approved it, whatever it became", AMEND, "    if isinstance(found, No):", "    if False:", f"{ROWS} -k somebody_who_may"),
     Mutant("what was asked can still be approved after the change", AMEND, "    resolve(wait, \"amended\", by=by.ref, now=now)\n", "", f"{ROWS} -k exactly_what"),
     Mutant("an amendment is nobody's decision", AMEND, "    decision.save(force_insert=True)\n", "", f"{ROWS} -k exactly_what"),
+    Mutant("what no store keeps is put in a call's place", "approvals/cases/views.py", "            if problems := unstorable({WITHIN: given}):\n                raise does_not_fit(problems, \"form\")\n", "", f"{PAGE} -k no_store_keeps"),
     Mutant("something else than was looked at is sent", "approvals/cases/views.py", "sent.texts.get(\"looked\") != _digest(wanted)", "False", f"{PAGE} -k not_looked_at"),
     Mutant("verification lets an amended question stand beside its decision", "approvals/verification.py", "                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)\n", "                pass\n", f"{ROWS} -k exactly_what"),
     Mutant("a change leaves the yes of earlier stages standing", RULES, "if name not in (\"passed\", \"proof\")}", "if name != \"proof\"}", f"{BESIDE} -k put_to_all_of_them_anew"),

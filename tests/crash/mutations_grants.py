@@ -12,6 +12,7 @@ API, BESIDE = "tests/api/test_grants.py", "tests/approvals/test_granting_beside.
 BACK, USED = "tests/approvals/test_granting_back.py", "approvals/sql/0137_taken_back.sql"
 
 GRANTING = [
+    Mutant("a row that nobody can read has no number", ROWS, "row_of(StandingGrant, found[\"grant\"], found[\"readable\"])", "row_of(StandingGrant, found[\"grant\"])", f"{FORGED} -k its_place"),
     Mutant("the rule may have changed", SAME, '"queue", "rule", "policy")', '"queue", "policy")', f"{STORIES} -k 'is_not_the_same_is_asked and rule'"),
     Mutant("what it is called may be anything", SAME, '("tool", "title", "effect",', '("tool", "effect",', f"{STORIES} -k 'is_not_the_same_is_asked and title'"),
     Mutant("the named fields may differ", SAME, '{name: plan["arguments"][name] for name in fields}', "{}", f"{STORIES} -k 'is_not_the_same_is_asked and name'"),

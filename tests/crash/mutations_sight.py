@@ -22,6 +22,7 @@ SIGHT_AND_QUEUES = [
     Mutant("idempotency keys are told to everybody", "ledger/api/views.py", "        hidden = {} if reads(run_id) else {\"key\": None}\n", "        hidden: dict[str, None] = {}\n", BLIND),
     Mutant("a conversation is told to everybody", "runs/api/views.py", "        must_read(run_id)\n", "        pass\n", BLIND),
     Mutant("the details of waits are told to everybody", ALONG, "    return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in put_to(wait)))", "    return True", BLIND),
+    Mutant("why a run does not move is a secret to whoever may not read it", ALONG, " Wait.Kind.APPROVAL: (\"on_timeout\",), Wait.Kind.TIMER: (\"limit\", \"why\"),\n", "\n", f"{READ} -k does_not_move"),
     Mutant("who is asked at one queue reads what another is asked", ALONG, "    return who.reads_all or in_stead or wait_hooks.queues.get(name, name) in who.held", "    return bool(who.held)", f"{READ} -k an_approver_reads"),
     Mutant("an approver reads nothing of what they are asked", "approvals/queues/sight.py", " or is_asked(one.queue, who)}", "}", f"{READ} -k an_approver_reads"),
     Mutant("a right that was taken comes back with the next migrate", "durableagents/apps.py", "        if is_new and role in (OPERATOR, AUDITOR):", "        if role in (OPERATOR, AUDITOR):", f"{READ} -k from_the_start"),

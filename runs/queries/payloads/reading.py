@@ -15,6 +15,11 @@ from runs.services.authority import put_to
 from runs.services.migrating.outcomes import Outcome
 
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
+# What of some waits tells what they are besides: our own words, and nothing of what the run holds.
+_OF_KIND: dict[str, tuple[str, ...]] = {
+    Wait.Kind.INPUT: ("schema",), Wait.Kind.APPROVAL: ("on_timeout",), Wait.Kind.TIMER: ("limit", "why"),
+    Wait.Kind.RECONCILE: ("suspicion",),
+}  # fmt: skip
 
 
 def is_asked(name: str, who: Viewer | None = None) -> bool:
@@ -46,4 +51,4 @@ def moved(found: Outcome) -> Outcome:
 
 def without_payload(wait: Wait) -> dict[str, Any]:
     """The detail of a wait that tells what is waited for, and nothing of what the run holds."""
-    return status_of(wait.detail, *(["schema"] if wait.kind == Wait.Kind.INPUT else []))
+    return status_of(wait.detail, *_OF_KIND.get(str(wait.kind), ()))
