@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import transaction
 from pydantic import ValidationError
 
+from approvals.calendars import asof
 from approvals.consulting.inquiries import resumed
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import CHANGED_FIRST, No, judge
@@ -46,8 +47,8 @@ from runs.engine.amending.record import changes, moved_along
 from runs.engine.canonical import plain
 from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import closed, editable_in
-from runs.engine.gate.requirement import is_staged
-from runs.engine.gate.timing import first_look
+from runs.engine.gate.requirement import is_staged, required_by
+from runs.engine.gate.timing import first_look, reminders
 from runs.engine.tools import Tool
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
@@ -182,6 +183,8 @@ def amend(
     question, terms = _question(approval, wait), told(standing, facts.asked)
     known = read(approval, wait)
     said, deadline = _terms(approval, known, wait, now)
+    if (queue := required_by(wanted.plan, approval.queue).stages[0].queue) != approval.queue:
+        said = _terms_of_the_first(approval, wait, queue, now, deadline)
     new = put_anew(
         str(run.id), question, wanted.arguments, tool=tool_here(run, approval.tool), hasher=hasher(), by=by.ref,
         role=by.role, justification=text, deadline=deadline, standing=terms, said=said,
@@ -225,6 +228,28 @@ def _terms(approval: Approval, known: Read, wait: Wait, now: datetime) -> tuple[
     if said.pop("clock_stops", 0) and (left := course.may_stand // timedelta(minutes=1)) > 0:
         said["clock_stops"] = left
     return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said, deadline
+
+
+def _terms_of_the_first(
+    approval: Approval, wait: Wait, queue: str, now: datetime, deadline: datetime
+) -> dict[str, Any] | None:
+    """What holds at the first stage, where the next revision is put to another queue than this one: what was recorded
+    as that was asked, with reminders in the time that is left. Where that can't be told it is the strictest: denied at
+    the deadline, and put to nobody besides."""
+    of_run = Approval.objects.select_related("wait").filter(run_id=approval.run_id)
+    first = of_run.filter(pk=approval.case_id or approval.pk).first()
+    if first is None or (first.wait.slot, first.queue) != (wait.slot, queue):
+        return None
+    course = read(first, first.wait).course
+    if (terms := course.terms) is None:
+        return None
+    calendar = asof.recorded(terms) if terms.get("is_working") else None
+    span = max(timedelta(), deadline - now if calendar is None else calendar.between(now, deadline))
+    said = {name: value for name, value in terms.items() if name not in ("clock_stops", "look_at")}
+    said["remind_at"] = reminders(terms, calendar, now, span)
+    if (left := course.may_stand // timedelta(minutes=1)) > 0:
+        said["clock_stops"] = left
+    return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said
 
 
 def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *, now: datetime) -> Approval:

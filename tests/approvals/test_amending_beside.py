@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,55 @@ def test_what_waits_for_ever_waits_on_as_it_was_changed(
     say(somebody("frank", ROLE))
     assert stage.drive() == "completed" and sent(outside) == [2500]
     sound(first.run)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["legal has its own time", "legal says nothing of time"])
+def test_what_goes_back_to_the_first_stage_is_asked_there_under_its_own_terms(
+    stage: Stage, tools: Toolbox, fiona: Actor, is_told: bool
+) -> None:
+    """And has no more time than was left where it was changed."""
+    admin, lena = boss(), somebody("lena", LEGAL)
+    timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
+    if is_told:
+        timing(admin, "legal", on_timeout="remind", every_hours=3)
+    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], within=2 * HOUR)))
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(state="open")
+    assert second.timing["steps"] == [{"to": "legal", "minutes": 240}]
+    change(second, fiona, amount=2500)
+    anew = Approval.objects.get(state="open")
+    assert (anew.queue, anew.deadline) == ("legal", second.deadline)
+    told = [x.payload for x in events(first.run, e.ApprovalTimed) if x.approval_id == str(anew.id)]
+    assert told == ([first.timing] if is_told else [])
+    assert anew.timing == first.timing and anew.look_at is None
+    assert anew.wait.detail.get("on_timeout") == ("remind" if is_told else None)
+    sound(first.run)
+    make_late(anew)
+    sweep()
+    assert Approval.objects.get(pk=anew.pk).state == ("open" if is_told else "expired")
+    sound(first.run)
+
+
+@pytest.mark.parametrize("passed", [timedelta(), HOUR], ids=["at once", "an hour later"])
+def test_reminders_of_the_first_stage_come_in_the_time_that_is_left(
+    stage: Stage, tools: Toolbox, fiona: Actor, passed: timedelta
+) -> None:
+    admin, lena = boss(), somebody("lena", LEGAL)
+    timing(admin, "legal", on_timeout="escalate", steps=[{"to": "finance_po", "hours": 4}], remind=[50])
+    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], within=2 * HOUR)))
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(state="open")
+    if passed:
+        pass_time(passed)  # which moves what is open alone: what was decided before no longer fits its journal
+    change(Approval.objects.get(pk=second.pk), fiona, amount=2500)
+    anew = Approval.objects.get(state="open")
+    assert anew.timing is not None and anew.timing["steps"] == first.timing["steps"]
+    (due,) = map(datetime.fromisoformat, anew.timing["remind_at"])
+    assert is_about(anew.deadline - due, (2 * HOUR - passed) / 2) and anew.look_at == due
+    if not passed:
+        sound(first.run)
 
 
 def test_what_stood_still_before_the_change_is_not_counted_twice(stage: Stage, tools: Toolbox, fiona: Actor) -> None:

@@ -34,6 +34,7 @@ CASES = [
     Mutant("a change at a later stage goes on from there", RULES, "    return kept | ({\"stage\": 1, ", "    return kept | ({} if True else {\"stage\": 1, ", f"{BESIDE} -k put_to_all_of_them_anew"),
     Mutant("the words of before are typed for what it became", RULES, "if name != \"typed\"}", "if True}", f"{BESIDE} -k words_to_be_typed"),
     Mutant("people of a further queue change what was asked elsewhere", AMEND, "    if standing.queue:\n", "    if False:\n", f"{BESIDE} -k under_the_same_terms"),
+    Mutant("the first stage is asked anew under another queue's terms", AMEND, "        said = _terms_of_the_first(approval, wait, queue, now, deadline)\n", "        pass\n", f"{BESIDE} -k first_stage"),
     Mutant("a change forgets what comes when nobody answers", AMEND, "    if course.terms is None:\n", "    if True:\n", f"{BESIDE} -k under_the_same_terms"),
     Mutant("a fork does not know what people had changed", "runs/engine/forks/evidence.py", "        if self.is_changed or not self.executed_hash:\n", "        if not self.executed_hash:\n", f"{BESIDE} -k may_take_what_came_of"),
     Mutant("another version is compared with what people sent", "runs/engine/recordings/replaying.py", "        known = asked_for(record) if", "        known = record.arguments if", f"{BESIDE} -k is_replayed"),
