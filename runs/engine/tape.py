@@ -326,7 +326,7 @@ def _is_place(slot: str) -> bool:
 def _unbind(slots: Iterable[Slot], told: Any) -> None:
     """A request that only waits to go out yet is another one, once people have told its model something."""
     for slot in slots:
-        if "message" in told and slot.what == "model" and slot.now.intent is None:
+        if "message" in told and slot.what == "model" and not slot.was_invoked:
             slot.requested_hash = ""
 
 
