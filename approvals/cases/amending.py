@@ -183,7 +183,8 @@ def amend(
     question, terms = _question(approval, wait), told(standing, facts.asked)
     known = read(approval, wait)
     said, deadline = _terms(approval, known, wait, now)
-    if (queue := required_by(wanted.plan, approval.queue).stages[0].queue) != approval.queue:
+    queue = required_by(wanted.plan, approval.queue).stages[0].queue
+    if queue != approval.queue and not known.course.is_endless:  # of that no time is left that could be given on
         said = _terms_of_the_first(approval, wait, queue, now, deadline)
     new = put_anew(
         str(run.id), question, wanted.arguments, tool=tool_here(run, approval.tool), hasher=hasher(), by=by.ref,

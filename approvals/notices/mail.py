@@ -124,7 +124,7 @@ class Cut:
         error: OSError = OSError("it leads nowhere")
         tried = _in_turn(found)[:MOST_ADDRESSES]
         for n, (family, kind, protocol, _, where) in enumerate(tried):
-            seconds = min(self._left(), (self.ends - time.monotonic()) / (len(tried) - n))
+            seconds = self._left(among=len(tried) - n)
             plain = None
             try:
                 plain = socket.socket(family, kind, protocol)
@@ -152,8 +152,8 @@ class Cut:
         wire.settimeout(self.step)
         return wire
 
-    def _left(self) -> float:
-        seconds = min(self.step, self.ends - time.monotonic())
+    def _left(self, among: int = 1) -> float:
+        seconds = min(self.step, (self.ends - time.monotonic()) / among)
         if seconds <= 0:
             raise TimeoutError("it takes too long")
         return seconds

@@ -230,7 +230,7 @@ class Tape:
     def in_doubt(self) -> list[tuple[str, Slot]]:
         """Slots of tool calls whose intent is on record and whose outcome isn't."""
         sent = [(name, slot) for name, slot in self.slots.items() if isinstance(slot.now.intent, e.ToolInvoked)]
-        answered = [name for name, x in sent if x.now.result is not None or x.now.accepted is not None]
+        answered = {name for name, x in sent if x.now.result is not None or x.now.accepted is not None}
         return [(name, slot) for name, slot in sent if name not in answered and not slot.now.is_settled]
 
     def to_reopen(self) -> list[str]:

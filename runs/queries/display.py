@@ -8,6 +8,7 @@ from ledger.models import Head
 from runs.engine.undo.declared import UNDO_NODE
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import turns
+from runs.services.allowed.rules import UNDONE
 
 # The most human thing first: what a page should speak of when a run waits for several.
 URGENCY = [
@@ -54,6 +55,11 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
 def stood_at(run: Run) -> str:
     """The node of its agent that a run stands at. Where it undoes its effects, or did, it stands at none."""
     return "" if run.node == UNDO_NODE else run.node or ""
+
+
+def undone(run: Run) -> str:
+    """What is to be said of a run that ended after its effects were undone."""
+    return UNDONE if run.is_undoing and run.state in ENDED else ""
 
 
 def main_wait(waits: Sequence[Wait]) -> Wait | None:

@@ -222,6 +222,24 @@ def test_what_goes_back_to_the_first_stage_is_asked_there_under_its_own_terms(
     sound(first.run)
 
 
+def test_what_waited_without_an_end_waits_so_at_the_first_stage(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    """The time of its next reminder is no deadline that it could be denied at there."""
+    admin, lena = boss(), somebody("lena", LEGAL)
+    timing(admin, on_timeout="remind", every_hours=3)
+    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], within=2 * HOUR)))
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked"
+    change(Approval.objects.get(state="open"), fiona, amount=2500)
+    anew = Approval.objects.get(state="open")
+    assert anew.queue == "legal"
+    make_late(anew)
+    sweep()
+    assert Approval.objects.get(pk=anew.pk).state == "open"
+    sound(first.run)
+
+
 @pytest.mark.parametrize("passed", [timedelta(), HOUR], ids=["at once", "an hour later"])
 def test_reminders_of_the_first_stage_come_in_the_time_that_is_left(
     stage: Stage, tools: Toolbox, fiona: Actor, passed: timedelta

@@ -38,4 +38,5 @@ CASES = [
     Mutant("a change forgets what comes when nobody answers", AMEND, "    if course.terms is None:\n", "    if True:\n", f"{BESIDE} -k under_the_same_terms"),
     Mutant("a fork does not know what people had changed", "runs/engine/forks/evidence.py", "        if self.is_changed or not self.executed_hash:\n", "        if not self.executed_hash:\n", f"{BESIDE} -k may_take_what_came_of"),
     Mutant("another version is compared with what people sent", "runs/engine/recordings/replaying.py", "        known = asked_for(record) if", "        known = record.arguments if", f"{BESIDE} -k is_replayed"),
+    Mutant("what waited without an end is denied at the first stage", "approvals/cases/amending.py", " and not known.course.is_endless:", ":", "tests/approvals/test_amending_beside.py -k without_an_end"),
 ]  # fmt: skip

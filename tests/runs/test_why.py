@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
+from django.test import Client
 
 from approvals.models import Approval
 from durableagents import Context, End, NotSent
@@ -35,6 +36,7 @@ from tests.runs.sharing import pool
 from tests.runs.situations import ALL, Situations
 from tests.runs.stage import Stage, fresh
 from tests.runs.test_budgets import ordering
+from tests.runs.test_children import everything
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -339,3 +341,28 @@ def test_a_shell_is_told_the_same_in_lines_that_do_nothing_to_it(lives: Lives) -
     with pytest.raises(SystemExit) as ended:
         call_command("runs", "why", "nonsense", stderr=err, stdout=StringIO())
     assert ended.value.code == 2 and len(err.getvalue().splitlines()) == 1
+
+
+def test_a_failed_child_that_was_heard_of_is_nobodys_to_retry_and_names_no_run_above(
+    stage: Stage, client: Client
+) -> None:
+    """Whoever sees the child alone learns nothing of the run above from why it can't be gone on from."""
+
+    async def fails(state: Notes, ctx: Context) -> End:
+        raise ValueError("no room")
+
+    child_of_it = agent_of(fails, name="failing")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.child(child_of_it, {})
+        return End()
+
+    above = stage.start(agent_of(node, name="above"))
+    everything(stage)
+    child = Run.objects.get(parent=above.pk)
+    assert str(child.state) == "failed" and child.is_told
+    told = why(look_at(child.pk), OPERATOR)
+    assert told.cause == "failed" and told.who.kind == "nobody" and str(above.pk) not in told.sentence
+    client.force_login(person("olga2", "operator"))
+    page = client.get(f"/runs/{child.pk}").content.decode()
+    assert "can retry from this step" not in page and "parent None" not in page

@@ -22,7 +22,7 @@ from runs.console.tables.late_words import belied, witness
 from runs.console.tables.links import to_run
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
 from runs.models import State
-from runs.queries.display import detail_text, name_of, stood_at
+from runs.queries.display import detail_text, name_of, stood_at, undone
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
 from runs.queries.why.answer import cause_of, judged
@@ -283,9 +283,10 @@ def _gone_on_row(card: Card) -> str:
 
 def _failed(d: Dossier) -> str:
     at = f" in {_here(d)}" if d.node_title else ""
-    hint = why_not("retry", d.seen.stand)
-    then = "An operator can retry from this step." if hint is None else escape(hint)
-    return f"Failed at {clock(d.story.ended_at)}{at}: {visible(d.story.failure)} {then}"
+    then = f" {escape(said)}" if (said := undone(d.run)) else ""
+    if why_not("retry", d.seen.stand) is None:
+        then = " An operator can retry from this step."
+    return f"Failed at {clock(d.story.ended_at)}{at}: {visible(d.story.failure)}{then}"
 
 
 def _cancelled(d: Dossier) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from runs.models import Wait
-from runs.queries.display import detail_text, name_of, stood_at
+from runs.queries.display import detail_text, name_of, stood_at, undone
 from runs.queries.families import child_of
 from runs.queries.halts.of_runs import halt_of
 from runs.queries.spending import exceeded
 from runs.queries.why.seen import Seen
-from runs.services.allowed.rules import why_not
 from runs.services.authority import put_to
 
 Words = Callable[[Seen], str]
@@ -38,8 +37,7 @@ def _gone_on(how: str) -> Words:
 
 def _failed(s: Seen) -> str:
     where = f" in {node}" if (node := stood_at(s.run)) else ""
-    hint = why_not("retry", s.stand)
-    final = f" {hint}" if hint else ""
+    final = f" {said}" if (said := undone(s.run)) else ""
     return f"Failed at {at(s.run.ended_at)}{where}: {s.run.error_code or 'no code on record'}.{final}"
 
 

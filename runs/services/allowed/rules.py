@@ -18,6 +18,7 @@ NOT_ONE = "It has no unknown outcome, or several, as this is asked for: settle t
 PARKING = "Its worker is just parking it: try again in a moment."
 IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
 NOT_DUE = "It is taken by itself when its turn or its time has come."
+UNDONE = "Its effects were undone, so what it did can't be gone on from: start it anew."
 UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave an effect there."
 
 
@@ -89,7 +90,7 @@ def _cancel(s: Stand) -> str | None:
 
 def _retry(s: Stand) -> str | None:
     if s.has_ended and s.is_undoing:
-        return "Its effects were undone, so what it did can't be gone on from: start it anew."
+        return UNDONE
     if s.told:
         return f"Its parent {s.told} has heard of its end and gone on: retry that one."
     if s.state != State.FAILED and (not s.is_stopped or s.is_cancel_asked):
