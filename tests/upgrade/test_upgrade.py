@@ -28,10 +28,12 @@ from tests.runs.stage import Stage, events, kinds
 from tests.upgrade import (
     agents,
     agents_decided,
+    agents_granted,
     agents_later,
     agents_moved,
     agents_overseen,
     agents_released,
+    agents_steered,
     agents_talked,
 )
 from tests.upgrade.cast_overseen import post_office
@@ -43,6 +45,16 @@ from tests.upgrade.people_decided import (
     decided_well,
     is_as_it_was_set,
     remembered_decided,
+)
+from tests.upgrade.people_granted import (
+    Granted,
+    are_told_once,
+    bring_granted_to_their_ends,
+    come_in,
+    granted_well,
+    is_as_it_was_granted,
+    links_of,
+    remembered_granted,
 )
 from tests.upgrade.people_later import (
     Later,
@@ -76,6 +88,14 @@ from tests.upgrade.people_released import (
     released_well,
     remembered_released,
 )
+from tests.upgrade.people_steered import (
+    Steered,
+    bring_steered_to_their_ends,
+    is_as_it_was_steered,
+    one_is_enough_again,
+    remembered_steered,
+    steered_well,
+)
 from tests.upgrade.people_talked import (
     Talked,
     bring_talked_to_their_ends,
@@ -90,7 +110,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.timeout(1200)]
 # They are known while a story of this file runs, and to nobody else in this process.
 EVERY = (
     agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
-    *agents_talked.AGENTS,
+    *agents_talked.AGENTS, *agents_granted.AGENTS, *agents_steered.AGENTS,
 )  # fmt: skip
 KNOWN = (*EVERY, agents_moved.twin)  # in no dump
 for each in KNOWN:
@@ -193,23 +213,28 @@ class Dumped:
     decided: list[Decided]
     overseen: list[Overseen]
     talked: list[Talked]
+    granted: list[Granted]
+    steered: list[Steered]
+    links: dict[str, str]  # to accounts
 
     @classmethod
     def of(cls, dump: Path) -> Dumped:
         released, known = remembered_released(dump)
         return cls(
             remembered(dump), remembered_later(dump), released, known, remembered_decided(dump),
-            remembered_overseen(dump), remembered_talked(dump),
+            remembered_overseen(dump), remembered_talked(dump), remembered_granted(dump), remembered_steered(dump),
+            links_of(dump),
         )  # fmt: skip
 
     @property
     def others(self) -> list[Later]:
-        return [*self.later, *self.released, *self.decided, *self.overseen, *self.talked]
+        asked = [*self.decided, *self.overseen, *self.talked, *self.granted, *self.steered]
+        return [*self.later, *self.released, *asked]
 
 
 @usual_dumps
 def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
-    postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any
+    postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any, tmp_path: Path
 ) -> None:
     with database(postgres, dump) as urls:
         as_then(urls)
@@ -229,7 +254,7 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
             try:
                 are_replayed(found.runs)
                 moved = move(found.runs)
-                go_on(stage, found, settings)
+                go_on(stage, found, settings, tmp_path)
             finally:
                 stage.close()
             for old in found.runs:
@@ -245,12 +270,18 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
                 overseen_well(each)
             for each in found.talked:
                 talked_well(each)
+            for each in found.granted:
+                granted_well(each)
+            for each in found.steered:
+                steered_well(each)
             is_all_sound()
             read_in_the_console(found.runs, found.others)
 
 
-def go_on(stage: Stage, found: Dumped, settings: Any) -> None:
+def go_on(stage: Stage, found: Dumped, settings: Any, folder: Path) -> None:
     """Everybody does what there is to do, until every run has ended."""
+    if found.granted:
+        go_on_with_the_newest(stage, found, settings, folder)
     if found.released:
         goes_by_what_was_set(stage, found.known)
         can_not_be_moved(found.released)
@@ -277,6 +308,19 @@ def go_on(stage: Stage, found: Dumped, settings: Any) -> None:
         fork(stage, next(old for old in found.runs if old.name == name))
 
 
+def go_on_with_the_newest(stage: Stage, found: Dumped, settings: Any, folder: Path) -> None:
+    """While two people settle and give roles, and after."""
+    is_as_it_was_granted(found.granted)
+    is_as_it_was_steered(found.steered)
+    with post_office(settings) as box:
+        are_told_once(box, settings, folder)
+    come_in(found.links, is_guarded=True)
+    bring_granted_to_their_ends(stage, found.granted)
+    bring_steered_to_their_ends(stage, found.steered)
+    one_is_enough_again()
+    come_in(found.links, is_guarded=False)
+
+
 @usual_dumps
 def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
     postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any
@@ -288,9 +332,11 @@ def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
         with django_on(urls["runtime"]):
             known = set(AgentVersion.objects.values_list("pk", flat=True))
             found = Dumped.of(dump)
-            newest = (found.talked, found.overseen, found.decided, found.released, found.later, True)
+            newest = (found.granted, found.talked, found.overseen, found.decided, found.released, found.later, True)
             first = [bool(each) for each in newest].index(True)
-            of_then = (EVERY, EVERY[:-1], EVERY[:-3], EVERY[:-4], EVERY[:4], EVERY[:1])[first]
+            before = EVERY[:-2]
+            alone = (EVERY[0], *EVERY[-2:])
+            of_then = (alone, before, before[:-1], before[:-3], before[:-4], before[:4], before[:1])[first]
             assert {each.graph_id for each in of_then} <= known
             for each in of_then:
                 agent_versions.note_use(each)
