@@ -229,9 +229,9 @@ class Tape:
 
     def in_doubt(self) -> list[tuple[str, Slot]]:
         """Slots of tool calls whose intent is on record and whose outcome isn't."""
-        sent = [(name, slot) for name, slot in self.slots.items() if isinstance(slot.now.intent, e.ToolInvoked)]
-        answered = {name for name, x in sent if x.now.result is not None or x.now.accepted is not None}
-        return [(name, slot) for name, slot in sent if name not in answered and not slot.now.is_settled]
+        named = [(name, slot, slot.now) for name, slot in self.slots.items()]
+        sent = [(name, slot, now) for name, slot, now in named if isinstance(now.intent, e.ToolInvoked)]
+        return [(name, x) for name, x, now in sent if now.result is now.accepted is None and not now.is_settled]
 
     def to_reopen(self) -> list[str]:
         """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the
@@ -325,9 +325,9 @@ def _is_place(slot: str) -> bool:
 
 def _unbind(slots: Iterable[Slot], told: Any) -> None:
     """A request that only waits to go out yet is another one, once people have told its model something."""
-    for slot in slots:
-        if "message" in told and slot.what == "model" and not slot.was_invoked:
-            slot.requested_hash = ""
+    waiting = (slot for slot in slots if slot.what == "model" and not slot.was_invoked)
+    for slot in waiting if "message" in told else ():
+        slot.requested_hash = ""
 
 
 def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:

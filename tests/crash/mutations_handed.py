@@ -28,7 +28,7 @@ HANDED_OVER = [
     Mutant("what is handed before the first call is taken twice", CHANGES, "if event.place == BETWEEN]", "if event.place <= BETWEEN]", f"{HANDED} -k just_entered"),
     Mutant("what is handed in a call is never taken over", CHANGES, "for x in changes_in(events) if x.place > BETWEEN", "for x in changes_in(events) if x.place > 99", f"{HANDED} -k seen_by_the_node"),
     Mutant("a replay takes over messages alone", "runs/engine/tape.py", "if isinstance(event, (e.MessageHandled, e.ContextInjected)):\n", "if isinstance(event, e.MessageHandled):\n", f"{HANDED} -k drives_it_again"),
-    Mutant("a request that waits to go out yet is bound to what it was", "runs/engine/tape.py", '        if "message" in told and', "        if False and", "tests/runs/test_injecting_waits.py"),
+    Mutant("a request that waits to go out yet is bound to what it was", "runs/engine/tape.py", 'in waiting if "message" in told else ()', "in ()", "tests/runs/test_injecting_waits.py"),
     Mutant("a model hears of it with the requests of before", NOTES, "tape.handled[: tape.asked_after.get(slot, len(tape.handled))]", "tape.handled", f"{HANDED} -k models_hear"),
     Mutant("a model hears it with each request anew", NOTES, "texts[self._heard :], max(self._heard, len(texts))", "texts, 0", f"{HANDED} -k models_hear"),
     Mutant("a node's own changes are not seen", STANDING, "found.states.get(place, found.last)", "begun", f"{HANDED} -k seen_by_the_node"),
