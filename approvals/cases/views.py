@@ -50,7 +50,7 @@ class Changes(DecidersPage):
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         opened = self.opened(request, approval_id)
-        form = SchemaForm(_schema(opened), data=request.POST, beside=_BESIDE)
+        form = SchemaForm(_schema(opened), data=request.POST, document=_now(opened), beside=_BESIDE)
         sent = Sent(request)
         wanted = None
         try:
@@ -58,7 +58,7 @@ class Changes(DecidersPage):
             if opened.is_made_elsewhere:
                 raise Forbidden(opened.why_no_change)
             sent.check(request.POST)
-            given = _given(opened, form.document())
+            given = form.document()
             if problems := unstorable({WITHIN: given}):
                 raise does_not_fit(problems, "form")
             wanted = look(opened.approval, given)
@@ -94,29 +94,12 @@ class Changes(DecidersPage):
 def _schema(opened: Brief) -> dict[str, Any]:
     """The fields that may be changed. What is there now has to stay filled in, unless nothing is a value of it."""
     schema, now = editable_in(opened.plan), _now(opened)
-    required = [name for name in schema["properties"] if name in now and not _may_be_null(schema["properties"][name])]
-    return {**schema, "type": "object", "required": required}
+    return {**schema, "type": "object", "required": [name for name in schema["properties"] if name in now]}
 
 
 def _now(opened: Brief) -> dict[str, Any]:
     arguments = opened.plan.get("arguments")
     return arguments if isinstance(arguments, dict) else {}
-
-
-def _may_be_null(field: Any) -> bool:
-    options = field.get("anyOf", [field]) if isinstance(field, dict) else []
-    return any(isinstance(option, dict) and option.get("type") == "null" for option in options)
-
-
-def _given(opened: Brief, document: dict[str, Any]) -> dict[str, Any]:
-    """What was typed; a field that was emptied is nothing."""
-    schema, now = _schema(opened), _now(opened)
-    emptied = {
-        name: None
-        for name in schema["properties"]
-        if name not in document and now.get(name) is not None and _may_be_null(schema["properties"][name])
-    }
-    return {**document, **emptied}
 
 
 def _digest(wanted: Wanted) -> str:

@@ -17,7 +17,7 @@ from approvals.calendars.asof import all_of_them, calendar_of, in_force
 from approvals.calendars.rows import LOOKED_AT, newest_of
 from approvals.deadlines import acts, away
 from approvals.models import Absence, Calendar, Queue, Timing
-from approvals.timing.words import hours_of
+from approvals.timing.words import hours_of, hours_typed
 from runs.engine.gate import calendars
 from runs.engine.gate.calendars import DAYS
 
@@ -78,7 +78,7 @@ class ShownCalendar:
     @property
     def typed_holidays(self) -> str:
         """As the form has them: a day and its name in each line."""
-        return "\n".join(f"{day} {name}" for day, name in self.holidays)
+        return "\n".join(f"{day} {' '.join(name.split())}" for day, name in self.holidays)
 
     @property
     def weekly(self) -> str:
@@ -173,7 +173,7 @@ class ShownTiming:
         if typed is not None:
             steps = [(n, typed.get(f"to{n}", ""), typed.get(f"hours{n}", "")) for n in range(1, 4)]
             return {**typed, "steps": steps, "at_once": typed.get("at_once_if_away", "off") != "off"}
-        given = [(to, f"{minutes / 60:g}") for to, minutes in (self.row.steps if self.row else [])]
+        given = [(to, hours_typed(minutes)) for to, minutes in (self.row.steps if self.row else [])]
         return {
             "calendar": "" if self.calendar is None else self.calendar.name, "on_timeout": self.on_timeout,
             "steps": [(n, *pair) for n, pair in enumerate([*given, ("", ""), ("", ""), ("", "")][:3], 1)],
@@ -194,12 +194,12 @@ class ShownTiming:
 
     @property
     def every(self) -> str:
-        return f"{self.row.every / 60:g}" if self.row is not None and self.row.every else ""
+        return hours_typed(self.row.every) if self.row is not None and self.row.every else ""
 
     @property
     def clock_stops(self) -> str:
         """In hours, as it is typed."""
-        return f"{self.row.clock_stops / 60:g}" if self.row is not None and self.row.clock_stops else ""
+        return hours_typed(self.row.clock_stops) if self.row is not None and self.row.clock_stops else ""
 
 
 _TIMING = f"""
@@ -227,12 +227,14 @@ def timing_of(queue: Queue) -> ShownTiming:
         told = json.loads(cursor.fetchone()[0])
     row = newest_of(Timing, told["timings"])
     versions = told["named"].get(row.calendar, []) if row is not None else []
-    calendar, there = newest_of(Calendar, versions), away.there_in(told["there"])
+    newest, there = newest_of(Calendar, versions), away.there_in(told["there"])
+    calendar = None if newest is None or newest.is_removed else newest
+    offered = {name for name in told["calendars"] if acts.NAME.fullmatch(name)}
+    offered |= {calendar.name} if calendar is not None else set()
     return ShownTiming(
-        queue, row, None if calendar is None or calendar.is_removed else calendar,
-        [name for name in told["calendars"] if acts.NAME.fullmatch(name)],
+        queue, row, calendar, sorted(offered),
         [_shown_one(each, name, there.now) for each, name in there.absences[:MOST_SHOWN]], there.is_deserted,
-        told["others"], is_genuine=bool(row or not told["timings"]) and bool(calendar or not versions),
+        told["others"], is_genuine=bool(row or not told["timings"]) and bool(newest or not versions),
     )  # fmt: skip
 
 

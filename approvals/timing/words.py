@@ -70,12 +70,18 @@ def counted_in(terms: Mapping[str, Any]) -> str:
 
 
 def hours_of(minutes: Any) -> str:
-    """So many hours, or minutes where that is less than one; nothing of what is less than a minute."""
+    """So many hours, or hours and minutes where a tenth doesn't say it; nothing of what is less than a minute."""
     if not isinstance(minutes, int) or not minutes:
         return ""
-    if minutes < 60:
-        return f"{minutes} minute{'' if minutes == 1 else 's'}"
-    return f"{minutes / 60:g} hour{'' if minutes == 60 else 's'}"
+    if minutes >= 60 and minutes % 6 == 0:
+        return f"{hours_typed(minutes)} hour{'' if minutes == 60 else 's'}"
+    counts = [(minutes // 60, "hour"), (minutes % 60, "minute")]
+    return " ".join(f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in counts if n)
+
+
+def hours_typed(minutes: int) -> str:
+    """Minutes as the hours that a form has of them: exactly enough to be the same minutes when it is sent."""
+    return f"{minutes / 60:.8f}".rstrip("0").rstrip(".")
 
 
 def _working(text: str) -> str:

@@ -38,8 +38,11 @@ class Absent:
 
 
 class Value(forms.Field):
-    """One value of the document. What is typed is its text."""
+    """One value of the document. What is typed is its text. `had` is what a document that is being changed has of it,
+    `empty` what it is where nothing is typed."""
 
+    had: Any = Absent
+    empty: Any = Absent
     is_wide = False
     is_flag = False
     note = ""
@@ -66,8 +69,12 @@ class Value(forms.Field):
         """Nothing: whether it may be empty, or may be this, is the model's business."""
 
     def to_python(self, value: Any) -> Any:
-        text = "" if value is None else str(value).replace("\r\n", "\n")
-        return Absent if not text.strip() and not self.required else self.read(text)
+        text = _typed(value)
+        return self.empty if not text.strip() and not self.required else self.read(text)
+
+    def is_as_shown(self, value: Any) -> bool:
+        """Whether what came back is what was shown: nobody touched it."""
+        return _typed(value) == _typed(self.initial)
 
     def read(self, text: str) -> Any:
         """The value that a text stands for."""
@@ -114,6 +121,9 @@ class Choice(Value):
     def read(self, text: str) -> Any:
         return self.choices.get(text, text)
 
+    def is_as_shown(self, value: Any) -> bool:
+        return _typed(value) == (self.initial if self.initial in self.choices else "")
+
 
 class Flag(Value):
     is_flag = True
@@ -124,12 +134,20 @@ class Flag(Value):
     def to_python(self, value: Any) -> Any:
         return bool(value)
 
+    def is_as_shown(self, value: Any) -> bool:
+        return bool(value) is self.initial
+
 
 class Group(Value):
     """A document in the document: what it holds are fields of their own, `children` by name."""
 
     def to_python(self, value: Any) -> Any:
         return Absent
+
+
+def _typed(value: Any) -> str:
+    """A text as it was typed: a browser sends each line break as two characters, whichever it was shown."""
+    return "" if value is None else str(value).replace("\r\n", "\n").replace("\r", "\n")
 
 
 class Bound(BoundField):
@@ -170,7 +188,8 @@ class Aside:
 
 
 class SchemaForm(forms.Form):
-    """The fields of an object schema, in their author's order. Shows `document`, or what was typed in `data`.
+    """The fields of an object schema, in their author's order. Shows `document`, or what was typed in `data`. With
+    both, `document` is what is being changed: what nobody touched of it stays as it was, to the character.
 
     A nested field is called by its way, `order.amount`. `beside` are fields that the page has of its own, by name; what
     is wrong with those is put into `aside`.
@@ -189,6 +208,7 @@ class SchemaForm(forms.Form):
         super().__init__(data=data)
         self.beside = dict(beside)
         self.aside: dict[str, Aside] = {}
+        self._is_changing = data is not None and document is not None
         maker = _Maker(schema)
         self._roots = maker.group("", maker.resolved(schema), document, depth=0)
         self.values = maker.fields
@@ -222,13 +242,28 @@ class SchemaForm(forms.Form):
         filled = {}
         for name in names:
             field = self.values[name]
-            if field.children:
-                # An optional group in which nothing was typed is one that isn't there.
-                if field.required or self._is_typed(field.children):
-                    filled[field.key] = self._filled(field.children)
-            elif (value := self.cleaned_data[name]) is not Absent:
+            if self._is_changing and self._is_untouched(name):
+                value = field.had
+            elif not field.children:
+                value = self.cleaned_data[name]
+            elif field.required or self._is_typed(field.children):
+                value = self._around(field) | self._filled(field.children)
+            else:  # an optional group in which nothing was typed is one that isn't there
+                value = field.empty
+            if value is not Absent:
                 filled[field.key] = value
         return filled
+
+    def _is_untouched(self, name: str) -> bool:
+        field = self.values[name]
+        if field.children:
+            return all(self._is_untouched(child) for child in field.children)
+        return field.is_as_shown(self[name].data)
+
+    def _around(self, group: Value) -> dict[str, Any]:
+        """What the document has in a group that no field shows."""
+        shown = {self.values[name].key for name in group.children}
+        return {key: value for key, value in group.had.items() if key not in shown} if _is_object(group.had) else {}
 
     def _is_typed(self, names: Iterable[str]) -> bool:
         return any(
@@ -268,7 +303,7 @@ class _Maker:
 
     def group(self, path: str, schema: Mapping[str, Any], document: Any, *, depth: int) -> tuple[str, ...]:
         """Make the fields of an object, filled from a document; their names."""
-        inner = document if isinstance(document, dict) else {}
+        inner = document if _is_object(document) else {}
         required = schema.get("required", ())
         names = []
         for key, part in schema.get("properties", {}).items():
@@ -276,19 +311,31 @@ class _Maker:
             while name in self.fields:  # a key may hold a dot itself
                 name += "_"
             names.append(name)
-            self._make(name, key, part, inner.get(key, part.get("default")), required=key in required, depth=depth + 1)
+            is_unset = document is _UNSET
+            shown = inner.get(key, None if is_unset else part.get("default"))
+            field = self._make(name, key, part, shown, required=key in required, is_unset=is_unset, depth=depth + 1)
+            field.had = inner.get(key, Absent)
+            if _may_be_null(part) and (key in required or field.had is not Absent):
+                field.empty = None
         return tuple(names)
 
-    def _make(self, name: str, key: str, schema: Mapping[str, Any], shown: Any, *, required: bool, depth: int) -> None:
-        whole = self.resolved(schema)
+    def _make(
+        self, name: str, key: str, schema: Mapping[str, Any], shown: Any, *, required: bool, is_unset: bool,
+        depth: int,
+    ) -> Value:  # fmt: skip
+        whole, is_nullable = self.resolved(schema), _may_be_null(schema)
         kind = "json" if depth > _MAX_DEPTH or len(self.fields) >= MOST_FIELDS else _kind(whole)
-        own: dict[str, Any] = {"key": key, "required": required, "shown": shown}
+        if kind == "flag" and (is_nullable or is_unset):
+            kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which no box says
+        own: dict[str, Any] = {"key": key, "required": required and not is_nullable, "shown": shown}
         if kind == "group":
             field: Value = Group(whole, **{**own, "shown": None}, widget=forms.HiddenInput())
             self.fields[name] = field
-            field.children = self.group(name, whole, shown, depth=depth)
-            return
-        self.fields[name] = _field(kind, whole, own)
+            document = _UNSET if is_unset or (shown is None and is_nullable) else shown
+            field.children = self.group(name, whole, document, depth=depth)
+        else:
+            field = self.fields[name] = _field(_roomy(kind, shown), whole, own)
+        return field
 
     def resolved(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The schema with references followed and "or null" taken off; what stands beside a reference wins."""
@@ -306,6 +353,28 @@ class _Maker:
                 del whole["anyOf"]
                 whole = {**options[0], **whole}
         return whole
+
+
+_UNSET = object()  # a group that isn't there: nothing stands in its fields, also not what would by itself
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _may_be_null(schema: Any) -> bool:
+    options = schema.get("anyOf", [schema]) if isinstance(schema, dict) else []
+    return any(isinstance(option, dict) and option.get("type") == "null" for option in options)
+
+
+def _roomy(kind: str, shown: Any) -> str:
+    """The kind of field that shows a text as it is: a line takes line breaks away, and one for e-mail what stands
+    around."""
+    if not isinstance(shown, str) or kind in ("json", "choice", "flag"):
+        return kind
+    if "\n" in shown or "\r" in shown:
+        return "long"
+    return "text" if kind == "email" and shown != shown.strip() else kind
 
 
 def _field(kind: str, schema: Mapping[str, Any], own: dict[str, Any]) -> Value:

@@ -179,6 +179,9 @@ def test_a_queue_whose_calendar_was_forged_works_by_the_one_that_was_set(stage: 
     approval = asked(stage, tools)
     assert approval.timing is not None and approval.timing["calendar"]["version"] == 1
     assert statuses(admin, [*PAGES, "/queues/calendars/of/DE"]) == {}
+    forge_calendar("DE", 3, is_removed=True)
+    page = client_of(admin).get("/queues/of/finance_po").content.decode()
+    assert "<option selected>DE</option>" in page, "a forged row takes it off no form"
 
 
 # --- people -----------------------------------------------------------------------------------------------------------

@@ -53,31 +53,37 @@ def text_of(answer: Any) -> str:
 
 
 class _Fields(HTMLParser):
-    """What a browser would send of the fields that a schema made."""
+    """What a browser sends of the fields that a schema made, where nobody touches them: as the HTML standard has it, no
+    line breaks out of a line, two characters for each out of an area, no spaces around an address, and of a list
+    whatever is chosen, or else comes first."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.values: dict[str, str] = {}
-        self._at = ""
-        self.feed(page)
+        self._at = self._text = ""
+        self.feed(_BREAK.sub("\n", page))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = {name: value or "" for name, value in attrs}
         is_ours = known.get("id", "").startswith("f-")
         if tag in ("select", "textarea") and is_ours:
-            self._at = known["name"]
-            self.values[self._at] = ""
-        elif tag == "option" and self._at and "selected" in known:
+            self._at, self._text = known["name"], ""
+        elif tag == "option" and self._at and ("selected" in known or self._at not in self.values):
             self.values[self._at] = known["value"]
         elif tag == "input" and is_ours and (known.get("type") != "checkbox" or "checked" in known):
-            self.values[known["name"]] = known.get("value", "on" if known.get("type") == "checkbox" else "")
+            line = _BREAK.sub("", known.get("value", "on" if known.get("type") == "checkbox" else ""))
+            self.values[known["name"]] = line.strip() if known.get("type") == "email" else line
 
     def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea" and self._at:
+            self.values[self._at] = _BREAK.sub("\r\n", self._text.removeprefix("\n"))
         self._at = "" if tag in ("select", "textarea") else self._at
 
     def handle_data(self, data: str) -> None:
-        if self._at and self.lasttag == "textarea":
-            self.values[self._at] += data.removeprefix("\n")
+        self._text += data
+
+
+_BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def filled_in(page: str) -> dict[str, str]:

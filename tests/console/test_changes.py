@@ -14,7 +14,7 @@ from approvals.models import Approval, Decision
 from ledger import events as e
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
-from tests.console.conftest import Reader, buy, buyer, start, text_of
+from tests.console.conftest import Reader, buy, buyer, filled_in, start, text_of
 from tests.console.stage import question, settled, working
 from tests.runs.stage import events
 
@@ -95,6 +95,21 @@ def test_what_does_not_fit_is_said_at_its_field_and_what_was_typed_is_kept(
     answer = changed(finance, asked, **{"item": "chairs", **typed}, step="look")
     assert answer.status_code == 422 and words in text_of(answer)
     assert Approval.objects.get().state == "open"
+
+
+def test_what_nobody_touched_is_no_change(finance: Reader) -> None:
+    run = start(amount=84_000, item="four chairs\nas on the quote\r\n(blue)")
+    with working():
+        settled(run, "waiting_human")
+    asked = question(run)
+    sent = filled_in(finance.get(f"/approvals/{asked.id}/changes").content.decode())
+    nothing = changed(finance, asked, **{**sent, "step": "look"})
+    assert nothing.status_code == 422 and "change something" in text_of(nothing)
+    look = changed(finance, asked, **{**sent, "amount": "500", "step": "look"})
+    assert look.status_code == 200 and look.content.decode().count("<ins>") == 1
+    changed(finance, asked, **{**sent, "amount": "500", "step": "send", "looked": looked_at(look)}, justification="Few")
+    arguments = json.loads(bytes(Approval.objects.get(revision=2).plan))["arguments"]
+    assert arguments == {**json.loads(bytes(asked.plan))["arguments"], "amount": 500}
 
 
 def test_what_no_store_keeps_is_refused_at_its_field(finance: Reader) -> None:

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from approvals.models import Absence, Approval, Calendar, Timing
-from approvals.timing.words import time_of
+from approvals.timing.words import hours_of, hours_typed, time_of
 from tests.console.conftest import Reader
 
 pytestmark = pytest.mark.django_db
@@ -46,6 +46,37 @@ def test_what_is_refused_is_said_at_its_field_and_kept(boss: Reader) -> None:
     page = answer.content.decode()
     assert answer.status_code == 422 and "always &lt;b&gt;" in page and "Mars" in page and not Calendar.objects.exists()
     assert boss.post("/queues/calendars/new", **DE | dict.fromkeys(WEEK, "")).status_code == 422
+
+
+def test_what_was_emptied_stays_so_where_something_else_is_refused(boss: Reader) -> None:
+    boss.post("/queues/calendars/new", **DE | WEEK)
+    sent = {key: value for key, value in (DE | WEEK).items() if key != "name"}
+    answer = boss.post("/queues/calendars/of/DE/changes", **sent | {"holidays": "", "zone": "", "mon": "always"})
+    page = answer.content.decode()
+    assert answer.status_code == 422 and re.search(r'<textarea[^>]* name="holidays"[^>]*></textarea>', page)
+    assert re.search(r'name="zone"[^>]* value=""', page)
+
+
+@pytest.mark.parametrize("minutes", [1, 7, 20, 61, 480, 1234567])
+def test_deadlines_as_they_are_shown_are_no_change(boss: Reader, minutes: int) -> None:
+    sent = {
+        "calendar": "", "on_timeout": "escalate", "to1": "legal", "hours1": hours_typed(minutes), "to2": "",
+        "hours2": "", "to3": "", "hours3": "", "remind": "", "every_hours": "", "at_once_if_away": "off",
+        "clock_stops_hours": hours_typed(minutes), "justification": WHY,
+    }  # fmt: skip
+    if minutes < 100_000:  # else longer than a deadline may be
+        assert boss.post("/queues/of/finance_po/timings", **sent).status_code == 302
+        row = Timing.objects.get()
+        assert row.steps == [["legal", minutes]] and row.clock_stops == minutes
+        page = boss.client.get("/queues/of/finance_po").content.decode()
+        shown = dict(re.findall(r'name="(hours1|clock_stops_hours)"[^>]* value="([^"]*)"', page))
+        assert shown == {name: hours_typed(minutes) for name in ("hours1", "clock_stops_hours")}
+    assert round(float(hours_typed(minutes)) * 60, 6) == minutes and "e+" not in hours_of(minutes)
+
+
+def test_hours_are_told_to_the_minute() -> None:
+    told = {1: "1 minute", 59: "59 minutes", 60: "1 hour", 61: "1 hour 1 minute", 90: "1.5 hours", 480: "8 hours"}
+    assert {minutes: hours_of(minutes) for minutes in told} == told and hours_of(0) == hours_of("8") == ""
 
 
 def test_a_queues_deadlines_are_set_and_shown(boss: Reader, reader: Callable[..., Reader]) -> None:

@@ -12,6 +12,7 @@ AMEND, GATES, RULES, CALL = (
 )
 TOLD, ROWS, PAGE = "tests/engine/test_amending.py", "tests/approvals/test_amending.py", "tests/console/test_changes.py"
 BESIDE = "tests/approvals/test_amending_beside.py"
+FORMS = "tests/console/test_forms_changed.py"
 
 CASES = [
     Mutant("what the node asked goes out under the yes to a change", CALL, "            self.replace(arguments)\n\n    def take", "            pass\n\n    def take", f"{TOLD} -k what_leaves"),
@@ -28,6 +29,12 @@ CASES = [
     Mutant("what was asked can still be approved after the change", AMEND, "    resolve(wait, \"amended\", by=by.ref, now=now)\n", "", f"{ROWS} -k exactly_what"),
     Mutant("an amendment is nobody's decision", AMEND, "    decision.save(force_insert=True)\n", "", f"{ROWS} -k exactly_what"),
     Mutant("what no store keeps is put in a call's place", "approvals/cases/views.py", "            if problems := unstorable({WITHIN: given}):\n                raise does_not_fit(problems, \"form\")\n", "", f"{PAGE} -k no_store_keeps"),
+    Mutant("what nobody touched of a call goes out as a browser made it", "approvals/cases/views.py", "data=request.POST, document=_now(opened), beside", "data=request.POST, beside", f"{PAGE} -k nobody_touched"),
+    Mutant("a field that is emptied becomes what it is by itself", "runs/console/forms.py", "                field.empty = None\n", "                pass\n", f"{FORMS} -k emptied"),
+    Mutant("a document that isn't there is filled with what nobody typed", "runs/console/forms.py", "_UNSET if is_unset or (shown is None and is_nullable) else shown", "shown", f"{FORMS} -k not_there"),
+    Mutant("what no field shows of a call is lost with a change beside it", "runs/console/forms.py", "self._around(field) | ", "", f"{FORMS} -k no_field_shows"),
+    Mutant("nothing said is taken for a no", "runs/console/forms.py", "if kind == \"flag\" and (is_nullable or is_unset):", "if False:", f"{FORMS}"),
+    Mutant("a line takes the breaks out of what it shows", "runs/console/forms.py", "_field(_roomy(kind, shown), whole, own)", "_field(kind, whole, own)", f"{FORMS} -k nobody_touched"),
     Mutant("something else than was looked at is sent", "approvals/cases/views.py", "sent.texts.get(\"looked\") != _digest(wanted)", "False", f"{PAGE} -k not_looked_at"),
     Mutant("verification lets an amended question stand beside its decision", "approvals/verification.py", "                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)\n", "                pass\n", f"{ROWS} -k exactly_what"),
     Mutant("a change leaves the yes of earlier stages standing", RULES, "if name not in (\"passed\", \"proof\")}", "if name != \"proof\"}", f"{BESIDE} -k put_to_all_of_them_anew"),
