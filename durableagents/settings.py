@@ -110,6 +110,7 @@ AUTH_PASSWORD_VALIDATORS = [
     },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+    {"NAME": "durableagents.identity.password_check.NotRepeated"},
 ]
 # By mail or made by an administrator: long enough to walk over to somebody, and one use ends it.
 PASSWORD_RESET_TIMEOUT = 4 * 3600

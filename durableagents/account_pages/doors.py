@@ -23,7 +23,7 @@ from durableagents.signin import door
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import name_of
 
-_LENGTH = "At least 12 characters, not only digits, not one that everybody uses."
+_LENGTH = "At least 12 characters, not only digits, not the same several times over, not one that everybody uses."
 
 
 def _password(label: str, help_text: str = "") -> forms.CharField:

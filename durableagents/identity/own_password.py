@@ -29,7 +29,8 @@ class OtherMeanwhile(DurableAgentsError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Your account was closed, or has another password, since you sent this. Nothing was changed: sign in again."
+            "This changed nothing: since you opened the form your account was closed, or got another password. Of a"
+            " form that was sent twice the first one counts. Sign in again."
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.http import HttpRequest
 
@@ -39,6 +40,18 @@ def hashed(password: str) -> str:
     """A new password as it is kept, made before any row is locked. Raises Busy."""
     with _hash_of_few():
         return make_password(password)
+
+
+class NotRepeated:
+    """Refuses a password that is a shorter one several times over: `auditorauditor`."""
+
+    def validate(self, password: str, user: User | None = None) -> None:
+        """Raises ValidationError. A text is such a one just where it is found in its own double beside its ends."""
+        if password and (password + password).find(password, 1) < len(password):
+            raise ValidationError("This password is the same several times over.", code="password_repeated")
+
+    def get_help_text(self) -> str:
+        return "Your password can't be the same several times over."
 
 
 class PasswordBackend(ModelBackend):

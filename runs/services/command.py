@@ -240,8 +240,11 @@ def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
     """What is said of an act that a run's state does not allow."""
     if run.goes_on_as is not None:
         newest = run.heirs().last() or run
-        hint = f"It goes on as run {newest.id}: {action} that one."
-    return IllegalTransition(action, str(run.state), hint)
+        hint = f"It goes on as run {newest.id}: that is the one to ask."
+    return IllegalTransition(_IN_WORDS.get(action, action), str(run.state), hint)
+
+
+_IN_WORDS = {"budget": "use more", "priority": "go before or behind others"}
 
 
 # What follows an act besides: called in its transaction with the action's name and the run.

@@ -291,6 +291,7 @@ def test_a_run_that_is_over_has_no_budget_to_set(start: Callable[..., dict[str, 
     operator.post(f"runs/{run['id']}/cancel", {"justification": WHY})
     answer = operator.post(f"runs/{run['id']}/budget", {"budget": {"steps": 9}, "justification": WHY})
     assert is_problem(answer, 409, "illegal-state")
+    assert "can't be asked to use more." in answer.json()["detail"]
 
 
 def test_operators_set_budgets_and_whoever_has_the_budgets_queue(

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from durableagents.identity import sessions
 from durableagents.identity.auth import issue_key
+from durableagents.identity.password_check import NotRepeated
 from durableagents.identity.signed_in import places
 from durableagents.models import ApiKey, Attempts, SignedIn
 from ledger.models import AccountRecord
@@ -75,7 +76,8 @@ def test_everybody_has_the_page(reader: Callable[..., Reader], role: str) -> Non
         ({"old": "wrong"}, "incorrectly"), ({"new": "1234567890123456"}, "entirely numeric"),
         ({"new": "short"}, "too short"),
         ({"again": "something else"}, "match"), ({"new": "password1234"}, "too common"),
-        ({"new": "ada-ada-ada-ada", "again": ""}, "required"),
+        ({"new": "ada-ada-ada-ada", "again": ""}, "required"), ({"new": "auditorauditor"}, "several times over"),
+        ({"new": "12345-12345-" * 2}, "several times over"), ({"new": "eeeeeeeeeeeeeeee"}, "several times over"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_at_the_field_and_nothing_changes(ada: Reader, given: dict[str, str], words: str) -> None:
@@ -83,6 +85,11 @@ def test_what_is_wrong_is_said_at_the_field_and_nothing_changes(ada: Reader, giv
     answer = change(ada, **given)
     assert answer.status_code == 422 and words in text_of(answer)
     assert User.objects.get(username="ada").check_password(OLD) and AccountRecord.objects.count() == before
+
+
+def test_a_word_with_an_end_is_no_word_repeated() -> None:
+    for good in ("auditorauditor!", "abcabcabcabcab", "x" * 500_000 + "y" + "x" * 500_000):
+        NotRepeated().validate(good)
 
 
 def test_guessing_the_old_password_is_slowed_down(ada: Reader) -> None:
@@ -143,7 +150,7 @@ def test_an_account_that_is_closed_gone_or_newly_opened_meanwhile_gets_no_passwo
     meanwhile(monkeypatch, NEW, acts[what])
     before = records.count()
     answer = change(ada)
-    assert answer.status_code == 409 and "Nothing was changed" in text_of(answer)
+    assert answer.status_code == 409 and "This changed nothing" in text_of(answer)
     found = of.first()
     if found is None:
         assert what == "gone"
