@@ -19,7 +19,7 @@ from ledger.web.bodies import does_not_fit, unstorable
 from ledger.web.page_forms import Sent
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
-from runs.console.forms import Beside, SchemaForm
+from runs.console.forms.form import Beside, SchemaForm
 from runs.engine.gate.editable import editable_in
 from runs.journal.digests import hasher
 
@@ -46,17 +46,19 @@ class Changes(DecidersPage):
 
     def get(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         opened = self.opened(request, approval_id)
-        return self._show(request, opened, SchemaForm(_schema(opened), document=_now(opened), beside=_BESIDE))
+        return self._show(request, opened, _form(opened))
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         opened = self.opened(request, approval_id)
-        form = SchemaForm(_schema(opened), data=request.POST, document=_now(opened), beside=_BESIDE)
+        form = _form(opened, request.POST)
         sent = Sent(request)
         wanted = None
         try:
             by = services.deciding(opened.approval, actor(request, ""), roles(request.user))
             if opened.is_made_elsewhere:
                 raise Forbidden(opened.why_no_change)
+            if not opened.is_open:
+                raise services.AlreadyDecided(opened.approval)
             sent.check(request.POST)
             given = form.document()
             if problems := unstorable({WITHIN: given}):
@@ -91,10 +93,10 @@ class Changes(DecidersPage):
         return self.show(request, context, status=error.status if error else 200)
 
 
-def _schema(opened: Brief) -> dict[str, Any]:
+def _form(opened: Brief, data: Mapping[str, Any] | None = None) -> SchemaForm:
     """The fields that may be changed. What is there now has to stay filled in, unless nothing is a value of it."""
-    schema, now = editable_in(opened.plan), _now(opened)
-    return {**schema, "type": "object", "required": [name for name in schema["properties"] if name in now]}
+    schema = {**editable_in(opened.plan), "type": "object"}
+    return SchemaForm(schema, data=data, document=_now(opened), beside=_BESIDE, keeps=True)
 
 
 def _now(opened: Brief) -> dict[str, Any]:

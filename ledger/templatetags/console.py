@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from html import escape
@@ -162,6 +162,13 @@ def lapse(seconds: float | timedelta | None) -> str:
 # What has no moment shows none: a row may lack one, and a variable that is missing resolves to empty text.
 def _is_moment(at: object) -> TypeGuard[datetime]:
     return isinstance(at, datetime)
+
+
+@register.simple_tag
+def typed_or(typed: Mapping[str, str], name: str, *shown: object) -> object:
+    """What a field has: what was typed into its form, be it nothing; where that form wasn't sent the first of these
+    that says anything."""
+    return typed[name] if typed and name in typed else next((each for each in shown if each), "")
 
 
 @register.simple_tag

@@ -9,7 +9,8 @@ from django import forms
 
 from ledger.errors import DurableAgentsError
 from ledger.web.page_forms import in_words
-from runs.console.forms import Beside, Bound, Choice, Value
+from runs.console.forms.fields import Choice, Value
+from runs.console.forms.form import Beside, Bound
 from runs.engine.agents import Agent
 from runs.engine.attributes.kinds import Attribute, of_words
 from runs.queries.attributes.meaning import declared

@@ -18,7 +18,8 @@ from ledger.models import Head
 from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_forms import Refused, Sent, in_words
-from runs.console.forms import Beside, Bound, Value
+from runs.console.forms.fields import Value
+from runs.console.forms.form import Beside, Bound
 from runs.console.tables.waits import amount_of, amounts_of
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Usage

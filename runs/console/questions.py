@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from ledger.errors import DurableAgentsError, RecordDamaged
-from runs.console.forms import Beside, Bound, SchemaForm
+from runs.console.forms.form import Beside, Bound, SchemaForm
+from runs.console.forms.maker import MOST_FIELDS
 from runs.models import Wait
 from runs.services import questions
 from runs.story import Line
@@ -87,11 +88,20 @@ def open_questions(
 def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line | None) -> Question:
     shown, schema = Question(wait, questions.may_answer(wait, held), wrong=wrong), _schema(wait, put)
     if shown.may and wrong:
-        shown.form = SchemaForm(schema, data=wrong.data, beside=_beside(wait))
+        shown.form = _form(wait, schema, wrong.data)
         shown.form.mark(wrong.error, within="answer", root=_name(wait))
     elif shown.may:
-        shown.form = SchemaForm(schema, document={_name(wait): wait.detail.get("prefilled")})
+        shown.form = _form(wait, schema)
+    if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:
+        return _question(wait, held, wrong, None)  # it is cut, and so in the order in which its answer is read
     return shown
+
+
+def _form(wait: Wait, schema: dict[str, Any], data: Mapping[str, Any] | None = None) -> SchemaForm:
+    """A form for the answer: what was prefilled, or what was typed instead."""
+    prefilled = wait.detail.get("prefilled")
+    document = None if prefilled is None else {_name(wait): prefilled}
+    return SchemaForm(schema, data=data, document=document, beside=_beside(wait))
 
 
 def _beside(wait: Wait) -> dict[str, Beside]:
@@ -116,7 +126,7 @@ def _schema(wait: Wait, put: Line | None = None) -> dict[str, Any]:
 def answer_of(wait: Wait, data: Mapping[str, Any]) -> Any:
     """The answer that a question's form, as it was sent, stands for. Raises InvalidInput, RecordDamaged."""
     try:
-        form = SchemaForm(_schema(wait), data=data, beside=_beside(wait))
+        form = _form(wait, _schema(wait), data)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise RecordDamaged(wait.run_id, "a question that can be read") from None
     return form.document()[_name(wait)]

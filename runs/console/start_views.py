@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -20,7 +21,7 @@ from ledger.web.page_forms import Sent
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from runs.console import attributes, budgets
 from runs.console import start_marks as marks
-from runs.console.forms import Beside, SchemaForm
+from runs.console.forms.form import Beside, SchemaForm
 from runs.console.run_page import Dossier, gather
 from runs.console.starts import when_form
 from runs.engine.agents import Agent, registry
@@ -31,6 +32,8 @@ from runs.services.starts import keys
 _BESIDE = {
     "agent": Beside(),
     "token": Beside(),
+    "sample": Beside(),
+    "like": Beside(),
     "tags": Beside("Tags", "tags"),
     **when_form.beside(),
     **budgets.beside(),
@@ -39,6 +42,17 @@ _BESIDE = {
 
 def _beside(agent: Agent) -> dict[str, Beside]:
     return {**_BESIDE, **attributes.beside(agent)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What a form is filled with: the sample of this number, what a run was started with, or nothing. `token` names
+    that run."""
+
+    document: Any
+    sample: int | None = None
+    like: Dossier | None = None
+    token: str = ""
 
 
 class StartPage(Page):
@@ -58,21 +72,19 @@ class StartPage(Page):
             return self.private(request, redirect(_address(request, form=marks.token_of(request, marks.new_mark()))))
         if (run_id := marks.run_of(request, mark)) is not None:
             return self.show(request, {"agent": agent, "agents": agents, **self._used(request, mark, run_id)})
-        like = self._like(request, agent)
-        chosen = request.GET.get("sample", "0" if agent.samples and like is None else "")
-        sample = int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen[:6]) < len(agent.samples) else None
-        document = agent.samples[sample].input if sample is not None else {}
-        if sample is None and like is not None and like.is_read:
-            document = like.story.input
-        form = SchemaForm(agent.input.model_json_schema(), document=document, beside=_beside(agent))
+        filled = self._filled(request, agent, request.GET.get("sample"), request.GET.get("like", ""))
+        form = SchemaForm(agent.input.model_json_schema(), document=filled.document, beside=_beside(agent))
+        like = filled.like
         tags = ", ".join(tags_of(like.run.tags)) if like is not None else ""
         found_by = attributes.AttributeForm(agent, shown=like.attributes if like is not None else ())
-        return self._show(request, agent, form, mark, sample=sample, tags=tags, like=like, found_by=found_by)
+        return self._show(request, agent, form, mark, filled, tags=tags, found_by=found_by)
 
     def post(self, request: HttpRequest) -> HttpResponse:
         agent = registry.find(request.POST.get("agent", ""))
-        form = SchemaForm(agent.input.model_json_schema(), data=request.POST, beside=_beside(agent))
         sent = Sent(request)
+        filled = self._filled(request, agent, sent.texts.get("sample", ""), sent.texts.get("like", ""))
+        schema = agent.input.model_json_schema()
+        form = SchemaForm(schema, data=request.POST, document=filled.document, beside=_beside(agent))
         mark = marks.mark_in(request, sent.texts.get("token", ""))
         try:
             sent.check(request.POST)
@@ -88,7 +100,7 @@ class StartPage(Page):
             found_by = attributes.AttributeForm(agent, data=sent.kept)
             found_by.mark(error)
             typed = {"tags": sent.kept.get("tags", ""), "caps": caps, "when": when, "found_by": found_by}
-            return self._refuse(request, agent, form, mark, error, typed)
+            return self._refuse(request, agent, form, mark, filled, error, typed)
         messages.success(request, said, extra_tags="ok")
         return redirect("run", run_id=run_id)
 
@@ -110,19 +122,22 @@ class StartPage(Page):
         return run_id, said
 
     def _refuse(
-        self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, error: DurableAgentsError,
-        typed: dict[str, Any],
+        self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, filled: _Filled,
+        error: DurableAgentsError, typed: dict[str, Any],
     ) -> HttpResponse:  # fmt: skip
         """The form again, under its own mark where that is still unused; or else with what it has started."""
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:
-            return self._show(request, agent, form, mark or marks.new_mark(), error=error, **typed)
+            return self._show(request, agent, form, mark or marks.new_mark(), filled, error=error, **typed)
         further = error.further if isinstance(error, marks.FormUsed) else marks.new_mark()
         used = self._used(request, mark, run_id)
-        return self._show(request, agent, form, further, error=error, **typed, **used)
+        return self._show(request, agent, form, further, filled, error=error, **typed, **used)
 
-    def _show(self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID, **more: Any) -> HttpResponse:
+    def _show(
+        self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID, filled: _Filled, **more: Any
+    ) -> HttpResponse:
         context = {"agent": agent, "agents": registry.agents(), "form": form, "token": marks.token_of(request, mark)}
+        context |= {"filled": filled, "sample": filled.sample, "like": filled.like}
         more.setdefault("caps", budgets.BudgetForm(budgets.AT_START))
         context["beforehand"] = budgets.Beforehand.of(agent)
         more.setdefault("when", when_form.WhenForm())
@@ -136,9 +151,18 @@ class StartPage(Page):
         another = {"agent": used.run.graph_id, "like": marks.token_of(request, mark)}
         return {"used": used, "another": f"{reverse('start')}?{urlencode(another)}"}
 
-    def _like(self, request: HttpRequest, agent: Agent) -> Dossier | None:
+    def _filled(self, request: HttpRequest, agent: Agent, sample: str | None, token: str) -> _Filled:
+        """What the form is filled with, by its address or by itself; where nothing is named, with the first sample."""
+        like = self._like(request, agent, token)
+        chosen = ("0" if agent.samples and like is None else "") if sample is None else sample
+        n = int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen[:6]) < len(agent.samples) else None
+        if n is not None:
+            return _Filled(agent.samples[n].input, n, like, token)
+        return _Filled(like.story.input if like is not None and like.is_read else {}, None, like, token)
+
+    def _like(self, request: HttpRequest, agent: Agent, token: str) -> Dossier | None:
         """The run that the new one is to be like: one that a form of the same person has started, for this agent."""
-        mark = marks.mark_in(request, request.GET.get("like", ""))
+        mark = marks.mark_in(request, token)
         run_id = marks.run_of(request, mark) if mark is not None else None
         found = gather(run_id) if run_id is not None else None
         return found if found is not None and found.run.graph_id == agent.graph_id else None

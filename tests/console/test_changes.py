@@ -149,6 +149,17 @@ def test_who_comes_second_keeps_what_they_typed(
     assert Decision.objects.count() == 1
 
 
+def test_who_looks_second_keeps_what_they_typed(
+    finance: Reader, reader: Callable[..., Reader], asked: Approval
+) -> None:
+    finance.post(
+        f"/approvals/{asked.id}/decision", verdict="reject", plan_hash=asked.plan_hash, justification="No chairs."
+    )
+    answer = changed(reader("approver_finance", name="frank"), asked, item="my very own chairs", step="look")
+    assert answer.status_code == 409 and "rejected by user:approver_finance" in text_of(answer)
+    assert "my very own chairs" in answer.content.decode()
+
+
 def test_hostile_words_are_inert(finance: Reader, asked: Approval) -> None:
     look = changed(finance, asked, **{"item": "</dd><script>alert(1)</script>\u202e", "step": "look"})
     assert b"<script>alert" not in look.content and "U+202E" in text_of(look)

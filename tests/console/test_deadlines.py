@@ -57,6 +57,19 @@ def test_what_was_emptied_stays_so_where_something_else_is_refused(boss: Reader)
     assert re.search(r'name="zone"[^>]* value=""', page)
 
 
+def test_an_act_beside_that_is_refused_empties_no_form(boss: Reader) -> None:
+    boss.post("/queues/calendars/new", **DE | WEEK)
+    page = boss.post("/queues/calendars/of/DE/removals", justification="").content.decode()
+    assert "2026-12-25 Christmas Day\n2027-01-01" in page and re.search(r'name="zone"[^>]* value="Europe/Berlin"', page)
+    proofs = {"above": "5000", "risk": "", "minutes": "5", "justification": WHY}
+    assert boss.post("/queues/of/finance_po/proofs", **proofs).status_code == 302
+    page = boss.post("/queues/of/finance_po/removals", justification="").content.decode()
+    assert re.search(r'name="above"[^>]* value="5000"', page) and re.search(r'name="minutes"[^>]* value="5"', page)
+    emptied = {"above": "", "risk": "", "minutes": "", "justification": ""}
+    page = boss.post("/queues/of/finance_po/proofs", **emptied).content.decode()
+    assert re.search(r'name="above"[^>]* value=""', page) and re.search(r'name="minutes"[^>]* value=""', page)
+
+
 @pytest.mark.parametrize("minutes", [1, 7, 20, 61, 480, 1234567])
 def test_deadlines_as_they_are_shown_are_no_change(boss: Reader, minutes: int) -> None:
     sent = {

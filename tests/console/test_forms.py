@@ -13,8 +13,9 @@ from django.template.loader import render_to_string
 from pydantic import BaseModel, Field
 
 from ledger.errors import InvalidInput
-from runs.console import forms
-from runs.console.forms import SchemaForm
+from runs.console.forms import fields as forms
+from runs.console.forms.form import Aside, Beside, SchemaForm
+from runs.console.forms.maker import MOST_FIELDS
 
 
 class Size(StrEnum):
@@ -150,11 +151,11 @@ def test_errors_stand_at_their_fields_and_what_was_typed_stays() -> None:
 
 
 def test_an_error_of_the_page_s_own_field_stands_there() -> None:
-    form = SchemaForm(SCHEMA, data=TYPED, beside={"tags": forms.Beside("Tags", "tags"), "token": forms.Beside()})
+    form = SchemaForm(SCHEMA, data=TYPED, beside={"tags": Beside("Tags", "tags"), "token": Beside()})
     form.mark(
         refused(("tags.3", "too long"), ("tags", "too many"), ("token", "odd"), ("inner.note", "huge")), within="input"
     )
-    assert form.aside == {"tags": forms.Aside("Tags", "tags", ["too long", "too many"])}
+    assert form.aside == {"tags": Aside("Tags", "tags", ["too long", "too many"])}
     assert [*form["inner.note"].errors] == ["huge"] and [*form.non_field_errors()] == ["token: odd"]
     assert '<a href="#tags">Tags</a>: too long' in render_to_string("forms/summary.html", {"form": form})
 
@@ -185,7 +186,7 @@ def test_a_field_that_is_called_as_one_of_the_page_s_own_is_another() -> None:
     form = SchemaForm(
         schema,
         data={"token": "the page's", "input.token": "the person's", "item": "x"},
-        beside={"token": forms.Beside()},
+        beside={"token": Beside()},
     )
     assert form.document() == {"token": "the person's", "item": "x"}
     assert 'name="input.token"' in drawn(form) and "the page" not in drawn(form)
@@ -219,7 +220,7 @@ def test_a_schema_that_contains_itself_many_times_over_ends_too() -> None:
         "$ref": "#/$defs/N",
     }
     form = SchemaForm({"properties": {"a": schema}, "$defs": schema["$defs"]})
-    assert len(form.fields) <= forms.MOST_FIELDS + 9 * 9
+    assert len(form.fields) <= MOST_FIELDS + 9 * 9
 
 
 def test_a_field_whose_key_holds_a_dot_is_not_taken_for_one_in_a_group() -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.template.loader import render_to_string
 from pydantic import BaseModel, Field
 
-from runs.console.forms import SchemaForm
+from runs.console.forms.form import Beside, SchemaForm
 from tests.console.conftest import filled_in
 
 
@@ -44,12 +44,24 @@ def drawn(form: SchemaForm) -> str:
 
 def changed(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: str | None) -> dict[str, Any]:
     """What comes of a document where only these fields are typed into (None: a box whose tick is taken away)."""
+    sent = filled_in(drawn(SchemaForm(schema, document=document, keeps=True))) | typed
+    data = {name: text for name, text in sent.items() if text is not None}
+    return SchemaForm(schema, data=data, document=document, keeps=True).document()
+
+
+def started(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: str | None) -> dict[str, Any]:
+    """The same of a form that is filled with something, and stands for a document of its own."""
     sent = filled_in(drawn(SchemaForm(schema, document=document))) | typed
     data = {name: text for name, text in sent.items() if text is not None}
     return SchemaForm(schema, data=data, document=document).document()
 
 
-@pytest.mark.parametrize("document", [
+def shown_of(schema: dict[str, Any], *, without: str) -> dict[str, Any]:
+    """What an untouched form stands for, but for a field."""
+    return {key: value for key, value in started({}, schema).items() if key != without}
+
+
+DOCUMENTS: list[dict[str, Any]] = [
     {"item": "two\nlines"}, {"item": "two\r\nlines"}, {"item": "old\rMac"}, {"item": "\n"}, {"item": "  around "},
     {"item": ""}, {"item": "\n\nfirst"}, {"note": "a\r\nb\nc"}, {"note": "\nstarts"},
     {"mail": " a@example.com "}, {"mail": "a@example.com\n"}, {"mail": None}, {"mail": ""},
@@ -58,13 +70,54 @@ def changed(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: 
     {"is_urgent": "yes"}, {"size": None}, {"size": "huge"}, {"size": "large"}, {"extra": {"b": 1.0, "a": "x\r\ny"}},
     {"place": THERE}, {"place": {"city": "Rome"}}, {"place": {**THERE, "door": 7}}, {"place": {}}, {"other": None},
     {"other": THERE}, {"other": {**THERE, "floor": None}}, {"reference": None}, {"reference": ""},
+    {"other": {"city": "Rome", "is_open": True}},
     {"place": None}, {"number": None}, {"item": 5}, {"item": ["no", "text"]}, {"other": "no place"}, {},
-])  # fmt: skip
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_what_nobody_touched_is_as_it_was(document: dict[str, Any]) -> None:
     found = changed(document)
     assert found == document and repr(found) == repr(document)  # 1 is no 1.0, and no True
     beside = changed({"item": "chairs", **document}, number="7")
     assert {**beside, "number": 0} == {"item": "chairs", **document, "number": 0} and beside["number"] == 7
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_what_a_form_was_filled_with_is_what_it_stands_for(document: dict[str, Any]) -> None:
+    found = started(document)
+    there = {key: found[key] for key in document}
+    for key, value in document.items():
+        if isinstance(value, dict) and isinstance(found[key], dict):  # its own defaults are written out
+            there[key] = {inner: found[key][inner] for inner in value}
+    assert repr(there) == repr(document)
+    if all(key in Order.model_fields for key in document):
+        try:
+            expected = Order.model_validate(document)
+        except ValueError:
+            return
+        assert Order.model_validate(found) == expected
+
+
+def test_a_tick_that_is_taken_away_is_gone() -> None:
+    class Wishes(BaseModel):
+        notify: bool = True
+        note: str = ""
+
+    class Asked(BaseModel):
+        wishes: Wishes = Wishes()
+        other: Wishes | None = None
+        amount: int = 1
+
+    schema = Asked.model_json_schema()
+    none = {"notify": False, "note": ""}
+    for of in (changed, started):
+        for document in ({"wishes": {"notify": True, "note": ""}}, {}):
+            found = Asked.model_validate(of(document, schema, **{"wishes.notify": None}))
+            assert found.wishes.model_dump() == none, (of, document)
+        found = Asked.model_validate(of({"other": {"notify": True, "note": ""}}, schema, **{"other.notify": "false"}))
+        assert found.other is not None and found.other.model_dump() == none
+        assert Asked.model_validate(of({}, schema, amount="4")) == Asked(amount=4)
 
 
 def test_what_was_typed_is_what_it_becomes() -> None:
@@ -79,19 +132,24 @@ def test_what_was_typed_is_what_it_becomes() -> None:
 def test_what_is_emptied_is_nothing_and_not_what_it_is_by_itself() -> None:
     assert changed({"reference": "R-1"}, reference="")["reference"] is None
     assert changed({"place": THERE}, **{"place.floor": ""})["place"] == {**THERE, "floor": None}
+    assert changed({"place": THERE}, **{"place.city": ""})["place"] == {**THERE, "city": ""}
+    assert changed({}, reference="")["reference"] is None and started({}, reference="")["reference"] is None
+    assert changed({"item": "desks"}, item="")["item"] == started({"item": "desks"}, item="")["item"] == ""
+    assert started({"number": 7}, number="") == shown_of(SCHEMA, without="number"), "which the field says of itself"
     emptied = {"other.city": "", "other.floor": "", "other.is_open": None, "other.size": ""}
     assert changed({"other": {**THERE, "size": "gone"}}, **emptied)["other"] is None
 
 
 def test_a_group_that_is_not_there_shows_nothing_until_somebody_fills_it() -> None:
-    assert "Berlin" not in drawn(SchemaForm({"properties": {"other": SCHEMA["properties"]["other"]}, **DEFS}))
+    unset = drawn(SchemaForm({"properties": {"other": SCHEMA["properties"]["other"]}, **DEFS}))
+    assert 'value="Berlin"' not in unset and 'placeholder="if empty: Berlin"' in unset and "if empty: true" in unset
     assert changed({"other": None}, **{"other.city": "Oslo"})["other"] == {"city": "Oslo"}
     typed = {"other.city": "Oslo", "other.is_open": "false"}
     assert changed({"other": None}, **typed)["other"] == {"city": "Oslo", "is_open": False}
     deep = {"properties": {"in": {"anyOf": [{"properties": {"place": SCHEMA["properties"]["place"]}, "type": "object"},
                                            {"type": "null"}]}}, **DEFS}  # fmt: skip
-    assert "Berlin" not in drawn(SchemaForm(deep)) and changed({"in": None}, deep) == {"in": None}
-    assert "Berlin" in drawn(SchemaForm(SCHEMA)), "a group that is there by itself is filled as it is by itself"
+    assert 'value="Berlin"' not in drawn(SchemaForm(deep)) and changed({"in": None}, deep) == {"in": None}
+    assert 'value="Berlin"' in drawn(SchemaForm(SCHEMA)), "a group that is there by itself is filled as it is by itself"
 
 
 DEFS = {"$defs": SCHEMA["$defs"]}
@@ -111,3 +169,69 @@ def test_what_has_to_be_named_and_may_be_nothing_is_named_as_nothing() -> None:
     schema = Asked.model_json_schema()
     sent = filled_in(drawn(SchemaForm(schema)))
     assert SchemaForm(schema, data=sent).document() == {"count": None, "place": None, "word": None}
+
+
+def test_a_form_that_is_shown_again_takes_no_line_break_away() -> None:
+    sent = filled_in(drawn(SchemaForm(SCHEMA))) | {"item": "two\r\nlines", "number": "much", "mail": " a@example.com"}
+    again = filled_in(drawn(SchemaForm(SCHEMA, data=sent)))
+    assert {name: again[name] for name in ("item", "number", "mail")} == {
+        "item": "two\r\nlines", "number": "much", "mail": " a@example.com",
+    }  # fmt: skip
+
+
+def test_null_behind_a_reference_is_null_as_well() -> None:
+    definitions = {
+        "P": SCHEMA["$defs"]["Place"], "M": {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]},
+        "F": {"oneOf": [{"type": "boolean"}, {"type": "null"}]}, "T": {"type": ["string", "null"]},
+    }  # fmt: skip
+    schema = {"properties": {name: {"$ref": f"#/$defs/{name}"} for name in "MFT"}, "$defs": definitions}
+    nothing = {"M": None, "F": None, "T": None}
+    assert changed(nothing, schema) == nothing and changed({**nothing, "F": True}, schema, F="") == nothing
+    assert changed({**nothing, "T": "text"}, schema, T="") == nothing
+    assert changed({**nothing, "T": "text"}, schema, T="other")["T"] == "other"
+    emptied = dict.fromkeys(("M.city", "M.floor", "M.size", "M.is_open"), "")
+    assert changed({**nothing, "M": THERE}, schema, **emptied) == nothing
+
+
+@pytest.mark.parametrize("part", [
+    True, {}, {"anyOf": [True, {"type": "string"}]}, {"allOf": [True]}, {"title": 5, "type": "string"}, {"type": 7},
+    {"maxLength": None, "type": "string"}, {"maxLength": "9", "type": "string"}, {"type": ["string", "integer"]},
+    {"anyOf": [{"type": ["string", "null"]}, {"type": "integer"}]}, {"enum": 5}, {"$ref": 5}, {"$ref": "#/$defs/no"},
+    {"type": "object", "properties": []}, {"type": "object", "properties": {"a": 1}, "required": 5},
+    {"type": "string", "format": ["x"]}, {"anyOf": "x"}, {"const": None}, {"enum": [None, "a"]}, {"description": {}},
+    {"type": {"a": 1}}, {"oneOf": [{"const": 1}, {"const": "1"}]},
+])  # fmt: skip
+def test_what_no_field_can_be_made_of_is_typed_as_json(part: Any) -> None:
+    schema = {"properties": {"odd": part}, "$defs": 5}
+    for value in ("text", 5, None, {"a": [1.5, "x"]}, ["5"], True):
+        assert changed({"odd": value}, schema) == {"odd": value}
+    started({}, schema)
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text() -> None:
+    schema = {"properties": {"any": {}, "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}}
+    for text in ("5", "true", "null", '"quoted"', "00123", "[1]", "1e5"):
+        assert started({"any": text, "either": text}, schema) == {"any": text, "either": text}
+        sent = filled_in(drawn(SchemaForm(schema, document={"any": text, "either": "x"})))
+        assert SchemaForm(schema, data=sent).document()["any"] == text
+    assert started({}, schema, either="007")["either"] == "007" and started({}, schema, either="7")["either"] == 7
+
+
+def test_each_of_a_list_can_be_chosen() -> None:
+    schema = {"properties": {"one": {"enum": ["1", 1, True, "true", "a"]}}}
+    for value in ("1", 1, True, "true", "a"):
+        sent = filled_in(drawn(SchemaForm(schema, document={"one": value})))
+        assert repr(SchemaForm(schema, data=sent).document()) == repr({"one": value})
+
+
+def test_no_two_fields_are_called_the_same() -> None:
+    token = "csrfmiddlewaretoken"
+    inner = {"type": "object", "properties": {"tags": {"type": "string"}}}
+    schema = {"properties": {"input": inner, "tags": {"type": "string"}, token: {"type": "string"}}}
+    form = SchemaForm(schema, beside={"tags": Beside("Tags", "tags")})
+    names = [field.html_name for field in form if not field.field.children]
+    assert len({*names, "tags", token}) == len(names) + 2
+    sent = {name: f"of {name}" for name in names} | {"tags": "the page's", token: "the page's"}
+    assert SchemaForm(schema, data=sent, beside={"tags": Beside("Tags", "tags")}).document() == {
+        "input": {"tags": "of input.input.tags"}, "tags": "of input.tags", token: f"of input.{token}",
+    }  # fmt: skip

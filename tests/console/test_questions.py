@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -201,3 +202,65 @@ def test_a_question_that_other_hands_have_damaged_is_named(operator: Reader, run
         headers={"Authorization": f"Bearer {key}"},
     )  # fmt: skip
     assert told.status_code == 409 and told.json()["code"] == "record-damaged"
+
+
+class Place(BaseModel):
+    city: str = "Berlin"
+    is_open: bool = True
+
+
+class Stay(BaseModel):
+    note: str
+    nights: int
+    place: Place | None = None
+
+
+class Many(BaseModel):
+    zulu: int = 0
+    a: Many | None = None
+    bb: Many | None = None
+    ccc: Many | None = None
+
+
+@contextmanager
+def asking(schema: type[BaseModel], prefilled: dict[str, Any] | None) -> Iterator[Run]:
+    agent = Agent("asking", "1.0.0", input=Wanted, state=Wanted)
+
+    @agent.node(start=True)
+    async def ask(state: Wanted, ctx: Context) -> End:
+        return End((await ctx.ask("legal", title="Where?", schema=schema, prefilled=prefilled)).model_dump())
+
+    agent.validate()
+    try:
+        run = lifecycle.start("asking", {"title": "chairs"}, by=SHOP)
+        with working():
+            yield settled(run, "waiting_human")
+    finally:
+        registry.remove(agent.graph_id)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_what_was_prefilled_and_nobody_touched_is_the_answer(reader: Callable[..., Reader], is_open: bool) -> None:
+    prefilled = {"note": "two\nlines", "nights": 1, "place": {"city": "Rome", "is_open": is_open}}
+    with asking(Stay, prefilled) as run:
+        legal, wait = reader("approver_legal"), wait_of(run, "legal")
+        form, address = form_of(legal.get(f"/runs/{run.id}"), wait), f"/runs/{run.id}/answers/{wait.id}"
+        refused = legal.client.post(address, {**form, next(name for name in form if name.endswith("nights")): "x"})
+        again = form_of(refused, wait)
+        assert refused.status_code == 422 and {name: again[name] for name in form if "nights" not in name} == {
+            name: text for name, text in form.items() if "nights" not in name
+        }
+        assert legal.client.post(address, form).status_code == 302
+        (answered,) = events(run, e.InputAnswered)
+        assert answered.payload["answer"] == prefilled
+
+
+def test_a_question_that_holds_itself_can_be_answered(reader: Callable[..., Reader]) -> None:
+    with asking(Many, None) as run:
+        legal, wait = reader("approver_legal"), wait_of(run, "legal")
+        form = form_of(legal.get(f"/runs/{run.id}"), wait)
+        name = next(name for name in form if name.endswith(".zulu") and name.count(".") == 1)
+        answer = legal.client.post(f"/runs/{run.id}/answers/{wait.id}", {**form, name: "7"})
+        assert answer.status_code == 302, text_of(answer)[:3000]
+        (answered,) = events(run, e.InputAnswered)
+        assert Many.model_validate(answered.payload["answer"]) == Many(zulu=7)

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from pydantic import BaseModel
 
 from durableagents import Agent, Context, End, Sample
+from runs.console.run_page import gather
 from runs.engine.agents import registry
 from runs.models import Run
 from tests.api.test_idempotency import held
@@ -40,7 +41,7 @@ def address_of(page: Any) -> str:
 def form_of(answer: Any, **typed: str) -> dict[str, str]:
     """The page's form as a browser would send it, with some fields typed over."""
     page = answer.content.decode()
-    hidden = dict(re.findall(r'<input type="hidden" name="(agent|token)" value="([^"]*)"', page))
+    hidden = dict(re.findall(r'<input type="hidden" name="(agent|token|sample|like)" value="([^"]*)"', page))
     return {**filled_in(page), **hidden, **typed}
 
 
@@ -67,6 +68,47 @@ def test_a_sample_of_each_demo_agent_starts_a_run(integrator: Reader, agent: str
     integrator.client.post("/runs/new", {**form, **country})
     run = Run.objects.get()
     assert (run.graph_id, run.about) == (f"{agent}@1.0.0", about)
+
+
+def test_what_the_form_was_filled_with_is_what_the_run_gets(integrator: Reader) -> None:
+    class Place(BaseModel):
+        city: str = "Berlin"
+        is_open: bool = True
+
+    class Asked(BaseModel):
+        note: str = "by itself"
+        place: Place | None = None
+        other: Place | None = None
+        is_paid: bool | None = True
+        ref: str | None = "none"
+        amount: int = 1
+
+    sample = {
+        "note": "two\nlines", "place": {"city": "Rome", "is_open": False}, "other": None, "is_paid": None, "ref": None,
+        "amount": 1234567890123456,
+    }  # fmt: skip
+    agent = Agent("filled", "1.0.0", input=Asked, state=Asked, samples=[Sample("One", sample), Sample("Two", {})])
+    agent.node(start=True)(close)
+    agent.validate()
+    try:
+        refused = integrator.client.post("/runs/new", form_of(opened(integrator, agent="filled"), amount="much"))
+        assert refused.status_code == 422
+        for form in (form_of(opened(integrator, agent="filled")), form_of(refused, amount="1234567890123456")):
+            integrator.client.post("/runs/new", form)
+            run = Run.objects.latest("created_at")
+            assert Asked.model_validate(gather(run.id).story.input).model_dump() == sample
+        used = text_of(opened(integrator, agent="filled", form=form["token"]))
+        assert "has started a run" in used
+        again = form_of(opened(integrator, agent="filled", like=form["token"]), note="another")
+        assert integrator.client.post("/runs/new", again).status_code == 302
+        run = Run.objects.latest("created_at")
+        assert Asked.model_validate(gather(run.id).story.input).model_dump() == {**sample, "note": "another"}
+    finally:
+        registry.remove(agent.graph_id)
+
+
+async def close(state: BaseModel, ctx: Context) -> End:
+    return End({})
 
 
 def test_another_sample_is_a_link_away_and_so_is_an_empty_form(integrator: Reader) -> None:

@@ -12,7 +12,7 @@ AMEND, GATES, RULES, CALL = (
 )
 TOLD, ROWS, PAGE = "tests/engine/test_amending.py", "tests/approvals/test_amending.py", "tests/console/test_changes.py"
 BESIDE = "tests/approvals/test_amending_beside.py"
-FORMS = "tests/console/test_forms_changed.py"
+FORMS, FORM, MAKER = "tests/console/test_forms_changed.py", "runs/console/forms/form.py", "runs/console/forms/maker.py"
 
 CASES = [
     Mutant("what the node asked goes out under the yes to a change", CALL, "            self.replace(arguments)\n\n    def take", "            pass\n\n    def take", f"{TOLD} -k what_leaves"),
@@ -29,12 +29,20 @@ CASES = [
     Mutant("what was asked can still be approved after the change", AMEND, "    resolve(wait, \"amended\", by=by.ref, now=now)\n", "", f"{ROWS} -k exactly_what"),
     Mutant("an amendment is nobody's decision", AMEND, "    decision.save(force_insert=True)\n", "", f"{ROWS} -k exactly_what"),
     Mutant("what no store keeps is put in a call's place", "approvals/cases/views.py", "            if problems := unstorable({WITHIN: given}):\n                raise does_not_fit(problems, \"form\")\n", "", f"{PAGE} -k no_store_keeps"),
-    Mutant("what nobody touched of a call goes out as a browser made it", "approvals/cases/views.py", "data=request.POST, document=_now(opened), beside", "data=request.POST, beside", f"{PAGE} -k nobody_touched"),
-    Mutant("a field that is emptied becomes what it is by itself", "runs/console/forms.py", "                field.empty = None\n", "                pass\n", f"{FORMS} -k emptied"),
-    Mutant("a document that isn't there is filled with what nobody typed", "runs/console/forms.py", "_UNSET if is_unset or (shown is None and is_nullable) else shown", "shown", f"{FORMS} -k not_there"),
-    Mutant("what no field shows of a call is lost with a change beside it", "runs/console/forms.py", "self._around(field) | ", "", f"{FORMS} -k no_field_shows"),
-    Mutant("nothing said is taken for a no", "runs/console/forms.py", "if kind == \"flag\" and (is_nullable or is_unset):", "if False:", f"{FORMS}"),
-    Mutant("a line takes the breaks out of what it shows", "runs/console/forms.py", "_field(_roomy(kind, shown), whole, own)", "_field(kind, whole, own)", f"{FORMS} -k nobody_touched"),
+    Mutant("what nobody touched of a call goes out as a browser made it", "approvals/cases/views.py", "data=data, document=_now(opened), beside", "data=data, document=_now(opened) if data is None else None, beside", f"{PAGE} -k nobody_touched"),
+    Mutant("a field that is emptied becomes what it is by itself", MAKER, "            field.empty = None\n", "            pass\n", f"{FORMS} -k emptied"),
+    Mutant("a document that isn't there is filled with what nobody typed", MAKER, "_UNSET if is_unset or (shown is None and is_nullable) else shown", "shown", f"{FORMS} -k not_there"),
+    Mutant("what no field shows of a call is lost with a change beside it", FORM, "self._around(field) | ", "", f"{FORMS} -k no_field_shows"),
+    Mutant("nothing said is taken for a no", MAKER, "if kind == \"flag\" and (is_nullable or is_within):", "if False:", f"{FORMS}"),
+    Mutant("a line takes the breaks out of what it shows", MAKER, "                field.give_room(text)\n", "                pass\n", f"{FORMS} -k nobody_touched"),
+    Mutant("a tick that is taken away is still there", FORM, "return bool(sent) or bool(field.initial) if field.is_flag else", "return", f"{FORMS} -k tick"),
+    Mutant("what a form was filled with is lost in what it stands for", FORM, "        return self._keeps or (field.had is not Absent and not (field.children and is_object(field.had)))\n", "        return self._keeps\n", f"{FORMS} -k was_filled_with"),
+    Mutant("a text that looks like a number becomes one", "runs/console/forms/fields.py", "if isinstance(shown, str) and self.read(shown) != shown:", "if False:", f"{FORMS} -k looks_like"),
+    Mutant("null behind a reference is none", MAKER, "any(\"null\" in _types(self._followed(option)) for option in options)", "any(\"null\" in _types(option) for option in options if \"$ref\" not in schema)", f"{FORMS} -k behind_a_reference"),
+    Mutant("two fields of a page have one name", FORM, " or field_name.partition(\".\")[0] == _OURS", "", f"{FORMS} -k called_the_same"),
+    Mutant("what was typed is lost where somebody else decided before it was looked at", "approvals/cases/views.py", "            if not opened.is_open:\n                raise services.AlreadyDecided(opened.approval)\n", "", f"{PAGE} -k looks_second"),
+    Mutant("a question that is cut can't be answered", "runs/console/questions.py", "if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:", "if False:", "tests/console/test_questions.py -k holds_itself"),
+    Mutant("a refused act beside it empties a form", "ledger/templatetags/console.py", "return typed[name] if typed and name in typed else", "return typed.get(name, \"\") if typed else", "tests/console/test_deadlines.py -k beside_that_is_refused"),
     Mutant("something else than was looked at is sent", "approvals/cases/views.py", "sent.texts.get(\"looked\") != _digest(wanted)", "False", f"{PAGE} -k not_looked_at"),
     Mutant("verification lets an amended question stand beside its decision", "approvals/verification.py", "                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)\n", "                pass\n", f"{ROWS} -k exactly_what"),
     Mutant("a change leaves the yes of earlier stages standing", RULES, "if name not in (\"passed\", \"proof\")}", "if name != \"proof\"}", f"{BESIDE} -k put_to_all_of_them_anew"),

@@ -15,7 +15,8 @@ from durableagents import Sample
 from durableagents.demo.countries import COUNTRIES
 from durableagents.demo.vendor_onboard import agent
 from durableagents.demo.vendor_records import VendorRequest
-from runs.console import forms
+from runs.console.forms import fields as forms
+from runs.console.forms.form import SchemaForm
 
 GOOD: dict[str, Any] = agent.samples[0].input
 LINES = ("legal_name", "category", "requested_by")
@@ -217,7 +218,7 @@ def test_the_schema_is_enough_for_a_form() -> None:
         assert field["title"]
         if "$ref" not in field:
             assert field["description"] and field["examples"] and field.keys() & {"type", "anyOf"}
-    kinds = {name: type(field) for name, field in forms.SchemaForm(schema).fields.items()}
+    kinds = {name: type(field) for name, field in SchemaForm(schema).fields.items()}
     assert kinds["first_order.amount_usd"] is forms.Integer
     assert kinds["first_order.description"] is forms.Long
     assert kinds["country"] is forms.Choice
@@ -227,9 +228,9 @@ def test_the_schema_is_enough_for_a_form() -> None:
 @pytest.mark.parametrize("sample", agent.samples, ids=lambda sample: sample.label)
 def test_a_sample_comes_back_from_its_own_form(sample: Sample) -> None:
     schema = VendorRequest.model_json_schema()
-    shown = forms.SchemaForm(schema, document=sample.input)
+    shown = SchemaForm(schema, document=sample.input)
     typed = {field.html_name: field.value() for field in shown if not field.field.children}
-    assert forms.SchemaForm(schema, data=typed).document() == sample.input
+    assert SchemaForm(schema, data=typed).document() == sample.input
 
 
 def test_the_samples_fit_their_own_form() -> None:

@@ -10,7 +10,8 @@ from django import forms
 
 from ledger.errors import DurableAgentsError
 from ledger.web.page_forms import in_words
-from runs.console.forms import Beside, Bound, Value
+from runs.console.forms.fields import Value
+from runs.console.forms.form import Beside, Bound
 
 _LABELS = {
     "business_key": "Business key", "on_conflict": "If a run of the key lives",

@@ -10,7 +10,7 @@ from uuid import uuid4
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from ledger.web.seeing.payloads import HIDDEN
-from runs.console.forms import Beside, Bound, SchemaForm
+from runs.console.forms.form import Beside, Bound, SchemaForm
 from runs.console.tables.outcomes import Outcome, outcome_of
 from runs.engine.agents import Agent
 from runs.engine.messages.declared import Message as Declared

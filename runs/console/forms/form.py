@@ -1,0 +1,180 @@
+"""A Django form from a JSON schema, that of an agent's input or of a question: Django draws it, binds what came back
+and marks what is wrong.
+
+The schema's author is the agent's, and so are the rules: what a person typed is handed on as they typed it (numbers as
+numbers where they are such), the agent's own validation judges it, and `mark` puts its words at the fields. Only what
+is no field at all is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+from django import forms
+from django.forms.boundfield import BoundField
+
+from ledger.errors import DurableAgentsError
+from ledger.web.page_forms import in_words, refuse_stray
+from runs.console.forms.fields import Absent, Value
+from runs.console.forms.maker import Maker, is_object
+
+_TOKEN = "csrfmiddlewaretoken"
+_OURS = "input"  # how names of the form begin that are others' as well
+
+
+class Bound(BoundField):
+    """A field of a form that is drawn: one of these for each, as Django has it."""
+
+    field: Value
+    form: SchemaForm
+
+    @property
+    def auto_id(self) -> str:
+        return "f-" + self.html_name.replace(".", "-")
+
+    @property
+    def children(self) -> list[Bound]:
+        """What a group holds."""
+        return self.form.bound(self.field.children)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A field of the page's own beside a form: what it is called there (nothing: nobody fills it in), and its id."""
+
+    label: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """What is wrong with such a field."""
+
+    label: str
+    id: str
+    errors: list[str]
+
+    @property
+    def words(self) -> str:
+        return "; ".join(self.errors)
+
+
+class SchemaForm(forms.Form):
+    """The fields of an object schema, in their author's order. Shows `document`, or what was typed in `data`. With
+    both, `document` is what is being changed: what nobody touched of it stays as it was, to the character. With
+    `keeps`, what it doesn't have stays so too, and what it has may be emptied only where nothing is a value of it.
+
+    A nested field is called by its way, `order.amount`. `beside` are fields that the page has of its own, by name; what
+    is wrong with those is put into `aside`.
+    """
+
+    bound_field_class = Bound
+
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        *,
+        data: Mapping[str, Any] | None = None,
+        document: Any = None,
+        beside: Mapping[str, Beside] = MappingProxyType({}),
+        keeps: bool = False,
+    ) -> None:
+        super().__init__(data=data)
+        self.beside = dict(beside)
+        self.aside: dict[str, Aside] = {}
+        self._is_changing, self._keeps = data is not None and document is not None, keeps
+        maker = Maker(schema, typed=lambda name: self.data.get(self.add_prefix(name)), keeps=keeps)
+        self._roots = maker.group("", maker.resolved(schema), document)
+        self.values = maker.fields
+        self.fields.update(self.values)
+
+    def add_prefix(self, field_name: str) -> str:
+        is_another_s = field_name in (*self.beside, _TOKEN) or field_name.partition(".")[0] == _OURS
+        return f"{_OURS}.{field_name}" if is_another_s else field_name
+
+    @property
+    def roots(self) -> list[Bound]:
+        """The fields that lie in no group."""
+        return self.bound(self._roots)
+
+    def bound(self, names: Iterable[str]) -> list[Bound]:
+        return [cast(Bound, self[name]) for name in names]
+
+    @property
+    def wrong(self) -> list[Bound]:
+        """The fields with something wrong in them; a group says itself what is wrong with it."""
+        return [field for field in self.bound(self.values) if field.errors and not field.field.children]
+
+    def document(self) -> dict[str, Any]:
+        """What was typed as a document. Fields left empty are left out unless the schema requires them. Raises
+        InvalidInput for names that are none of the form's: what was written under them would be lost without a word."""
+        known = {self.add_prefix(name) for name in self.fields} | self.beside.keys() | {_TOKEN}
+        refuse_stray(set(self.data) - known)
+        self.full_clean()
+        return self._filled(self._roots)
+
+    def _filled(self, names: Iterable[str]) -> dict[str, Any]:
+        filled = {}
+        for name in names:
+            field = self.values[name]
+            if self._is_as_it_was(name):
+                value = field.had
+            elif not field.children:
+                value = self.cleaned_data[name]
+            elif field.required or self._is_typed(field.children):
+                value = self._around(field) | self._filled(field.children)
+            else:  # an optional group in which nothing was typed is one that isn't there
+                value = field.empty
+            if value is not Absent:
+                filled[field.key] = value
+        return filled
+
+    def _is_as_it_was(self, name: str) -> bool:
+        if not self._is_changing or not self._is_untouched(name):
+            return False
+        field = self.values[name]
+        return self._keeps or (field.had is not Absent and not (field.children and is_object(field.had)))
+
+    def _is_untouched(self, name: str) -> bool:
+        field = self.values[name]
+        if field.children:
+            return all(self._is_untouched(child) for child in field.children)
+        return field.is_as_shown(self[name].data)
+
+    def _around(self, group: Value) -> dict[str, Any]:
+        """What the document has in a group that no field shows."""
+        shown = {self.values[name].key for name in group.children}
+        return {key: value for key, value in group.had.items() if key not in shown} if is_object(group.had) else {}
+
+    def _is_typed(self, names: Iterable[str]) -> bool:
+        return any(self._is_typed(self.values[name].children) or self._is_said(name) for name in names)
+
+    def _is_said(self, name: str) -> bool:
+        """Whether something is typed into a field. Of a box that was ticked it says something that it isn't now."""
+        field, sent = self.values[name], self[name].data
+        return bool(sent) or bool(field.initial) if field.is_flag else bool(str(sent or "").strip())
+
+    def mark(self, error: DurableAgentsError, within: str, root: str = "") -> None:
+        """Put what was wrong where it belongs: at its field, at the nearest group above it, or above the form. What an
+        error calls `within` is `root` here, or the form's whole document."""
+        self.full_clean()
+        for problem in error.extra.get("errors", []):
+            words = in_words(problem)
+            name, near = str(problem.get("field", "")), None
+            own = name if name in self.beside else name.partition(".")[0]
+            if name == within or name.startswith(f"{within}."):
+                name = ".".join(part for part in (root, name[len(within) + 1 :]) if part)
+                near = self._nearest(name)
+            elif own in self.beside and self.beside[own].label:
+                self.aside.setdefault(own, Aside(self.beside[own].label, self.beside[own].id, [])).errors.append(words)
+                continue
+            elif name in self.fields:
+                near = name
+            self.add_error(near, words if near or not name else f"{name}: {words}")
+
+    def _nearest(self, name: str) -> str | None:
+        matching = [known for known in self.fields if name == known or name.startswith(f"{known}.")]
+        return max(matching, key=len, default=None)

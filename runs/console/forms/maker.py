@@ -1,0 +1,196 @@
+"""How a JSON schema is read, to make a form's fields of it. Its author may have written anything: what no field can be
+made of is typed as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django import forms
+
+from runs.console.forms.fields import Absent, Choice, Document, Flag, Group, Integer, Json, Long, Value
+
+_MAX_DEPTH = 8
+# A schema that holds itself several times over grows by the power of its depth: the rest of such a one is typed as
+# JSON.
+MOST_FIELDS = 400
+_LONG_TEXT = 500
+_DECIMAL = {"inputmode": "decimal"}
+_MONO = {"class": "mono", "spellcheck": "false"}
+_DATES = {"date": "YYYY-MM-DD", "time": "HH:MM:SS", "date-time": "YYYY-MM-DDTHH:MM:SSZ"}
+_UNSET = object()  # a group that isn't there: nothing stands in its fields, also not what would by itself
+
+
+class Maker:
+    """Walks a schema. `fields` are those that it came by, by name. `typed` gives what was typed into one of them. With
+    `keeps`, what the document has may be emptied only where nothing is a value of it."""
+
+    def __init__(self, schema: Mapping[str, Any], *, typed: Callable[[str], Any], keeps: bool) -> None:
+        found = schema.get("$defs")
+        self._definitions = found if isinstance(found, dict) else {}
+        self._typed, self._keeps = typed, keeps
+        self.fields: dict[str, Value] = {}
+
+    def group(
+        self, path: str, schema: Mapping[str, Any], document: Any, *, depth: int = 0, is_within: bool = False
+    ) -> tuple[str, ...]:
+        """Make the fields of an object, filled from a document; their names. `is_within`: in one that may be null."""
+        inner = document if is_object(document) else {}
+        properties, required = schema.get("properties"), schema.get("required")
+        names = []
+        for key, raw in (properties if isinstance(properties, dict) else {}).items():
+            name = f"{path}.{key}" if path else str(key)
+            while name in self.fields:  # a key may hold a dot itself
+                name += "_"
+            names.append(name)
+            part = raw if isinstance(raw, dict) else {}
+            is_required = key in (required if isinstance(required, list) else ())
+            self._one(name, str(key), part, inner.get(key, Absent), document is _UNSET, is_required, depth, is_within)
+        return tuple(names)
+
+    def _one(
+        self, name: str, key: str, part: dict[str, Any], had: Any, is_unset: bool, is_required: bool, depth: int,
+        is_within: bool,
+    ) -> None:  # fmt: skip
+        default, is_nullable = part.get("default"), self._may_be_null(part)
+        shown = had if had is not Absent else None if is_unset else default
+        is_needed = is_required or (self._keeps and had is not Absent)
+        field = self._make(
+            name, key, part, shown, required=is_needed and not is_nullable, is_unset=is_unset, depth=depth + 1,
+            is_within=is_within, is_nullable=is_nullable,
+        )  # fmt: skip
+        field.had = had
+        has_default = default is not None and "default" in part
+        if is_nullable and (is_required or had is not Absent or (has_default and not is_unset)):
+            field.empty = None
+        elif type(field) in (Value, Long) and isinstance(default, str) and default and not is_unset:
+            field.empty = ""
+        elif has_default and not field.required and default not in ("", [], {}):
+            field.say_default(default)
+
+    def _make(
+        self, name: str, key: str, part: dict[str, Any], shown: Any, *, required: bool, is_unset: bool, depth: int,
+        is_within: bool, is_nullable: bool,
+    ) -> Value:  # fmt: skip
+        whole = self.resolved(part)
+        kind = "json" if depth > _MAX_DEPTH or len(self.fields) >= MOST_FIELDS else _kind(whole)
+        if kind == "flag" and (is_nullable or is_within):
+            kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which no box says
+        own: dict[str, Any] = {"key": key, "required": required, "shown": shown}
+        if kind == "group":
+            field: Value = Group(whole, **{**own, "shown": None}, widget=forms.HiddenInput())
+            self.fields[name] = field
+            document = _UNSET if is_unset or (shown is None and is_nullable) else shown
+            field.children = self.group(name, whole, document, depth=depth, is_within=is_within or is_nullable)
+            return field
+        field = self.fields[name] = _field(kind, whole, own)
+        for text in (field.initial, self._typed(name)):
+            if isinstance(text, str):
+                field.give_room(text)
+        return field
+
+    def _may_be_null(self, schema: Any) -> bool:
+        whole = self._followed(schema)
+        options = _options(whole, "anyOf") or _options(whole, "oneOf") or [whole]
+        return any("null" in _types(self._followed(option)) for option in options)
+
+    def resolved(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """The schema with references followed and "or null" taken off; what stands beside a reference wins."""
+        whole = self._followed(schema)
+        for _ in range(_MAX_DEPTH):
+            name = "anyOf" if _options(whole, "anyOf") else "oneOf"
+            options = [option for option in _options(whole, name) if _types(self._followed(option)) != {"null"}]
+            if len(options) != 1 or "const" in options[0]:
+                break
+            del whole[name]
+            whole = self._followed({**options[0], **whole})
+        types = _types(whole) - {"null"}
+        return {**whole, "type": types.pop()} if len(types) == 1 else whole
+
+    def _followed(self, schema: Any) -> dict[str, Any]:
+        whole = dict(schema) if isinstance(schema, Mapping) else {}
+        for _ in range(_MAX_DEPTH):
+            if isinstance(reference := whole.get("$ref"), str):
+                target = self._definitions.get(reference.rpartition("/")[2])
+                del whole["$ref"]
+                whole = {**(target if isinstance(target, dict) else {}), **whole}
+            elif len(_options(whole, "allOf")) == 1:
+                whole = {**whole.pop("allOf")[0], **whole}
+            else:
+                break
+        return whole
+
+
+def is_object(value: Any) -> bool:
+    """Whether a value is an object of JSON."""
+    return isinstance(value, dict)
+
+
+def _options(schema: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The schemas of which one is to fit; none where that isn't said as it should be."""
+    found = schema.get(name)
+    return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    told = schema.get("type")
+    return {each for each in (told if isinstance(told, list) else [told]) if isinstance(each, str)}
+
+
+def _field(kind: str, schema: Mapping[str, Any], own: dict[str, Any]) -> Value:
+    """One field that is no group."""
+    length = schema.get("maxLength")
+    most = {"maxlength": length} if isinstance(length, int) else {}
+    match kind:
+        case "choice":
+            return Choice(schema, choices=_choices(schema), **own)
+        case "flag":
+            return Flag(schema, widget=forms.CheckboxInput(), **{**own, "required": False})
+        case "integer" | "decimal":
+            field = Integer(schema, widget=forms.TextInput(_DECIMAL), **own)
+            field.may_be_text = kind == "decimal"
+            return field
+        case "number":
+            return Json(schema, widget=forms.TextInput(_DECIMAL), **own)
+        case "json":
+            return Document(schema, widget=forms.Textarea({"rows": 4, "cols": False, **_MONO}), **own)
+        case "long":
+            return Long(schema, widget=forms.Textarea({"rows": 3, "cols": False}), **own)
+        case "email":
+            return Value(schema, widget=forms.EmailInput(), **own)
+        case "date":
+            return Value(schema, widget=forms.TextInput({"placeholder": _DATES[schema["format"]]}), **own)
+        case _:
+            return Value(schema, widget=forms.TextInput(most), **own)
+
+
+def _choices(schema: Mapping[str, Any]) -> list[Any]:
+    if isinstance(listed := schema.get("enum"), list) and listed:
+        return list(listed)
+    if "const" in schema:
+        return [schema["const"]]
+    options = _options(schema, "anyOf") or _options(schema, "oneOf")
+    return [option["const"] for option in options] if options and all("const" in option for option in options) else []
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if _choices(schema):
+        return "choice"
+    options = _options(schema, "anyOf") or _options(schema, "oneOf")
+    types = {each for option in options for each in _types(option)} - {"null"}
+    if types:
+        return "decimal" if types <= {"integer", "string", "number"} and types & {"integer", "number"} else "json"
+    form, length = schema.get("format"), schema.get("maxLength")
+    match schema.get("type"):
+        case "object":
+            return "group" if schema.get("properties") and is_object(schema["properties"]) else "json"
+        case "string" if form == "email" or (isinstance(form, str) and form in _DATES):
+            return "email" if form == "email" else "date"
+        case "string":
+            return "long" if isinstance(length, int) and length > _LONG_TEXT else "text"
+        case "integer" | "number" as kind:
+            return str(kind)
+        case "boolean":
+            return "flag"
+        case _:
+            return "json"
