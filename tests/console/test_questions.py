@@ -217,9 +217,9 @@ class Stay(BaseModel):
 
 class Many(BaseModel):
     zulu: int = 0
-    a: Many | None = None
-    bb: Many | None = None
     ccc: Many | None = None
+    bb: Many | None = None
+    a: Many | None = None
 
 
 @contextmanager
