@@ -18,6 +18,7 @@ from approvals.documents.shown import Before, DocumentShown, documents_of
 from approvals.documents.stored import along, contents_in
 from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
+from approvals.policies import ahead
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
@@ -111,6 +112,17 @@ class Brief:
     def next_stage(self) -> StageShown | None:
         """Who is asked once this stage has said yes."""
         return next((each for each in self.stages if each.state == NEXT), None)
+
+    @cached_property
+    def asked_after(self) -> str:
+        """Whom policies ask besides, once all of its stages have said yes."""
+        return " and then ".join(ahead.asked_after(self.approval))
+
+    @property
+    def goes_on(self) -> str:
+        """What comes of the last yes."""
+        besides = f"A policy wants a yes of {self.asked_after} besides: nothing is sent before."
+        return besides if self.asked_after else "The run goes on."
 
     @property
     def your_part(self) -> str:
@@ -419,7 +431,7 @@ def _revisions(
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
     contents = {"contents": along(approval_id, kept.known())} if is_shown_whole else {}
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **contents, **along_whole(), **timed())
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **contents, **along_whole(), **timed(), **ahead.along())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

@@ -84,8 +84,10 @@ def _done(verdict: str, decided: Approval, before: Brief) -> str:
         return "Your yes is counted. It waits for somebody else's."
     if verdict == APPROVE and before.next_stage is not None:
         return f"Approved. It is put to {before.next_stage.queue} next."
+    if verdict == APPROVE:
+        return f"Approved. {before.goes_on}"
     return {
-        APPROVE: "Approved. The run goes on.", REJECT: "Rejected. Your reason goes back to the run.",
+        REJECT: "Rejected. Your reason goes back to the run.",
         FAIL: "Rejected. The run fails, with your reason.", ABSTAIN: "You stay out of it. Others decide.",
     }[verdict]  # fmt: skip
 

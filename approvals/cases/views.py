@@ -78,7 +78,7 @@ class Changes(DecidersPage):
         if done.why_open:
             messages.warning(request, f"Changed, and not approved by that: {done.why_open}", extra_tags="hold")
         else:
-            messages.success(request, "Approved with your changes. The run goes on.", extra_tags="ok")
+            messages.success(request, f"Approved with your changes. {opened.goes_on}", extra_tags="ok")
         return redirect("approval", approval_id=done.approval.id)
 
     def _show(
