@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
+from urllib.parse import urlsplit, urlunsplit
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
 from ledger.actors import Actor
@@ -44,7 +46,7 @@ class Page(View):
         if not request.user.is_authenticated:
             if is_fragment(request):
                 return HttpResponse(status=401)
-            return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
+            return redirect_to_login(_came_from(request))
         if not self.may_open(roles(request.user)):
             return self.refuse(request)
         if any(isinstance(given, str) and "\x00" in given for given in kwargs.values()):
@@ -112,6 +114,16 @@ class Page(View):
         if is_fragment(request) and response.status_code == 200:
             response["X-Live"] = "1"
         return response
+
+
+def _came_from(request: HttpRequest) -> str:
+    """The page to go on with after signing in: the one that is asked for, or whose form was sent."""
+    if request.method == "GET":
+        return request.get_full_path()
+    sent_from = request.headers.get("Referer", "")
+    is_ours = url_has_allowed_host_and_scheme(sent_from, {request.get_host()}, require_https=request.is_secure())
+    parts = urlsplit(sent_from)
+    return urlunsplit(("", "", parts.path, parts.query, "")) if is_ours and parts.path.startswith("/") else "/"
 
 
 class SharedPage(Page):

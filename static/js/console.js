@@ -44,11 +44,22 @@
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.method !== "post") return;
+    if ("left" in root.dataset) { event.preventDefault(); sayLeft(form); return; }
     if (form.dataset.sent) { event.preventDefault(); return; }
     form.dataset.sent = "1";
     // After this tick, or the button's own name and value would be missing from what is sent.
     setTimeout(() => { for (const b of form.querySelectorAll("button")) b.setAttribute("aria-disabled", "true"); });
   });
+  function sayLeft(form) {
+    const note = form.querySelector("[data-left-note]") || document.createElement("p");
+    note.className = "note bad full";
+    note.dataset.leftNote = "";
+    note.tabIndex = -1;
+    note.setAttribute("role", "alert");
+    note.textContent = "You are signed out, so this was not sent. Copy what you wrote, then open this page again: you are asked to sign in.";
+    form.prepend(note);
+    note.focus();
+  }
   addEventListener("pageshow", () => {
     for (const form of document.querySelectorAll("form[data-sent]")) {
       delete form.dataset.sent;

@@ -178,6 +178,7 @@
 
   function leave() {
     isLeft = true;
+    document.documentElement.dataset.left = ""; // forms are sent no more: what was typed would be gone
     if (window.consoleHasText()) say("closed", "signed out · copy your text");
     else location.assign(here());
   }

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Complaints, Person, Site
+from tests.browser.conftest import Complaints, Person, Site, read_all
 from tests.infra.installation import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
@@ -264,3 +264,24 @@ def test_signing_out_elsewhere_closes_the_page(person: Person) -> None:
     # Its own page may hear of it before the answer is there, and leave by itself.
     other.wait_for_url("**/login**")
     operator.wait_for_url("**/login?next=/", timeout=10_000)
+
+
+def test_what_was_written_outlasts_a_session_that_ended(person: Person, site: Site) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    assert site.reaches(run_id, "waiting_human")
+    finance = person("approver_finance")
+    case = f"/inbox/{site.question(run_id)['id']}"
+    finance.goto(case)
+    read_all(finance)
+    finance.fill("#justification", "Asked the vendor:\n- carrier is ours")
+    other = finance.context.new_page()
+    other.goto("/runs")
+    other.click(".who summary")
+    other.click("text=Sign out")
+    other.wait_for_url("**/login**")
+    expect(finance.locator("#live-state")).to_contain_text("signed out")
+    finance.locator("[data-verdict=reject]").click()
+    expect(finance.locator("[data-left-note]")).to_be_focused()
+    expect(finance.locator("#justification")).to_have_value("Asked the vendor:\n- carrier is ours")
+    assert finance.url.endswith(case)
+    assert site.run(run_id)["state"] == "waiting_human"
