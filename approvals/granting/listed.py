@@ -10,14 +10,18 @@ from typing import Any
 
 from django.db import connection
 
+from approvals.brief import plan_of
 from approvals.granting.rows import MOST_USES, Held, held_in, listed_by, one_of
 from approvals.grants.terms import bounds_in
+from approvals.models import Approval
 from approvals.policy import Sum
 from approvals.queue_models import Queue
+from approvals.queues.sight import readable
 from approvals.queues.who import is_admin
 from ledger.errors import NotFound
 from ledger.web.roles import AUDITOR, OPERATOR, roles
 from runs.journal import wait_hooks
+from runs.search import subject
 
 PAGE = 50
 ALL = None  # queues that are seen
@@ -29,6 +33,7 @@ class Shown:
 
     held: Held
     may_end: bool
+    about: str = ""  # the party of the case it was given with
 
     @property
     def row(self) -> Any:
@@ -109,6 +114,16 @@ def one(grant_id: int, user: Any) -> Shown:
     if not found or (seen is not None and found[0].row.queue not in seen and found[0].row.person != user.pk):
         raise NotFound("standing grant", grant_id)
     return _shown(found[0], user)
+
+
+def with_parties(grants: Sequence[Shown]) -> list[Shown]:
+    """The same, each with whom its case was about: of a case that the reader doesn't read, as much as of its run."""
+    cases = list(Approval.objects.filter(pk__in=[each.row.approval_id for each in grants]).select_related("run"))
+    read = readable(cases)
+    about = {
+        case.pk: subject(plan_of(case).get("arguments")) if case.pk in read else str(case.run.about) for case in cases
+    }
+    return [replace(each, about=about.get(each.row.approval_id, "")) for each in grants]
 
 
 def bounds_of(queue: Queue) -> dict[str, Any]:

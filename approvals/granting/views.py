@@ -26,7 +26,7 @@ class GrantsPage(QueuePage):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         found = listed.page(request.user, beyond=placed_at(request.GET.get("beyond", "")), limit=listed.PAGE + 1)
-        grants, more = found[: listed.PAGE], ""
+        grants, more = listed.with_parties(found[: listed.PAGE]), ""
         if len(found) > listed.PAGE:
             more = placed(grants[-1].row.at, grants[-1].row.pk)
         return self.show(request, {"grants": grants, "more": more, **self.context(request, None)})
@@ -42,7 +42,8 @@ class OneGrantPage(QueuePage):
 
     def tell(self, request: HttpRequest, grant_id: int, refused: Refused | None = None) -> HttpResponse:
         """The page, with what was refused."""
-        shown: dict[str, Any] = {"g": listed.one(grant_id, request.user), **self.context(request, refused)}
+        (grant,) = listed.with_parties([listed.one(grant_id, request.user)])
+        shown: dict[str, Any] = {"g": grant, **self.context(request, refused)}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 

@@ -10,6 +10,7 @@ import pgtrigger
 import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection, transaction
+from django.test import Client
 
 from approvals.granting.acts import take_back
 from approvals.granting.listed import one, page
@@ -214,3 +215,17 @@ def test_the_list_reads_the_newest_uses_and_counts_them_all(
     assert shown.state == "active" and sorted(looked) == [*range(71, 121)], "each once, and no more of them"
     whole = one(grant.pk, user)
     assert (whole.held.used, whole.held.spent, len(whole.uses)) == (120, 1200, 50)
+
+
+def test_grants_are_told_apart_by_whom_they_are_about(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    for text in ("pen 5000", "ink 5000"):
+        given(asks(stage, agent, text), fiona)
+        assert stage.drive() == "completed"
+    client = Client()
+    client.force_login(User.objects.get(pk=fiona.person))
+    page = client.get("/queues/grants").content.decode()
+    assert page.count(" for <b>pen</b>") == page.count(" for <b>ink</b>") == 1
+    grant = StandingGrant.objects.latest("id")
+    assert "(<b>ink</b>)" in client.get(f"/queues/grants/{grant.pk}").content.decode()
