@@ -36,7 +36,7 @@ CASES = [
     Mutant("nothing said is taken for a no", MAKER, "if kind == \"flag\" and (is_nullable or is_within):", "if False:", f"{FORMS}"),
     Mutant("a line takes the breaks out of what it shows", MAKER, "                field.give_room(text)\n", "                pass\n", f"{FORMS} -k nobody_touched"),
     Mutant("a tick that is taken away is still there", FORM, "return bool(sent) or bool(field.initial) if field.is_flag else", "return", f"{FORMS} -k tick"),
-    Mutant("what a form was filled with is lost in what it stands for", FORM, "        return self._keeps or (field.had is not Absent and not (field.children and is_object(field.had)))\n", "        return self._keeps\n", f"{FORMS} -k was_filled_with"),
+    Mutant("what a form was filled with is lost in what it stands for", FORM, "if is_untouched and (self._keeps or not (field.had is Absent or self._is_there(field))):", "if is_untouched and self._keeps:", f"{FORMS} -k was_filled_with"),
     Mutant("a text that looks like a number becomes one", "runs/console/forms/fields.py", "if isinstance(shown, str) and self.read(shown) != shown:", "if False:", f"{FORMS} -k looks_like"),
     Mutant("null behind a reference is none", MAKER, "any(\"null\" in _types(self._followed(option)) for option in options)", "any(\"null\" in _types(option) for option in options if \"$ref\" not in schema)", f"{FORMS} -k behind_a_reference"),
     Mutant("two fields of a page have one name", FORM, " or field_name.partition(\".\")[0] == _OURS", "", f"{FORMS} -k called_the_same"),

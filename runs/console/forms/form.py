@@ -120,11 +120,12 @@ class SchemaForm(forms.Form):
         filled = {}
         for name in names:
             field = self.values[name]
-            if self._is_as_it_was(name):
+            is_untouched = self._is_changing and self._is_untouched(name)
+            if is_untouched and (self._keeps or not (field.had is Absent or self._is_there(field))):
                 value = field.had
             elif not field.children:
                 value = self.cleaned_data[name]
-            elif field.required or self._is_typed(field.children):
+            elif field.required or self._is_typed(field.children) or (is_untouched and self._is_there(field)):
                 value = self._around(field) | self._filled(field.children)
             else:  # an optional group in which nothing was typed is one that isn't there
                 value = field.empty
@@ -132,11 +133,9 @@ class SchemaForm(forms.Form):
                 filled[field.key] = value
         return filled
 
-    def _is_as_it_was(self, name: str) -> bool:
-        if not self._is_changing or not self._is_untouched(name):
-            return False
-        field = self.values[name]
-        return self._keeps or (field.had is not Absent and not (field.children and is_object(field.had)))
+    def _is_there(self, field: Value) -> bool:
+        """Whether it is a group that the document has: what stands in its fields is told, one by one."""
+        return bool(field.children) and is_object(field.had)
 
     def _is_untouched(self, name: str) -> bool:
         field = self.values[name]
