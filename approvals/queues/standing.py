@@ -40,6 +40,14 @@ _ACCOUNT = """json_build_object('name', u.username, 'person', u.id, 'is_active',
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
 # What makes somebody one who set up what a question rests on, once it is open.
 _CHANGES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit', 'queue_limit_lift', 'queue_proof'"
+# Who has had their say in the case, and who said yes to the same call at another queue that is asked about it.
+_SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id = {case}
+    UNION SELECT s.person, s.decision_id FROM approvals_approval this JOIN runs_wait here ON here.id = this.wait_id
+        JOIN runs_wait w ON w.run_id = here.run_id AND w.slot = here.slot AND w.attempt = here.attempt
+        JOIN approvals_approval a ON a.wait_id = w.id AND a.state = 'approved' AND a.queue <> this.queue
+        JOIN approvals_decision d ON d.approval_id = a.id AND d.verdict = 'approve'
+        JOIN approvals_seat s ON s.decision_id = d.id
+    WHERE this.id = {approval}"""
 # As a value in SQL: {queue} is the queue's name, {case} the first stage's question, {approval} this one; its one
 # parameter the account of who wants to decide. Of the deputyships that are not now the last ones come along, for words;
 # all that are now, for they count.
@@ -51,8 +59,8 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
                    ORDER BY l.person, l.ended_at IS NULL DESC, l.set_at DESC, l.id DESC) l),
     'seats', (SELECT coalesce(json_agg(json_build_array(
                   s.person, d.verdict, d.at, a.queue, d.person, to_json(d)::text)), '[]')
-              FROM approvals_seat s JOIN approvals_decision d ON d.id = s.decision_id
-              JOIN approvals_approval a ON a.id = d.approval_id WHERE s.case_id = {{case}}),
+              FROM ({_SEATS}) s JOIN approvals_decision d ON d.id = s.decision_id
+              JOIN approvals_approval a ON a.id = d.approval_id),
     'changed', (SELECT r.at FROM ledger_actrecord r JOIN auth_user u ON u.id = me.id
                 WHERE r.at >= (SELECT c.opened_at FROM approvals_approval c WHERE c.id = {{case}})
                 AND r.person = me.id AND (r.queue = {{queue}} AND r.action = ANY (ARRAY[{_CHANGES}])

@@ -14,7 +14,7 @@ from django.db.utils import ProgrammingError
 from django.test import Client
 
 from approvals.genuine import genuine
-from approvals.models import Approval, Policy, Queue
+from approvals.models import Approval, Policy
 from approvals.policies import acts, inforce
 from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queues import acts as queues
@@ -105,31 +105,6 @@ def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, too
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed()) == 1
     assert problems(run) == []
-
-
-def test_whom_a_policy_asks_besides_is_said_before_the_first_yes(
-    client: Client, stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    agent, admin = ordering(tools), boss()
-    put(admin, queue="finance_po")
-    put(admin, name="more", queue="legal")
-    run = stage.start(agent)
-    assert stage.drive() == "parked"
-    for is_last in (False, True):
-        asked = Approval.objects.get(run=run, state="open")
-        other = {"legal": "finance_po", "finance_po": "legal"}[asked.queue]
-        role = Queue.objects.get(name=asked.queue).role
-        client.force_login(User.objects.get(pk=somebody(f"of {role}", role).person))
-        page = client.get(f"/inbox/{asked.id}").content.decode()
-        assert (f"A policy wants a yes of <b>{other}</b> besides" in page) is not is_last
-        done = client.post(
-            f"/approvals/{asked.id}/decision",
-            {"verdict": "approve", "plan_hash": asked.plan_hash, "justification": "So be it."}, follow=True,
-        ).content.decode()  # fmt: skip
-        assert (f"A policy wants a yes of {other} besides" in done) is not is_last
-        assert ("Approved. The run goes on." in done) is is_last
-        stage.drive()
-    assert len(outside.executed()) == 1 and problems(run) == []
 
 
 def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_not_expired(

@@ -11,7 +11,7 @@ AMEND, GATES, RULES, CALL = (
     "runs/engine/steps/logical_call.py",
 )
 TOLD, ROWS, PAGE = "tests/engine/test_amending.py", "tests/approvals/test_amending.py", "tests/console/test_changes.py"
-BESIDE = "tests/approvals/test_amending_beside.py"
+BESIDE, BESIDES = "tests/approvals/test_amending_beside.py", "tests/approvals/test_policies_besides.py"
 FORMS, FORM, MAKER = "tests/console/test_forms_changed.py", "runs/console/forms/form.py", "runs/console/forms/maker.py"
 
 CASES = [
@@ -43,6 +43,8 @@ CASES = [
     Mutant("what was typed is lost where somebody else decided before it was looked at", "approvals/cases/views.py", "            if not opened.is_open:\n                raise services.AlreadyDecided(opened.approval)\n", "", f"{PAGE} -k looks_second"),
     Mutant("a question that is cut can't be answered", "runs/console/questions.py", "if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:", "if False:", "tests/console/test_questions.py -k holds_itself"),
     Mutant("a refused act beside it empties a form", "ledger/templatetags/console.py", "return typed[name] if typed and name in typed else", "return typed.get(name, \"\") if typed else", "tests/console/test_deadlines.py -k beside_that_is_refused"),
+    Mutant("one person gives both of the yeses that two queues are asked for", "approvals/queues/standing.py", "AND a.state = 'approved' AND a.queue <> this.queue", "AND a.state = 'none' AND a.queue <> this.queue", f"{BESIDES} -k one_person"),
+    Mutant("a case doesn't say whom a policy asks after it", "approvals/policies/ahead.py", "    if approval.state != ApprovalState.OPEN or told is None:\n", "    if told is None or told:\n", f"{BESIDES} -k said_before"),
     Mutant("something else than was looked at is sent", "approvals/cases/views.py", "sent.texts.get(\"looked\") != _digest(wanted)", "False", f"{PAGE} -k not_looked_at"),
     Mutant("verification lets an amended question stand beside its decision", "approvals/verification.py", "                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)\n", "                pass\n", f"{ROWS} -k exactly_what"),
     Mutant("a change leaves the yes of earlier stages standing", RULES, "if name not in (\"passed\", \"proof\")}", "if name != \"proof\"}", f"{BESIDE} -k put_to_all_of_them_anew"),
