@@ -43,6 +43,8 @@ IS_RELEASED = hasattr(durableagents, "Undo")  # and of `make_released.py`
 IS_DECIDED = util.find_spec("approvals.queues") is not None  # and of `make_decided.py`
 IS_OVERSEEN = hasattr(durableagents, "WorkingHours")  # and of `make_overseen.py`
 IS_TALKED = util.find_spec("approvals.consulting") is not None  # and of `make_talked.py`
+# And of `make_granted.py` and `make_steered.py`. It leaves out all of those before, whose situations another dump has.
+IS_GRANTED = util.find_spec("approvals.granting") is not None
 PLAIN = {"gate", "callback", "question", "signal", "paused gate", "paused signal", "paused sleep"}
 LEFT_OUT = PLAIN if IS_LATER else set()
 MASTER_KEY = "an-older-installation-s-own-master-key-0123"
@@ -180,6 +182,14 @@ def _later(stage: Stage) -> dict[str, Any]:
     return found
 
 
+def _granted(stage: Stage, settings: Any, folder: Path) -> dict[str, Any]:
+    from tests.upgrade import make_granted, make_steered
+
+    made = {**make_granted.make_all(stage, settings, folder), **make_steered.make_all(stage)}
+    made["granted"] |= make_granted.ask_the_last(stage)
+    return made
+
+
 def _seal_queues() -> None:
     """Those that the settings name were put in before this installation got the key that it has in the dump."""
     from approvals.queue_models import Queue
@@ -195,12 +205,12 @@ def test_make_a_dump(stage: Stage, settings: Any, tmp_path: Path, postgres: dict
     digests.hasher.cache_clear()
     if IS_DECIDED:
         _seal_queues()
-    later = _later(stage)
+    later = _granted(stage, settings, tmp_path) if IS_GRANTED else _later(stage)
     make = Maker(stage)
     for part in (waiting, ended, in_somebodys_hands, ready):
         part(make)
     assert not agents.OUTSIDE.trouble
-    if IS_OVERSEEN:
+    if IS_OVERSEEN and not IS_GRANTED:
         from tests.upgrade import make_overseen
 
         later |= make_overseen.make_all(stage, settings)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Q
 
 from approvals.models import Approval
 from durableagents import Budget
 from ledger.models import Event
+from runs.journal.asked import starters
 from runs.journal.cache.reads import ReadCache
 from runs.models import Message, Pool, Run, Schedule, Wait
 from runs.queries.attributes.shown import attributes_of
@@ -140,6 +142,10 @@ def remembered_later(dump: Path) -> list[Later]:
 
 def there_is_all_of_then() -> None:
     assert {*Event.objects.values_list("kind", flat=True).distinct()} >= KINDS
+    for run in Run.objects.filter(Q(parent__isnull=False) | Q(first__isnull=False)):
+        with connection.cursor() as cursor:  # policies ask that also of what another run made, or went on as
+            cursor.execute(starters.STATEMENT, [[str(run.pk)]])
+            assert starters.starter_of(str(run.pk), cursor.fetchall()) == "key:shop", run.pk
 
 
 def waits_as_it_should(later: Later) -> None:

@@ -11,14 +11,16 @@ from uuid import uuid4
 
 import psycopg
 from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
 
 from durableagents import databases, env, grants
 
 # In the order in which their code landed. Some are much like their neighbours: they are for `make test-all`.
-COMMITS = ("35b5861", "46b5c85", "8bc9f88", "b957ed2", "eb7ed38", "64c249e", "ad14af3", "c0be986")
-USUAL = ("35b5861", "8bc9f88", "c0be986")
+COMMITS = ("35b5861", "46b5c85", "8bc9f88", "b957ed2", "eb7ed38", "64c249e", "ad14af3", "c0be986", "fea9c54")
+USUAL = ("35b5861", "8bc9f88", "c0be986", "fea9c54")
 DUMPS = [Path(__file__).parent / "dumps" / f"{commit}.sql.gz" for commit in COMMITS]
 Catalog = dict[str, dict[str, str]]
+_OURS = ("ledger", "runs", "approvals", "durableagents")
 # By name and never by position: a column that came later stands at another place. Of triggers without brackets: what is
 # written as `(a, b, c) IS DISTINCT FROM …` has other ones once it was dumped and restored; and so has an index's
 # condition, whose casts stand elsewhere then.
@@ -74,6 +76,30 @@ def difference(left: Catalog, right: Catalog) -> dict[str, list[Any]]:
             (n, left[what].get(n), right[what].get(n)) for n in names if left[what].get(n) != right[what].get(n)
         ]
     return {what: differs for what, differs in found.items() if differs}
+
+
+def apps_of(applied: Mapping[str, str]) -> set[str]:
+    return {name.partition(".")[0] for name in applied}
+
+
+def leaves(applied: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The newest migrations of each app of ours that a database has: those that none of its app's needs, whatever their
+    names, for some came in between."""
+    nodes = MigrationExecutor(connection).loader.graph.node_map
+    ours = {(app, name) for app, _, name in (each.partition(".") for each in applied) if app in _OURS}
+    needed = {each.key for one in ours for each in nodes[one].parents if each.key[0] == one[0]}
+    return sorted(ours - needed)
+
+
+def contents(url: str) -> dict[str, list[str]]:
+    """Every row of every table of ours."""
+    with psycopg.connect(url) as link:
+        tables = link.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename ~ '^(ledger|runs|approvals)_'"
+        ).fetchall()
+        return {
+            t: [row[0] for row in link.execute(f"SELECT r::text FROM {t} r ORDER BY 1".encode())] for (t,) in tables
+        }
 
 
 # Clocks of their own for the application's roles, found before PostgreSQL's wherever a query or a function names one.

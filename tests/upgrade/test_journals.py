@@ -15,16 +15,25 @@ from durableagents.testing.replays import checkpoint_files
 from runs.engine.agents import registry
 from runs.engine.migration.formats import FILES, STATES
 from tests.conftest import CHECKOUT
-from tests.upgrade import agents, agents_decided, agents_later, agents_overseen, agents_released, agents_talked
+from tests.upgrade import (
+    agents,
+    agents_decided,
+    agents_granted,
+    agents_later,
+    agents_overseen,
+    agents_released,
+    agents_steered,
+    agents_talked,
+)
 from tests.upgrade.places import DUMPS
 
 KEPT = CHECKOUT / "tests" / "fixtures" / "journals"
 EVERY = (
     agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
-    *agents_talked.AGENTS,
+    *agents_talked.AGENTS, *agents_granted.AGENTS, *agents_steered.AGENTS,
 )  # fmt: skip
 # Whose runs were asked about before they did anything.
-ASKING = ("-decided-", "-overseen-", "-halted-", "-talked-")
+ASKING = ("-decided-", "-overseen-", "-halted-", "-talked-", "-granted-", "-steered-")
 # All that a folder holds, so that a journal that was changed to fit today's code is noticed.
 DIGESTS = {
     "35b5861": "b4bc6b5b4ef649f0",
@@ -35,6 +44,7 @@ DIGESTS = {
     "64c249e": "4053968b496c6b86",
     "ad14af3": "aa6d6d367c02846b",
     "c0be986": "7fe01f802d05c8bb",
+    "fea9c54": "39a6649dc54524a9",
 }
 
 

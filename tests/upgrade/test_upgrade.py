@@ -16,22 +16,25 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
+from approvals.models import Approval
 from ledger.verification.registers import verify_registers
 from ledger.web.roles import ROLES
 from runs.engine.agents import registry
 from runs.fleet import agent_versions
 from runs.journal import digests
-from runs.models import AgentVersion, Run
+from runs.models import AgentVersion, Batch, Run
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, events, kinds
 from tests.upgrade import (
     agents,
     agents_decided,
+    agents_granted,
     agents_later,
     agents_moved,
     agents_overseen,
     agents_released,
+    agents_steered,
     agents_talked,
 )
 from tests.upgrade.cast_overseen import post_office
@@ -43,6 +46,16 @@ from tests.upgrade.people_decided import (
     decided_well,
     is_as_it_was_set,
     remembered_decided,
+)
+from tests.upgrade.people_granted import (
+    Granted,
+    are_told_once,
+    bring_granted_to_their_ends,
+    come_in,
+    granted_well,
+    is_as_it_was_granted,
+    links_of,
+    remembered_granted,
 )
 from tests.upgrade.people_later import (
     Later,
@@ -76,6 +89,14 @@ from tests.upgrade.people_released import (
     released_well,
     remembered_released,
 )
+from tests.upgrade.people_steered import (
+    Steered,
+    bring_steered_to_their_ends,
+    is_as_it_was_steered,
+    one_is_enough_again,
+    remembered_steered,
+    steered_well,
+)
 from tests.upgrade.people_talked import (
     Talked,
     bring_talked_to_their_ends,
@@ -83,14 +104,26 @@ from tests.upgrade.people_talked import (
     remembered_talked,
     talked_well,
 )
-from tests.upgrade.places import DUMPS, USUAL, Catalog, as_then, catalog, database, difference, django_on
+from tests.upgrade.places import (
+    DUMPS,
+    USUAL,
+    Catalog,
+    apps_of,
+    as_then,
+    catalog,
+    contents,
+    database,
+    difference,
+    django_on,
+    leaves,
+)
 
 # A database of years with its runs to the end: minutes where others work beside it.
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(1200)]
 # They are known while a story of this file runs, and to nobody else in this process.
 EVERY = (
     agents.agent, *agents_later.AGENTS, *agents_released.AGENTS, *agents_decided.AGENTS, *agents_overseen.AGENTS,
-    *agents_talked.AGENTS,
+    *agents_talked.AGENTS, *agents_granted.AGENTS, *agents_steered.AGENTS,
 )  # fmt: skip
 KNOWN = (*EVERY, agents_moved.twin)  # in no dump
 for each in KNOWN:
@@ -193,23 +226,28 @@ class Dumped:
     decided: list[Decided]
     overseen: list[Overseen]
     talked: list[Talked]
+    granted: list[Granted]
+    steered: list[Steered]
+    links: dict[str, str]  # to accounts
 
     @classmethod
     def of(cls, dump: Path) -> Dumped:
         released, known = remembered_released(dump)
         return cls(
             remembered(dump), remembered_later(dump), released, known, remembered_decided(dump),
-            remembered_overseen(dump), remembered_talked(dump),
+            remembered_overseen(dump), remembered_talked(dump), remembered_granted(dump), remembered_steered(dump),
+            links_of(dump),
         )  # fmt: skip
 
     @property
     def others(self) -> list[Later]:
-        return [*self.later, *self.released, *self.decided, *self.overseen, *self.talked]
+        asked = [*self.decided, *self.overseen, *self.talked, *self.granted, *self.steered]
+        return [*self.later, *self.released, *asked]
 
 
 @usual_dumps
 def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
-    postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any
+    postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any, tmp_path: Path
 ) -> None:
     with database(postgres, dump) as urls:
         as_then(urls)
@@ -229,7 +267,7 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
             try:
                 are_replayed(found.runs)
                 moved = move(found.runs)
-                go_on(stage, found, settings)
+                go_on(stage, found, settings, tmp_path)
             finally:
                 stage.close()
             for old in found.runs:
@@ -245,12 +283,18 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
                 overseen_well(each)
             for each in found.talked:
                 talked_well(each)
+            for each in found.granted:
+                granted_well(each)
+            for each in found.steered:
+                steered_well(each)
             is_all_sound()
             read_in_the_console(found.runs, found.others)
 
 
-def go_on(stage: Stage, found: Dumped, settings: Any) -> None:
+def go_on(stage: Stage, found: Dumped, settings: Any, folder: Path) -> None:
     """Everybody does what there is to do, until every run has ended."""
+    if found.granted:
+        go_on_with_the_newest(stage, found, settings, folder)
     if found.released:
         goes_by_what_was_set(stage, found.known)
         can_not_be_moved(found.released)
@@ -277,6 +321,19 @@ def go_on(stage: Stage, found: Dumped, settings: Any) -> None:
         fork(stage, next(old for old in found.runs if old.name == name))
 
 
+def go_on_with_the_newest(stage: Stage, found: Dumped, settings: Any, folder: Path) -> None:
+    """While two people settle and give roles, and after."""
+    is_as_it_was_granted(found.granted)
+    is_as_it_was_steered(found.steered)
+    with post_office(settings) as box:
+        are_told_once(box, settings, folder)
+    come_in(found.links, is_guarded=True)
+    bring_granted_to_their_ends(stage, found.granted)
+    bring_steered_to_their_ends(stage, found.steered)
+    one_is_enough_again()
+    come_in(found.links, is_guarded=False)
+
+
 @usual_dumps
 def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
     postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any
@@ -288,9 +345,11 @@ def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
         with django_on(urls["runtime"]):
             known = set(AgentVersion.objects.values_list("pk", flat=True))
             found = Dumped.of(dump)
-            newest = (found.talked, found.overseen, found.decided, found.released, found.later, True)
+            newest = (found.granted, found.talked, found.overseen, found.decided, found.released, found.later, True)
             first = [bool(each) for each in newest].index(True)
-            of_then = (EVERY, EVERY[:-1], EVERY[:-3], EVERY[:-4], EVERY[:4], EVERY[:1])[first]
+            before = EVERY[:-2]
+            alone = (EVERY[0], *EVERY[-2:])
+            of_then = (alone, before, before[:-1], before[:-3], before[:-4], before[:4], before[:1])[first]
             assert {each.graph_id for each in of_then} <= known
             for each in of_then:
                 agent_versions.note_use(each)
@@ -313,6 +372,13 @@ def is_all_sound() -> None:
     assert [problem for listed in verify_registers() for problem in listed.problems] == []
 
 
+LISTS = (
+    "/", "/inbox", "/runs", "/audit", "/pools", "/limits", "/schedules", "/agents", "/fleet", "/halts", "/bulk",
+    "/reconcile", "/queues", "/queues/grants", "/queues/calendars", "/policies", "/changes", "/notifications",
+    "/notifications/log",
+)  # fmt: skip
+
+
 def read_in_the_console(runs: list[Old], later: Sequence[Later]) -> None:
     """Every run has its page and its document, whatever it waits for."""
     user, _ = User.objects.get_or_create(username="everybody")
@@ -323,7 +389,8 @@ def read_in_the_console(runs: list[Old], later: Sequence[Later]) -> None:
     for name, id in ours + [(each.name, run.id) for each in later for run in each.family]:
         for path in (f"/runs/{id}", f"/api/v1/runs/{id}", f"/api/v1/runs/{id}/events"):
             assert client.get(path).status_code == 200, (name, path)
-    for path in ("/", "/inbox", "/runs", "/audit", "/pools", "/limits", "/schedules"):
+    asked = [f"/inbox/{id}" for id in Approval.objects.values_list("pk", flat=True)]
+    for path in (*LISTS, *asked, *(f"/bulk/{id}" for id in Batch.objects.values_list("pk", flat=True))):
         assert client.get(path).status_code == 200, path
 
 
@@ -371,27 +438,6 @@ BORROWED = ("mfa", "socialaccount", "account")
 
 ON_RECORD = ("ledger_accountrecord", "ledger_register")
 QUEUES = "approvals_queue"
-
-
-def apps_of(applied: Mapping[str, str]) -> set[str]:
-    return {name.partition(".")[0] for name in applied}
-
-
-def leaves(applied: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The newest migration of each app of ours that a database has."""
-    known = sorted(name.split(".", 1) for name in applied)
-    return [(app, name) for app, name in dict(known).items() if app in ("ledger", "runs", "approvals", "durableagents")]  # type: ignore[arg-type]
-
-
-def contents(url: str) -> dict[str, list[str]]:
-    """Every row of every table of ours."""
-    with psycopg.connect(url) as link:
-        tables = link.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename ~ '^(ledger|runs|approvals)_'"
-        ).fetchall()
-        return {
-            t: [row[0] for row in link.execute(f"SELECT r::text FROM {t} r ORDER BY 1".encode())] for (t,) in tables
-        }
 
 
 def test_a_database_from_before_signals_is_refused_by_name(postgres: Mapping[str, str]) -> None:
