@@ -3,26 +3,31 @@ the call is judged anew before it leaves."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef, Subquery
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import BinaryField, TextField
+from django.db.models.expressions import RawSQL
 
 from approvals.models import Approval, ApprovalState
 from ledger import events as e
 from ledger.codec import read_clear
-from ledger.models import Event
 
 
-def along() -> dict[str, Any]:
-    """To be annotated where questions are shown: what was said of the call last, and the queues that said yes to it."""
-    place = {"run_id": OuterRef("run_id"), "slot": OuterRef("wait__slot"), "attempt": OuterRef("wait__attempt")}
-    said = Event.objects.filter(**place, kind=e.PolicyApplied.KIND).order_by("-seq")
-    beside = Approval.objects.filter(
-        run_id=OuterRef("run_id"), wait__slot=OuterRef("wait__slot"), wait__attempt=OuterRef("wait__attempt"),
-        state=ApprovalState.APPROVED,
-    )  # fmt: skip
-    return {"judged": Subquery(said.values("clear")[:1]), "granted_by": ArraySubquery(beside.values("queue"))}
+_JUDGED = f"""SELECT e.clear FROM runs_wait w JOIN ledger_event e
+        ON e.run_id = w.run_id AND e.slot = w.slot AND e.attempt = w.attempt AND e.kind = '{e.PolicyApplied.KIND}'
+    WHERE w.id = approvals_approval.wait_id ORDER BY e.seq DESC LIMIT 1"""
+_GRANTED = """SELECT a.queue FROM runs_wait here
+    JOIN runs_wait w ON w.run_id = here.run_id AND w.slot = here.slot AND w.attempt = here.attempt
+    JOIN approvals_approval a ON a.wait_id = w.id AND a.state = 'approved'
+    WHERE here.id = approvals_approval.wait_id"""
+
+
+def along() -> dict[str, RawSQL]:
+    """To be annotated where questions are shown, also one whose wait is gone: what was said of the call last, and the
+    queues that said yes to it."""
+    return {
+        "judged": RawSQL(f"({_JUDGED})", [], output_field=BinaryField()),
+        "granted_by": RawSQL(f"ARRAY({_GRANTED})", [], output_field=ArrayField(TextField())),
+    }
 
 
 def asked_after(approval: Approval) -> list[str]:
