@@ -11,7 +11,6 @@ from approvals.models import Approval, ApprovalState
 from ledger import events as e
 from ledger.codec import read_clear
 
-
 _JUDGED = f"""SELECT e.clear FROM runs_wait w JOIN ledger_event e
         ON e.run_id = w.run_id AND e.slot = w.slot AND e.attempt = w.attempt AND e.kind = '{e.PolicyApplied.KIND}'
     WHERE w.id = approvals_approval.wait_id ORDER BY e.seq DESC LIMIT 1"""
