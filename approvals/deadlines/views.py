@@ -147,7 +147,7 @@ class ComingBack(QueuesPage):
 
         return done(
             request,
-            "back",
+            f"back-{absence_id}",
             act,
             "The absence is over, and whoever was named to stand in meanwhile no longer does.",
             self.tell,

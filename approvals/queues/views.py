@@ -224,7 +224,7 @@ class Revoking(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
 
-        return done(request, "revoke", act, "The deputy's time is over.", self.tell) or redirect("queues")
+        return done(request, f"revoke-{deputy_id}", act, "The deputy's time is over.", self.tell) or redirect("queues")
 
 
 def done(

@@ -10,6 +10,7 @@ AMEND, GATES, RULES, CALL = (
     "runs/engine/amending/record.py",
     "runs/engine/steps/logical_call.py",
 )
+REFUSED = "tests/console/test_refused_forms.py"
 TOLD, ROWS, PAGE = "tests/engine/test_amending.py", "tests/approvals/test_amending.py", "tests/console/test_changes.py"
 BESIDE = "tests/approvals/test_amending_beside.py"
 FORMS, FORM, MAKER = "tests/console/test_forms_changed.py", "runs/console/forms/form.py", "runs/console/forms/maker.py"
@@ -42,7 +43,9 @@ CASES = [
     Mutant("two fields of a page have one name", FORM, " or field_name.partition(\".\")[0] == _OURS", "", f"{FORMS} -k called_the_same"),
     Mutant("what was typed is lost where somebody else decided before it was looked at", "approvals/cases/views.py", "            if not opened.is_open:\n                raise services.AlreadyDecided(opened.approval)\n", "", f"{PAGE} -k looks_second"),
     Mutant("a question that is cut can't be answered", "runs/console/questions.py", "if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:", "if False:", "tests/console/test_questions.py -k holds_itself"),
-    Mutant("a refused act beside it empties a form", "ledger/templatetags/console.py", "return typed[name] if typed and name in typed else", "return typed.get(name, \"\") if typed else", "tests/console/test_deadlines.py -k beside_that_is_refused"),
+    Mutant("a refused act beside it fills another form", "ledger/templatetags/console.py", "refused.typed if refused and refused.act == \"\".join(map(str, act)) else {}", "refused.typed if refused else {}", f"{REFUSED} -k form_of_a_queue"),
+    Mutant("a refused form unticks its boxes", "ledger/templatetags/console.py", "is_on = typed.get(name, \"off\") != \"off\" if typed else bool(is_set)", "is_on = bool(is_set)", f"{REFUSED} -k form_of_a_queue"),
+    Mutant("a refused retirement empties what the policy says", "approvals/policies/views.py", "            known[\"typed\"] = {}\n", "            pass\n", f"{REFUSED} -k form_of_a_policy"),
     Mutant("something else than was looked at is sent", "approvals/cases/views.py", "sent.texts.get(\"looked\") != _digest(wanted)", "False", f"{PAGE} -k not_looked_at"),
     Mutant("verification lets an amended question stand beside its decision", "approvals/verification.py", "                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)\n", "                pass\n", f"{ROWS} -k exactly_what"),
     Mutant("a change leaves the yes of earlier stages standing", RULES, "if name not in (\"passed\", \"proof\")}", "if name != \"proof\"}", f"{BESIDE} -k put_to_all_of_them_anew"),
