@@ -18,13 +18,13 @@ from approvals.documents.shown import Before, DocumentShown, documents_of
 from approvals.documents.stored import along, contents_in
 from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policies import ahead
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
 from approvals.talk.shown import TALK, Talk, talk_in
 from approvals.timing.words import along as timed
+from approvals.votes import ahead
 from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound

@@ -13,7 +13,7 @@ from django.urls import reverse
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.granting.deciding import said
-from approvals.granting.forms import DecisionForm
+from approvals.granting.forms import DecisionForm, seen
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
 from approvals.passkeys.signed import terms_of_yes
@@ -129,6 +129,6 @@ class Decisions(Deciding, InboxPage):
             page = ask(request, what, needed.wanted, terms)
             return page or self.tell(request, approval_id, Refused("decide", NothingToShow(needed.wanted), form.kept))
         except DurableAgentsError as error:
-            return self.tell(request, approval_id, Refused("decide", error, form.kept))
+            return self.tell(request, approval_id, Refused("decide", seen(error), form.kept))
         messages.success(request, _done(body.verdict, decided, opened), extra_tags="ok")
         return redirect("approval", approval_id=approval_id)

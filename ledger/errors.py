@@ -48,12 +48,31 @@ class Forbidden(DurableAgentsError):
     status, code, title = 403, "forbidden", "Not allowed"
 
 
+# What people know an act as, where its name on the record doesn't say it.
+_IN_WORDS = {
+    "absence": "Noting an absence", "absence_end": "Ending an absence", "calendar": "Setting a calendar",
+    "calendar_remove": "Removing a calendar", "channel": "Adding a channel", "channel_change": "Changing a channel",
+    "channel_end": "Ending a channel", "declare_dead": "Declaring a process dead", "delegate": "Handing a case over",
+    "delegate_end": "Taking a case back", "deputy": "Naming a deputy", "deputy_revoke": "Ending a deputy's time",
+    "inquiry": "Asking somebody", "inquiry_withdraw": "Waiting for an answer no longer",
+    "notice_replay": "Sending a notice again", "policy": "Putting a policy in force",
+    "policy_change": "Changing a policy", "policy_restore": "Saying anew which policies are in force",
+    "policy_retire": "Retiring a policy", "queue": "Adding a queue", "queue_change": "Changing a queue",
+    "queue_close": "Closing a queue", "queue_grants": "Setting how far the same again may be allowed",
+    "queue_limit": "Setting a limit", "queue_limit_lift": "Lifting a limit", "queue_open": "Opening a queue",
+    "queue_proof": "Setting what a yes has to show", "queue_reasons": "Setting the reasons to choose from",
+    "queue_remove": "Removing a queue", "queue_timing": "Setting deadlines",
+    "standing_grant": "Allowing the same again", "standing_revoke": "Taking a standing grant back",
+}  # fmt: skip
+
+
 class JustificationRequired(DurableAgentsError):
     status, code, title = 422, "justification-required", "Justification required"
 
     def __init__(self, action: str, problem: str = "missing, or nothing that can be read") -> None:
         super().__init__(
-            f"{action} needs a justification: say in a sentence why. It goes on the record.",
+            f"{_IN_WORDS.get(action, action.replace('_', ' '))} needs a justification: say in a sentence why. "
+            "It goes on the record.",
             errors=[{"field": "justification", "problem": problem, "fix": "give a sentence"}],
         )
 

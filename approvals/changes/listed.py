@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,11 +27,11 @@ _TRIED = ("approvals.policies.acts.create", "approvals.policies.acts.change")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that it would set another way."""
+    """One thing that it would set another way, as the records keep it."""
 
-    what: str
-    was: str
-    now: str
+    name: str
+    was: Any
+    now: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +116,11 @@ def title_of(row: RuleChange) -> str:
 
 
 def parts_of(told: dict[str, Any]) -> list[Part]:
-    """What is another way after than before."""
+    """What is another way after than before. What is empty is none, in whatever shape."""
     before, after = told["before"], told["after"]
-    parts = [
-        Part(name.replace("_", " "), _said(before.get(name)), _said(after.get(name)))
-        for name in dict.fromkeys([*before, *after])
-    ]
-    return [part for part in parts if part.was != part.now]
+    parts = [Part(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
+    nothing: tuple[Any, ...] = (None, "", [])
+    return [part for part in parts if part.was != part.now and not (part.was in nothing and part.now in nothing)]
 
 
 def guards(ticked: Sequence[str] | None = None) -> list[tuple[str, str, bool]]:
@@ -136,12 +133,6 @@ def is_damaged() -> bool:
     """Whether what says which rules two people change was written past us: then two change all."""
     row = standing()
     return row is not None and not row.is_genuine
-
-
-def _said(value: Any) -> str:
-    if value is None or value == "" or value == []:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _tries(row: RuleChange) -> dict[str, Any]:

@@ -72,10 +72,12 @@ def free(model: type[Inquiry | Delegation], approval_id: UUID, n: int) -> int:
 
 def named(name: str, by: Actor) -> User:
     """Somebody else who gets into the console. Raises InvalidInput."""
-    user = account("to", name)
+    user = account("to", name, "whom you name")
     if user.pk == by.person:
-        raise wrong("to", "is yourself", "somebody else")
+        raise wrong("to", "is yourself", "somebody else", "whom you name")
     if not can_look(user):
-        raise wrong("to", "has no role with which they get to it", "somebody with a role besides auditor")
+        raise wrong(
+            "to", "has no role with which they get to it", "somebody with a role besides auditor", "whom you name"
+        )
     check_text("to", user.get_username(), most=150)
     return user

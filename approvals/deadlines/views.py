@@ -66,7 +66,7 @@ class AddingCalendar(ForAdmins, CalendarsPage):
         def act(form: Sent, by: Actor) -> None:
             acts.set_calendar(form.read(CalendarForm).as_body(), by=by)
 
-        return done(request, "add", act, "The calendar is added.", self.tell) or redirect("calendars")
+        return done(request, "add_calendar", act, "The calendar is added.", self.tell) or redirect("calendars")
 
 
 class _CalendarAct(ForAdmins, OneCalendarPage):
@@ -147,7 +147,7 @@ class ComingBack(QueuesPage):
 
         return done(
             request,
-            "back",
+            f"back-{absence_id}",
             act,
             "The absence is over, and whoever was named to stand in meanwhile no longer does.",
             self.tell,

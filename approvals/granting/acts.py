@@ -45,6 +45,9 @@ class GrantOver(DurableAgentsError):
     status, code, title = 409, "illegal-state", "Over already"
 
 
+_OF_HOW_MUCH = "“Of how much in all”"  # as the case's page calls it
+
+
 @transaction.atomic
 def approve_again(
     approval_id: UUID, *, plan_hash: str, justification: str, by: Actor, again: AgainBody, stage: int | None = None,
@@ -89,10 +92,12 @@ def approve_again(
 def _sum(asked: Asked, again: AgainBody) -> Sum | None:
     """Of how much all of them together may be. Raises InvalidInput."""
     if asked.amount is None and again.sum is not None:
-        raise wrong("again.sum", "is given, and the call names no amount", "leave it out")
+        raise wrong("again.sum", "is given, and the call names no amount", "leave it out", _OF_HOW_MUCH)
     if asked.amount is None or again.sum is None:
         if asked.amount is not None:
-            raise wrong("again.sum", "is missing: the call names an amount", "how much all of them together may be")
+            raise wrong(
+                "again.sum", "is missing: the call names an amount", "how much all may be together", _OF_HOW_MUCH
+            )
         return None
     return Sum(again.sum, asked.amount.currency)
 
@@ -115,19 +120,22 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
         fix = "approve this one alone, or let an administrator allow it there"
         raise wrong("again", f"may not be allowed in {facts.queue.name}", fix)
     if again.times > bounds.times:
-        raise wrong("again.times", f"is more than {bounds.times}, the most in {facts.queue.name}", "fewer")
+        problem = f"is more than {bounds.times}, the most in {facts.queue.name}"
+        raise wrong("again.times", problem, "fewer", "“How many more”")
     latest = facts.now + timedelta(days=bounds.days)
     if not facts.now < again.until <= latest:
-        fix = f"a time until {latest:%Y-%m-%d %H:%M} UTC, {bounds.days} days from now"
-        raise wrong("again.until", "has passed" if again.until <= facts.now else "is too late", fix)
+        last = f"{latest:%Y-%m-%d %H:%M} UTC"
+        problem = "has passed" if again.until <= facts.now else f"is after {last}, the latest there"
+        fix = f"a time until {last}, {bounds.days} days from now"
+        raise wrong("again.until", problem, fix, "“Until when”")
     if sum_ is None:
         return
     if bounds.most is not None and sum_.value > bounds.most:
         most = Sum(bounds.most, sum_.currency)
-        raise wrong("again.sum", f"is more than {most}, the most in {facts.queue.name}", "less")
+        raise wrong("again.sum", f"is more than {most}, the most in {facts.queue.name}", "less", _OF_HOW_MUCH)
     no = in_ones_own_right(replace(facts, asked=About(sum_)))
     if isinstance(no, No):
-        raise wrong("again.sum", f"is more than you may approve at once. {no.why}", "less")
+        raise wrong("again.sum", f"is more than you may approve at once. {no.why}", "less", _OF_HOW_MUCH)
 
 
 def _check_who_set_them(approval: Approval, by: Actor) -> None:
@@ -151,17 +159,17 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
     fix = "no more than that, or take one of them back first"
     times = bounds.times - sum(each.row.count - len(each.uses) for each in others)
     if again.times > times:
-        raise wrong("again.times", f"is more than {max(times, 0)}, what is left {beside}", fix)
+        raise wrong("again.times", f"is more than {max(times, 0)}, what is left {beside}", fix, "“How many more”")
     if sum_ is None:
         return
     of_it = [each for each in others if each.row.currency == sum_.currency]
     open_ = sum(((each.row.most or Decimal(0)) - each.spent for each in of_it), Decimal(0))
     if bounds.most is not None and sum_.value + open_ > bounds.most:
         left = Sum(max(bounds.most - open_, Decimal(0)), sum_.currency)
-        raise wrong("again.sum", f"is more than {left}, what is left {beside}", fix)
+        raise wrong("again.sum", f"is more than {left}, what is left {beside}", fix, _OF_HOW_MUCH)
     no = in_ones_own_right(replace(facts, asked=About(Sum(sum_.value + open_, sum_.currency))))
     if isinstance(no, No):
-        raise wrong("again.sum", f"is, {beside}, more than you may approve at once. {no.why}", fix)
+        raise wrong("again.sum", f"is, {beside}, more than you may approve at once. {no.why}", fix, _OF_HOW_MUCH)
 
 
 def _given(

@@ -12,6 +12,7 @@ from approvals.grants.terms import MOST_TIMES, Asked, Bounds, asked_in, bounds_i
 from approvals.policy import No, Sum, in_ones_own_right
 from approvals.queues.bodies import Most
 from approvals.queues.who import wrong
+from ledger.errors import DurableAgentsError
 from ledger.web.page_forms import Refused
 from runs.services.bodies import Moment
 
@@ -33,9 +34,9 @@ class DecisionForm(DecisionBody):
         if all(getattr(self, name) is None for name in FIELDS):
             return None
         if self.again_times is None:
-            raise wrong("again_times", "is missing", "how many further calls, or empty all of it")
+            raise wrong("again_times", "is missing", "how many further calls, or empty all of it", "“How many more”")
         if self.again_until is None:
-            raise wrong("again_until", "is missing", "until when, or empty all of it")
+            raise wrong("again_until", "is missing", "until when, or empty all of it", "“Until when”")
         return AgainBody(times=self.again_times, until=self.again_until, sum=self.again_sum, scope=self.again_scope)
 
 
@@ -57,6 +58,13 @@ def offer(opened: Brief) -> dict[str, Any] | None:
 def _most(bounds: Bounds, asked: Asked) -> str:
     """The most in all, in words; empty where the queue says none, or the call names no amount."""
     return str(Sum(bounds.most, asked.amount.currency)) if asked.amount and bounds.most is not None else ""
+
+
+def seen(error: DurableAgentsError) -> DurableAgentsError:
+    """The same, with what is wrong told of the form's fields: what is one thing in a body lies flat there."""
+    for each in error.extra.get("errors", []):
+        each["field"] = each["field"].replace("again.", "again_", 1)
+    return error
 
 
 def typed_again(refused: Refused | None) -> dict[str, str]:

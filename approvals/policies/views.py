@@ -27,8 +27,11 @@ class PolicyPage(QueuePage):
     section = "policies"
 
     def form(self, request: HttpRequest, refused: Refused | None, of: Any = None) -> dict[str, Any]:
-        """What a form needs, filled with what was typed, or with the version that it is to change."""
+        """What a form needs, filled with what was typed there, or with the version that it is to change. What was typed
+        to retire a policy, say, is none of it."""
         known = self.context(request, refused)
+        if refused is not None and refused.act not in ("add", "change", "try"):
+            known["typed"] = {}
         agents, tools = listed.agents_and_tools()
         if of is not None and not known["typed"]:
             known["typed"] = of.said() | {"within_hours": of.within_seconds // 3600 or ""} | _typed(of)

@@ -97,7 +97,7 @@ class Adding(ForAdmins, QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             acts.create(form.read(QueueBody, needs_amount=is_on), by=by)
 
-        return done(request, "add", act, "The queue is added.", self.tell) or redirect("queues")
+        return done(request, "add_queue", act, "The queue is added.", self.tell) or redirect("queues")
 
 
 class QueueAct(ForAdmins, OneQueuePage):
@@ -224,7 +224,7 @@ class Revoking(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
 
-        return done(request, "revoke", act, "The deputy's time is over.", self.tell) or redirect("queues")
+        return done(request, f"revoke-{deputy_id}", act, "The deputy's time is over.", self.tell) or redirect("queues")
 
 
 def done(

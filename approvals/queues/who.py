@@ -32,13 +32,13 @@ def as_admin(by: Actor, to: str = "set up queues, limits and other people's depu
     return replace(by, role=ADMIN)
 
 
-def account(field: str, name: str) -> User:
+def account(field: str, name: str, called: str = "") -> User:
     """An account that may sign in. Raises InvalidInput by the field that names it."""
     user = User.objects.filter(username=name).first() if name else None
     if user is None:
-        raise wrong(field, "is nobody's name", "the name of an account")
+        raise wrong(field, "is nobody's name", "the name of an account", called)
     if not user.is_active:
-        raise wrong(field, "is an account that is closed", "somebody who may sign in")
+        raise wrong(field, "is an account that is closed", "somebody who may sign in", called)
     return user
 
 
@@ -52,9 +52,15 @@ def can_look(user: User) -> bool:
     return bool(roles_of(user) - {AUDITOR})
 
 
-def wrong(field: str, problem: str, fix: str) -> InvalidInput:
-    """One thing that is wrong, to be raised."""
-    return InvalidInput(f"That can't be: {field} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
+def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
+    """One thing that is wrong, to be raised. `called`: what people know the field as, where its name doesn't say it."""
+    told = f"That can't be: {called or field} {problem}."
+    return InvalidInput(told, errors=[{"field": field, "problem": problem, "fix": fix}])
+
+
+def unchanged(fix: str) -> InvalidInput:
+    """What was sent says what holds already, to be raised: that is no single field's fault."""
+    return InvalidInput(f"Nothing would change: all is as it was. {fix}")
 
 
 def check_text(field: str, text: str, most: int = 100) -> None:

@@ -14,6 +14,8 @@ from approvals.claims.shown import Shown, shown
 from approvals.deadlines.listed import ShownTiming
 from approvals.granting import forms
 from approvals.models import Approval
+from approvals.policies import words
+from approvals.queues import labels
 from approvals.timing.words import TimeWords
 from approvals.timing.words import time_of as words_of_time
 from ledger.models import AccountRecord
@@ -69,6 +71,18 @@ def typed_again(refused: Refused | None) -> dict[str, str]:
 def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
     """What the form for a queue's deadlines has, also after it was refused."""
     return shown.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)
+
+
+@register.simple_tag
+def wrong_in(refused: Refused | None) -> list[labels.Wrong]:
+    """What is wrong with a form about queues, calendars or policies, by the names that its fields have on the page."""
+    return labels.wrong_in(refused or None)
+
+
+@register.simple_tag
+def changed(name: str, was: object, now: object) -> tuple[str, str, str]:
+    """What a rule's change sets another way: what people call it, what it was and would be, in words."""
+    return words.label_of(name), *words.was_and_is(name, was, now)
 
 
 @register.simple_tag

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 
 from ledger.web import navigation as around
 from ledger.web import text_safety as seen
+from ledger.web.page_forms import Refused
 from ledger.web.roles import name_of, ordered
 from ledger.web.seeing.payloads import WHO_GIVES, Hidden
 
@@ -169,6 +170,20 @@ def typed_or(typed: Mapping[str, str], name: str, *shown: object) -> object:
     """What a field has: what was typed into its form, be it nothing; where that form wasn't sent the first of these
     that says anything."""
     return typed[name] if typed and name in typed else next((each for each in shown if each), "")
+
+
+@register.simple_tag
+def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
+    """What was typed into a form that was refused, if it was this one: the act's name, in as many parts as it has."""
+    return refused.typed if refused and refused.act == "".join(map(str, act)) else {}
+
+
+@register.simple_tag
+def ticked_or(typed: Mapping[str, str], name: str, is_set: object = False) -> SafeString:
+    """Whether a box is ticked: as it was sent with its form. One that isn't ticked sends nothing, so that whether the
+    form was sent goes by its other fields."""
+    is_on = typed.get(name, "off") != "off" if typed else bool(is_set)
+    return SafeString(" checked" if is_on else "")
 
 
 @register.simple_tag

@@ -39,10 +39,14 @@ def _misfit(error: ValidationError) -> dict[str, str]:
 
 
 def _innermost(error: ValidationError) -> ValidationError:
-    """Of a value that may also be left out ("this, or null"): what is wrong with it as this."""
+    """Of a value that may be several things: what is wrong with it as the one whose kind it is (a decimal's -5 is a
+    number, and no text), or else as the only one that isn't null."""
     while error.validator in ("anyOf", "oneOf") and error.context:
+        other = {inner.schema_path[0] for inner in error.context if inner.validator == "type" and not inner.path}
+        of_its_kind = [n for n in range(len(error.validator_value)) if n not in other]
         real = [n for n, option in enumerate(error.validator_value) if option.get("type") != "null"]
-        within = [inner for inner in error.context if len(real) == 1 and inner.schema_path[0] == real[0]]
+        meant = of_its_kind if len(of_its_kind) == 1 else real
+        within = [inner for inner in error.context if len(meant) == 1 and inner.schema_path[0] == meant[0]]
         if not within:
             break
         error = within[0]

@@ -233,7 +233,8 @@ def test_it_reaches_no_further_than_who_gave_it_and_what_is_asked_now(
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"times": 6}, "more than 5"), ({"days": 31}, "too late"), ({"days": -1}, "has passed"),
+        ({"times": 6}, "“How many more” is more than 5"), ({"days": -1}, "“Until when” has passed"),
+        ({"days": 31}, "“Until when” is after 2.* UTC, the latest there"),
         ({"sum": "30001"}, "more than .30,000"), ({"sum": None}, "names an amount"),
     ],
 )  # fmt: skip

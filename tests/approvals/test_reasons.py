@@ -87,7 +87,7 @@ def test_who_may_not_and_who_says_nothing_set_none(stage: Stage) -> None:
         offer(somebody("fiona", "approver_finance"), "Because.")
     with pytest.raises(NotFound):
         offer(admin, "Because.", queue="nowhere")
-    with pytest.raises(InvalidInput, match="are as they were"):
+    with pytest.raises(InvalidInput, match="Nothing would change"):
         offer(admin, *SHORT)
     with pytest.raises(JustificationRequired):
         acts.offer("finance_po", ReasonsBody(reasons=[], justification=" "), by=admin)

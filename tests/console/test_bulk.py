@@ -127,7 +127,8 @@ def test_budgets_are_raised_and_outcomes_settled_by_the_form(operator: Reader, f
     batch = Batch.objects.get()
     assert batch.said == {"budget": {"steps": 12, "usd": "2.50"}} and batch.forecast["may"] == 1
     page = operator.read(f"/bulk/{batch.pk}")
-    assert "Raise the budget of 1 run" in page and "steps" in page
+    assert "Raise the budget of 1 run" in page and "Steps: 12" in page and "US dollars: 2.50" in page
+    assert "{" not in page
     operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.")
     assert not working.work(60) and Head.objects.get(pk=run.pk).cap_steps == 12
     said = {"verdict": "happened", "receipt": '{"ref": "R-1"}', "steps": "3"}  # what is of another act is let be

@@ -10,6 +10,7 @@ AMEND, GATES, RULES, CALL = (
     "runs/engine/amending/record.py",
     "runs/engine/steps/logical_call.py",
 )
+REFUSED = "tests/console/test_refused_forms.py"
 TOLD, ROWS, PAGE = "tests/engine/test_amending.py", "tests/approvals/test_amending.py", "tests/console/test_changes.py"
 BESIDE, BESIDES = "tests/approvals/test_amending_beside.py", "tests/approvals/test_policies_besides.py"
 FORMS, FORM, MAKER = "tests/console/test_forms_changed.py", "runs/console/forms/form.py", "runs/console/forms/maker.py"
@@ -44,7 +45,13 @@ CASES = [
     Mutant("a question that is cut can't be answered", "runs/console/questions.py", "if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:", "if False:", "tests/console/test_questions.py -k holds_itself"),
     Mutant("a refused act beside it empties a form", "ledger/templatetags/console.py", "return typed[name] if typed and name in typed else", "return typed.get(name, \"\") if typed else", "tests/console/test_deadlines.py -k beside_that_is_refused"),
     Mutant("one person gives both of the yeses that two queues are asked for", "approvals/queues/standing.py", "AND a.state = 'approved' AND a.queue <> this.queue", "AND a.state = 'none' AND a.queue <> this.queue", f"{BESIDES} -k one_person"),
-    Mutant("a case doesn't say whom a policy asks after it", "approvals/policies/ahead.py", "    if approval.state != ApprovalState.OPEN or told is None:\n", "    if told is None or told:\n", f"{BESIDES} -k said_before"),
+    Mutant("a case doesn't say whom a policy asks after it", "approvals/votes/ahead.py", "    if approval.state != ApprovalState.OPEN or told is None:\n", "    if told is None or told:\n", f"{BESIDES} -k said_before"),
+    Mutant("a decimal beyond its bounds is told to be no number", "runs/services/answer_words.py", "meant = of_its_kind if len(of_its_kind) == 1 else real", "meant = real", "tests/runs/test_answer_words.py -k misfit_is_told"),
+    Mutant("what is wrong with the same again is told at no field of its form", "approvals/views.py", "Refused(\"decide\", seen(error), form.kept)", "Refused(\"decide\", error, form.kept)", "tests/approvals/test_granting_words.py -k place_of_its_field"),
+    Mutant("a refusal leads to another form's field", "approvals/queues/labels.py", "fields = FIELDS.get(refused.act, {})", "fields = FIELDS[\"QueueLimits\"]", "tests/console/test_refused_words.py -k leads_to_its_field"),
+    Mutant("a refused act beside it fills another form", "ledger/templatetags/console.py", "refused.typed if refused and refused.act == \"\".join(map(str, act)) else {}", "refused.typed if refused else {}", f"{REFUSED} -k form_of_a_queue"),
+    Mutant("a refused form unticks its boxes", "ledger/templatetags/console.py", "is_on = typed.get(name, \"off\") != \"off\" if typed else bool(is_set)", "is_on = bool(is_set)", f"{REFUSED} -k form_of_a_queue"),
+    Mutant("a refused retirement empties what the policy says", "approvals/policies/views.py", "            known[\"typed\"] = {}\n", "            pass\n", f"{REFUSED} -k form_of_a_policy"),
     Mutant("something else than was looked at is sent", "approvals/cases/views.py", "sent.texts.get(\"looked\") != _digest(wanted)", "False", f"{PAGE} -k not_looked_at"),
     Mutant("verification lets an amended question stand beside its decision", "approvals/verification.py", "                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)\n", "                pass\n", f"{ROWS} -k exactly_what"),
     Mutant("a change leaves the yes of earlier stages standing", RULES, "if name not in (\"passed\", \"proof\")}", "if name != \"proof\"}", f"{BESIDE} -k put_to_all_of_them_anew"),

@@ -15,6 +15,8 @@ STORY = "tests/approvals/test_rule_changes.py"
 BESIDE, FORGED = "tests/approvals/test_rule_changes_beside.py", "tests/approvals/test_rule_changes_forged.py"
 
 LOOKING = [
+    Mutant("the second person reads minutes", "approvals/policies/words.py", "    if name in _WORDS:\n", "    if False:\n", "tests/approvals/test_rule_change_words.py -k read_in"),
+    Mutant("what differs reads the same", "approvals/policies/words.py", "if was != now or not (before or after) else", "if True else", "tests/approvals/test_rule_change_words.py -k never_reads_the_same"),
     Mutant("a trial is not undone", KNOWN, "                raise _Undone\n", "                return told\n", f"{STORY} -k one_proposes_changes_nothing"),
     Mutant("whoever proposed it is the second person too", CHANGES, "    if by.person == row.person:\n", "    if False:\n", f"{STORY} -k not_the_second_person"),
     Mutant("a key is a person", CHANGES, "    if by.kind != \"user\" or by.person is None:\n", "    if by.person is None:\n", f"{STORY} -k key_counts_for_nobody"),

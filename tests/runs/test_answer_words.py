@@ -22,6 +22,7 @@ class Count(BaseModel):
     pallets: int = Field(default=0, ge=0, le=500)
     damaged: int | None = Field(default=None, lt=10)
     price: Decimal = Decimal(1)
+    worth: Annotated[Decimal, Field(ge=0)] | None = None
     share: float = Field(default=0.5, gt=0, multiple_of=0.5)
     note: str = Field(default="", max_length=5)
     name: str = Field(default="x", min_length=1)
@@ -41,6 +42,8 @@ class Count(BaseModel):
         ({"damaged": "few"}, "damaged", ("is not a whole number", "give a whole number, such as 12")),
         ({"damaged": 10}, "damaged", ("is not less than 10", "less than 10")),
         ({"price": [1]}, "price", ("is not a number", "give a number, such as 12.5")),
+        ({"worth": -5}, "worth", ("is less than 0.0", "at least 0.0")),
+        ({"worth": [1]}, "worth", ("is not a number", "give a number, such as 12.5")),
         ({"share": 0}, "share", ("is not more than 0", "more than 0")),
         ({"share": 0.7}, "share", ("is no multiple of 0.5", "give a multiple of 0.5")),
         ({"note": "too long"}, "note", ("too long: 8 characters", "at most 5")),

@@ -50,7 +50,9 @@ class Mine(ForPeople):
         """The page, with what was refused."""
         assert request.user.pk is not None
         told = own.preference_of(request.user.pk)
-        kinds = [(kind, [(way, way in told["ways"][kind.name]) for way in Way]) for kind in CHOSEN]
+        kinds = [
+            (kind, [(way, f"{kind.name}.{way}", way in told["ways"][kind.name]) for way in Way]) for kind in CHOSEN
+        ]
         context = {
             "kinds": kinds, "told": told, "typed": refused.typed if refused else {}, "refused": refused,
             "zones": own.zones(), "is_mail_set": mail.is_set(), "digests": ("none", "hourly", "daily"),
@@ -192,7 +194,7 @@ class ForAdmins(ChannelsPage):
         try:
             self.act(form, channel_id, _by(request))
         except DurableAgentsError as error:
-            return self.tell(request, Refused(type(self).__name__, error, form.kept), channel_id)
+            return self.tell(request, Refused(f"{type(self).__name__}-{channel_id}", error, form.kept), channel_id)
         messages.success(request, self.words, extra_tags="ok")
         return redirect("channels")
 

@@ -80,6 +80,13 @@ class _Shown:
         return sorted(called, key=lambda pair: -pair[1])
 
     @property
+    def caps(self) -> str:
+        """To what a budget is raised, by the names that caps have on its page."""
+        said = self.of.said.get("budget")
+        told = said.items() if isinstance(said, dict) else ()
+        return ", ".join(f"{budgets.LABELS.get(name, name)}: {most}" for name, most in told)
+
+    @property
     def chosen(self) -> list[tuple[str, str]]:
         """By which filter its runs were chosen; nothing where they were named."""
         return _in_words(self.of.chosen.get("filter", {}))

@@ -1,0 +1,91 @@
+"""What the console's forms about queues, calendars and policies call their fields, and where each stands on its page:
+what was refused leads to the field, under the name that it has there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledger.web.page_forms import Refused
+from runs.engine.gate.calendars import DAYS
+
+Fields = dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """One field that is wrong: its place on the page, its label, and what is wrong with it."""
+
+    at: str
+    label: str
+    words: str
+
+
+def wrong_in(refused: Refused | None) -> list[Wrong]:
+    """What is wrong with a refused form, field by field; nothing where any of it is no field of that form's, for then
+    the refusal's own words have to say it."""
+    if refused is None:
+        return []
+    fields = FIELDS.get(refused.act, {})
+    told = refused.at
+    return [Wrong(*fields[name], words) for name, words in told.items()] if fields.keys() >= told.keys() else []
+
+
+def _of(form: str, **labels: str) -> Fields:
+    """Fields that stand where their names say, under the form's letter."""
+    return {name: (f"{form}-{name}", label) for name, label in labels.items()} | {
+        "justification": (f"{form}-why", "Why")
+    }
+
+
+_CALENDAR = (
+    _of("k", name="Name", zone="Time zone", holidays="Holidays")
+    | {day: (f"k-{day}", day.capitalize()) for day in DAYS}
+    | {"week": ("k-mon", "Working hours")}
+)
+_POLICY = _of(
+    "p", name="Name", agent="Agent", tool="Tool", condition="When", effect="What becomes of the call",
+    queue="Whose yes", rule="The rule in words", confirm="What to type",
+) | {
+    "within_hours": ("p-within", "Within, in hours"),
+    "proof_minutes": ("p-proof", "Who one is, shown within, in minutes"),
+}  # fmt: skip
+
+FIELDS: Mapping[str, Fields] = {
+    "QueueLimits": _of("l", person="Whose", most="The most"),
+    "QueueLifts": _of("f", person="Whose"),
+    "QueueProofs": _of(
+        "p", above="Above", risk="From this risk on", minutes="Its person has shown who they are within, in minutes"
+    ),
+    "QueueChanges": _of("c", title="Title", role="Decided by the group", currency="Currency of its limits"),
+    "QueueClosings": _of("s"),
+    "QueueOpenings": _of("s"),
+    "QueueRemovals": _of("x"),
+    "QueueReasons": _of("r", reasons="One in each line"),
+    "QueueGrants": _of("g", times="Calls, at most", days="Days, at most", sum="In all, at most"),
+    "QueueTimings": _of("t", calendar="Business calendar") | {
+        "on_timeout": ("t-then", "When nobody answers"),
+        "steps": ("t-to1", "First to"),
+        "at_once_if_away": ("t-away", "At once, where everybody is away"),
+        "remind": ("t-remind", "Remind after so many percent of the time"),
+        "every_hours": ("t-every", "Of what waits for ever: first after so many hours"),
+        "clock_stops_hours": ("t-stops", "While somebody named is asked"),
+    },
+    "add_queue": _of(
+        "q", name="Name", title="Title", role="Decided by the group", currency="Currency of its limits"
+    ),
+    "absence": _of("o", person="Who", deputy="Who stands in") | {
+        "starts_at": ("o-from", "From"), "ends_at": ("o-until", "Until"),
+    },
+    "deputy": _of("d", principal="For whom", deputy="Who stands in", queue="Where") | {
+        "starts_at": ("d-from", "From"), "ends_at": ("d-until", "Until"),
+    },
+    "add_calendar": _CALENDAR,
+    "CalendarChanges": {name: field for name, field in _CALENDAR.items() if name != "name"},
+    "CalendarRemovals": _of("x"),
+    "add": _POLICY,
+    "try": _POLICY,
+    "change": {name: field for name, field in _POLICY.items() if name != "name"},
+    "retire": _of("x"),
+    "restore": _of("r"),
+}  # fmt: skip
