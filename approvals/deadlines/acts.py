@@ -18,7 +18,7 @@ from approvals.calendars.rows import LOOKED_AT
 from approvals.deadlines.bodies import CalendarBody, TimingBody
 from approvals.models import Calendar, Queue, Timing
 from approvals.queues.acts import locked
-from approvals.queues.who import PERMISSION, as_admin, check_text, unchanged, wrong
+from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -74,7 +74,7 @@ def set_calendar(body: CalendarBody, *, by: Actor) -> Calendar:
     _check_it_ends(row)
     is_same = last is not None and not last.is_removed and last.is_genuine and snapshot(last) == snapshot(row)
     if is_same:
-        raise unchanged("Set something anew.")
+        raise Unchanged("week", "set something anew")
     return _store("calendar", row, last, by=by, why=why)
 
 
@@ -120,7 +120,7 @@ def set_timing(name: str, body: TimingBody, *, by: Actor) -> Timing:
         set_by=by.ref, set_at=database_now(),
     )  # fmt: skip
     if last is not None and last.is_genuine and said(last) == said(row):
-        raise unchanged("Set something anew.")
+        raise Unchanged("calendar", "set something anew")
     row.seal()
     row.save(force_insert=True)
     acted(

@@ -8,7 +8,7 @@ from approvals.granting.bodies import BoundsBody
 from approvals.grants.terms import Bounds
 from approvals.queue_models import Queue
 from approvals.queues.acts import locked, snapshot, store
-from approvals.queues.who import PERMISSION, as_admin, unchanged, wrong
+from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from ledger.actors import Actor
 from ledger.append import justified
 from ledger.four_eyes.guard import second
@@ -28,5 +28,5 @@ def allow(name: str, body: BoundsBody, *, by: Actor) -> Queue:
     before = snapshot(queue)
     queue.again = Bounds(body.times, body.days, body.sum).as_json() if body.times else None
     if snapshot(queue) == before and queue.is_genuine:
-        raise unchanged("Say how far they may go another way.")
+        raise Unchanged("times", "say how far they may go another way")
     return store("queue_grants", queue, by=by, before=before, why=why)

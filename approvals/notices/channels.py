@@ -16,7 +16,7 @@ from approvals.notices.sealed import seal
 from approvals.notices.tell import tell
 from approvals.outbox.models import Channel
 from approvals.queue_models import Queue
-from approvals.queues.who import as_admin, check_text, unchanged, wrong
+from approvals.queues.who import Unchanged, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -75,7 +75,7 @@ def change(channel_id: int, body: ChannelChangeBody, *, by: Actor) -> Channel:
         row = _locked(channel_id)
         before = snapshot(row)
         if given is None and body.kinds is None and row.is_genuine:
-            raise unchanged("Name what is to be set anew.")
+            raise Unchanged("kinds", "name what is to be set anew")
         if given is not None:
             row.address, row.shown = given
         if body.kinds is not None:

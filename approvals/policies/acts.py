@@ -16,7 +16,7 @@ from approvals.calendars.rows import LOOKED_AT
 from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, Rule
 from approvals.policies.inforce import now as in_force_now
 from approvals.queue_models import Queue
-from approvals.queues.who import PERMISSION, as_admin, check_text, unchanged, wrong
+from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from approvals.rules.meaning import Schema, typed
 from approvals.rules.rows import Policy, digest, seal
 from ledger.actors import Actor
@@ -105,7 +105,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
         raise PolicyChanged(f"The policy {name} is at version {last.version} by now, set by {last.set_by}.")
     row = _version(name, body, by, _number_after(last, name))
     if row.said() | {"version": last.version} == last.said() and last.is_genuine:
-        raise unchanged("Say what is to be another way.")
+        raise Unchanged("rule", "say what is to be another way")
     return _put("policy_change", row, last, by=by, why=why)
 
 

@@ -24,7 +24,7 @@ from approvals.queues.bodies import (
     QueueChangeBody,
     ReasonsBody,
 )
-from approvals.queues.who import PERMISSION, account, as_admin, check_text, unchanged, wrong
+from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, is_said, justified
 from ledger.clock import database_now
@@ -119,7 +119,7 @@ def change(name: str, body: QueueChangeBody, *, by: Actor) -> Queue:
     for key, value in given.items():
         setattr(queue, key, value)
     if snapshot(queue) == before and queue.is_genuine:
-        raise unchanged("Name what is to be set anew.")
+        raise Unchanged("title", "name what is to be set anew")
     return store("queue_change", queue, by=by, before=before, why=why)
 
 
@@ -208,7 +208,7 @@ def prove(name: str, body: ProofBody, *, by: Actor) -> Queue:
     threshold = Threshold(proof, body.above, queue.currency if body.above is not None else "", body.risk)
     queue.proof = threshold.as_json() if proof.is_any else None
     if snapshot(queue) == before and queue.is_genuine:
-        raise unchanged("Say what is to be asked another way.")
+        raise Unchanged("minutes", "say what is to be asked another way")
     return store("queue_proof", queue, by=by, before=before, why=why)
 
 
@@ -228,7 +228,7 @@ def offer(name: str, body: ReasonsBody, *, by: Actor) -> Queue:
     before = snapshot(queue)
     queue.reasons = list(body.reasons) or None
     if snapshot(queue) == before and queue.is_genuine:
-        raise unchanged("Say what is to be offered another way.")
+        raise Unchanged("reasons", "say what is to be offered another way")
     return store("queue_reasons", queue, by=by, before=before, why=why)
 
 

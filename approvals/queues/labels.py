@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from approvals.queues.who import Unchanged
 from ledger.web.page_forms import Refused
 from runs.engine.gate.calendars import DAYS
 
@@ -24,7 +25,7 @@ class Wrong:
 def wrong_in(refused: Refused | None) -> list[Wrong]:
     """What is wrong with a refused form, field by field; nothing where any of it is no field of that form's, for then
     the refusal's own words have to say it."""
-    if refused is None:
+    if refused is None or isinstance(refused.error, Unchanged):
         return []
     fields = FIELDS.get(refused.act, {})
     told = refused.at

@@ -58,9 +58,13 @@ def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
     return InvalidInput(told, errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
-def unchanged(fix: str) -> InvalidInput:
-    """What was sent says what holds already, to be raised: that is no single field's fault."""
-    return InvalidInput(f"Nothing would change: all is as it was. {fix}")
+class Unchanged(InvalidInput):
+    """What was sent says what holds already. That is no single field's fault: programs, for which each refusal names
+    one, are told of the first."""
+
+    def __init__(self, field: str, fix: str) -> None:
+        problem = {"field": field, "problem": "is as it was, and so is all else", "fix": fix}
+        super().__init__(f"Nothing would change: all is as it was. {fix[:1].upper()}{fix[1:]}.", errors=[problem])
 
 
 def check_text(field: str, text: str, most: int = 100) -> None:
