@@ -4,6 +4,7 @@ made of is typed as JSON."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
@@ -18,7 +19,18 @@ _LONG_TEXT = 500
 _DECIMAL = {"inputmode": "decimal"}
 _MONO = {"class": "mono", "spellcheck": "false"}
 _DATES = {"date": "YYYY-MM-DD", "time": "HH:MM:SS", "date-time": "YYYY-MM-DDTHH:MM:SSZ"}
-_UNSET = object()  # a group that isn't there: nothing stands in its fields, also not what would by itself
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Where a group lies: how deep, and whether it, or one around it, may be null, or isn't there."""
+
+    depth: int = 0
+    may_be_null: bool = False
+    is_unset: bool = False  # nothing stands in its fields, also not what would by itself
+
+
+_TOP = _Level()
 
 
 class Maker:
@@ -31,10 +43,8 @@ class Maker:
         self._typed, self._keeps = typed, keeps
         self.fields: dict[str, Value] = {}
 
-    def group(
-        self, path: str, schema: Mapping[str, Any], document: Any, *, depth: int = 0, is_within: bool = False
-    ) -> tuple[str, ...]:
-        """Make the fields of an object, filled from a document; their names. `is_within`: in one that may be null."""
+    def group(self, path: str, schema: Mapping[str, Any], document: Any, level: _Level = _TOP) -> tuple[str, ...]:
+        """Make the fields of an object, filled from a document; their names."""
         inner = document if is_object(document) else {}
         properties, required = schema.get("properties"), schema.get("required")
         names = []
@@ -45,43 +55,35 @@ class Maker:
             names.append(name)
             part = raw if isinstance(raw, dict) else {}
             is_required = key in (required if isinstance(required, list) else ())
-            self._one(name, str(key), part, inner.get(key, Absent), document is _UNSET, is_required, depth, is_within)
+            self._one(name, str(key), part, inner.get(key, Absent), level, is_required=is_required)
         return tuple(names)
 
-    def _one(
-        self, name: str, key: str, part: dict[str, Any], had: Any, is_unset: bool, is_required: bool, depth: int,
-        is_within: bool,
-    ) -> None:  # fmt: skip
+    def _one(self, name: str, key: str, part: dict[str, Any], had: Any, level: _Level, *, is_required: bool) -> None:
         default, is_nullable = part.get("default"), self._may_be_null(part)
-        shown = had if had is not Absent else None if is_unset else default
+        shown = had if had is not Absent else None if level.is_unset else default
         is_needed = is_required or (self._keeps and had is not Absent)
-        field = self._make(
-            name, key, part, shown, required=is_needed and not is_nullable, is_unset=is_unset, depth=depth + 1,
-            is_within=is_within, is_nullable=is_nullable,
-        )  # fmt: skip
+        own = {"key": key, "required": is_needed and not is_nullable, "shown": shown}
+        field = self._make(name, part, own, replace(level, depth=level.depth + 1), is_nullable=is_nullable)
         field.had = had
         has_default = default is not None and "default" in part
-        if is_nullable and (is_required or had is not Absent or (has_default and not is_unset)):
+        if is_nullable and (is_required or had is not Absent or (has_default and not level.is_unset)):
             field.empty = None
-        elif type(field) in (Value, Long) and isinstance(default, str) and default and not is_unset:
+        elif type(field) in (Value, Long) and isinstance(default, str) and default and not level.is_unset:
             field.empty = ""
         elif has_default and not field.required and default not in ("", [], {}):
             field.say_default(default)
 
-    def _make(
-        self, name: str, key: str, part: dict[str, Any], shown: Any, *, required: bool, is_unset: bool, depth: int,
-        is_within: bool, is_nullable: bool,
-    ) -> Value:  # fmt: skip
+    def _make(self, name: str, part: dict[str, Any], own: dict[str, Any], level: _Level, *, is_nullable: bool) -> Value:
         whole = self.resolved(part)
-        kind = "json" if depth > _MAX_DEPTH or len(self.fields) >= MOST_FIELDS else _kind(whole)
-        if kind == "flag" and (is_nullable or is_within):
+        kind = "json" if level.depth > _MAX_DEPTH or len(self.fields) >= MOST_FIELDS else _kind(whole)
+        if kind == "flag" and (is_nullable or level.may_be_null):
             kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which no box says
-        own: dict[str, Any] = {"key": key, "required": required, "shown": shown}
         if kind == "group":
             field: Value = Group(whole, **{**own, "shown": None}, widget=forms.HiddenInput())
             self.fields[name] = field
-            document = _UNSET if is_unset or (shown is None and is_nullable) else shown
-            field.children = self.group(name, whole, document, depth=depth, is_within=is_within or is_nullable)
+            shown, may_be_null = own["shown"], level.may_be_null or is_nullable
+            is_unset = level.is_unset or (shown is None and is_nullable)
+            field.children = self.group(name, whole, shown, _Level(level.depth, may_be_null, is_unset))
             return field
         field = self.fields[name] = _field(kind, whole, own)
         for text in (field.initial, self._typed(name)):
