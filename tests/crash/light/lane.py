@@ -162,7 +162,8 @@ class Performance:
             self._ids = [patiently(lambda n=n: self._start(n)) for n in range(len(schedule.jobs))]  # type: ignore[misc]
             self._points = [point.format(*self._ids) for point in schedule.points]
             lane.arm(self._points)
-            self._people = People(lane.outside, schedule, self._ids, self._sharing)
+            # They may be as far as a rule of the installation when another lane's schedule ends the database.
+            self._people = patiently(lambda: People(lane.outside, schedule, self._ids, self._sharing))
             if schedule.ramp:
                 patiently(self._ramps.put_away)  # of a schedule that came to grief
             if schedule.tells_early:
