@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
@@ -14,7 +13,7 @@ from django.shortcuts import redirect
 from durableagents.identity import signed_in, throttle
 from durableagents.identity.accounts import acting
 from durableagents.identity.auth import own_keys
-from durableagents.identity.password_check import hashed
+from durableagents.identity.password_check import NewPasswordForm, hashed
 from durableagents.identity.people import SessionEnded
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
@@ -56,17 +55,17 @@ class OwnPassword(OwnPage):
     http_method_names = ["get", "head", "post"]
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self._form(request, PasswordChangeForm(self.user))
+        return self._form(request, NewPasswordForm(self.user))
 
     def post(self, request: HttpRequest) -> HttpResponse:
         """The session that asked goes on; every other one of the account ends, and so does what its other devices are
         told; its API keys end where that is wished."""
         user = self.user
-        form, tried = PasswordChangeForm(user, request.POST), str(user.pk)
+        form, tried = NewPasswordForm(user, request.POST), str(user.pk)
         try:
             throttle.count(tries, tried)
         except throttle.TooManyAttempts as refusal:
-            response = self._form(request, PasswordChangeForm(user), told=refusal.detail, status=429)
+            response = self._form(request, NewPasswordForm(user), told=refusal.detail, status=429)
             response["Retry-After"] = str(refusal.wait_seconds)
             return response
         is_valid = form.is_valid()
@@ -83,7 +82,7 @@ class OwnPassword(OwnPage):
         except SessionEnded:
             raise
         except DurableAgentsError as refusal:
-            return self._form(request, PasswordChangeForm(user), told=refusal.detail, status=refusal.status)
+            return self._form(request, NewPasswordForm(user), told=refusal.detail, status=refusal.status)
         keys = f" and {ended} API key{'' if ended == 1 else 's'}" if ended else ""
         messages.success(request, f"Your password is changed. Your other sessions{keys} have ended.", extra_tags="ok")
         return redirect("password")
@@ -102,7 +101,5 @@ class OwnPassword(OwnPage):
         user.password = kept
         return ended
 
-    def _form(
-        self, request: HttpRequest, form: PasswordChangeForm, *, told: str = "", status: int = 200
-    ) -> HttpResponse:
+    def _form(self, request: HttpRequest, form: NewPasswordForm, *, told: str = "", status: int = 200) -> HttpResponse:
         return self.show(request, {"form": form, "told": told, "keys": own_keys(self.user).count()}, status=status)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -52,6 +53,17 @@ class NotRepeated:
 
     def get_help_text(self) -> str:
         return "Your password can't be the same several times over."
+
+
+class NewPasswordForm(PasswordChangeForm):
+    """Django's, but the new one is another than the old: else who found the old one out goes on with it."""
+
+    def clean_new_password1(self) -> str:
+        """Raises ValidationError. It compares what was typed, so it tells nothing of what is kept."""
+        new: str = self.cleaned_data["new_password1"]
+        if new == self.data.get("old_password"):
+            raise ValidationError("This is the old password. Give another one.", code="password_unchanged")
+        return new
 
 
 class PasswordBackend(ModelBackend):

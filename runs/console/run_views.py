@@ -43,6 +43,7 @@ from runs.services.budgets import raising
 from runs.services.fleet.requeueing import requeue
 from runs.services.messages import reading, sending
 from runs.services.messages.recorded import agent_of
+from runs.services.settling import proposals
 from runs.services.thinking import moving
 
 TABS = {
@@ -327,7 +328,9 @@ class ReconcilePage(SharedPage):
         place = opened(query.get("beyond", ""))
         cards, more = run_list.needing_operator(beyond=place)
         may_raise = bool(held & {OPERATOR, authority.raises_budgets()})
+        words = proposals.newest(card.wait for card in cards if card.wait is not None)
         shared = [pools.Shown(one) for one in gated()] if place is None else []
         return {
-            "cards": cards, "more": more, "is_from_start": place is None, "may_raise": may_raise, "pools": shared,
+            "rows": [(card, words.get(card.wait.id)) for card in cards if card.wait is not None],
+            "more": more, "is_from_start": place is None, "may_raise": may_raise, "pools": shared,
         }  # fmt: skip

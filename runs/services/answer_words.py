@@ -43,14 +43,21 @@ def _innermost(error: ValidationError) -> ValidationError:
     number, and no text), or else as the only one that isn't null."""
     while error.validator in ("anyOf", "oneOf") and error.context:
         other = {inner.schema_path[0] for inner in error.context if inner.validator == "type" and not inner.path}
-        of_its_kind = [n for n in range(len(error.validator_value)) if n not in other]
-        real = [n for n, option in enumerate(error.validator_value) if option.get("type") != "null"]
+        options = {n: option for n, option in enumerate(error.validator_value) if option is not False}
+        of_its_kind = [n for n in options if n not in other]
+        real = [n for n, option in options.items() if _kinds_of(option) != "null"]
         meant = of_its_kind if len(of_its_kind) == 1 else real
-        within = [inner for inner in error.context if len(meant) == 1 and inner.schema_path[0] == meant[0]]
+        # What no value fits has no path: it is said of no option.
+        within = [one for one in error.context if one.schema_path and [one.schema_path[0]] == meant]
         if not within:
             break
         error = within[0]
     return error
+
+
+def _kinds_of(option: Any) -> Any:
+    """What a schema says of a value's kind. One that is only true or false says nothing."""
+    return option.get("type", "") if isinstance(option, dict) else ""
 
 
 Words = Callable[[Any, Any, "ValidationError"], tuple[str, str]]
@@ -64,7 +71,7 @@ def _kind(wanted: Any, given: Any, error: ValidationError) -> tuple[str, str]:
 
 
 def _one_of(options: Any, given: Any, error: ValidationError) -> tuple[str, str]:
-    types = [str(option.get("type", "")) for option in options]
+    types = [str(_kinds_of(option)) for option in options]
     if {"integer", "number"} & {*types} and {*types} - {"null"} <= _DECIMAL:
         return _kind("number", given, error)
     return _kind(types, given, error) if all(types) else _plain(options, given, error)

@@ -44,6 +44,7 @@
       if (open.has(form.dataset.case) || form.hasAttribute("data-over") || buttons.every((button) => button.disabled)) continue;
       form.setAttribute("data-over", "");
       for (const button of buttons) button.disabled = true;
+      for (const said of form.querySelectorAll("[data-follows]")) said.hidden = true;
       const note = document.createElement("div");
       note.className = "note bad";
       note.setAttribute("role", "alert");

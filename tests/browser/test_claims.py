@@ -43,6 +43,7 @@ def test_two_people_and_one_case(admin: Page, person: Person, site: Site, compla
     deputy = site.api("/deputies", "approver_finance", stands)["id"]
     try:
         one_case(finance, other, person("approver_legal"), site)
+        decided_by_who_is_on_it(finance, site)
     finally:
         site.api(f"/deputies/{deputy}/revoke", "approver_finance", {"justification": "It is over."})
     assert [each for each in complaints if "422" not in each] == []
@@ -98,3 +99,18 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
     finance.locator("[data-verdict=reject]").click()
     expect(finance.locator("#case [data-closed]")).to_contain_text(f"{REASON} Twice.")
     holds_up(finance)
+
+
+def decided_by_who_is_on_it(finance: Page, site: Site) -> None:
+    """Of a case that is over nobody says any more that somebody is reading it."""
+    run_id = site.start("vendor-onboard", ACME | {"legal_name": "Decided Pallets Ltd"})
+    site.reaches(run_id, "waiting_human")
+    asked = site.question(run_id)
+    finance.goto(f"/inbox/{asked['id']}")
+    finance.fill("#justification", "My careful reasons.")
+    site.api(f"/approvals/{asked['id']}/claim", "approver_legal", {"minutes": 5})
+    expect(finance.locator("#decide #on-it")).to_be_visible()
+    no = {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "Too dear."}
+    site.api(f"/approvals/{asked['id']}/decision", "approver_legal", no)
+    expect(finance.locator("#decide [role=alert]")).to_contain_text("Your text is kept.")
+    expect(finance.locator("#decide #on-it")).to_be_hidden()

@@ -74,7 +74,7 @@ def test_everybody_has_the_page(reader: Callable[..., Reader], role: str) -> Non
     ("given", "words"),
     [
         ({"old": "wrong"}, "incorrectly"), ({"new": "1234567890123456"}, "entirely numeric"),
-        ({"new": "short"}, "too short"),
+        ({"new": "short"}, "too short"), ({"new": OLD}, "Give another one"),
         ({"again": "something else"}, "match"), ({"new": "password1234"}, "too common"),
         ({"new": "ada-ada-ada-ada", "again": ""}, "required"), ({"new": "auditorauditor"}, "several times over"),
         ({"new": "12345-12345-" * 2}, "several times over"), ({"new": "eeeeeeeeeeeeeeee"}, "several times over"),

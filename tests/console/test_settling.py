@@ -63,9 +63,12 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     html = page(ann, run)
     assert "Two people settle this." in html and "Say so" in html and "Settle it" not in html
     assert "must not be sent twice, so two people settle it" in text_of(ann.get(f"/runs/{run.id}"))
+    assert "A second operator" not in text_of(ann.get("/reconcile"))
     told = text_of(says(ann, run))
     assert "A second operator has to say the same before it counts" in told and kinds(run)[-1] == "OutcomeProposed"
     assert "You said this" in told and 'id="agree-form"' not in page(ann, run)
+    listed = text_of(ben.get("/reconcile"))
+    assert "user:ann says: it happened. A second operator has to say the same." in listed
     html = page(ben, run)
     assert "user:ann says: it happened" in re.sub(r"\s+", " ", html) and "In the outbox." in html
     assert "<b>seen</b>" not in html and "&lt;b&gt;seen&lt;/b&gt;" in html

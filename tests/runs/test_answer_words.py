@@ -128,3 +128,12 @@ def test_patterns_of_names_and_lists_without_twins_are_checked_as_they_were() ->
     assert misfits(unique, [1, True, "1", [1], {"a": 1}]) == []
     assert len(misfits(unique, [1, 1.0])) == len(misfits(unique, [{"a": 1, "b": 2}, {"b": 2, "a": 1}])) == 1
     assert len(misfits({"unevaluatedProperties": False, "properties": {"a": {}}}, {"a": 1, "b": 1})) == 1
+
+
+@pytest.mark.parametrize(
+    "schema", [{"anyOf": [False, {"type": "integer"}]}, {"oneOf": [True, True]}, {"anyOf": [False]}]
+)
+def test_of_a_schema_that_is_true_or_false_it_is_said_as_well(schema: dict[str, Any]) -> None:
+    (wrong,) = misfits({"properties": {"it": schema}}, {"it": "a word"})
+    assert wrong["field"] == "answer.it" and wrong["problem"] and wrong["fix"]
+    assert "whole number" in wrong["problem"] or schema != {"anyOf": [False, {"type": "integer"}]}
