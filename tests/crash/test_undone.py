@@ -96,6 +96,17 @@ def reopened(*, is_undone: bool = True) -> Facts:
     return facts
 
 
+@pytest.mark.parametrize("state", ["failed", "completed"])
+def test_a_child_that_is_to_end_well_may_break_before_it_has(state: str) -> None:
+    """A raised failpoint strikes any run of a family. One that had ended well ends by its undoing, and no other way."""
+    begun = [event(1, "RunCreated", agent=GIVER)]
+    broken = Facts("run", {"state": state, "error": "node_error"}, begun, [], [], [])
+    assert ("failed" in expected_of_undoer(broken, Expected({})).ends) is (state == "failed")
+    facts = reopened()
+    facts.run.update(state="failed", error="node_error")  # type: ignore[attr-defined]
+    assert expected_of_undoer(facts, Expected({})).ends == {"cancelled"}
+
+
 def test_of_a_child_that_broke_not_all_effects_are_wanted() -> None:
     begun = event(1, "RunCreated", agent="crash-undoer")
     own, broken = (

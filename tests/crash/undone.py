@@ -34,7 +34,8 @@ def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
     """What such a child does to the outside: all of it where it came to its own end, less where something broke it
     before."""
     expected = _expected_of(facts, theirs)
-    is_broken = expected.state == "failed" and facts.run.get("error") not in (None, OWN_END)
+    error = None if is_reopened(facts) else facts.run.get("error")
+    is_broken = facts.run["state"] == "failed" and error not in (None, OWN_END)
     return replace(expected, state="completed", may_be_left=True) if is_broken else expected
 
 
