@@ -22,7 +22,7 @@ from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thr
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
-from approvals.talk.shown import TALK, Talk, talk_in
+from approvals.talk.shown import NAMES, TALK, Talk, talk_in
 from approvals.timing.words import along as timed
 from approvals.votes import ahead
 from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
@@ -412,7 +412,7 @@ _FACTS = FACTS.format(
     approval='"approvals_approval"."id"', queue='"approvals_approval"."queue"',
     case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
 )  # fmt: skip
-_TALK = TALK.format(approval='"approvals_approval"."id"')
+_TALK = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
 # UNION, and not UNION ALL: revisions that name each other in a ring (by other hands) end here too.
 _CHAIN = """
     WITH RECURSIVE chain AS (

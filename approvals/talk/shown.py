@@ -13,14 +13,26 @@ from django.db import connection
 
 from approvals.calendars.rows import row_of
 from approvals.talk.models import Delegation, Inquiry
+from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
+from ledger.web.text_safety import is_hidden
 
-# As a value in SQL: what there is of the question {approval}, as text.
-TALK = """(SELECT json_build_object(
+MOST = 200  # names that are offered: any other is typed
+# As a value in SQL: who could be asked, or be handed a question (`consulting.common.named`), by their names.
+NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY named.username) FROM (
+    SELECT u.id, u.username FROM auth_user u WHERE u.is_active AND EXISTS (
+        SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
+        WHERE m.user_id = u.id AND (g.name IN ('{INTEGRATOR}', '{OPERATOR}') OR g.name ~ '^approver_[a-z0-9_]+$'
+            OR g.name <> '{AUDITOR}' AND EXISTS (
+                SELECT FROM approvals_queue q WHERE q.role = g.name AND q.state <> 'removed')))
+    ORDER BY u.username LIMIT {MOST}) named)"""
+# As a value in SQL: what there is of the question {approval}, as text; `names` is NAMES, or null where nobody is
+# offered to whoever reads it.
+TALK = """(SELECT json_build_object('names', {names},
     'inquiries', (SELECT coalesce(json_agg(to_json(i)::text ORDER BY i.at, i.id), '[]') FROM approvals_inquiry i
                   WHERE i.approval_id = {approval}),
     'delegations', (SELECT coalesce(json_agg(to_json(d)::text ORDER BY d.made_at, d.id), '[]')
                     FROM approvals_delegation d WHERE d.approval_id = {approval}))::text)"""
-_ALONE = f"SELECT {TALK.format(approval='asked.id')} FROM unnest(%s::uuid[]) AS asked(id)"
+_ALONE = f"SELECT {TALK.format(approval='asked.id', names='null')} FROM unnest(%s::uuid[]) AS asked(id)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +66,24 @@ class ShownDelegation:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """All of it, in order."""
+    """All of it, in order; and whom the reader could ask, or hand it to, where that was asked for."""
 
     inquiries: Sequence[ShownInquiry] = field(default_factory=tuple)
     delegations: Sequence[ShownDelegation] = field(default_factory=tuple)
+    names: Sequence[str] = ()
 
     def of(self, approval_id: UUID) -> Talk:
         """What is of this one question."""
         return Talk(
             [each for each in self.inquiries if each.row.approval_id == approval_id],
             [each for each in self.delegations if each.row.approval_id == approval_id],
+            self.names,
         )
 
     def told(self, *, is_read: bool) -> Talk:
         """What of it is told to the reader: who doesn't read what is asked reads what they asked, or were asked."""
         inquiries = [each for each in self.inquiries if is_read or each.is_mine or each.is_own]
-        return Talk(inquiries, self.delegations)
+        return Talk(inquiries, self.delegations, self.names)
 
     @property
     def waits(self) -> bool:
@@ -118,9 +132,11 @@ def talk_in(told: Iterable[str], person: int | None) -> Talk:
     read = [json.loads(each) for each in told]
     inquiries = sorted((row_of(Inquiry, row) for each in read for row in each["inquiries"]), key=lambda row: row.at)
     handed = sorted((row_of(Delegation, row) for each in read for row in each["delegations"]), key=_since)
+    names = {name for each in read for key, name in each["names"] or () if key != person}
     return Talk(
         [ShownInquiry(row, row.is_genuine, row.person == person, row.asker == person) for row in inquiries],
         [ShownDelegation(row, row.is_genuine, person in (row.principal, row.deputy)) for row in handed],
+        sorted(name for name in names if not any(map(is_hidden, name))),
     )
 
 

@@ -6,13 +6,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection
+from django.test import Client
 
+from approvals import brief
 from approvals.cases.amending import amend
+from approvals.consulting.common import named
 from approvals.consulting.inquiries import AlreadyEnded, answer, ask, withdraw
 from approvals.models import Approval, Inquiry, Notice
 from approvals.services import AlreadyDecided
+from approvals.talk.shown import MOST, talk_in
 from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
@@ -269,3 +273,40 @@ def test_a_case_that_is_amended_while_somebody_is_asked_has_the_time_that_was_le
     with pytest.raises(AlreadyDecided):
         answer(case.id, 0, answer="Yes, of course.", by=ira)
     sound(case.run)
+
+
+def offered(case: Approval, reader: Actor) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {brief._TALK} FROM approvals_approval WHERE id = %s", [case.id])
+        return [*talk_in([cursor.fetchone()[0]], reader.person).names]
+
+
+def test_the_names_that_are_offered_are_those_that_are_taken(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    case = asked(stage, tools)
+    for name, *roles in (
+        ("adam <b>", "operator"), ("cleo", "approver_something"), ("ear", "auditor"), ("nobody",), ("gone", "operator"),
+        ("hidden\u200b", "operator"), ("odd", "approver_Odd!"), ("two", "auditor", "integrator"),
+    ):  # fmt: skip
+        user = User.objects.create(username=name, is_active=name != "gone")
+        user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
+    names = offered(case, fiona)
+    assert {"adam <b>", "cleo", "two"} <= {*names} and names == sorted(names)
+    assert not {*names} & {"ear", "nobody", "gone", "hidden\u200b", "odd", "fiona"}
+    for name in names:
+        assert named(name, fiona).username == name
+    client = Client()
+    client.force_login(User.objects.get(pk=fiona.person))
+    page = client.get(f"/inbox/{case.id}").content.decode()
+    assert '<option value="adam &lt;b&gt;"' in page and page.count('list="people"') == 2
+    client.force_login(User.objects.get(username="ear"))
+    assert "adam" not in client.get(f"/inbox/{case.id}").content.decode(), "who can't ask is told no names"
+
+
+def test_of_very_many_accounts_the_first_are_offered_and_any_other_is_taken(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    case = asked(stage, tools)
+    users = User.objects.bulk_create([User(username=f"a{n:04}") for n in range(MOST + 1)])
+    Group.objects.get(name="operator").user_set.add(*users)
+    assert offered(case, fiona) == [user.username for user in users[:MOST]]
+    assert named(users[-1].username, fiona) == users[-1]
