@@ -166,6 +166,12 @@ def chip(look: str) -> SafeString:
     return looks.chip(look)
 
 
+@register.filter
+def label(look: str) -> str:
+    """The same word alone, for who hears it."""
+    return looks.label_of(look)
+
+
 @register.simple_tag
 def row_words(card: Card) -> SafeString:
     """What a list says of a run."""

@@ -144,7 +144,7 @@ def test_a_change_of_state_is_said_once_and_aloud(person: Person, site: Site) ->
         ".observe(document.getElementById('said'), {childList: true})"
     )
     site.approve(case["run_id"])
-    expect(page.locator("#said")).to_contain_text("The run is completed")
+    expect(page.locator("#said")).to_contain_text("The run: completed")
     said = page.evaluate("said")
     assert len(said) == len(set(said)) and page.locator("[aria-live=polite]").count() == 1
 

@@ -51,11 +51,16 @@ class Verb:
     for_children: str = ""
 
 
-def chip(look: str) -> SafeString:
-    """The word for what a run does, in its tone. Of a state that there is not (a damaged row) the state itself."""
+def label_of(look: str) -> str:
+    """The word for what a run does. Of a state that there is not (a damaged row) the state itself."""
     known = LOOKS.get(look)
-    label, tone = (known.label, known.tone) if known else (look, "")
-    return SafeString(f'<span class="chip {tone}">{escape(label)}</span>\n')
+    return known.label if known else look
+
+
+def chip(look: str) -> SafeString:
+    """The same in its tone."""
+    tone = LOOKS[look].tone if look in LOOKS else ""
+    return SafeString(f'<span class="chip {tone}">{escape(label_of(look))}</span>\n')
 
 
 def row(card: Card) -> SafeString:
