@@ -14,7 +14,7 @@ from django.db import connection
 from approvals.calendars.rows import row_of
 from approvals.talk.models import Delegation, Inquiry
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
-from ledger.web.text_safety import is_hidden
+from ledger.web.text_safety import is_harmless
 
 MOST = 200  # names that are offered: any other is typed
 # As a value in SQL: who could be asked, or be handed a question (`consulting.common.named`), by their names.
@@ -136,7 +136,7 @@ def talk_in(told: Iterable[str], person: int | None) -> Talk:
     return Talk(
         [ShownInquiry(row, row.is_genuine, row.person == person, row.asker == person) for row in inquiries],
         [ShownDelegation(row, row.is_genuine, person in (row.principal, row.deputy)) for row in handed],
-        sorted(name for name in names if not any(map(is_hidden, name))),
+        sorted(filter(is_harmless, names)),  # one that poses as another is marked elsewhere, and can't be here
     )
 
 

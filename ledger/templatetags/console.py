@@ -179,6 +179,12 @@ def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
 
 
 @register.simple_tag
+def wrong_in_any(refused: Refused | None, *acts: str) -> Mapping[str, str]:
+    """What is wrong with a form that was refused, field by field, if it was one of these acts."""
+    return refused.at if refused and refused.act in acts else {}
+
+
+@register.simple_tag
 def ticked_or(typed: Mapping[str, str], name: str, is_set: object = False) -> SafeString:
     """Whether a box is ticked: as it was sent with its form. One that isn't ticked sends nothing, so that whether the
     form was sent goes by its other fields."""

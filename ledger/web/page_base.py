@@ -14,6 +14,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
+from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
@@ -122,8 +123,19 @@ def _came_from(request: HttpRequest) -> str:
         return request.get_full_path()
     sent_from = request.headers.get("Referer", "")
     is_ours = url_has_allowed_host_and_scheme(sent_from, {request.get_host()}, require_https=request.is_secure())
+    if not is_ours:
+        return "/"
     parts = urlsplit(sent_from)
-    return urlunsplit(("", "", parts.path, parts.query, "")) if is_ours and parts.path.startswith("/") else "/"
+    return urlunsplit(("", "", parts.path, parts.query, "")) if _is_page(parts.path) else "/"
+
+
+def _is_page(path: str) -> bool:
+    """Whether there is a page to go to: a form that was refused stands at an address that takes nothing but forms."""
+    try:
+        view = getattr(resolve(path).func, "view_class", None)
+    except Resolver404:
+        return False
+    return view is not None and hasattr(view, "get") and "get" in view.http_method_names
 
 
 class SharedPage(Page):

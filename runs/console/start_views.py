@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -155,8 +156,8 @@ class StartPage(Page):
         """What the form is filled with, by its address or by itself; where nothing is named, with the first sample."""
         like = self._like(request, agent, token)
         chosen = ("0" if agent.samples and like is None else "") if sample is None else sample
-        n = int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen[:6]) < len(agent.samples) else None
-        if n is not None:
+        n = int(chosen) if re.fullmatch("[0-9]{1,6}", chosen) else None
+        if n is not None and n < len(agent.samples):
             return _Filled(agent.samples[n].input, n, like, token)
         return _Filled(like.story.input if like is not None and like.is_read else {}, None, like, token)
 

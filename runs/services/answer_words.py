@@ -45,7 +45,7 @@ def _innermost(error: ValidationError) -> ValidationError:
         other = {inner.schema_path[0] for inner in error.context if inner.validator == "type" and not inner.path}
         options = {n: option for n, option in enumerate(error.validator_value) if option is not False}
         of_its_kind = [n for n in options if n not in other]
-        real = [n for n, option in options.items() if _kinds_of(option) != "null"]
+        real = [n for n, option in options.items() if _kinds_of(option) != ["null"]]
         meant = of_its_kind if len(of_its_kind) == 1 else real
         # What no value fits has no path: it is said of no option.
         within = [one for one in error.context if one.schema_path and [one.schema_path[0]] == meant]
@@ -55,9 +55,10 @@ def _innermost(error: ValidationError) -> ValidationError:
     return error
 
 
-def _kinds_of(option: Any) -> Any:
-    """What a schema says of a value's kind. One that is only true or false says nothing."""
-    return option.get("type", "") if isinstance(option, dict) else ""
+def _kinds_of(option: Any) -> list[str]:
+    """Of which kinds a schema's value may be. One that is only true or false says nothing."""
+    kinds = option.get("type", []) if isinstance(option, dict) else []
+    return [str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])]
 
 
 Words = Callable[[Any, Any, "ValidationError"], tuple[str, str]]
@@ -71,10 +72,12 @@ def _kind(wanted: Any, given: Any, error: ValidationError) -> tuple[str, str]:
 
 
 def _one_of(options: Any, given: Any, error: ValidationError) -> tuple[str, str]:
-    types = [str(_kinds_of(option)) for option in options]
+    if not all(map(_kinds_of, options)):
+        return _plain(options, given, error)
+    types = list(dict.fromkeys(kind for option in options for kind in _kinds_of(option)))
     if {"integer", "number"} & {*types} and {*types} - {"null"} <= _DECIMAL:
         return _kind("number", given, error)
-    return _kind(types, given, error) if all(types) else _plain(options, given, error)
+    return _kind(types, given, error)
 
 
 def _choice(choices: Any, given: Any, error: ValidationError) -> tuple[str, str]:

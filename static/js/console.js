@@ -44,7 +44,7 @@
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.method !== "post") return;
-    if ("left" in root.dataset) { event.preventDefault(); sayLeft(form); return; }
+    if ("left" in root.dataset && form.closest("#live")) { event.preventDefault(); sayLeft(form); return; }
     if (form.dataset.sent) { event.preventDefault(); return; }
     form.dataset.sent = "1";
     // After this tick, or the button's own name and value would be missing from what is sent.
@@ -56,7 +56,9 @@
     note.dataset.leftNote = "";
     note.tabIndex = -1;
     note.setAttribute("role", "alert");
-    note.textContent = "You are signed out, so this was not sent. Copy what you wrote, then open this page again: you are asked to sign in.";
+    note.textContent = root.dataset.left === "signed-out"
+      ? "You are signed out, so this was not sent. Copy what you wrote, then open this page again: you are asked to sign in."
+      : "This page is not shown to you any more, so this was not sent. Copy what you wrote, then open the page again: it says why.";
     form.prepend(note);
     note.focus();
   }
@@ -74,10 +76,10 @@
   if (spoken) spoken.focus({ preventScroll: spoken.closest(".decide") !== null });
 
   function showTab() {
-    const tab = document.querySelector(".tabs [aria-current]"), strip = tab?.parentElement;
-    if (!tab) return;
-    const left = tab.offsetLeft - strip.offsetLeft, right = left + tab.offsetWidth;
-    if (left < strip.scrollLeft || right > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = left - (strip.clientWidth - tab.offsetWidth) / 2;
+    for (const tab of document.querySelectorAll(".tabs [aria-current], #live > .strip [aria-current]")) {
+      const strip = tab.parentElement, left = tab.offsetLeft - strip.offsetLeft, right = left + tab.offsetWidth;
+      if (left < strip.scrollLeft || right > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = left - (strip.clientWidth - tab.offsetWidth) / 2;
+    }
   }
   showTab();
   afterSwap.push(showTab);

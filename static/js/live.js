@@ -173,14 +173,15 @@
     event.detail.shouldSwap = isFragment;
     isStale = !isFragment;
     if (isFragment) return;
-    if (xhr.status === 401 || xhr.status === 403) leave();
-    else if (xhr.status < 500) leave();
+    if (xhr.status < 500) leave(xhr.status === 401);
   });
 
-  function leave() {
+  // Whoever was signed out, or may not see the page any more, or whose page isn't there: its forms are sent no more, for
+  // what was typed would be gone.
+  function leave(isSignedOut) {
     isLeft = true;
-    document.documentElement.dataset.left = ""; // forms are sent no more: what was typed would be gone
-    if (window.consoleHasText()) say("closed", "signed out · copy your text");
+    document.documentElement.dataset.left = isSignedOut ? "signed-out" : "closed";
+    if (window.consoleHasText()) say("closed", `${isSignedOut ? "signed out" : "not shown to you any more"} · copy your text`);
     else location.assign(here());
   }
 
@@ -214,7 +215,7 @@
       if (!told.seq || !seq() || told.seq > seq()) refresh();
     };
     socket.onclose = (event) => {
-      if (event.code === SIGNED_OUT || event.code === NOT_ALLOWED) { leave(); return; }
+      if (event.code === SIGNED_OUT || event.code === NOT_ALLOWED) { leave(event.code === SIGNED_OUT); return; }
       say("reconnecting", "reconnecting");
       saying([]);
       const wait = Math.min(FIRST_RETRY_MS * 2 ** failures++, LAST_RETRY_MS);

@@ -285,13 +285,14 @@ def test_the_names_that_are_offered_are_those_that_are_taken(stage: Stage, tools
     case = asked(stage, tools)
     for name, *roles in (
         ("adam <b>", "operator"), ("cleo", "approver_something"), ("ear", "auditor"), ("nobody",), ("gone", "operator"),
-        ("hidden\u200b", "operator"), ("odd", "approver_Odd!"), ("two", "auditor", "integrator"),
+        ("hidden\u200b", "operator"), ("treasur\u0435r", "operator"), ("odd", "approver_Odd!"),
+        ("two", "auditor", "integrator"),
     ):  # fmt: skip
         user = User.objects.create(username=name, is_active=name != "gone")
         user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
     names = offered(case, fiona)
     assert {"adam <b>", "cleo", "two"} <= {*names} and names == sorted(names)
-    assert not {*names} & {"ear", "nobody", "gone", "hidden\u200b", "odd", "fiona"}
+    assert not {*names} & {"ear", "nobody", "gone", "hidden\u200b", "treasur\u0435r", "odd", "fiona"}
     for name in names:
         assert named(name, fiona).username == name
     client = Client()

@@ -300,9 +300,33 @@ def test_who_is_let_in_no_more_is_shown_no_more_and_keeps_what_they_wrote(person
     page.locator("h1").click()
     page.route("**/runs?*fragment=live*", lambda route: route.fulfill(status=403, body="no"))
     site.start("vendor-onboard", ACME)
-    expect(page.locator("#live-state")).to_contain_text("signed out")
+    expect(page.locator("#live-state")).to_contain_text("not shown to you any more")
     site.start("vendor-onboard", ACME)
     page.wait_for_timeout(3000)
-    expect(page.locator("#live-state")).to_contain_text("signed out")
+    expect(page.locator("#live-state")).to_contain_text("not shown to you any more")
     expect(page.locator("#q")).to_have_value("half a word")
     page.unroute_all(behavior="ignoreErrors")
+    # what lies outside of what is not shown any more still works: above all, going
+    page.locator(".who summary").click()
+    page.locator(".who button", has_text="Sign out").click()
+    page.wait_for_url("**/login*")
+
+
+def test_a_strip_of_choices_is_one_line_on_a_phone_and_shows_the_one_that_is_chosen(person: Person) -> None:
+    page = person("auditor", viewport={"width": 390, "height": 844})
+    page.goto("/audit")
+    last = page.locator("#live > .strip a").last
+    assert last.bounding_box()["x"] > 390, "there are more than a line holds"  # type: ignore[index]
+    page.goto(str(last.get_attribute("href")))
+    chosen = page.locator("#live > .strip a[aria-current]")
+    box, first = chosen.bounding_box(), page.locator("#live > .strip a").first.bounding_box()
+    assert box is not None and first is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+    assert box["y"] == first["y"], "one line"
+    page = person("approver_finance", viewport={"width": 390, "height": 844})
+    page.goto("/inbox")
+    assert (
+        page.evaluate(
+            "(() => { const l = document.querySelector('.split > .list'); return l.scrollWidth - l.clientWidth })()"
+        )
+        == 0
+    )

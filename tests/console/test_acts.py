@@ -300,6 +300,9 @@ def test_who_has_to_sign_in_first_comes_back_to_the_form_that_they_sent(reader: 
     for referer, next_ in (
         ("http://testserver/runs?state=failed", "/runs%3Fstate%3Dfailed"), ("https://elsewhere.example/x", "/"),
         ("http://testserver.elsewhere.example/x", "/"), ("no address", "/"), ("javascript:alert(1)", "/"), ("", "/"),
+        ("http://[", "/"), ("http://testserver", "/"), ("http://testserver/bulk", "/bulk"),
+        ("http://testserver/queues/of/finance_po/limits", "/"),
+        ("http://testserver/nowhere", "/"), ("http://testserver/queues/of/finance_po", "/queues/of/finance_po"),
     ):  # fmt: skip
         answer = nobody.post("/bulk", {"justification": "why"}, headers={"Referer": referer})
         assert answer.status_code == 302 and answer["Location"] == f"/login?next={next_}", referer

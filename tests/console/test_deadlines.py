@@ -70,6 +70,26 @@ def test_an_act_beside_that_is_refused_empties_no_form(boss: Reader) -> None:
     assert re.search(r'name="above"[^>]* value=""', page) and re.search(r'name="minutes"[^>]* value=""', page)
 
 
+def wrong_at(page: str) -> list[str]:
+    """The ids of the fields at which something is said to be wrong."""
+    return re.findall(r'<span class="error" id="([^"]*)_error">', page)
+
+
+def test_what_is_wrong_stands_at_the_form_that_was_refused_and_at_no_other(boss: Reader) -> None:
+    boss.post("/queues/calendars/new", **DE | WEEK)
+    refused = {
+        "/queues/absences": ["o-deputy", "o-until", "o-why"], "/queues/deputies": ["d-deputy", "d-until", "d-why"],
+        "/queues/new": ["q-name", "q-title", "q-role", "q-why"], "/queues/calendars/of/DE/removals": ["x-why"],
+        "/queues/of/finance_po/removals": [],
+    }  # fmt: skip
+    for path, fields in refused.items():
+        more = {"deputy": "nobody at all", "ends_at": ""} if "o-deputy" in fields or "d-deputy" in fields else {}
+        answer = boss.post(path, **more, justification="")
+        found = wrong_at(answer.content.decode())
+        assert answer.status_code == 422 and set(found) <= set(fields), (path, found)
+        assert bool(found) is bool(fields), path
+
+
 @pytest.mark.parametrize("minutes", [1, 7, 20, 61, 480, 1234567])
 def test_deadlines_as_they_are_shown_are_no_change(boss: Reader, minutes: int) -> None:
     sent = {

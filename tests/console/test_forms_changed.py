@@ -140,6 +140,32 @@ def test_what_is_emptied_is_nothing_and_not_what_it_is_by_itself() -> None:
     assert changed({"other": {**THERE, "size": "gone"}}, **emptied)["other"] is None
 
 
+def test_an_emptied_group_that_cannot_be_nothing_is_not_what_it_is_by_itself() -> None:
+    class Limits(BaseModel):
+        region: str = "EU"
+
+    class Inner(BaseModel):
+        limits: Limits = Field(default_factory=Limits)
+
+    class Wanted(BaseModel):
+        limits: Limits = Field(default_factory=Limits)
+        place: Place = Place(city="Berlin")
+        inner: Inner = Field(default_factory=Inner)
+
+    schema = Wanted.model_json_schema()
+    sent = filled_in(drawn(SchemaForm(schema)))
+    assert sent["limits.region"] == "EU" and sent["place.city"] == "Berlin"
+    emptied = {name: value for name, value in sent.items() if not isinstance(value, str)} | dict.fromkeys(
+        ("limits.region", "place.city", "inner.limits.region"), ""
+    )
+    found = SchemaForm(schema, data=sent | emptied).document()
+    assert found["limits"] == {"region": ""} and found["inner"] == {"limits": {"region": ""}}
+    assert found["place"]["city"] == ""
+    prefilled = {"limits": {"region": "US"}}
+    sent = filled_in(drawn(SchemaForm(schema, document=prefilled))) | {"limits.region": ""}
+    assert SchemaForm(schema, data=sent, document=prefilled).document()["limits"] == {"region": ""}
+
+
 def test_a_group_that_is_not_there_shows_nothing_until_somebody_fills_it() -> None:
     unset = drawn(SchemaForm({"properties": {"other": SCHEMA["properties"]["other"]}, **DEFS}))
     assert 'value="Berlin"' not in unset and 'placeholder="if empty: Berlin"' in unset and "if empty: true" in unset

@@ -114,7 +114,8 @@ async def close(state: BaseModel, ctx: Context) -> End:
 def test_another_sample_is_a_link_away_and_so_is_an_empty_form(integrator: Reader) -> None:
     assert form_of(opened(integrator, agent="vendor-onboard", sample="1"))["legal_name"] == "Volga Heavy Industries"
     assert form_of(opened(integrator, agent="vendor-onboard", sample="none"))["legal_name"] == ""
-    assert opened(integrator, agent="vendor-onboard", sample="9" * 40).status_code == 200
+    for odd in ("9" * 40, "0000009", "0" * 5000, "١", "1\n", "-1"):
+        assert opened(integrator, agent="vendor-onboard", sample=odd).status_code == 200
 
 
 def test_errors_stand_at_their_fields_and_nothing_typed_is_lost(integrator: Reader) -> None:

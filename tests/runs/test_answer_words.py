@@ -137,3 +137,9 @@ def test_of_a_schema_that_is_true_or_false_it_is_said_as_well(schema: dict[str, 
     (wrong,) = misfits({"properties": {"it": schema}}, {"it": "a word"})
     assert wrong["field"] == "answer.it" and wrong["problem"] and wrong["fix"]
     assert "whole number" in wrong["problem"] or schema != {"anyOf": [False, {"type": "integer"}]}
+
+
+def test_kinds_of_several_options_are_told_each() -> None:
+    schema = {"anyOf": [{"type": ["integer", "null"]}, {"type": "array"}]}
+    (wrong,) = misfits({"properties": {"it": schema}}, {"it": "a word"})
+    assert wrong["problem"] == "is not a whole number or nothing or a list" and "['integer" not in wrong["fix"]

@@ -125,7 +125,7 @@ class SchemaForm(forms.Form):
                 value = field.had
             elif not field.children:
                 value = self.cleaned_data[name]
-            elif field.required or self._is_typed(field.children) or (is_untouched and self._is_there(field)):
+            elif field.required or self._is_typed(field) or (is_untouched and self._is_there(field)):
                 value = self._around(field) | self._filled(field.children)
             else:  # an optional group in which nothing was typed is one that isn't there
                 value = field.empty
@@ -148,13 +148,18 @@ class SchemaForm(forms.Form):
         shown = {self.values[name].key for name in group.children}
         return {key: value for key, value in group.had.items() if key not in shown} if is_object(group.had) else {}
 
-    def _is_typed(self, names: Iterable[str]) -> bool:
-        return any(self._is_typed(self.values[name].children) or self._is_said(name) for name in names)
+    def _is_typed(self, group: Value) -> bool:
+        """Whether something is said in a group. That a field of it was emptied says something where the group can't be
+        nothing: left out, it would be what it is by itself."""
+        return any(self._is_said(name, is_nothing_said=group.empty is Absent) for name in group.children)
 
-    def _is_said(self, name: str) -> bool:
+    def _is_said(self, name: str, *, is_nothing_said: bool) -> bool:
         """Whether something is typed into a field. Of a box that was ticked it says something that it isn't now."""
         field, sent = self.values[name], self[name].data
-        return bool(sent) or bool(field.initial) if field.is_flag else bool(str(sent or "").strip())
+        if field.children:
+            return any(self._is_said(child, is_nothing_said=is_nothing_said) for child in field.children)
+        is_emptied = bool(field.initial) and (field.is_flag or is_nothing_said)
+        return is_emptied or bool(sent if field.is_flag else str(sent or "").strip())
 
     def mark(self, error: DurableAgentsError, within: str, root: str = "") -> None:
         """Put what was wrong where it belongs: at its field, at the nearest group above it, or above the form. What an
