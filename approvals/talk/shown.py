@@ -14,9 +14,8 @@ from django.db import connection
 from approvals.calendars.rows import row_of
 from approvals.talk.models import Delegation, Inquiry
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
-from ledger.web.text_safety import is_harmless
 
-MOST = 200  # names that are offered: any other is typed
+MOST = 200  # names that are told: any other is typed as well
 # As a value in SQL: who could be asked, or be handed a question (`consulting.common.named`), by their names.
 NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY named.username) FROM (
     SELECT u.id, u.username FROM auth_user u WHERE u.is_active AND EXISTS (
@@ -136,7 +135,7 @@ def talk_in(told: Iterable[str], person: int | None) -> Talk:
     return Talk(
         [ShownInquiry(row, row.is_genuine, row.person == person, row.asker == person) for row in inquiries],
         [ShownDelegation(row, row.is_genuine, person in (row.principal, row.deputy)) for row in handed],
-        sorted(filter(is_harmless, names)),  # one that poses as another is marked elsewhere, and can't be here
+        sorted(names),
     )
 
 
