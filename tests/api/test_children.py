@@ -37,7 +37,8 @@ def grown(integrator: Api) -> Iterator[Callable[..., Run]]:
 
 def test_a_run_tells_of_its_children_and_they_of_it(grown: Callable[..., Run], auditor: Api) -> None:
     run = grown("fss")
-    until(lambda: len(children(run, "waiting_event")) == 2 and len(children(run, "failed")) == 1, "children")
+    until(lambda: [one.is_told for one in children(run, "failed")] == [True], "its parent has the word of what failed")
+    until(lambda: len(children(run, "waiting_event")) == 2, "the others wait")
     told = auditor.get(f"runs/{run.pk}").json()
     assert RunRow.model_validate(told)
     assert (told["parent"], told["depth"]) == (None, 0)
