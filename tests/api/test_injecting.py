@@ -118,14 +118,14 @@ def _takes_long() -> None:
 
 @pytest.fixture
 def slow_run(stage: Stage) -> Any:  # noqa: F811
-    """One that is done again in two seconds, where a transaction is cut off that lies idle for one."""
+    """One that is done again in 4.5 seconds, where a transaction is cut off that lies idle for three."""
     slow.update(seconds=0.0, replays=0.0)
     with only_for_now(), connection.cursor() as cursor:
         found = stage.start(deal(asks_slowly))
         assert stage.drive() == "parked"
         lifecycle.pause(found.id, by=OLGA, justification=WHY)
-        cursor.execute("SET idle_in_transaction_session_timeout = '1s'")
-        slow.update(seconds=2.0, replays=0.0)
+        cursor.execute("SET idle_in_transaction_session_timeout = '3s'")
+        slow.update(seconds=4.5, replays=0.0)
         yield found
         slow.update(seconds=0.0)
         cursor.execute("RESET idle_in_transaction_session_timeout")

@@ -95,7 +95,7 @@ def ask(story: Story, who: str = "integrator", *, wait: int = 0, name: str = "ad
 
 
 def answered(story: Story, n: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         story.host.ring()
         row = story.auditor.get(f"runs/{story.id}/messages/{n}").json()
@@ -130,7 +130,7 @@ def test_the_answer_is_waited_for_or_read_later(review: Story) -> None:
 def ring_until(story: Story, n: int) -> None:
     """There is no queue here that would call the worker."""
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not Message.objects.filter(n=n).exclude(outcome="").exists():
             story.host.ring()
             time.sleep(0.05)

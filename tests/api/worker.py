@@ -162,7 +162,7 @@ def working() -> Iterator[Host]:
         yield host
     finally:
         host.drain(5)
-        thread.join(15)
+        thread.join(60)
         members.forget("worker", os.getpid())
         members.hang_up()
         assert not thread.is_alive()

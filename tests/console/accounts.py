@@ -68,7 +68,7 @@ def reset_path(user: User) -> str:
     return path_of(resets.make_link(user.pk, by=BOSS, justification="She lost it.")[1])
 
 
-def mailed(number: int = 1, seconds: float = 10.0) -> list[Any]:
+def mailed(number: int = 1, seconds: float = 60.0) -> list[Any]:
     """The mail that was sent, once there is so much of it."""
     began = time.monotonic()
     while len(sent.outbox) < number:

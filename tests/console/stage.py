@@ -12,7 +12,7 @@ from tests.api.worker import working
 
 __all__ = ["question", "settled", "until", "working"]
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 
 
 def until(found: Callable[[], Any], what: str) -> Any:

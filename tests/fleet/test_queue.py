@@ -149,18 +149,21 @@ def test_a_pusher_takes_what_has_gathered_and_pays_for_no_ring(
     for _ in range(20):
         wakeups.drive(uuid4())
     # On a busy machine twenty take their time; they are to come within one pace.
-    monkeypatch.setattr("runs.workers.q2_broker.PACE_SECONDS", max(0.5, 5 * (time.monotonic() - began)))
+    pace = max(0.5, 5 * (time.monotonic() - began))
+    monkeypatch.setattr("runs.workers.q2_broker.PACE_SECONDS", pace)
     assert len(taken(broker)) == 20 and taken(broker) == []
     looks: list[int] = []
     plain = broker._take
     monkeypatch.setattr(broker, "_take", lambda link: looks.append(1) or plain(link))
     waiter = threading.Thread(target=lambda: [wakeups.drive(uuid4()) for _ in range(20)])
+    began = time.monotonic()
     waiter.start()
     gathered: list[str] = []
     while len(gathered) < 20:
         gathered += taken(broker)
     waiter.join()
-    assert len(looks) <= 4, "one or two deliveries, and before each at most one look that found nothing"
+    most = 4 + (time.monotonic() - began) / pace
+    assert len(looks) <= most, "one or two deliveries, and before each at most one look that found nothing"
 
 
 def test_a_waiting_pusher_notices_at_once_that_the_server_hung_up(

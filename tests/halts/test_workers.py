@@ -166,7 +166,7 @@ def test_a_worker_is_killed_while_it_confirms_and_another_takes_over(
 ) -> None:
     Process.objects.all().update(ended_at="2026-01-01T00:00Z")
     first, path = worker(), tmp_path / "told"
-    run = _start(path, seconds=3.0)
+    run = _start(path, seconds=4.5)
     until(lambda: path.exists())
     it = halt("all")
     until(lambda: any(one.says != "unheard" for one in of(it).hearings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from django.db import connection
@@ -18,6 +18,7 @@ from runs.services.limits.permits import Permits
 from tests.runs.stage import Stage, now
 from tests.world import OLGA
 
+T = TypeVar("T")
 WHY = "the test says so"
 KEY = "tool:charge"
 RUN = str(uuid4())
@@ -78,3 +79,23 @@ def die(worker: UUID) -> None:
     """It is on record as ended. On a connection of the thread's own."""
     Process.objects.filter(pk=worker).update(ended_at=now())
     connection.close()
+
+
+async def in_thread(act: Callable[[], T]) -> T:
+    """What a statement answers, in a thread and on a connection of the thread's own."""
+
+    def tidily() -> T:
+        try:
+            return act()
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(tidily)
+
+
+async def row_once(found: Callable[[Limit], Any], key: str = KEY) -> Limit:
+    """The row of that key, once that is true of it."""
+    find = Limit.objects.filter(pk=key).first
+    while (row := await in_thread(find)) is None or not found(row):  # noqa: ASYNC110  what is waited for is a row
+        await asyncio.sleep(0.02)
+    return row

@@ -11,7 +11,7 @@ from runs.engine.limits.permits import Permit, Refused, Told
 from runs.models import Limit
 from runs.services.limits import acts
 from runs.services.limits.permits import Permits
-from tests.limits.team import FAILED, KEY, SERVED, WHY, Team, asked, die, granted, said
+from tests.limits.team import FAILED, KEY, SERVED, WHY, Team, asked, die, granted, row_once, said
 from tests.runs.stage import Stage, now
 from tests.world import OLGA
 
@@ -97,7 +97,7 @@ def test_an_open_breaker_lets_nothing_out_and_then_one_at_a_time(stage: Stage) -
         permit = granted(await one.take((KEY,), asked(patience=0.1)))
         one.tell(permit.keys, permit, SERVED)
         one.give_back(permit)
-        await asyncio.sleep(0.2)
+        await row_once(lambda row: row.breaker == "closed")
         granted(await others[0].take((KEY,), asked()))
         granted(await others[1].take((KEY,), asked()))
 

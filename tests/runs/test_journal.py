@@ -44,7 +44,8 @@ class Kept(Protocol):
     def claim_again(self) -> Journal: ...
     def ask(self, *flags: Flag) -> None: ...
     def flags(self) -> set[Flag]: ...
-    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None, lives: float = 60) -> None: ...
+    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None) -> None: ...
+    def outlive(self, wait: WaitSpec) -> None: ...
     def resolution(self, wait: WaitSpec) -> str | None: ...
     def deadline(self, wait: WaitSpec) -> datetime: ...
     def events(self) -> list[e.Event]: ...
@@ -72,9 +73,12 @@ class InMemory:
         found: dict[Flag, bool] = {"pause": self.run.is_pause_requested, "cancel": self.run.is_cancel_requested}
         return {flag for flag, is_set in found.items() if is_set}
 
-    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None, lives: float = 60) -> None:
+    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None) -> None:
         self.run.resolve(wait.id, resolution, grant_hash=grant)
-        self.run.waits[wait.id].grant_expires_at = datetime.now(UTC) + timedelta(seconds=lives)
+        self.run.waits[wait.id].grant_expires_at = datetime.now(UTC) + timedelta(minutes=1)
+
+    def outlive(self, wait: WaitSpec) -> None:
+        self.run.waits[wait.id].grant_expires_at = datetime.now(UTC)
 
     def resolution(self, wait: WaitSpec) -> str | None:
         return self.run.waits[wait.id].resolution
@@ -121,11 +125,11 @@ class InPostgres:
         found: dict[Flag, bool] = {"pause": head.is_pause_requested, "cancel": head.is_cancel_requested}
         return {flag for flag, is_set in found.items() if is_set}
 
-    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None, lives: float = 60) -> None:
+    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None) -> None:
         at = real.now()
         Wait.objects.filter(pk=wait.id).update(
             resolution=resolution, resolved_by="test", resolved_at=at, grant_hash=grant,
-            grant_expires_at=at + timedelta(seconds=lives)
+            grant_expires_at=at + timedelta(minutes=1)
         )  # fmt: skip
         append(
             self.run.id,
@@ -133,6 +137,9 @@ class InPostgres:
                            by="test"),
             by=OLGA,
         )  # fmt: skip
+
+    def outlive(self, wait: WaitSpec) -> None:
+        Wait.objects.filter(pk=wait.id).update(grant_expires_at=real.now())
 
     def resolution(self, wait: WaitSpec) -> str | None:
         return Wait.objects.get(pk=wait.id).resolution
@@ -526,7 +533,8 @@ def test_an_open_gate_lets_nothing_through(kept: Kept) -> None:
 
 def test_a_yes_that_lay_unused_too_long_is_told_apart(kept: Kept) -> None:
     wait = opened(kept, spec(kept))
-    kept.resolve(wait, "approved", grant="plan", lives=-1)
+    kept.resolve(wait, "approved", grant="plan")
+    kept.outlive(wait)
     before = kept.events()
     with pytest.raises(ApprovalExpired):
         kept.wait(intend(kept.journal, [invoked()], entry=entry(), grant=(wait.slot, "plan")))
@@ -576,10 +584,10 @@ AFTER_THE_FIRST: dict[str, tuple[list[e.Event], bool]] = {
 }  # fmt: skip
 
 
-def let_through(kept: Kept, *told: e.Event, lives: float = 60) -> WaitSpec:
+def let_through(kept: Kept, *told: e.Event) -> WaitSpec:
     """A call that went out under a grant, and what is on record of it."""
     wait = opened(kept, spec(kept))
-    kept.resolve(wait, "approved", grant="plan", lives=lives)
+    kept.resolve(wait, "approved", grant="plan")
     first = replace(invoked(), grant=wait.slot)
     kept.wait(intend(kept.journal, [first], entry=entry(), grant=(wait.slot, "plan")))
     if told:
@@ -612,10 +620,8 @@ def test_what_is_no_word_of_its_outcome_does_not_end_a_grant(kept: Kept, inspect
 
 
 def test_a_grant_covers_no_further_attempt_after_its_time(kept: Kept) -> None:
-    wait = let_through(kept, _DID_NOT, lives=0.5)
-    until = datetime.now(UTC) + timedelta(seconds=0.6)
-    while kept.journal.now() < until:
-        kept.wait(kept.journal.may_repeat("0.1/9", 0))
+    wait = let_through(kept, _DID_NOT)
+    kept.outlive(wait)
     with pytest.raises(ApprovalExpired):
         kept.wait(intend(kept.journal, [again()], entry=entry(attempt=1), grant=(wait.slot, "plan")))
 

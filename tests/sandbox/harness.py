@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 15
+PATIENCE_SECONDS = 60
 
 VENDOR = {
     "legal_name": "Nordlicht Antriebe GmbH",
