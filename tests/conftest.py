@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import settings
 
 from tests.sharing import ByInstallation, longest_first
 from tests.tiers import LONG
@@ -27,6 +28,11 @@ from tests.tiers import LONG
 CHECKOUT = Path(__file__).resolve().parent.parent
 TEST_DATABASE = "durableagents_test"
 _SERVER: Any = None
+
+# How long an example takes says more about the machine's other tenants than about the code. Said here, before any
+# module with a `@given` is imported, which takes what holds then.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 # --- the database server ------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import pgtrigger
 import pytest
 
 from approvals.bodies import AgainBody
@@ -14,14 +15,20 @@ from approvals.granting import bounds, using
 from approvals.granting.acts import approve_again
 from approvals.granting.bodies import BoundsBody
 from approvals.grants.models import StandingGrant
-from approvals.models import Approval
+from approvals.models import Approval, Decision
 from durableagents import Context, End
+from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
+from ledger.codec import unpack
+from ledger.codes import row_code
+from ledger.keys import code_key
+from ledger.models import Event
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.workers import timers
 from tests.approvals.setup import WHY
+from tests.runs.aging import written_as
 from tests.runs.stage import Stage
 from tests.world import Item, Notes, Toolbox, agent_of
 
@@ -73,6 +80,21 @@ def given(approval: Approval, by: Actor, **more: Any) -> StandingGrant:
         approval.id, plan_hash=approval.plan_hash, justification="the same every month", by=by, again=body(**more)
     )
     return StandingGrant.objects.get(approval=approval)
+
+
+def runs_out(grant: StandingGrant) -> None:
+    """As if it had been given until the last question was asked: its row, the decision that gives it and its event say
+    so."""
+    until, decision = Approval.objects.latest("opened_at").opened_at, Decision.objects.get(approval=grant.approval_id)
+    decision.standing["again"]["until"], grant.until = until.isoformat(), until
+    code = row_code(code_key(), "decision", decision.coded())
+    grant.seal()
+    with pgtrigger.ignore("approvals.StandingGrant:append_only", "approvals.Decision:append_only"):
+        StandingGrant.objects.filter(pk=grant.pk).update(until=until, code=grant.code)
+        Decision.objects.filter(pk=decision.pk).update(standing=decision.standing, code=code)
+    line = Event.objects.get(run_id=grant.run_id, kind=e.ApprovalDecided.KIND)
+    event = e.decode(bytes(line.clear), unpack(line.sealed))
+    written_as(line, replace(event, payload=event.payload | {"standing": decision.standing}))
 
 
 def swept() -> None:

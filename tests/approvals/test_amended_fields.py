@@ -135,9 +135,9 @@ def test_a_name_within_a_field_that_the_tool_does_not_know_is_refused(
 
 def test_a_pattern_keeps_nobody_waiting(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     first = asked(stage, ordering(tools, "code"))
-    began = time.monotonic()
+    began = time.process_time()
     assert refused(first, fiona, code="a" * 40 + "!")["field"] == "arguments.code"
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_the_stage_that_was_read_is_checked_with_changes_too(stage: Stage, tools: Toolbox, fiona: Actor) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from time import monotonic, sleep
+from threading import Event
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -28,100 +29,118 @@ from tests.world import FIONA, Toolbox
 pytestmark = pytest.mark.django_db
 __all__ = ["_nothing_drawn"]
 PAGE = (1240, 1754)
+NEVER = 60.0  # seconds that whoever waits in vain would wait, and a drawing that nobody lets go
+SOON = NEVER / 2  # whoever doesn't wait has their answer by then, however busy the machine is
 
 
 class Slow:
-    """In the place of the process that draws: each drawing takes so many seconds, and shows that many pages or fails
-    by bad luck."""
+    """In the place of the process that draws: each drawing takes until the story lets it go, and shows so many pages,
+    or fails by bad luck where there are none."""
 
-    def __init__(self, seconds: float, pages: int = 1) -> None:
-        self.seconds, self.pages, self.begun = seconds, pages, 0
+    def __init__(self) -> None:
+        self.pages, self.begun, self.go = 1, 0, Event()
 
     def __call__(self, named: Named, content: bytes, first: int) -> tuple[dict[str, Any], list[bytes]]:
         self.begun += 1
-        sleep(self.seconds)
+        if not self.go.wait(NEVER):
+            self.go.set()  # whoever waited for this one need not wait for the others too
         if not self.pages:
             return {"problem": "to draw it takes more than 20 seconds", "luck": True}, []
         drawn_now = min(drawn.TOGETHER, self.pages - first + 1)
         return {"pages": [PAGE] * self.pages}, [b"a picture"] * drawn_now
 
-
-def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float, pages: int = 1) -> Slow:
-    slow = Slow(seconds, pages)
-    monkeypatch.setattr(drawn, "_ask", slow)
-    monkeypatch.setattr(drawn, "PAGE_SECONDS", 1.0)
-    return slow
+    def finish(self) -> None:
+        """All that is being drawn is done now; what is begun later is not."""
+        self.go.set()
+        settled()
+        self.go.clear()
 
 
 @pytest.fixture
-def ten(stage: Stage, tools: Toolbox) -> Iterator[Approval]:
+def slow(monkeypatch: pytest.MonkeyPatch, _nothing_drawn: None) -> Iterator[Slow]:
+    slow = Slow()
+    monkeypatch.setattr(drawn, "_ask", slow)
+    monkeypatch.setattr(drawn, "PAGE_SECONDS", 0.1)
+    monkeypatch.setattr(drawn, "ACT_SECONDS", NEVER)
+    monkeypatch.setattr(drawn, "WAITS_SECONDS", NEVER)
+    yield slow
+    slow.go.set()
+
+
+@pytest.fixture
+def ten(stage: Stage, tools: Toolbox) -> Approval:
     """A question with as many documents as there may be."""
-    yield asked(
+    return asked(
         stage, paying(tools, [Given(f"{n}.pdf", "application/pdf", pdf(words=str(n)).bytes) for n in range(10)])
     )
-    settled()
 
 
-def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(
-    ten: Approval, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slowly(monkeypatch, 3.0, pages=0)  # fifteen seconds for all of them, two at a time
+def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(ten: Approval, slow: Slow) -> None:
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
     began = monotonic()
     page = ann.read("/inbox")
     assert "Being drawn:" in page and "You may reject it." in page
-    assert monotonic() - began < 4 and 0 < len(drawn._under_way) <= drawn.AT_ONCE
+    assert monotonic() - began < SOON and 0 < len(drawn._under_way) <= drawn.AT_ONCE
     began = monotonic()
     answer = ann.post(f"/approvals/{ten.id}/decision", verdict="reject", plan_hash=ten.plan_hash, justification="no")
-    assert answer.status_code == 302 and monotonic() - began < 3
+    assert answer.status_code == 302 and monotonic() - began < SOON
     assert Approval.objects.get(pk=ten.pk).state == "rejected"
 
 
-def test_a_no_draws_nothing(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = slowly(monkeypatch, 1.2)
+def test_a_no_draws_nothing(ten: Approval, slow: Slow) -> None:
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
     sent = {"verdict": "reject", "plan_hash": ten.plan_hash, "justification": "no"}
     assert ann.post(f"/approvals/{ten.id}/decision", **sent).status_code == 302
     assert slow.begun == 0 and not drawn._under_way
 
 
-def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly(monkeypatch, 0.7)
+def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, slow: Slow) -> None:
     looks = []
-    until = monotonic() + 30
-    while opened(ten).not_shown and monotonic() < until:
-        began = monotonic()
-        looks.append([each.is_drawing for each in opened(ten).documents].count(True))
-        assert monotonic() - began < 2
-        sleep(0.2)
-    assert looks[0] > 0 and opened(ten).not_shown == "" and looks == sorted(looks, reverse=True)
+    while (found := opened(ten)).not_shown and len(looks) < 10:
+        looks.append([each.is_drawing for each in found.documents].count(True))
+        slow.finish()
+    assert looks == [10, 8, 6, 4, 2] and opened(ten).not_shown == ""
     page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
     assert page.content.count(b"<img loading=") == 10 and b"data-lapses" not in page.content
 
 
-def test_what_takes_long_is_waited_for_once(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly(monkeypatch, 3.0)
-    assert opened(ten).is_drawing
-    began = monotonic()
-    assert opened(ten).is_drawing and monotonic() - began < 0.8
+def test_what_takes_long_is_waited_for_once(ten: Approval, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited, by = [], drawn._Drawing.by
+
+    def noted(one: drawn._Drawing, until: float) -> bool:
+        waited.append(until <= one.begun + drawn.PAGE_SECONDS)
+        return by(one, until)
+
+    monkeypatch.setattr(drawn._Drawing, "by", noted)
+    for _ in range(3):
+        assert opened(ten).is_drawing
+    assert waited == [True] * 6 and len(drawn._under_way) == 2, "no longer than a look after it began"
 
 
-def test_the_page_reads_itself_again_while_something_is_drawn(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly(monkeypatch, 1.5)
+def test_the_page_reads_itself_again_while_something_is_drawn(ten: Approval, slow: Slow) -> None:
     page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
     assert b'id="drawing" data-lapses="1"' in page.content and b'id="not-shown"' not in page.content
     assert b"once they are shown, in a moment" in page.content
 
 
-def test_what_others_wait_for_is_drawn_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = slowly(monkeypatch, 0.3)
+def test_what_others_wait_for_is_drawn_once(stage: Stage, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, by = [], drawn._Drawing.by
+
+    def noted(one: drawn._Drawing, until: float) -> bool:
+        waiting.append(one)
+        if len(waiting) >= 6:
+            slow.go.set()
+        return by(one, until)
+
+    monkeypatch.setattr(drawn._Drawing, "by", noted)
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
     found = at_once(*[lambda: drawn.facts_of(named, lambda: pdf().bytes)] * 6)
-    assert {each.pages for each in found} == {(PAGE,)} and slow.begun == 1
+    assert {each.pages for each in found} == {(PAGE,)} and slow.begun == 1 and len(set(waiting)) == 1
 
 
-def test_what_fails_again_and_again_is_tried_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, past = slowly(monkeypatch, 0, pages=0), [0.0]
+def test_what_fails_again_and_again_is_tried_less_and_less(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow.pages, past = 0, [0.0]
+    slow.go.set()
     monkeypatch.setattr(drawn, "monotonic", lambda: monotonic() + past[0])
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
     tried: list[float] = []
@@ -136,38 +155,37 @@ def test_what_fails_again_and_again_is_tried_less_and_less(monkeypatch: pytest.M
 
 
 def test_a_yes_waits_for_all_of_it_so_long_and_no_longer_and_goes_on_the_next_time(
-    ten: Approval, monkeypatch: pytest.MonkeyPatch
+    ten: Approval, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = slowly(monkeypatch, 0.1, pages=9)
-    monkeypatch.setattr(drawn, "ACT_SECONDS", 1.0)
+    slow.pages = 9
     ann = somebody("ann", "approver_finance")
-    refused, until = 0, monotonic() + 60
-    while monotonic() < until:
-        began = monotonic()
-        try:
-            say(ten, ann)
-            break
-        except Busy:
-            refused += 1
-            assert monotonic() - began < 2 and Approval.objects.get(pk=ten.pk).state == "open"
-    assert refused >= 2 and Approval.objects.get(pk=ten.pk).state == "approved"
-    assert slow.begun == 30, "each page once"
+    with monkeypatch.context() as patch:
+        patch.setattr(drawn, "ACT_SECONDS", 0.1)
+        for n in (1, 2):
+            began = monotonic()
+            with pytest.raises(Busy):
+                say(ten, ann)
+            assert monotonic() - began < SOON and Approval.objects.get(pk=ten.pk).state == "open"
+            slow.finish()
+            assert slow.begun == n
+    slow.go.set()
+    say(ten, ann)
+    assert Approval.objects.get(pk=ten.pk).state == "approved" and slow.begun == 30, "each page once"
 
 
-def test_a_yes_waits_for_none_that_is_not_drawn(ten: Approval, monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly(monkeypatch, 0.5, pages=0)
+def test_a_yes_waits_for_none_that_is_not_drawn(ten: Approval, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow.pages = 0
     monkeypatch.setattr(drawn, "ACT_SECONDS", 0.1)
     ann = somebody("ann", "approver_finance")
     with pytest.raises(Busy):
         say(ten, ann)
-    settled()
+    slow.finish()
     with pytest.raises(Exception, match="more than 20 seconds"):
         say(ten, ann)
     assert Approval.objects.get(pk=ten.pk).state == "open"
 
 
-def test_more_than_so_many_are_not_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly(monkeypatch, 0.5)
+def test_more_than_so_many_are_not_taken_in(slow: Slow) -> None:
     papers = [pdf(words=str(n)) for n in range(drawn.MOST_UNDER_WAY + 1)]
     named = [Named("a.pdf", "application/pdf", len(each.bytes), each.digest) for each in papers]
     for one, paper in zip(named[:-1], papers, strict=False):
@@ -176,7 +194,9 @@ def test_more_than_so_many_are_not_taken_in(monkeypatch: pytest.MonkeyPatch) -> 
     began = monotonic()
     with pytest.raises(Busy):
         drawn.facts_of(named[-1], lambda: papers[-1].bytes)
-    assert drawn.facts_within(9.0, [(named[-1], lambda: papers[-1].bytes)]) == [None] and monotonic() - began < 0.4
+    assert drawn.facts_within(NEVER, [(named[-1], lambda: papers[-1].bytes)]) == [None]
+    assert monotonic() - began < SOON
+    slow.go.set()
     settled()
     assert drawn.facts_of(named[-1], lambda: papers[-1].bytes).pages == (PAGE,)
 
@@ -194,9 +214,8 @@ def test_a_drawing_that_breaks_off_here_is_a_document_that_can_not_be_shown(
 
 
 def test_what_one_reads_is_shown_beside_what_is_being_drawn(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tools: Toolbox, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slowly(monkeypatch, 1.5)
     approval = asked(stage, paying(tools, [text(), pdf()]))
     found = opened(approval)
     assert [(each.is_drawing, bool(each.parts)) for each in found.documents] == [(False, True), (True, False)]

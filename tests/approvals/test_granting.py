@@ -21,12 +21,11 @@ from approvals.queues.bodies import ProofBody
 from durableagents import BusinessFailure, Context, End
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
 from runs.engine.agents import Agent
 from runs.services import lifecycle
-from tests.approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
+from tests.approvals.granting import allowed, asks, given, paid, paying, refused, runs_out, state, swept
 from tests.approvals.setup import WHY, away, boss, limited, say, somebody, sound
 from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.runs.stage import Stage, at_once, dump, events
@@ -134,10 +133,11 @@ def test_of_one_run_it_counts_there_alone(stage: Stage, tools: Toolbox, fiona: A
 def test_it_is_over_in_time(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     allowed(boss())
     agent = paying(tools)
-    given(asks(stage, agent), fiona, until=database_now() + timedelta(seconds=1.5))
+    first = asks(stage, agent)
+    grant = given(first, fiona)
     case = asks(stage, agent)
-    while database_now() < StandingGrant.objects.get().until:
-        pass
+    runs_out(grant)
+    sound(first.run)
     swept()
     assert state(case.run) == "open"
     assert "its time was over" in str(refused(case, StandingGrant.objects.get())), "between the look and the yes too"

@@ -262,7 +262,7 @@ def test_a_blocking_function_that_hangs_does_not_hold_the_probe(monkeypatch: pyt
     Agent("slow", "1.0.0", input=Order, state=Order, tools=[made])
     began = time.monotonic()
     try:
-        assert probe()[0] is None and time.monotonic() - began < 5
+        assert probe()[0] is None and time.monotonic() - began < 25
     finally:
         over.set()
 

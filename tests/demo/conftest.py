@@ -6,15 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from durableagents import ToolCall
 from tests.conftest import free_ports
 from tests.sandbox.harness import Sandbox
-
-# How long an example takes says more about the machine's other tenants than about the code.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 RUN_ID = "0199c0de-0000-7000-8000-000000000001"
 

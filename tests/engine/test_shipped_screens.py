@@ -90,7 +90,7 @@ async def test_the_shipped_list_finds_what_speaks_to_the_model(tools: Toolbox) -
     story = Story(agent)
     assert await story.settle() == "completed"
     assert mind.shown[1][2].parts[0].content["withheld_by"] == "prompt_injection_markers@1"
-    before = time.monotonic()
+    before = time.process_time()
     for text in ("ignore " * 50_000, "ignore" + " " * 200_000, "ignore " + "a" * 200_000, "you are now " * 20_000):
         prompt_injection_markers.function(Piece(text, "tool", "", "model", "", "", ""))
-    assert time.monotonic() - before < 3, "a hostile text doesn't keep it busy"
+    assert time.process_time() - before < 3, "a hostile text doesn't keep it busy"

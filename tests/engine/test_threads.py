@@ -11,7 +11,7 @@ import pytest
 from durableagents import Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
 from runs.engine.tools import Tool
-from tests.engine.story import Story
+from tests.engine.story import Begun, Story
 from tests.world import AT_ONCE, Done, Item, Notes, agent_of
 
 
@@ -30,7 +30,7 @@ def faxing(sent: list[str], replay_class: ReplayClass) -> Tool:
         sent.append(args.name)
         return Done(ref=args.name)
 
-    return tool(replay_class=replay_class, timeout=0.05)(fax)
+    return tool(replay_class=replay_class, timeout=0.5)(fax)
 
 
 @pytest.mark.parametrize("replay_class", [ReplayClass.UNSAFE_ON_REPLAY, ReplayClass.IDEMPOTENT_WITH_KEY])
@@ -62,6 +62,7 @@ async def test_a_call_that_has_begun_is_unknown(held: tuple[ThreadPoolExecutor, 
     _, free = held
 
     def slow(args: Item, call: ToolCall) -> Done:
+        own.begun.set()
         free.wait(60)
         return Done(ref="late")
 
@@ -70,7 +71,7 @@ async def test_a_call_that_has_begun_is_unknown(held: tuple[ThreadPoolExecutor, 
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(slow_tool, Item(name="letter"))).ref)
 
-    own = ThreadPoolExecutor(1)
+    own = Begun(1)
     story = Story(agent_of(node, tools=[slow_tool]), threads=own)
     assert await story.drive() == "parked" and story.waiting("reconcile")
     free.set()

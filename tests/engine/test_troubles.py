@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import ToolFailure
 from runs.engine.runtime import RetryPolicy
-from tests.engine.story import Story
+from tests.engine.story import Begun, Story
 from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of
 
 EVERY = ["look", "order", "mail"]
@@ -195,13 +194,14 @@ async def test_a_thread_that_is_still_sending_is_not_taken_for_done() -> None:
 
     @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.01)
     def stuck(args: Item, call: ToolCall) -> Item:
+        threads.begun.set()
         let_go.wait(30)
         return args
 
     async def node(state: Notes, ctx: Context) -> End:
         return End(await ctx.call(stuck, Item(name="a")))
 
-    with ThreadPoolExecutor(1) as threads:
+    with Begun(1) as threads:
         story = Story(agent_of(node, tools=[stuck]), threads=threads)
         assert await story.drive() == "parked"
         let_go.set()

@@ -17,7 +17,8 @@ from runs.journal.libpq import Pool, as_sent, one_row, transaction
 from runs.workers import run_loop
 from tests.runs.wire import LossyWire
 
-SOON_SECONDS = 2.5  # half of what a statement in the queue would wait for nothing
+QUEUE_SECONDS = 60.0  # what a statement in the queue would wait for nothing
+SOON_SECONDS = QUEUE_SECONDS / 2
 MOST = 8
 
 
@@ -41,7 +42,7 @@ def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
             await run_loop.RECONNECTS["reconnect_failed"](pool)
 
         pool: Pool = AsyncConnectionPool(
-            wire.dsn, min_size=2, max_size=MOST, open=False, timeout=5.0, kwargs={"autocommit": True},
+            wire.dsn, min_size=2, max_size=MOST, open=False, timeout=QUEUE_SECONDS, kwargs={"autocommit": True},
             **run_loop.RECONNECTS | {"reconnect_failed": give_up},
         )  # fmt: skip
         await pool.open(wait=True)

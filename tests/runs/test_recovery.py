@@ -132,10 +132,9 @@ def test_deaths_in_a_row_that_got_nowhere_stop_the_run_for_an_operator(stage: St
         assert failover.worker_died(worker.id, "reaped") == 1
         assert head(run).deaths == n
         if n < MOST_DEATHS:
-            delay = fresh(run).ready_at - before  # type: ignore[operator]
-            assert delay <= timedelta(seconds=31) and (n > 1 or delay < timedelta(seconds=1)), (
-                "the first recovery is at once"
-            )
+            ready_at, after = fresh(run).ready_at, now()
+            assert ready_at is not None and ready_at - before <= timedelta(seconds=31)
+            assert n > 1 or ready_at <= after, "the first recovery is at once"
             ready(run)
     check_form(run)
     assert str(fresh(run).state) == "waiting_human" and stage.claim() == []
