@@ -6,11 +6,13 @@ orders all.
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +24,7 @@ from ledger.clock import database_now
 from ledger.codec import pack
 from ledger.codes import event_code, row_code
 from ledger.entries import Entry
-from ledger.errors import JustificationRequired, NotFound, RecordDamaged
+from ledger.errors import JustificationRequired, Moved, NotFound, RecordDamaged
 from ledger.events import Event, encode_clear
 from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
@@ -115,6 +117,17 @@ def locked_head(run_id: UUID) -> Head:
 def is_recorded(run_id: UUID) -> bool:
     """Whether there is a record of such a run, be it a damaged one."""
     return Head.objects.filter(run_id=run_id).exists() or Row.objects.filter(run_id=run_id).exists()
+
+
+def mark_of(said: object) -> str:
+    """What a form was made from, in a few signs: whoever sends it says which they saw."""
+    return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:20]
+
+
+def check_unmoved(seen: str | None, said: object, what: str, whose: str = "") -> None:
+    """Raises Moved where what was seen is another by now. None: whoever asks hasn't looked."""
+    if seen is not None and seen != mark_of(said):
+        raise Moved(what, whose)
 
 
 def justified(action: str, justification: object) -> str:

@@ -123,3 +123,17 @@ class Proposed(Exception):
     def __init__(self, change: UUID) -> None:
         super().__init__(f"proposed as change {change}")
         self.change = change
+
+
+class Moved(DurableAgentsError):
+    """What is to be set anew was set by somebody else since it was read: their word would be lost without anybody
+    having seen it."""
+
+    status, code, title = 409, "moved", "It was set anew meanwhile"
+
+    def __init__(self, what: str, whose: str = "") -> None:
+        by = f" by {whose}" if whose else ""
+        super().__init__(
+            f"{what} was set anew{by} meanwhile, and nothing was changed now. Look at how it is, and say it "
+            "again if it still holds."
+        )

@@ -20,9 +20,9 @@ from approvals.models import Calendar, Queue, Timing
 from approvals.queues.acts import locked
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from ledger.actors import Actor
-from ledger.append import acted, justified
+from ledger.append import acted, check_unmoved, justified
 from ledger.clock import database_now
-from ledger.errors import DurableAgentsError, NotFound
+from ledger.errors import DurableAgentsError, Moved, NotFound
 from ledger.four_eyes.guard import second
 from runs.engine.gate import calendars
 from runs.engine.gate.calendars import DAYS, MINUTES, NoSuchTime
@@ -39,13 +39,10 @@ class CalendarInUse(DurableAgentsError):
     status, code, title = 409, "calendar-in-use", "The calendar is still needed"
 
 
-class CalendarMoved(DurableAgentsError):
+class CalendarMoved(Moved):
     """Somebody else has just set it."""
 
-    status, code, title = 409, "calendar-moved", "The calendar was set anew meanwhile"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Somebody else has just set the calendar {name}. Look at it again.")
+    code, title = "calendar-moved", "The calendar was set anew meanwhile"
 
 
 def find(name: str) -> Calendar:
@@ -58,15 +55,18 @@ def find(name: str) -> Calendar:
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def set_calendar(body: CalendarBody, *, by: Actor) -> Calendar:
-    """Add a calendar, or a further version of one. Raises InvalidInput by the field that is wrong, CalendarMoved,
-    Forbidden, JustificationRequired."""
+def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None = None, by: Actor) -> Calendar:
+    """Add a calendar, or a further version of one. `is_new`: only add one. Raises InvalidInput by the field that is
+    wrong, Moved, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change calendars"), justified("calendar", body.justification)
     if not NAME.fullmatch(body.name):
         raise wrong("name", "is no name of letters, digits, _ and -", "such as DE or new_york")
     last = latest(body.name)
     if last is None or last.is_removed or not last.is_genuine:
         _check_new(body.name)
+    elif is_new:
+        raise wrong("name", f"is that of the calendar {last.name}", "another name, or set that one anew on its page")
+    check_unmoved(seen, shown_of(last), f"The calendar {body.name}", "" if last is None else last.set_by)
     row = Calendar(
         name=body.name, version=_version("name", Calendar.objects.filter(name=body.name)), zone=_zone(body.zone),
         week=_week({str(day): text for day, text in body.week.items()}), holidays=_holidays(body),
@@ -102,8 +102,8 @@ def used_by(name: str) -> list[str]:
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def set_timing(name: str, body: TimingBody, *, by: Actor) -> Timing:
-    """Set what a queue says of time, all of it anew. Raises InvalidInput by the field that is wrong, NotFound,
+def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Actor) -> Timing:
+    """Set what a queue says of time, all of it anew. Raises InvalidInput by the field that is wrong, Moved, NotFound,
     Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_timing", body.justification)
     queue = locked(name)
@@ -111,6 +111,7 @@ def set_timing(name: str, body: TimingBody, *, by: Actor) -> Timing:
         raise wrong("calendar", "is no calendar that there is", "the name of one, or none for around the clock")
     _check_steps(queue, body)
     last = newest_timing(queue.pk)
+    check_unmoved(seen, shown_of(last), f"What the queue {name} says of time", "" if last is None else last.set_by)
     row = Timing(
         queue=queue, version=_version("calendar", Timing.objects.filter(queue=queue)), calendar=body.calendar,
         on_timeout=body.on_timeout, steps=[[each.to, _minutes("steps", each.hours)] for each in body.steps],
@@ -134,6 +135,13 @@ def said(row: Timing) -> dict[str, Any]:
     """What a queue says of time, as an act's record keeps it."""
     names = ("calendar", "on_timeout", "steps", "remind", "every", "at_once_if_away")
     return {name: getattr(row, name) for name in names} | ({"clock_stops": row.clock_stops} if row.clock_stops else {})
+
+
+def shown_of(row: Calendar | Timing | None) -> dict[str, Any]:
+    """What a form is made from that sets it anew: of what there is not, or of what isn't genuine, nothing."""
+    if row is None or not row.is_genuine:
+        return {}
+    return said(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
 
 
 def snapshot(row: Calendar) -> dict[str, Any]:
@@ -214,7 +222,7 @@ def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why:
         with transaction.atomic():
             row.save(force_insert=True)
     except IntegrityError:
-        raise CalendarMoved(row.name) from None
+        raise CalendarMoved(f"The calendar {row.name}") from None
     acted(
         action, by=by, subject=f"calendar {row.name}", justification=why,
         before=snapshot(last) if last is not None and last.is_genuine else {}, after=snapshot(row),

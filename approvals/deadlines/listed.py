@@ -18,6 +18,7 @@ from approvals.calendars.rows import LOOKED_AT, newest_of
 from approvals.deadlines import acts, away
 from approvals.models import Absence, Calendar, Queue, Timing
 from approvals.timing.words import hours_of, hours_typed
+from ledger.append import mark_of
 from runs.engine.gate import calendars
 from runs.engine.gate.calendars import DAYS
 
@@ -55,6 +56,11 @@ class ShownCalendar:
     @cached_property
     def is_genuine(self) -> bool:
         return self.row.is_genuine
+
+    @property
+    def mark(self) -> str:
+        """What its form is made from."""
+        return mark_of(acts.shown_of(self.row))
 
     @property
     def has_page(self) -> bool:
@@ -157,6 +163,11 @@ class ShownTiming:
     is_deserted: bool = False
     others: Sequence[str] = field(default_factory=tuple)
     is_genuine: bool = True
+
+    @property
+    def mark(self) -> str:
+        """What its form is made from."""
+        return mark_of(acts.shown_of(self.row))
 
     @property
     def on_timeout(self) -> str:

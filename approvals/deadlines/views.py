@@ -64,7 +64,7 @@ class AddingCalendar(ForAdmins, CalendarsPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            acts.set_calendar(form.read(CalendarForm).as_body(), by=by)
+            acts.set_calendar(form.read(CalendarForm).as_body(), is_new=True, by=by)
 
         return done(request, "add_calendar", act, "The calendar is added.", self.tell) or redirect("calendars")
 
@@ -98,8 +98,9 @@ class CalendarChanges(_CalendarAct):
     words = "The calendar is set anew; what is open keeps the version under which it was put."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts["name"] = name
-        acts.set_calendar(form.read(CalendarForm).as_body(), by=by)
+        acts.set_calendar(form.read(CalendarForm).as_body(), seen=seen, by=by)
 
 
 class CalendarRemovals(_CalendarAct):
@@ -120,8 +121,9 @@ class QueueTimings(QueueAct):
     words = "The queue's deadlines are set; what is open keeps those under which it was put."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts.setdefault("at_once_if_away", "off")  # a box that isn't ticked sends nothing
-        acts.set_timing(name, form.read(TimingForm, at_once_if_away=is_on).as_body(), by=by)
+        acts.set_timing(name, form.read(TimingForm, at_once_if_away=is_on).as_body(), seen=seen, by=by)
 
 
 class Leaving(QueuesPage):

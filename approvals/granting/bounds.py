@@ -7,7 +7,7 @@ from django.db import transaction
 from approvals.granting.bodies import BoundsBody
 from approvals.grants.terms import Bounds
 from approvals.queue_models import Queue
-from approvals.queues.acts import locked, snapshot, store
+from approvals.queues.acts import snapshot, store, unmoved
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from ledger.actors import Actor
 from ledger.append import justified
@@ -16,11 +16,12 @@ from ledger.four_eyes.guard import second
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def allow(name: str, body: BoundsBody, *, by: Actor) -> Queue:
+def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set how far whoever decides there may allow the same again; no times: not at all. What was given before goes on
-    as it was given. Raises InvalidInput by the field that is wrong, NotFound, Forbidden, JustificationRequired."""
+    as it was given. Raises InvalidInput by the field that is wrong, Moved, NotFound, Forbidden,
+    JustificationRequired."""
     by, why = as_admin(by), justified("queue_grants", body.justification)
-    queue = locked(name)
+    queue = unmoved(name, "again", seen)
     if body.times and not body.days:
         raise wrong("days", "are 0, so none could be given", "for how many days at most")
     if not body.times and (body.days or body.sum is not None):

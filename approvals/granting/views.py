@@ -76,5 +76,6 @@ class QueueGrants(QueueAct):
     words = "How far the same again may be allowed is set."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts["sum"] = form.texts.get("sum") or "none"
-        bounds.allow(name, form.read(BoundsBody, sum=most), by=by)
+        bounds.allow(name, form.read(BoundsBody, sum=most), seen=seen, by=by)

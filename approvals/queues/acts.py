@@ -26,7 +26,7 @@ from approvals.queues.bodies import (
 )
 from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
 from ledger.actors import Actor
-from ledger.append import acted, is_said, justified
+from ledger.append import acted, check_unmoved, is_said, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.four_eyes.guard import second
@@ -52,6 +52,13 @@ class QueueInUse(DurableAgentsError):
     """Something is still asked there, or would be."""
 
     status, code, title = 409, "queue-in-use", "The queue is still needed"
+
+
+# What each form of a queue's page sets: whoever sends one has seen that, and nothing else of the queue.
+PARTS = {
+    "change": ("title", "role", "currency", "needs_amount"), "proof": ("proof",), "reasons": ("reasons",),
+    "again": ("again",),
+}  # fmt: skip
 
 
 class QueueState(DurableAgentsError):
@@ -99,10 +106,10 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def change(name: str, body: QueueChangeBody, *, by: Actor) -> Queue:
-    """Set its title, role, currency, or whether it needs amounts. Raises as `create` does, and NotFound."""
+def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Actor) -> Queue:
+    """Set its title, role, currency, or whether it needs amounts. Raises as `create` does, Moved and NotFound."""
     by, why = as_admin(by), justified("queue_change", body.justification)
-    queue = locked(name)
+    queue = unmoved(name, "change", seen)
     before = snapshot(queue)
     given = {key: value for key, value in body.model_dump(exclude={"justification"}).items() if value is not None}
     if "title" in given:
@@ -194,11 +201,11 @@ def lift(name: str, body: LiftBody, *, by: Actor) -> Queue:
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def prove(name: str, body: ProofBody, *, by: Actor) -> Queue:
-    """Set what a yes has to show there, and from where on. Raises InvalidInput by the field that is wrong, NotFound,
-    Forbidden, JustificationRequired."""
+def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> Queue:
+    """Set what a yes has to show there, and from where on. Raises InvalidInput by the field that is wrong, Moved,
+    NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_proof", body.justification)
-    queue = locked(name)
+    queue = unmoved(name, "proof", seen)
     proof = Proof(body.minutes * 60, body.second_factor, body.type_amount, body.type_target)
     if body.second_factor and not body.minutes:
         raise wrong("minutes", "is 0, so no second factor would be asked", "within how many minutes it was shown")
@@ -214,11 +221,11 @@ def prove(name: str, body: ProofBody, *, by: Actor) -> Queue:
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def offer(name: str, body: ReasonsBody, *, by: Actor) -> Queue:
+def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the short reasons that are offered to whoever decides there, all of them anew. Raises InvalidInput by the
-    field that is wrong, NotFound, Forbidden, JustificationRequired."""
+    field that is wrong, Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_reasons", body.justification)
-    queue = locked(name)
+    queue = unmoved(name, "reasons", seen)
     for each in body.reasons:
         check_text("reasons", each, LONGEST_REASON)
         if not is_said(each):
@@ -245,6 +252,18 @@ def snapshot(queue: Queue) -> dict[str, Any]:
     told = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
     more = {name: said for name in ("proof", "reasons", "again") if (said := getattr(queue, name)) is not None}
     return told | {"state": str(queue.state)} | more
+
+
+def part_of(queue: Queue, part: str) -> list[Any]:
+    """What one form of its page sets."""
+    return [getattr(queue, name) for name in PARTS[part]]
+
+
+def unmoved(name: str, part: str, seen: str | None) -> Queue:
+    """Its row, locked, where that part of it is what was `seen`. Raises Moved, NotFound."""
+    queue = locked(name)
+    check_unmoved(seen, part_of(queue, part), f"This of the queue {queue.name}", queue.set_by)
+    return queue
 
 
 def locked(name: str) -> Queue:

@@ -15,6 +15,8 @@ from django.db.models.functions import Now
 
 from approvals.policy import Sum
 from approvals.queue_models import Deputy, Limit, Queue
+from approvals.queues import acts
+from ledger.append import mark_of
 from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Counted, Tally
@@ -91,6 +93,11 @@ class Shown:
         with suppress(DefinitionError):
             return threshold_in(self.on.proof)
         return None
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """What each of its forms is made from."""
+        return {part: mark_of(acts.part_of(self.on, part)) for part in acts.PARTS}
 
     @property
     def reasons(self) -> list[str]:

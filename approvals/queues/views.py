@@ -129,8 +129,9 @@ class QueueChanges(QueueAct):
     words = "The queue is changed."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts.setdefault("needs_amount", "off")  # a box that isn't ticked sends nothing
-        acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), by=by)
+        acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), seen=seen, by=by)
 
 
 class QueueClosings(QueueAct):
@@ -188,9 +189,10 @@ class QueueProofs(QueueAct):
     words = "What a yes has to show is set."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts["above"] = form.texts.get("above") or "none"
         boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), is_on)
-        acts.prove(name, form.read(ProofBody, above=most, **boxes), by=by)
+        acts.prove(name, form.read(ProofBody, above=most, **boxes), seen=seen, by=by)
 
 
 class QueueReasons(QueueAct):
@@ -199,8 +201,9 @@ class QueueReasons(QueueAct):
     words = "The reasons are set."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts["reasons"] = form.texts.get("reasons") or "\n"  # an emptied field is none, and no field left out
-        acts.offer(name, form.read(ReasonsBody, reasons=_lines), by=by)
+        acts.offer(name, form.read(ReasonsBody, reasons=_lines), seen=seen, by=by)
 
 
 class Appointing(QueuesPage):

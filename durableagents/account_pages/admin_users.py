@@ -13,11 +13,13 @@ from django.contrib.auth.forms import AdminPasswordChangeForm
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
 
 from durableagents.identity import signed_in
 from durableagents.identity.password_check import hashed
-from durableagents.identity.rights import is_protected
+from durableagents.identity.rights import is_protected, one_is_left
 from ledger.four_eyes.known import hold, is_guarded
 
 ROLES = ("groups", "is_staff", "is_superuser", "user_permissions")
@@ -63,7 +65,7 @@ class Accounts(UserAdmin):
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         """Of an account that is there what was changed in the form, and nothing else: the rest may be another by now.
-        Raises Http404, PermissionDenied."""
+        Raises Http404, PermissionDenied, LastAdministrator."""
         if not change:
             super().save_model(request, obj, form, change)
             return
@@ -73,7 +75,18 @@ class Accounts(UserAdmin):
             raise Http404
         if set(form.changed_data) & set(self.get_readonly_fields(request, row)):
             raise PermissionDenied
-        obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])
+        with one_is_left(row):
+            obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])
+
+    def delete_model(self, request: HttpRequest, obj: User) -> None:
+        """Raises LastAdministrator."""
+        with transaction.atomic(), one_is_left(obj):
+            super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """Raises LastAdministrator."""
+        with transaction.atomic(), one_is_left(*queryset):
+            super().delete_queryset(request, queryset)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
         """Raises PermissionDenied for the same accounts, and Busy."""

@@ -25,6 +25,7 @@ from durableagents.identity.rights import (
     let_issue_keys,
     let_read_payloads,
     let_role_read_payloads,
+    mark_of_roles,
     roles_that_read,
     set_roles,
 )
@@ -192,6 +193,7 @@ class Person(AdminPage):
             "person": user,
             "roles": _roles(user),
             "sessions": signed_in.places(user, request.session.session_key),
+            "seen": mark_of_roles({*user.held} & {*known_roles()}, user.is_superuser),
             "choices": [(role, name_of(role), role in user.held) for role in known_roles()],
             "may_issue": user.has_perm(ISSUE_OWN),
             "reads": reads_payloads(user),
@@ -245,7 +247,8 @@ class SetRoles(AdminPage):
 
     def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
         held, is_admin = request.POST.getlist("roles"), request.POST.get("is_admin") == "yes"
-        set_roles(user_id, held, is_admin, by=self.by, justification=request.POST.get("justification", ""))
+        why, seen = request.POST.get("justification", ""), request.POST.get("seen")
+        set_roles(user_id, held, is_admin, seen=seen, by=self.by, justification=why)
         messages.success(request, "They hold these roles from now on. It is on the record.", extra_tags="ok")
         return redirect("person", user_id)
 

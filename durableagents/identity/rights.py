@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth.models import Group, Permission, User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
 from durableagents.identity.accounts import acting
 from durableagents.identity.auth import ISSUE_OWN
 from ledger.actors import Actor
-from ledger.append import acted, justified
-from ledger.errors import Forbidden, InvalidInput, NotFound
+from ledger.append import acted, check_unmoved, justified, mark_of
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.four_eyes.guard import second
 from ledger.four_eyes.known import SUPERUSER, is_guarded
 from ledger.web.roles import OPERATOR, is_role, ordered
@@ -49,10 +50,45 @@ def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: st
         _change(READS, group.permissions, f"role:{role}", may, by=by, reason=reason)
 
 
+class LastAdministrator(DurableAgentsError):
+    """Nobody could say any more who may do what."""
+
+    status, code, title = 409, "last-administrator", "Somebody has to administer this installation"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is the last administrator: without one nobody could give roles, invite people or set up queues. "
+            "Make somebody else one first."
+        )
+
+
+@contextmanager
+def one_is_left(*users: User) -> Iterator[None]:
+    """Within a transaction, around a change of these accounts: none of them is the last administrator who stops being
+    one. Raises LastAdministrator."""
+    ruling = {"is_superuser": True, "is_staff": True, "is_active": True}
+    before = User.objects.filter(pk__in=[user.pk for user in users], **ruling).values_list("username", flat=True)
+    names = sorted(before)
+    yield
+    if names:
+        with connection.cursor() as cursor:  # whoever takes it from another one at the same time is waited for
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('administrators', 110))")
+        if not User.objects.filter(**ruling).exists():
+            raise LastAdministrator(", ".join(names))
+
+
+def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
+    """What the form of somebody's roles is made from."""
+    return mark_of([ordered(held), is_admin])
+
+
 @second("roles", needs=SUPERUSER)
-def set_roles(user_id: int, roles: list[str], is_admin: bool, *, by: Actor, justification: str) -> None:
+def set_roles(
+    user_id: int, roles: list[str], is_admin: bool, *, seen: str | None = None, by: Actor, justification: str
+) -> None:
     """Which roles an account holds, all of them, and whether it is an administrator's; only where that changes, whether
-    it comes into the administration. Raises InvalidInput, NotFound, JustificationRequired."""
+    it comes into the administration. `seen`: what it held when whoever asks looked (`mark_of_roles`). Raises
+    InvalidInput, Moved, LastAdministrator, NotFound, JustificationRequired."""
     reason = justified("A change of somebody's roles", justification)
     known = known_roles()
     if problem := unknown_role(roles, known):
@@ -62,14 +98,16 @@ def set_roles(user_id: int, roles: list[str], is_admin: bool, *, by: Actor, just
         if user is None:
             raise NotFound("account", user_id)
         held = {group.name: group for group in user.groups.all() if group.name in known}
+        check_unmoved(seen, [ordered(held), user.is_superuser], f"What {user.username} holds")
         before: dict[str, Any] = {"roles": ordered(held), "is_admin": user.is_superuser}
         after: dict[str, Any] = {"roles": ordered(set(roles)), "is_admin": is_admin}
         user.groups.remove(*(group for name, group in held.items() if name not in roles))
         user.groups.add(*Group.objects.filter(name__in=set(roles) - set(held)))
         if is_admin != user.is_superuser:  # who has single permissions there, and was none, keeps them
             before["is_staff"], after["is_staff"] = user.is_staff, is_admin
-            user.is_staff = user.is_superuser = is_admin
-            user.save(update_fields=["is_staff", "is_superuser"])
+            with one_is_left(user):
+                user.is_staff = user.is_superuser = is_admin
+                user.save(update_fields=["is_staff", "is_superuser"])
         acted("roles", by=by, subject=f"user:{user.username}", justification=reason, before=before, after=after)
 
 

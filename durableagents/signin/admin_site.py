@@ -14,6 +14,7 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from durableagents.identity.accounts import acting
+from ledger.errors import Busy, DurableAgentsError
 from ledger.web.roles import actor
 
 Shown = TypeVar("Shown", bound=Callable[..., HttpResponseBase])
@@ -35,10 +36,23 @@ class Site(AdminSite):
                 return inner(request, *args, **kwargs)
             if is_allowed and (asked := _asked(request)) is not None:
                 return asked
-            with acting(actor(request, "")):
-                return inner(request, *args, **kwargs)
+            try:
+                with acting(actor(request, "")):
+                    return inner(request, *args, **kwargs)
+            except Busy:
+                raise
+            except DurableAgentsError as error:
+                return _refused(error)
 
         return cast(Shown, update_wrapper(recorded, inner))
+
+
+def _refused(error: DurableAgentsError) -> HttpResponse:
+    """The page for what our own rules don't allow there; its transaction has taken it back."""
+    from ledger.web import problems  # nothing that a worker has a use for, either
+
+    told = {"status": error.status, "title": error.title, "detail": error.detail}
+    return HttpResponse(problems.page("errors/refused.html", told), status=error.status)
 
 
 def _asked(request: HttpRequest) -> HttpResponse | None:

@@ -14,6 +14,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from ledger.errors import Moved
 from ledger.web import navigation as around
 from ledger.web import text_safety as seen
 from ledger.web.page_forms import Refused
@@ -176,6 +177,14 @@ def typed_or(typed: Mapping[str, str], name: str, *shown: object) -> object:
 def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
     """What was typed into a form that was refused, if it was this one: the act's name, in as many parts as it has."""
     return refused.typed if refused and refused.act == "".join(map(str, act)) else {}
+
+
+@register.simple_tag
+def seen_in(refused: Refused | None, typed: Mapping[str, str], now: str) -> str:
+    """What a form was made from, for its `seen`: as it was sent where something else was refused, so that what was set
+    anew meanwhile is found out about at the next try as well; as it is `now` where that was just told."""
+    was = typed.get("seen") if typed else None
+    return now if was is None or (refused and isinstance(refused.error, Moved)) else was
 
 
 @register.simple_tag

@@ -26,6 +26,7 @@ class Sent:
     def __init__(self, request: HttpRequest) -> None:
         self._lists = {name: [*map(str, given)] for name, given in request.POST.lists() if name != _OURS}
         self._files = [*request.FILES]
+        self._aside: set[str] = set()
         self.texts = {name: given[-1].replace("\r\n", "\n").strip() for name, given in self._lists.items() if given}
 
     @property
@@ -35,6 +36,11 @@ class Sent:
         if "justification" in typed:
             typed["justification"] = typed["justification"].strip()
         return {name: text.replace("\x00", "\ufffd") for name, text in typed.items()}
+
+    def aside(self, name: str) -> str | None:
+        """A field of the form that is no part of the act's body, which is read without it; None if it wasn't sent."""
+        self._aside.add(name)
+        return self.texts.get(name)
 
     def check(self, known: Iterable[str]) -> None:
         """Raises TooLarge for more than an API's body may hold, and InvalidInput for fields that the form doesn't have
@@ -47,7 +53,7 @@ class Sent:
                 "fix": f"at most {strict_json.MAX_BYTES} in the whole form",
             }
             raise TooLarge("form", strict_json.MAX_BYTES, errors=[{"field": largest, **told}])
-        refuse_stray({*self._lists, *self._files} - {*known})
+        refuse_stray({*self._lists, *self._files} - {*known} - self._aside)
         twice = [name for name, given in self._lists.items() if len(given) > 1]
         if twice:
             told = {"problem": "came more than once", "fix": "fill it in once"}
@@ -59,7 +65,11 @@ class Sent:
         self.check(shape.model_fields)
         if problems := unstorable(self.texts):
             raise does_not_fit(problems, "form")
-        found = {name: values[name](text) if name in values else text for name, text in self.texts.items() if text}
+        found = {
+            name: values[name](text) if name in values else text
+            for name, text in self.texts.items()
+            if text and name not in self._aside
+        }
         if problems := unstorable(found):
             raise does_not_fit(problems, "form")
         return fit(shape, found, "form")

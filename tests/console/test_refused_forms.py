@@ -75,6 +75,8 @@ def refused_and_given_back(boss: Reader, page: str, act: str, typed: dict[str, s
     """Send it, which is refused; what then stands in its form is what was typed, and in the others what stood there."""
     before = Forms(boss.get(page)).sent
     assert act in before, (act, [*before])
+    if "seen" in before[act]:
+        typed = typed | {"seen": before[act]["seen"]}
     answer = boss.post(act, **typed)
     assert answer.status_code in (409, 422), answer.status_code
     after = Forms(answer).sent

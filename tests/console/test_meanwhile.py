@@ -1,0 +1,194 @@
+"""Two administrators with the same page open: who comes second is told what the first one set, and takes nothing of it
+back without having seen it; and nobody takes the last administrator's right away."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+
+from approvals.models import Calendar, Queue, Timing
+from durableagents.identity import rights
+from ledger.actors import Actor
+from ledger.errors import Moved
+from ledger.models import ActRecord
+from tests.console.conftest import Reader, text_of
+from tests.console.test_deadlines import DE, WEEK
+from tests.console.test_refused_forms import Forms
+
+pytestmark = pytest.mark.django_db
+WHY = "as agreed"
+PAGE, CALENDAR = "/queues/of/finance_po", "/queues/calendars/of/DE"
+# Of each form of a queue's page: what the first one sets there, and what the second one does.
+SET = {
+    "changes": ({"title": "Orders"}, {"currency": "EUR"}),
+    "proofs": ({"minutes": "5"}, {"type_amount": "on"}),
+    "reasons": ({"reasons": "A good price"}, {"reasons": "Cheap"}),
+    "grants": ({"times": "3", "days": "3"}, {"times": "5", "days": "1"}),
+    "timings": ({"remind": "50"}, {"remind": "80"}),
+}
+
+
+@pytest.fixture
+def anna(db: None) -> Reader:
+    return Reader(User.objects.create_superuser("anna"))
+
+
+@pytest.fixture
+def bert(db: None) -> Reader:
+    return Reader(User.objects.create_superuser("bert"))
+
+
+def of(reader: Reader) -> Actor:
+    assert reader.user is not None
+    return Actor("user", reader.user.username, role="admin", auth="session", person=reader.user.pk)
+
+
+def form(reader: Reader, page: str, act: str) -> dict[str, str]:
+    """What a browser sends of that form, untouched."""
+    return Forms(reader.get(page)).sent[act] | {"justification": WHY}
+
+
+def stored() -> list[Any]:
+    return [*Queue.objects.order_by("pk").values(), *Timing.objects.values(), *Calendar.objects.values()]
+
+
+@pytest.mark.parametrize("act", SET)
+def test_who_comes_second_to_a_queues_form_is_told_and_may_say_it_again(anna: Reader, bert: Reader, act: str) -> None:
+    first, second = SET[act]
+    at = f"{PAGE}/{act}"
+    stale = form(bert, PAGE, at) | second
+    assert anna.post(at, **form(anna, PAGE, at) | first).status_code == 302
+    before = stored()
+    answer = bert.post(at, **stale)
+    assert answer.status_code == 409 and "was set anew by user:anna meanwhile" in text_of(answer)
+    assert stored() == before and ActRecord.objects.count() == 1
+    shown = Forms(answer).sent[at]
+    assert shown["seen"] != stale["seen"] and {**shown, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
+    assert bert.post(at, **shown).status_code == 302, "who has been told may say it again"
+    assert ActRecord.objects.count() == 2
+
+
+@pytest.mark.parametrize("act", SET)
+def test_what_is_set_of_a_queue_beside_it_is_nobodys_hindrance(anna: Reader, bert: Reader, act: str) -> None:
+    at = f"{PAGE}/{act}"
+    mine = form(bert, PAGE, at) | SET[act][1]
+    for other in SET.keys() - {act}:
+        assert anna.post(f"{PAGE}/{other}", **form(anna, PAGE, f"{PAGE}/{other}") | SET[other][0]).status_code == 302
+    assert bert.post(at, **mine).status_code == 302
+
+
+@pytest.mark.parametrize("act", ["changes", "reasons"])
+def test_a_form_refused_for_another_reason_still_finds_out(anna: Reader, bert: Reader, act: str) -> None:
+    at = f"{PAGE}/{act}"
+    stale = form(bert, PAGE, at) | SET[act][1]
+    assert anna.post(at, **form(anna, PAGE, at) | SET[act][0]).status_code == 302
+    answer = bert.post(at, **stale | {"justification": "x" * 5000})
+    assert answer.status_code == 422
+    assert bert.post(at, **Forms(answer).sent[at] | {"justification": WHY}).status_code == 409
+
+
+def test_a_calendar_is_added_over_none_and_changed_over_what_was_seen(anna: Reader, bert: Reader) -> None:
+    assert anna.post("/queues/calendars/new", **DE | WEEK).status_code == 302
+    answer = bert.post("/queues/calendars/new", **DE | WEEK | {"tue": ""})
+    assert answer.status_code == 422 and "is that of the calendar DE" in text_of(answer)
+    at = f"{CALENDAR}/changes"
+    stale = form(bert, CALENDAR, at) | {"fri": ""}
+    assert anna.post(at, **form(anna, CALENDAR, at) | {"sat": "10:00-12:00"}).status_code == 302
+    answer = bert.post(at, **stale)
+    assert answer.status_code == 409 and "was set anew by user:anna meanwhile" in text_of(answer)
+    assert Calendar.objects.count() == 2
+    shown = Forms(answer).sent[at] | {"justification": WHY}
+    assert bert.post(at, **shown).status_code == 302 and Calendar.objects.count() == 3
+    stale = form(bert, CALENDAR, at) | {"mon": ""}
+    assert anna.post(f"{CALENDAR}/removals", justification=WHY).status_code == 302
+    assert bert.post(at, **stale).status_code == 404
+    assert anna.post("/queues/calendars/new", **DE | WEEK).status_code == 302, "one that was removed is none"
+
+
+def test_a_role_that_was_given_meanwhile_is_not_taken_back_unseen(anna: Reader, bert: Reader) -> None:
+    vera = User.objects.create_user("vera")
+    page, at = f"/people/{vera.pk}", f"/people/{vera.pk}/roles"
+    stale = Forms(bert.get(page)).sent[at]["seen"]
+    assert anna.client.post(at, {"roles": ["auditor"], "seen": stale, "justification": WHY}).status_code == 302
+    answer = bert.client.post(at, {"roles": ["operator"], "seen": stale, "justification": WHY})
+    assert answer.status_code == 409 and "What vera holds was set anew meanwhile" in text_of(answer)
+    assert [group.name for group in vera.groups.all()] == ["auditor"]
+    seen = Forms(bert.get(page)).sent[at]["seen"]
+    assert bert.client.post(at, {"roles": ["operator"], "seen": seen, "justification": WHY}).status_code == 302
+    with pytest.raises(Moved):
+        rights.set_roles(vera.pk, [], False, seen=seen, by=of(anna), justification=WHY)
+
+
+# --- the last administrator ---
+
+
+def rules() -> list[str]:
+    found = User.objects.filter(is_superuser=True, is_staff=True, is_active=True)
+    return sorted(found.values_list("username", flat=True))
+
+
+JOINED = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
+RULING = {"is_active": "on", "is_staff": "on", "is_superuser": "on"}
+
+
+def test_the_last_administrator_stays_one(anna: Reader) -> None:
+    assert anna.user is not None
+    at = f"/people/{anna.user.pk}/roles"
+    answer = anna.client.post(at, {"roles": ["operator"], "justification": WHY})
+    assert answer.status_code == 409 and "anna is the last administrator" in text_of(answer)
+    assert rules() == ["anna"] and not anna.user.groups.exists() and not ActRecord.objects.exists()
+    assert anna.client.post(at, {"roles": ["operator"], "is_admin": "yes", "justification": WHY}).status_code == 302
+
+
+@pytest.mark.parametrize("lost", RULING)
+def test_nor_does_the_administration_end_them(anna: Reader, lost: str) -> None:
+    assert anna.user is not None
+    at = f"/admin/auth/user/{anna.user.pk}/change/"
+    given = {"username": "anna", **JOINED, **RULING}
+    assert anna.client.post(at, given | {"last_name": "Lee"}).status_code == 302
+    del given[lost]
+    assert anna.client.post(at, given).status_code == 409 and rules() == ["anna"]
+    User.objects.create_superuser("bert")
+    assert anna.client.post(at, given | {"last_name": "Lee"}).status_code == 302 and rules() == ["bert"]
+
+
+def test_a_closed_account_that_is_changed_is_no_administrator_lost(anna: Reader) -> None:
+    closed = User.objects.create_superuser("old", is_active=False)
+    at = f"/people/{closed.pk}/roles"
+    assert anna.client.post(at, {"justification": WHY}).status_code == 302
+    assert not User.objects.get(pk=closed.pk).is_superuser and rules() == ["anna"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_who_take_it_from_each_other_at_once_one_stays() -> None:
+    for n in range(5):
+        User.objects.all().delete()
+        two = [Reader(User.objects.create_superuser(f"{name}{n}")) for name in ("anna", "bert")]
+
+        def take(pair: tuple[Reader, Reader]) -> int:
+            by, whose = pair
+            assert whose.user is not None
+            try:
+                at = f"/people/{whose.user.pk}/roles"
+                return int(by.client.post(at, {"justification": WHY}).status_code)
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(2) as both:
+            answers = sorted(both.map(take, [(two[0], two[1]), (two[1], two[0])]))
+        assert len(rules()) == 1 and answers[0] == 302 and answers[1] in (403, 409, 503), answers
+    assert Group.objects.exists()
+
+
+def test_nor_are_all_of_them_deleted_there(anna: Reader, bert: Reader) -> None:
+    assert anna.user is not None and bert.user is not None
+    chosen = {"action": "delete_selected", "post": "yes", "_selected_action": [anna.user.pk, bert.user.pk]}
+    answer = anna.client.post("/admin/auth/user/", chosen)
+    assert answer.status_code == 409 and "anna, bert" in text_of(answer) and rules() == ["anna", "bert"]
+    assert anna.client.post(f"/admin/auth/user/{bert.user.pk}/delete/", {"post": "yes"}).status_code == 302
+    answer = anna.client.post(f"/admin/auth/user/{anna.user.pk}/delete/", {"post": "yes"})
+    assert answer.status_code == 409 and rules() == ["anna"]
