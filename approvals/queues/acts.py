@@ -54,10 +54,12 @@ class QueueInUse(DurableAgentsError):
     status, code, title = 409, "queue-in-use", "The queue is still needed"
 
 
-# What each form of a queue's page sets: whoever sends one has seen that, and nothing else of the queue.
+# What each form of a queue's page sets, and what that is called: whoever sends one has seen that, and nothing else of
+# the queue.
 PARTS = {
-    "change": ("title", "role", "currency", "needs_amount"), "proof": ("proof",), "reasons": ("reasons",),
-    "again": ("again",),
+    "change": (("title", "role", "currency", "needs_amount"), "What is said of the queue {}"),
+    "proof": (("proof",), "What a yes has to show at {}"), "reasons": (("reasons",), "What reasons {} offers"),
+    "again": (("again",), "How far the same again may be allowed at {}"),
 }  # fmt: skip
 
 
@@ -256,13 +258,13 @@ def snapshot(queue: Queue) -> dict[str, Any]:
 
 def part_of(queue: Queue, part: str) -> list[Any]:
     """What one form of its page sets."""
-    return [getattr(queue, name) for name in PARTS[part]]
+    return [getattr(queue, name) for name in PARTS[part][0]]
 
 
 def unmoved(name: str, part: str, seen: str | None) -> Queue:
     """Its row, locked, where that part of it is what was `seen`. Raises Moved, NotFound."""
     queue = locked(name)
-    check_unmoved(seen, part_of(queue, part), f"This of the queue {queue.name}", queue.set_by)
+    check_unmoved(seen, part_of(queue, part), PARTS[part][1].format(queue.name), queue.set_by)
     return queue
 
 

@@ -1,4 +1,4 @@
-"""Seeded bugs in what a run's state allows, in `why`, and in acts on many runs. See `mutations.py`, which has them too."""
+"""Seeded bugs in what a run's state allows, in `why`, in acts on many runs, and where two administrators meet. See `mutations.py`, which has them too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ RULES, ACTS, ANSWER = "runs/services/allowed/rules.py", "runs/queries/why/acts.p
 WORKING, ASKING, FORECAST = (
     "runs/services/bulk/working.py", "runs/services/bulk/acts.py", "runs/services/bulk/forecast.py",
 )  # fmt: skip
-WHY, BULK = "tests/runs/test_why.py", "tests/runs/test_bulk.py"
+WHY, BULK, MEANWHILE = "tests/runs/test_why.py", "tests/runs/test_bulk.py", "tests/console/test_meanwhile.py"
+RIGHTS, DEADLINES = "durableagents/identity/rights.py", "approvals/deadlines/acts.py"
 
 OVERSIGHT = [
     Mutant("a run that is paused can be paused once more", RULES, "    if s.state == State.PAUSED and (not s.asks_budget or s.is_held):\n", "    if s.state == State.PAUSED and s.is_held:\n", f"{WHY} -k paused_pending"),
@@ -40,4 +41,14 @@ OVERSIGHT = [
     Mutant("a verdict that is sent twice settles the next call", "runs/services/reconciling.py", "    if len(meant) > 1 or (wait_id is None and others.exists()):\n", "    if len(meant) > 1:\n", "tests/runs/test_settling.py -k no_other_call"),
     Mutant("who may not start it is offered it", "runs/console/bulk/views.py", "batch.state == \"draft\" and acts.is_own(batch, by) and", "batch.state == \"draft\" and", "tests/console/test_bulk.py -k offered_neither"),
     Mutant("two signs before a number break the form", "runs/console/bulk/views.py", "if re.fullmatch(r\"-?[0-9]{1,15}\", text) else text", "if text.lstrip(\"-\").isdigit() else text", "tests/console/test_bulk.py -k is_none_is_said"),
+    Mutant("who comes second to a queue's form overwrites the first", "approvals/queues/acts.py", "    check_unmoved(seen, part_of(queue, part),", "    check_unmoved(None, part_of(queue, part),", f"{MEANWHILE} -k comes_second"),
+    Mutant("whatever is set of a queue stands in every form's way", "approvals/queues/acts.py", "for name in PARTS[part][0]]", "for name in CHANGES]", f"{MEANWHILE} -k nobodys_hindrance"),
+    Mutant("deadlines are set over what nobody saw", DEADLINES, "    check_unmoved(seen, shown_of(last), f\"What the queue", "    check_unmoved(None, shown_of(last), f\"What the queue", f"{MEANWHILE} -k comes_second"),
+    Mutant("adding a calendar sets another one anew", DEADLINES, "    elif is_new:\n", "    elif False:\n", f"{MEANWHILE} -k added_over_none"),
+    Mutant("a calendar is set over what nobody saw", DEADLINES, "    check_unmoved(seen, shown_of(last), f\"The calendar", "    check_unmoved(None, shown_of(last), f\"The calendar", f"{MEANWHILE} -k added_over_none"),
+    Mutant("a form that was refused forgets what it was made from", "ledger/templatetags/console.py", "return now if was is None or (", "return now if True or (", f"{MEANWHILE} -k another_reason"),
+    Mutant("a role that was given meanwhile is taken back unseen", RIGHTS, "        check_unmoved(seen, [ordered", "        check_unmoved(None, [ordered", f"{MEANWHILE} -k unseen"),
+    Mutant("the last administrator is none any more", RIGHTS, "        if not User.objects.filter(**ruling).exists():\n", "        if False:\n", f"{MEANWHILE} -k last_administrator"),
+    Mutant("the last administrator closes their account", "durableagents/account_pages/admin_users.py", "        with one_is_left(row):\n", "        if row:\n", f"{MEANWHILE} -k administration_end"),
+    Mutant("the last administrators are deleted", "durableagents/account_pages/admin_users.py", "transaction.atomic(), one_is_left(*queryset):", "transaction.atomic():", f"{MEANWHILE} -k deleted_there"),
 ]  # fmt: skip
