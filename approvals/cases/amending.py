@@ -41,6 +41,7 @@ from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
 from ledger.models import Event, Head
+from ledger.web import misfit
 from runs.engine.agents import registry
 from runs.engine.amending.put_anew import PutAnew, put_anew
 from runs.engine.amending.record import changes, moved_along
@@ -139,8 +140,12 @@ def _by_its_code(
         checked, moved = plain(made), moved_along(tool, before, made, fields)
     except ValidationError as error:
         wrong = [
-            {"field": ".".join([WITHIN, *map(str, each["loc"])]), "problem": each["msg"], "fix": "change it"}
-            for each in error.errors(include_url=False, include_input=False)[:20]
+            {
+                "field": misfit.path([WITHIN, *each["loc"]]),
+                "problem": misfit.problem(each),
+                "fix": "fill it in" if misfit.is_empty(each) else "change it",
+            }
+            for each in error.errors(include_url=False)[:20]
         ]
         raise _misfit(wrong) from None
     if moved:

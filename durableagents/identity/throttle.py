@@ -104,6 +104,12 @@ def forgive(allowance: Allowance, *about: str) -> None:
         )
 
 
+def clear(allowance: Allowance, *about: str) -> None:
+    """Forget all attempts: what they were at is no more."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [allowance.key(*about)])
+
+
 def attempt(name: str, address: str) -> Attempt:
     """Count an attempt to sign in. Raises TooManyAttempts, and then nothing is counted: waiting is all that is
     asked."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest
+from django.http.multipartparser import MultiPartParser
 from django.utils.deprecation import MiddlewareMixin
 
-_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+_PARTS = "multipart/form-data"
+_FORMS = ("application/x-www-form-urlencoded", _PARTS)
 
 
 class ReadableQuery(MiddlewareMixin):
-    """Answers 400 to a query string whose percent-encoded bytes are not UTF-8 (`?agent=%ff`), and to a form that says
-    that it is in another encoding."""
+    """Answers 400 to a query string whose percent-encoded bytes are not UTF-8 (`?agent=%ff`), to a form that says that
+    it is in another encoding, and to one whose texts are not UTF-8."""
 
     def process_request(self, request: HttpRequest) -> None:
         named = request.encoding
@@ -27,3 +32,28 @@ class ReadableQuery(MiddlewareMixin):
             unquote_to_bytes(request.META.get("QUERY_STRING", "")).decode()
         except UnicodeDecodeError:
             raise BadRequest("The query string holds percent-encoded bytes that are not UTF-8.") from None
+
+    def process_view(self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Django takes what is no text as U+FFFD, and the record would say that a person wrote that."""
+        if request.method != "POST" or request.content_type not in _FORMS or getattr(view, "csrf_exempt", False):
+            return  # the API and callbacks take no form
+        try:
+            for raw in _texts(request):
+                raw.decode()
+        except UnicodeDecodeError:
+            raise BadRequest("The form holds bytes that are not UTF-8. Send its text in UTF-8.") from None
+
+
+def _texts(request: HttpRequest) -> Iterator[bytes]:
+    """What has to be text of a form. A file need not be, so where there is one only the other parts are looked at."""
+    raw = request.body
+    has_files = bool(request.FILES)  # refuses what has too many fields, or can't be told apart
+    if request.content_type != _PARTS:
+        yield unquote_to_bytes(raw)
+        return
+    if not has_files:
+        yield raw
+    # Once more, as bytes: a part may be in base64. The files go nowhere.
+    fields, _ = MultiPartParser(request.META, BytesIO(raw), [], "latin-1").parse()
+    for name, values in fields.lists():
+        yield from (text.encode("latin-1") for text in (name, *values))

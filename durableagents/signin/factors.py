@@ -25,7 +25,7 @@ from ledger.actors import Actor
 from ledger.append import justified
 from ledger.errors import DurableAgentsError
 
-STEP_SECONDS, AROUND = 30, 1
+STEP_SECONDS, AROUND, DIGITS = 30, 1, 6
 # Whoever gets here has the password. Three of a million codes are right at any moment.
 tries = throttle.Allowance("second factor", limit=5, window_seconds=900)
 _USE = """
@@ -41,11 +41,19 @@ class WrongCode(DurableAgentsError):
 
     status, code, title = 422, "wrong-code", "Wrong code"
 
+    told = (
+        "This code is not right, was used already or is too old. "
+        "Wait for the next one; see that your device's clock is right."
+    )
+
     def __init__(self) -> None:
-        super().__init__(
-            "This code is not right, was used already or is too old. "
-            "Wait for the next one; see that your device's clock is right."
-        )
+        super().__init__(self.told)
+
+
+class NoCode(WrongCode):
+    """What can't be a device's code whatever its secret is, so that sending it is no guess."""
+
+    told = "This is no code: type the six digits that your device shows."
 
 
 class FactorExists(DurableAgentsError):
@@ -108,11 +116,14 @@ def of_account(user: User) -> tuple[Authenticator | None, int]:
 
 def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
     """Take the factor on whose device gave this code; the answer is the recovery codes, readable this once. Raises
-    WrongCode, FactorExists, FactorUnreadable, TooManyAttempts."""
+    NoCode (which counts as no try), WrongCode, FactorExists, FactorUnreadable, TooManyAttempts."""
+    code = _plain(code)
+    if not (code.isascii() and code.isdecimal() and len(code) == DIGITS):
+        raise NoCode
     throttle.count(tries, str(user.pk))
     with of(user):
         secret = Adapter().decrypt(sealed)
-        step = _step_of(secret, _plain(code))
+        step = _step_of(secret, code)
         if step is None:
             raise WrongCode
         try:
@@ -122,7 +133,9 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
                 codes = new_codes(user)
         except IntegrityError:
             raise FactorExists from None
-    throttle.forgive(tries, str(user.pk))
+    # What was guessed at until now opens nothing any more: the factor and the recovery codes are new. Whoever has one
+    # gets no further than FactorExists, so that nobody clears the tries at it.
+    throttle.clear(tries, str(user.pk))
     return codes
 
 

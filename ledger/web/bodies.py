@@ -85,6 +85,8 @@ def _explain(item: Any, shape: type[BaseModel]) -> dict[str, str]:
         fix = f"remove it; known here: {', '.join(_at(shape, item['loc'][:-1]).model_fields)}"
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
+    elif misfit.is_empty(item):
+        fix = "fill it in"
     return {
         "field": misfit.path(item["loc"], unsent=(ARRAY, OBJECT))[:200],
         "problem": misfit.problem(item),

@@ -17,12 +17,23 @@ _WORDS = [
 ]
 
 
+# A field of a form that was left empty arrives as text, and Pydantic says of which type it should be.
+_NUMBERS = ("int_parsing", "float_parsing", "decimal_parsing")
+
+
+def is_empty(error: Mapping[str, Any]) -> bool:
+    """Whether a number is wanted and nothing was given; `error` has to hold its `input`."""
+    return error["type"] in _NUMBERS and isinstance(error.get("input"), str) and not error["input"].strip()
+
+
 def problem(error: Mapping[str, Any]) -> str:
     """What is wrong with a value, from one item of `ValidationError.errors()`; a type may say so itself, in the error's
     context."""
     context = error.get("ctx") or {}
     if context.get("problem") is not None:
         return str(context["problem"])
+    if is_empty(error):
+        return "is empty"
     if error["type"] == "string_too_long" and isinstance(error.get("input"), str):
         return f"too long: {len(error['input'])} characters, and at most {context['max_length']} are taken"
     message: str = "is missing" if error["type"] == "missing" else error["msg"][:1].lower() + error["msg"][1:]

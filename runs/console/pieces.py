@@ -80,7 +80,9 @@ def _upstream(e: Effect, tool: ToolCard | None) -> str:
 def _sending(e: Effect) -> str:
     html = f"{escape(_CLASSES.get(e.replay_class, e.replay_class))}\n"
     if e.sends > 1:
-        html += f" · sent {e.sends} times{', one effect' if e.is_keyed else ''}"
+        html += f" · sent {e.sends} times"
+        if e.is_keyed:
+            html += ", one effect" if e.status == "committed" else " under one key"
     elif e.sends == 1:
         html += " · sent once"
     return f"{html} · {e.attempts} attempts" if e.attempts > 1 else html

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -36,6 +37,10 @@ NO_SUCH_RUN = 4404
 OWN_SECONDS = 1.0
 log = logging.getLogger(__name__)
 ears = Ears(in_thread)
+
+
+class Left(Exception):
+    """The browser is gone: `disconnect` comes next."""
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -83,6 +88,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """A socket of which one half has died would be silently stale: close it, and the page opens another."""
         try:
             await part
+        except Left:
+            return
         except Exception:
             log.exception("a live socket broke")
             await self.close(BROKEN)
@@ -97,17 +104,23 @@ class LiveConsumer(AsyncWebsocketConsumer):
                     await self._tell(*ring)
 
     async def _tell(self, run_id: UUID | str | None, seq: int) -> None:
-        await self.send(text_data=json.dumps({"run": str(run_id) if run_id else None, "seq": seq}))
+        await self._say({"run": str(run_id) if run_id else None, "seq": seq})
+
+    async def _say(self, told: dict[str, Any]) -> None:
+        with _to_a_browser():
+            await self.send(text_data=json.dumps(told))
 
     async def _overhear(self, run_id: UUID) -> None:
         async with ears.open(run_id) as ear:
             while True:
                 now = [{"slot": one.slot, "text": one.text, "characters": one.characters} for one in await ear.get()]
-                await self.send(text_data=json.dumps({"saying": now}))
+                await self._say({"saying": now})
 
     async def _guard(self, key: str | None) -> None:
         """Whoever signed out or lost their role stops listening, even on a page that stays open."""
-        await self.close(await guard.ended(key, self._who))
+        code = await guard.ended(key, self._who)
+        with _to_a_browser():
+            await self.close(code)
 
 
 class ListConsumer(LiveConsumer):
@@ -134,7 +147,7 @@ class ListConsumer(LiveConsumer):
                     await self._tick(await in_thread(now))
 
     async def _tick(self, at: int) -> None:
-        await self.send(text_data=json.dumps({"run": None, "seq": 0, "at": at}))
+        await self._say({"run": None, "seq": 0, "at": at})
 
 
 class NowhereConsumer(AsyncWebsocketConsumer):
@@ -143,6 +156,15 @@ class NowhereConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
         await self.accept()
         await self.close(NO_SUCH_RUN)
+
+
+@contextmanager
+def _to_a_browser() -> Iterator[None]:
+    """Raises Left, and nothing else where the browser left: ASGI has a server raise an OSError then."""
+    try:
+        yield
+    except OSError:
+        raise Left from None
 
 
 def session_key(scope: dict[str, Any]) -> str | None:

@@ -204,7 +204,7 @@ def checked(agent: Agent, input: Any) -> Any:
         agent.begin(fitting)
         return plain(fitting)
     except ValidationError as error:
-        problems = [_problem(p, agent) for p in error.errors(include_url=False, include_input=False)]
+        problems = [_problem(p, agent) for p in error.errors(include_url=False)]
         raise InvalidInput(
             f"The input does not fit {agent.graph_id}: {problems[0]['field']}: {problems[0]['problem']}.",
             errors=problems,
@@ -213,7 +213,9 @@ def checked(agent: Agent, input: Any) -> Any:
 
 def _problem(error: Any, agent: Agent) -> dict[str, str]:
     """One thing wrong with an input, in a field's terms; a type may say itself how to mend it."""
-    fix = "give it" if error["type"] == "missing" else f"see the input schema of {agent.graph_id}"
+    fix = f"see the input schema of {agent.graph_id}"
+    if error["type"] == "missing" or misfit.is_empty(error):
+        fix = "give it" if error["type"] == "missing" else "fill it in"
     return {
         "field": misfit.path(["input", *error["loc"]]),
         "problem": misfit.problem(error),

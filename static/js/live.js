@@ -44,6 +44,11 @@
       if (open.has(form.dataset.case) || form.hasAttribute("data-over") || buttons.every((button) => button.disabled)) continue;
       form.setAttribute("data-over", "");
       for (const button of buttons) button.disabled = true;
+      for (const link of form.querySelectorAll("a.btn")) { // without its address a link can't be followed, nor focused
+        link.removeAttribute("href");
+        link.setAttribute("role", "link");
+        link.setAttribute("aria-disabled", "true");
+      }
       for (const said of form.querySelectorAll("[data-follows]")) said.hidden = true;
       const note = document.createElement("div");
       note.className = "note bad";

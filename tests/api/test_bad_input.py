@@ -254,6 +254,7 @@ def test_a_form_in_another_encoding_is_refused_and_the_page_that_says_so_can_be_
             "input.amount",
             "input should be a valid integer, unable to parse string as an integer",
         ),
+        ({"item": "x", "amount": ""}, "input.amount", "is empty"),
     ],
 )
 def test_an_input_that_does_not_fit_is_told_in_the_words_of_who_sent_it(

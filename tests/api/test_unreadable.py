@@ -26,6 +26,12 @@ def parts(count: int, more: str = "") -> bytes:
     return f"{head}--x--\r\n".encode()
 
 
+def part(value: bytes, head: bytes = b'name="justification"', more: bytes = b"") -> bytes:
+    return b"--x\r\nContent-Disposition: form-data; " + head + more + b"\r\n\r\n" + value + b"\r\n"
+
+
+NO_TEXT, A_FILE = b"\xed\xa0\x80abc", part(b"\xff\xfe", b'name="f"; filename="a"')
+BASE64 = b"\r\nContent-Transfer-Encoding: base64"
 # What is sent, and what is said to it.
 UNREADABLE: dict[str, tuple[bytes, str, int, str]] = {
     "too many fields": (b"&".join(b"f%d=1" % n for n in range(2000)), FORM, 400, f"{LIMIT} at most"),
@@ -38,6 +44,13 @@ UNREADABLE: dict[str, tuple[bytes, str, int, str]] = {
     "parts in no encoding of text": (parts(1), f"{PARTS}; charset=rot13", 400, "has to be in UTF-8"),
     "parts in bytes for text": (parts(1), f"{PARTS}; charset=hex", 400, "has to be in UTF-8"),
     "parts in another encoding": (parts(1), f"{PARTS}; charset=utf-16", 400, "has to be in UTF-8"),
+    "half a pair": (b"justification=%ed%a0%80abc", FORM, 400, "are not UTF-8"),
+    "Latin-1": (b"justification=caf\xe9", FORM, 400, "are not UTF-8"),
+    "a name that is no text": (b"%ff=1", FORM, 400, "are not UTF-8"),
+    "a part that is no text": (part(NO_TEXT) + b"--x--\r\n", PARTS, 400, "are not UTF-8"),
+    "such a part beside a file": (part(NO_TEXT) + A_FILE + b"--x--\r\n", PARTS, 400, "are not UTF-8"),
+    "such a part in base64": (part(b"7aCAYWJj", more=BASE64) + b"--x--\r\n", PARTS, 400, "are not UTF-8"),
+    "a part's name that is no text": (part(b"1", b'name="\xff"') + b"--x--\r\n", PARTS, 400, "are not UTF-8"),
 }
 ACTS = ("pauses", "resumptions", "cancellations", "retries", "reconciliations", "answers/{nobody}")
 PAGES = [
@@ -82,6 +95,23 @@ def test_a_form_that_can_not_be_read_is_an_ordinary_refusal_on_every_page(
         assert "DATA_UPLOAD" not in page and "boundary" not in page, path
     assert errors() == []
     assert Run.objects.get().state == "pending" and browser.get("/account/password").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("raw", "sent_as"),
+    [
+        ("justification=caf%c3%a9+\ufffd".encode(), FORM),
+        (part("café \ufffd".encode()) + b"--x--\r\n", PARTS),
+        (part(b"why") + A_FILE + b"--x--\r\n", PARTS),
+    ],
+    ids=["a form", "parts", "a file beside it"],
+)
+def test_a_form_that_is_text_is_read_and_a_file_need_not_be_any(
+    start: Callable[..., Any], raw: bytes, sent_as: str
+) -> None:
+    answer = somebody().generic("POST", f"/runs/{start()['id']}/pauses", raw, content_type=sent_as)
+    is_taken = b"filename" not in raw  # no form here takes a file, which is another refusal
+    assert answer.status_code == (302 if is_taken else 422) and "not UTF-8" not in answer.content.decode()
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)

@@ -6,11 +6,12 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
 from django.contrib.auth.models import User
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, WithJsonSchema, model_validator
 
 from approvals.cases.amending import amend
 from approvals.models import Approval, Decision
@@ -39,6 +40,7 @@ class Order(Item):
     qty: int = 1
     total: int = 10
     ratio: float = 1.0
+    price: Annotated[Decimal, WithJsonSchema({"type": "string"})] = Decimal(1)
     code: Annotated[str, Field(pattern=r"^(a+)+$")] = "a"
     ship: Address = Address()
     stops: list[Address] = []
@@ -131,6 +133,15 @@ def test_a_name_within_a_field_that_the_tool_does_not_know_is_refused(
     do = lambda: refused(first, fiona, **given)  # noqa: E731
     found = do() if has_code else without_code(first, do)
     assert found["field"] == field and "holds what is not asked for" in found["problem"]
+
+
+def test_an_amount_that_is_emptied_is_said_to_be_empty(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "price"))
+    assert refused(first, fiona, price="") == {
+        "field": "arguments.price", "problem": "is empty", "fix": "fill it in",
+    }  # fmt: skip
+    found = refused(first, fiona, price="much")
+    assert (found["problem"], found["fix"]) == ("input should be a valid decimal", "change it")
 
 
 def test_a_pattern_keeps_nobody_waiting(stage: Stage, tools: Toolbox, fiona: Actor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site, read_all
 from tests.browser.test_four_eyes import holds_up
@@ -49,4 +49,21 @@ def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) 
     expect(page.locator("main")).to_contain_text("Half of the floor.")
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#case")).to_contain_text("Amended by")
+    decided_meanwhile(page, site)
     assert [each for each in complaints if "422" not in each] == []
+
+
+def decided_meanwhile(page: Page, site: Site) -> None:
+    """Where somebody writes about a case that another one decides, nothing in its form looks as if it could be used."""
+    run_id = site.start("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
+    site.reaches(run_id, "waiting_human")
+    asked = site.question(run_id)
+    page.goto(f"/inbox/{asked['id']}")
+    page.fill("#justification", "Let me see,")
+    expect(page.locator("#change-it")).to_be_enabled()
+    no = {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "No lamps."}
+    site.api(f"/approvals/{asked['id']}/decision", "approver_finance", no)
+    expect(page.locator("#change-it")).to_be_disabled()
+    expect(page.locator("#change-it[href]")).to_have_count(0)
+    expect(page.locator("#justification")).to_have_value("Let me see,")
+    holds_up(page)

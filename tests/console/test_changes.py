@@ -44,6 +44,7 @@ def looked_at(answer: Any) -> str:
 def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: Reader, asked: Approval) -> None:
     assert "Change…" in finance.read(f"/inbox/{asked.id}")
     page = finance.read(f"/approvals/{asked.id}/changes")
+    assert 'value="look">' in finance.get(f"/approvals/{asked.id}/changes").content.decode()
     assert "What may be changed" in page and "Approve with these changes" not in page
     look = changed(finance, asked, **{"amount": "500", "step": "look"})
     words = text_of(look)
@@ -146,6 +147,7 @@ def test_who_comes_second_keeps_what_they_typed(
     page = answer.content.decode()
     assert answer.status_code == 409 and "rejected by user:approver_finance" in text_of(answer)
     assert "my very own chairs" in page and "My careful reasons." in page
+    assert 'value="look" disabled>' in page and 'value="send"' not in page
     assert Decision.objects.count() == 1
 
 
@@ -158,6 +160,7 @@ def test_who_looks_second_keeps_what_they_typed(
     answer = changed(reader("approver_finance", name="frank"), asked, item="my very own chairs", step="look")
     assert answer.status_code == 409 and "rejected by user:approver_finance" in text_of(answer)
     assert "my very own chairs" in answer.content.decode()
+    assert 'value="look" disabled>' in answer.content.decode()
 
 
 def test_hostile_words_are_inert(finance: Reader, asked: Approval) -> None:

@@ -151,7 +151,8 @@ def test_somebody_is_away_and_the_queue_says_that_nobody_is_there(boss: Reader, 
     until = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
     sent = {"deputy": "", "starts_at": "", "ends_at": until, "justification": WHY}
     assert ann.post("/queues/absences", **sent).status_code == 302
-    assert "Nobody is there" in boss.client.get("/queues/of/legal").content.decode()
+    page = boss.client.get("/queues/of/legal").content.decode()
+    assert "Nobody is there" in page and 'data-label="away"><b>ann</b>' in page, "a phone shows no heads of tables"
     row = Absence.objects.get()
     assert f"absence-{row.pk}" in ann.client.get("/queues").content.decode()
     assert reader("operator").post(f"/queues/absences/{row.pk}/endings", justification=WHY).status_code == 403

@@ -17,6 +17,7 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from uvicorn.protocols.utils import ClientDisconnected
 
 from durableagents.identity import own_tags
 from durableagents.server.asgi import application
@@ -261,6 +262,31 @@ async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
     assert await link.connect()
     assert await link.closed() == sockets.NO_SUCH_RUN
     assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("path", ["/ws/live", "/ws/lists"])
+async def test_a_browser_that_left_before_it_was_told_is_no_error(
+    operator: Reader, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, has_left, was_told = socket(operator, path), asyncio.Event(), asyncio.Event()
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        async def to_a_browser(message: Any) -> None:
+            if has_left.is_set():
+                was_told.set()
+                raise ClientDisconnected
+            await send(message)
+
+        await application(scope, receive, to_a_browser)
+
+    link._app = ApplicationCommunicator(served, link._app.scope)
+    assert await link.connect()
+    await link.hear_any()
+    has_left.set()
+    await database_sync_to_async(start)()
+    await asyncio.wait_for(was_told.wait(), 10)
+    await link.leave()
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_all_sockets_of_a_process_are_looked_up_together(

@@ -127,6 +127,14 @@ def test_an_effect_holds_no_markup_but_ours(status: str) -> None:
                 assert "<img src=x" in words  # as words
 
 
+@pytest.mark.parametrize("status", pieces.STANDINGS)
+def test_one_effect_is_said_only_of_a_call_that_has_one(status: str) -> None:
+    effect = hostile_effect(status, sends=2, attempts=2, replay_class="idempotent_with_key")
+    is_one = "sent 2 times, one effect" in whole(pieces.effect(effect, {}))
+    assert is_one == (status == "committed")
+    assert is_one or "sent 2 times under one key" in whole(pieces.effect(effect, {}))
+
+
 def test_an_effect_names_the_approval_that_it_is_bound_to_only_where_there_can_be_one() -> None:
     there, nowhere = str(uuid4()), "no id"
     assert f'<a href="{reverse("approval", args=[there])}">' in pieces.effect(

@@ -52,6 +52,47 @@ def test_a_wrong_code_sets_nothing_up_and_the_same_key_is_shown_again(olga: Some
     assert not Authenticator.objects.exists()
 
 
+@pytest.mark.parametrize("code", ["", "12 34", "abcdef", "1234567", "１２３４５６"])
+def test_what_can_be_no_code_counts_as_no_try_where_one_is_set_up(olga: Someone, code: str) -> None:
+    olga.sign_in()
+    olga.client.get("/account/second-factor")
+    for _ in range(6):
+        answer = olga.client.post("/account/second-factor", {"code": code})
+        assert answer.status_code == 422 and "six digits" in answer.content.decode()
+    olga.set_up()
+
+
+def test_slips_on_the_way_to_a_first_factor_do_not_count_at_the_next_sign_in(olga: Someone) -> None:
+    olga.sign_in()
+    olga.client.get("/account/second-factor")
+    for _ in range(4):
+        assert olga.client.post("/account/second-factor", {"code": "000000"}).status_code == 422
+    olga.set_up()
+    there = olga.elsewhere()
+    there.sign_in()
+    assert [there.give_code("000000").status_code for _ in range(4)] == [422] * 4
+    assert there.give_code(there.code()).status_code == 302
+
+
+def test_whoever_has_but_the_password_can_not_clear_the_tries_by_setting_one_up(
+    olga: Someone, required: Callable[..., None]
+) -> None:
+    """Not even with a key of their own that the page gave them before there was a factor."""
+    required("operator")
+    thief = olga.elsewhere()
+    thief.sign_in()
+    thief.secret = secret_on(thief.client.get("/login/second-factor"))
+    olga.sign_in()
+    olga.secret = secret_on(olga.client.get("/login/second-factor"))
+    olga.client.post("/login/second-factor", {"code": olga.code()})
+    guesses = thief.elsewhere()
+    guesses.sign_in()
+    assert [guesses.give_code("000000").status_code for _ in range(4)] == [422] * 4
+    thief.client.post("/login/second-factor", {"code": thief.code()})
+    guesses.sign_in()
+    assert guesses.give_code("000000").status_code == 429 and not thief.is_in() and not guesses.is_in()
+
+
 def test_it_is_set_up_once(olga: Someone) -> None:
     """In two windows: whoever comes second changes nothing."""
     olga.sign_in()
