@@ -24,7 +24,7 @@ from ledger.clock import database_now
 from ledger.codec import pack
 from ledger.codes import event_code, row_code
 from ledger.entries import Entry
-from ledger.errors import JustificationRequired, Moved, NotFound, RecordDamaged
+from ledger.errors import JustificationRequired, NotFound, RecordDamaged
 from ledger.events import Event, encode_clear
 from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
@@ -124,10 +124,9 @@ def mark_of(said: object) -> str:
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def check_unmoved(seen: str | None, said: object, what: str, whose: str = "") -> None:
-    """Raises Moved where what was seen is another by now. None: whoever asks hasn't looked."""
-    if seen is not None and seen != mark_of(said):
-        raise Moved(what, whose)
+def is_moved(seen: str | None, said: object) -> bool:
+    """Whether what was seen is another by now. None: whoever asks hasn't looked."""
+    return seen is not None and seen != mark_of(said)
 
 
 def justified(action: str, justification: object) -> str:

@@ -20,7 +20,7 @@ from approvals.models import Calendar, Queue, Timing
 from approvals.queues.acts import locked
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from ledger.actors import Actor
-from ledger.append import acted, check_unmoved, justified
+from ledger.append import acted, is_moved, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Moved, NotFound
 from ledger.four_eyes.guard import second
@@ -66,7 +66,8 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
         _check_new(body.name)
     elif is_new:
         raise wrong("name", f"is that of the calendar {last.name}", "another name, or set that one anew on its page")
-    check_unmoved(seen, shown_of(last), f"The calendar {body.name}", "" if last is None else last.set_by)
+    if is_moved(seen, shown_of(last)):
+        raise Moved(f"The calendar {body.name}", _whose(last))
     row = Calendar(
         name=body.name, version=_version("name", Calendar.objects.filter(name=body.name)), zone=_zone(body.zone),
         week=_week({str(day): text for day, text in body.week.items()}), holidays=_holidays(body),
@@ -111,7 +112,8 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
         raise wrong("calendar", "is no calendar that there is", "the name of one, or none for around the clock")
     _check_steps(queue, body)
     last = newest_timing(queue.pk)
-    check_unmoved(seen, shown_of(last), f"What the queue {name} says of time", "" if last is None else last.set_by)
+    if is_moved(seen, shown_of(last)):
+        raise Moved(f"What the queue {name} says of time", _whose(last))
     row = Timing(
         queue=queue, version=_version("calendar", Timing.objects.filter(queue=queue)), calendar=body.calendar,
         on_timeout=body.on_timeout, steps=[[each.to, _minutes("steps", each.hours)] for each in body.steps],
@@ -142,6 +144,10 @@ def shown_of(row: Calendar | Timing | None) -> dict[str, Any]:
     if row is None or not row.is_genuine:
         return {}
     return said(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
+
+
+def _whose(row: Calendar | Timing | None) -> str:
+    return row.set_by if row is not None and row.is_genuine else ""
 
 
 def snapshot(row: Calendar) -> dict[str, Any]:

@@ -26,10 +26,11 @@ from approvals.queues.bodies import (
 )
 from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
 from ledger.actors import Actor
-from ledger.append import acted, check_unmoved, is_said, justified
+from ledger.append import acted, is_moved, is_said, justified
 from ledger.clock import database_now
-from ledger.errors import DurableAgentsError, NotFound
+from ledger.errors import DurableAgentsError, Moved, NotFound
 from ledger.four_eyes.guard import second
+from ledger.models import ActRecord
 from ledger.web.roles import is_approver, is_role
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
@@ -48,19 +49,20 @@ CHANGES = [
 ]  # fmt: skip
 
 
+# What each form of a queue's page sets (sums are in its currency), what that is called, and the act on record that
+# sets it: whoever sends one has seen that, and nothing else of the queue.
+PARTS = {
+    "change": (("title", "role", "currency", "needs_amount"), "What is said of the queue {}", "queue_change"),
+    "proof": (("proof", "currency"), "What a yes has to show at {}", "queue_proof"),
+    "reasons": (("reasons",), "What reasons {} offers", "queue_reasons"),
+    "again": (("again", "currency"), "How far the same again may be allowed at {}", "queue_grants"),
+}
+
+
 class QueueInUse(DurableAgentsError):
     """Something is still asked there, or would be."""
 
     status, code, title = 409, "queue-in-use", "The queue is still needed"
-
-
-# What each form of a queue's page sets, and what that is called: whoever sends one has seen that, and nothing else of
-# the queue.
-PARTS = {
-    "change": (("title", "role", "currency", "needs_amount"), "What is said of the queue {}"),
-    "proof": (("proof",), "What a yes has to show at {}"), "reasons": (("reasons",), "What reasons {} offers"),
-    "again": (("again",), "How far the same again may be allowed at {}"),
-}  # fmt: skip
 
 
 class QueueState(DurableAgentsError):
@@ -125,6 +127,9 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
         if given["currency"] != queue.currency and (queue.proof or {}).get("above") is not None:
             fix = "say anew from where on a yes has to show more"
             raise wrong("currency", f"would leave what a yes has to show above an amount in {queue.currency}", fix)
+        if given["currency"] != queue.currency and (queue.again or {}).get("most") is not None:
+            fix = "say anew how far the same again may be allowed"
+            raise wrong("currency", f"would leave the sum of the same again in {queue.currency}", fix)
     for key, value in given.items():
         setattr(queue, key, value)
     if snapshot(queue) == before and queue.is_genuine:
@@ -263,8 +268,10 @@ def part_of(queue: Queue, part: str) -> list[Any]:
 
 def unmoved(name: str, part: str, seen: str | None) -> Queue:
     """Its row, locked, where that part of it is what was `seen`. Raises Moved, NotFound."""
-    queue = locked(name)
-    check_unmoved(seen, part_of(queue, part), PARTS[part][1].format(queue.name), queue.set_by)
+    queue, (_, words, action) = locked(name), PARTS[part]
+    if is_moved(seen, part_of(queue, part)):
+        acts = ActRecord.objects.filter(queue=queue.name, action__in=(action, "queue_change", "queue"))
+        raise Moved(words.format(queue.name), acts.order_by("-id").values_list("by", flat=True).first() or "")
     return queue
 
 

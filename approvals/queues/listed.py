@@ -94,7 +94,7 @@ class Shown:
             return threshold_in(self.on.proof)
         return None
 
-    @property
+    @cached_property
     def marks(self) -> dict[str, str]:
         """What each of its forms is made from."""
         return {part: mark_of(acts.part_of(self.on, part)) for part in acts.PARTS}

@@ -21,6 +21,7 @@ from durableagents.identity import invitations, mail, resets, signed_in
 from durableagents.identity.auth import ISSUE_OWN
 from durableagents.identity.people import held
 from durableagents.identity.rights import (
+    LastAdministrator,
     known_roles,
     let_issue_keys,
     let_read_payloads,
@@ -32,8 +33,9 @@ from durableagents.identity.rights import (
 from durableagents.models import Invitation
 from durableagents.signin import again
 from ledger.actors import Actor
-from ledger.errors import DurableAgentsError, NotFound
+from ledger.errors import DurableAgentsError, JustificationRequired, Moved, NotFound
 from ledger.four_eyes.known import is_guarded
+from ledger.web.page_forms import Refused
 from ledger.web.roles import actor, name_of, ordered
 from ledger.web.seeing.viewers import reads_payloads
 
@@ -186,20 +188,28 @@ class Person(AdminPage):
     http_method_names = ["get", "head"]
 
     def get(self, request: HttpRequest, user_id: int) -> HttpResponse:
+        return self.tell(request, user_id)
+
+    def tell(self, request: HttpRequest, user_id: int, refused: Refused | None = None) -> HttpResponse:
+        """The page; with the form of the roles as it was sent, where that was refused."""
         user: Any = User.objects.filter(pk=user_id).annotate(held=held("pk")).first()
         if user is None:
             raise NotFound("account", user_id)
+        known = known_roles()
+        ticked = user.held if refused is None else request.POST.getlist("roles")
         context = {
             "person": user,
+            "refused": refused,
+            "is_ruling": user.is_superuser if refused is None else "is_admin" in request.POST,
             "roles": _roles(user),
             "sessions": signed_in.places(user, request.session.session_key),
-            "seen": mark_of_roles({*user.held} & {*known_roles()}, user.is_superuser),
-            "choices": [(role, name_of(role), role in user.held) for role in known_roles()],
+            "seen": mark_of_roles({*user.held} & {*known}, user.is_superuser),
+            "choices": [(role, name_of(role), role in ticked) for role in known],
             "may_issue": user.has_perm(ISSUE_OWN),
             "reads": reads_payloads(user),
             "reads_by_role": [name_of(role) for role in ordered(roles_that_read() & set(user.held))],
         }
-        return self.show(request, context)
+        return self.show(request, context, status=200 if refused is None else refused.error.status)
 
 
 class EndTheirSessions(AdminPage):
@@ -240,7 +250,7 @@ class AllowOwnKeys(AdminPage):
         return redirect("person", user_id)
 
 
-class SetRoles(AdminPage):
+class SetRoles(Person):
     """Which roles somebody holds."""
 
     http_method_names = ["post"]
@@ -248,7 +258,10 @@ class SetRoles(AdminPage):
     def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
         held, is_admin = request.POST.getlist("roles"), request.POST.get("is_admin") == "yes"
         why, seen = request.POST.get("justification", ""), request.POST.get("seen")
-        set_roles(user_id, held, is_admin, seen=seen, by=self.by, justification=why)
+        try:
+            set_roles(user_id, held, is_admin, seen=seen, by=self.by, justification=why)
+        except (Moved, LastAdministrator, JustificationRequired) as error:
+            return self.tell(request, user_id, Refused("roles", error, {"justification": why}))
         messages.success(request, "They hold these roles from now on. It is on the record.", extra_tags="ok")
         return redirect("person", user_id)
 

@@ -13,8 +13,8 @@ from django.db.models import Q, QuerySet
 from durableagents.identity.accounts import acting
 from durableagents.identity.auth import ISSUE_OWN
 from ledger.actors import Actor
-from ledger.append import acted, check_unmoved, justified, mark_of
-from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.append import acted, is_moved, justified, mark_of
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, Moved, NotFound
 from ledger.four_eyes.guard import second
 from ledger.four_eyes.known import SUPERUSER, is_guarded
 from ledger.web.roles import OPERATOR, is_role, ordered
@@ -57,8 +57,8 @@ class LastAdministrator(DurableAgentsError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} is the last administrator: without one nobody could give roles, invite people or set up queues. "
-            "Make somebody else one first."
+            f"Nobody but {name} administers this installation: without an administrator nobody could give roles, "
+            "invite people or set up queues. Make somebody else one first."
         )
 
 
@@ -66,9 +66,9 @@ class LastAdministrator(DurableAgentsError):
 def one_is_left(*users: User) -> Iterator[None]:
     """Within a transaction, around a change of these accounts: none of them is the last administrator who stops being
     one. Raises LastAdministrator."""
-    ruling = {"is_superuser": True, "is_staff": True, "is_active": True}
-    before = User.objects.filter(pk__in=[user.pk for user in users], **ruling).values_list("username", flat=True)
-    names = sorted(before)
+    ruling = {"is_superuser": True, "is_active": True}
+    held = User.objects.select_for_update().order_by("pk").filter(pk__in=[user.pk for user in users])
+    names = sorted(user.username for user in held if user.is_superuser and user.is_active)
     yield
     if names:
         with connection.cursor() as cursor:  # whoever takes it from another one at the same time is waited for
@@ -98,12 +98,14 @@ def set_roles(
         if user is None:
             raise NotFound("account", user_id)
         held = {group.name: group for group in user.groups.all() if group.name in known}
-        check_unmoved(seen, [ordered(held), user.is_superuser], f"What {user.username} holds")
+        if is_moved(seen, [ordered(held), user.is_superuser]):
+            raise Moved(f"What {user.username} holds")
         before: dict[str, Any] = {"roles": ordered(held), "is_admin": user.is_superuser}
         after: dict[str, Any] = {"roles": ordered(set(roles)), "is_admin": is_admin}
         user.groups.remove(*(group for name, group in held.items() if name not in roles))
         user.groups.add(*Group.objects.filter(name__in=set(roles) - set(held)))
-        if is_admin != user.is_superuser:  # who has single permissions there, and was none, keeps them
+        was_admin = user.is_superuser and (user.is_staff or not is_admin)
+        if is_admin != was_admin:  # who has single permissions there, and was none, keeps them
             before["is_staff"], after["is_staff"] = user.is_staff, is_admin
             with one_is_left(user):
                 user.is_staff = user.is_superuser = is_admin

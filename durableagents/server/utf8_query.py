@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from django.core.exceptions import BadRequest
+from django.core.files.uploadhandler import FileUploadHandler
 from django.http import HttpRequest
 from django.http.multipartparser import MultiPartParser
 from django.utils.deprecation import MiddlewareMixin
@@ -44,16 +45,26 @@ class ReadableQuery(MiddlewareMixin):
             raise BadRequest("The form holds bytes that are not UTF-8. Send its text in UTF-8.") from None
 
 
+class _Dropped(FileUploadHandler):
+    """What is done with a file that only lies beside what is looked at; with none, all of a form would be one piece."""
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        return None
+
+    def file_complete(self, file_size: int) -> None:
+        return None
+
+
 def _texts(request: HttpRequest) -> Iterator[bytes]:
     """What has to be text of a form. A file need not be, so where there is one only the other parts are looked at."""
     raw = request.body
     has_files = bool(request.FILES)  # refuses what has too many fields, or can't be told apart
-    if request.content_type != _PARTS:
-        yield unquote_to_bytes(raw)
-        return
     if not has_files:
         yield raw
+    if request.content_type != _PARTS:
+        yield unquote_to_bytes(raw)  # whole signs by themselves: none is half escaped, as the rest is whole
+        return
     # Once more, as bytes: a part may be in base64. The files go nowhere.
-    fields, _ = MultiPartParser(request.META, BytesIO(raw), [], "latin-1").parse()
+    fields, _ = MultiPartParser(request.META, BytesIO(raw), [_Dropped(request)], "latin-1").parse()
     for name, values in fields.lists():
         yield from (text.encode("latin-1") for text in (name, *values))

@@ -14,7 +14,7 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from durableagents.identity.accounts import acting
-from ledger.errors import Busy, DurableAgentsError
+from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
 
 Shown = TypeVar("Shown", bound=Callable[..., HttpResponseBase])
@@ -39,9 +39,9 @@ class Site(AdminSite):
             try:
                 with acting(actor(request, "")):
                     return inner(request, *args, **kwargs)
-            except Busy:
-                raise
             except DurableAgentsError as error:
+                if error.status >= 500:
+                    raise
                 return _refused(error)
 
         return cast(Shown, update_wrapper(recorded, inner))

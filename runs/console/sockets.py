@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -92,7 +92,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         except Exception:
             log.exception("a live socket broke")
-            await self.close(BROKEN)
+            with suppress(Left), _to_a_browser():
+                await self.close(BROKEN)
 
     async def _relay(self, run_id: UUID | None, seq: int) -> None:
         async with hub.subscribe(run_id) as rings:

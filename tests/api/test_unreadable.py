@@ -46,6 +46,8 @@ UNREADABLE: dict[str, tuple[bytes, str, int, str]] = {
     "parts in another encoding": (parts(1), f"{PARTS}; charset=utf-16", 400, "has to be in UTF-8"),
     "half a pair": (b"justification=%ed%a0%80abc", FORM, 400, "are not UTF-8"),
     "Latin-1": (b"justification=caf\xe9", FORM, 400, "are not UTF-8"),
+    "half a sign escaped": (b"justification=ok%c3\xa9", FORM, 400, "are not UTF-8"),
+    "the other half escaped": (b"justification=caf\xc3%a9", FORM, 400, "are not UTF-8"),
     "a name that is no text": (b"%ff=1", FORM, 400, "are not UTF-8"),
     "a part that is no text": (part(NO_TEXT) + b"--x--\r\n", PARTS, 400, "are not UTF-8"),
     "such a part beside a file": (part(NO_TEXT) + A_FILE + b"--x--\r\n", PARTS, 400, "are not UTF-8"),

@@ -3,6 +3,7 @@ back without having seen it; and nobody takes the last administrator's right awa
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -81,6 +82,31 @@ def test_what_is_set_of_a_queue_beside_it_is_nobodys_hindrance(anna: Reader, ber
     assert bert.post(at, **mine).status_code == 302
 
 
+def test_who_set_it_is_named_and_nobody_who_set_something_else(anna: Reader, bert: Reader) -> None:
+    carl, at = Reader(User.objects.create_superuser("carl")), f"{PAGE}/changes"
+    stale = form(bert, PAGE, at) | {"currency": "EUR"}
+    assert anna.post(at, **form(anna, PAGE, at) | {"title": "Orders"}).status_code == 302
+    assert carl.post(f"{PAGE}/closings", justification=WHY).status_code == 302
+    assert bert.post(f"{PAGE}/reasons", reasons="Cheap", justification=WHY).status_code == 302
+    assert "was set anew by user:anna meanwhile" in text_of(bert.post(at, **stale))
+
+
+@pytest.mark.parametrize("act", ["proofs", "grants"])
+def test_a_sum_is_in_the_currency_that_was_seen(anna: Reader, bert: Reader, act: str) -> None:
+    at, more = (
+        f"{PAGE}/{act}",
+        {"proofs": {"above": "1000", "minutes": "5"}, "grants": {"sum": "9", "times": "1", "days": "1"}},
+    )
+    stale = form(bert, PAGE, at) | more[act]
+    change = f"{PAGE}/changes"
+    assert anna.post(change, **form(anna, PAGE, change) | {"currency": "JPY"}).status_code == 302
+    answer = bert.post(at, **stale)
+    assert answer.status_code == 409 and "by user:anna" in text_of(answer)
+    assert bert.post(at, **Forms(answer).sent[at]).status_code == 302
+    back = anna.post(change, **form(anna, PAGE, change) | {"currency": "EUR"})
+    assert back.status_code == 422 and "in JPY" in text_of(back), "nor is the currency changed under a sum"
+
+
 @pytest.mark.parametrize("act", ["changes", "reasons"])
 def test_a_form_refused_for_another_reason_still_finds_out(anna: Reader, bert: Reader, act: str) -> None:
     at = f"{PAGE}/{act}"
@@ -117,6 +143,9 @@ def test_a_role_that_was_given_meanwhile_is_not_taken_back_unseen(anna: Reader, 
     answer = bert.client.post(at, {"roles": ["operator"], "seen": stale, "justification": WHY})
     assert answer.status_code == 409 and "What vera holds was set anew meanwhile" in text_of(answer)
     assert [group.name for group in vera.groups.all()] == ["auditor"]
+    page_now = answer.content.decode()
+    assert re.search(r'value="operator"\s+checked', page_now) and not re.search(r'value="auditor"\s+checked', page_now)
+    assert f'value="{WHY}"' in page_now and Forms(answer).sent[at]["seen"] != stale, "as it was sent, of how it is now"
     seen = Forms(bert.get(page)).sent[at]["seen"]
     assert bert.client.post(at, {"roles": ["operator"], "seen": seen, "justification": WHY}).status_code == 302
     with pytest.raises(Moved):
@@ -127,19 +156,19 @@ def test_a_role_that_was_given_meanwhile_is_not_taken_back_unseen(anna: Reader, 
 
 
 def rules() -> list[str]:
-    found = User.objects.filter(is_superuser=True, is_staff=True, is_active=True)
+    found = User.objects.filter(is_superuser=True, is_active=True)
     return sorted(found.values_list("username", flat=True))
 
 
 JOINED = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
-RULING = {"is_active": "on", "is_staff": "on", "is_superuser": "on"}
+RULING = {"is_active": "on", "is_superuser": "on"}
 
 
 def test_the_last_administrator_stays_one(anna: Reader) -> None:
     assert anna.user is not None
     at = f"/people/{anna.user.pk}/roles"
     answer = anna.client.post(at, {"roles": ["operator"], "justification": WHY})
-    assert answer.status_code == 409 and "anna is the last administrator" in text_of(answer)
+    assert answer.status_code == 409 and "Nobody but anna administers" in text_of(answer)
     assert rules() == ["anna"] and not anna.user.groups.exists() and not ActRecord.objects.exists()
     assert anna.client.post(at, {"roles": ["operator"], "is_admin": "yes", "justification": WHY}).status_code == 302
 
@@ -148,12 +177,20 @@ def test_the_last_administrator_stays_one(anna: Reader) -> None:
 def test_nor_does_the_administration_end_them(anna: Reader, lost: str) -> None:
     assert anna.user is not None
     at = f"/admin/auth/user/{anna.user.pk}/change/"
-    given = {"username": "anna", **JOINED, **RULING}
+    given = {"username": "anna", "is_staff": "on", **JOINED, **RULING}
     assert anna.client.post(at, given | {"last_name": "Lee"}).status_code == 302
     del given[lost]
     assert anna.client.post(at, given).status_code == 409 and rules() == ["anna"]
     User.objects.create_superuser("bert")
     assert anna.client.post(at, given | {"last_name": "Lee"}).status_code == 302 and rules() == ["bert"]
+
+
+def test_who_is_one_without_the_administration_gets_into_it_by_the_same_form(anna: Reader) -> None:
+    half = User.objects.create_user("half", is_superuser=True)
+    at = f"/people/{half.pk}/roles"
+    assert anna.client.post(at, {"is_admin": "yes", "justification": WHY}).status_code == 302
+    assert User.objects.get(pk=half.pk).is_staff
+    assert anna.client.post(at, {"justification": WHY}).status_code == 302 and rules() == ["anna"]
 
 
 def test_a_closed_account_that_is_changed_is_no_administrator_lost(anna: Reader) -> None:

@@ -46,7 +46,7 @@ LOOKING = [
     Mutant("a link for a password of before is a door", RESETS, "    if maker is not None and is_protected(user, maker):\n", "    if False:\n", f"{BESIDE} -k link_for_a_password"),
     Mutant("whoever has a link says who made it", RESETS, " by {self.maker}\"\n", " by\"\n", f"{BESIDE} -k password_of_before"),
     Mutant("a proposal is taken back with the request's transaction", ONCE, "            return _WAITS, waiting(proposed)[0]\n", "            raise proposed\n", f"{BESIDE} -k kept_once"),
-    Mutant("a role takes the administration away", RIGHTS, "        if is_admin != user.is_superuser:", "        if True:", f"{BESIDE} -k keeps_what_they_may"),
+    Mutant("a role takes the administration away", RIGHTS, "        if is_admin != was_admin:", "        if True:", f"{BESIDE} -k keeps_what_they_may"),
     Mutant("nobody reads from when on a price counts", PRICING, "    after[\"begins\"] = \"at once\" if valid_from is None else row.valid_from.isoformat()\n", "", f"{BESIDE} -k price_counts"),
     Mutant("which version a ramp opens is cut off", KNOWN, " and last.isdecimal()", "", f"{BESIDE} -k ramp_opens"),
     Mutant("forged rows are as many as may be open", CHANGES, "    return sum(row.is_genuine for row in some(rows, MOST_OPEN, database_now())) >= MOST_OPEN\n", "    return True\n", f"{FORGED} -k however_many_are_forged"),
