@@ -128,7 +128,7 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     row.save(force_insert=True)
     acted(
         "queue_timing", by=by, subject=f"deadlines of {queue.name}", queue=queue.name, justification=why,
-        before=said(last) if last is not None and last.is_genuine else {}, after=said(row),
+        before=shown_of(last), after=said(row),
     )  # fmt: skip
     return row
 

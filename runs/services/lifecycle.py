@@ -213,9 +213,12 @@ def checked(agent: Agent, input: Any) -> Any:
 
 def _problem(error: Any, agent: Agent) -> dict[str, str]:
     """One thing wrong with an input, in a field's terms; a type may say itself how to mend it."""
-    fix = f"see the input schema of {agent.graph_id}"
-    if error["type"] == "missing" or misfit.is_empty(error):
-        fix = "give it" if error["type"] == "missing" else "fill it in"
+    if error["type"] == "missing":
+        fix = "give it"
+    elif misfit.is_empty(error):
+        fix = "fill it in"
+    else:
+        fix = f"see the input schema of {agent.graph_id}"
     return {
         "field": misfit.path(["input", *error["loc"]]),
         "problem": misfit.problem(error),

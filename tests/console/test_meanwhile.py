@@ -93,11 +93,9 @@ def test_who_set_it_is_named_and_nobody_who_set_something_else(anna: Reader, ber
 
 @pytest.mark.parametrize("act", ["proofs", "grants"])
 def test_a_sum_is_in_the_currency_that_was_seen(anna: Reader, bert: Reader, act: str) -> None:
-    at, more = (
-        f"{PAGE}/{act}",
-        {"proofs": {"above": "1000", "minutes": "5"}, "grants": {"sum": "9", "times": "1", "days": "1"}},
-    )
-    stale = form(bert, PAGE, at) | more[act]
+    sums = {"proofs": {"above": "1000", "minutes": "5"}, "grants": {"sum": "9", "times": "1", "days": "1"}}
+    at = f"{PAGE}/{act}"
+    stale = form(bert, PAGE, at) | sums[act]
     change = f"{PAGE}/changes"
     assert anna.post(change, **form(anna, PAGE, change) | {"currency": "JPY"}).status_code == 302
     answer = bert.post(at, **stale)
