@@ -16,6 +16,8 @@ from runs.engine.gate.calendars import DAYS
 from runs.engine.gate.timing import LONGEST_WORK
 from runs.services.bodies import SteerBody
 
+_MOST_HOURS = int(LONGEST_WORK.total_seconds() // 3600)
+
 
 class CalendarsPage(QueuePage):
     """All calendars."""
@@ -44,19 +46,24 @@ class OneCalendarPage(QueuePage):
     def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
         """The page, with what was refused."""
         known = self.context(request, refused)
-        shown = listed.one(acts.find(name), _hours(request.GET.get("hours", "")))
+        asked = request.GET.get("hours", "").strip().replace("\x00", "")[:20]
+        hours = _hours(asked or f"{listed.HOURS:g}")
+        shown = listed.one(acts.find(name), hours or listed.HOURS)
         days = [(day, known["typed"].get(day, text)) for day, text in shown.days]
-        context = {"c": shown, "days": days, "act": reverse("calendar_changes", args=[name]), **known}
+        context = {
+            "c": shown, "days": days, "act": reverse("calendar_changes", args=[name]), "is_no_hours": hours is None,
+            "asked": asked if hours is None else f"{hours:g}", "most_hours": _MOST_HOURS, **known,
+        }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
-def _hours(text: str) -> float:
-    """What nobody could mean counts as not given."""
+def _hours(text: str) -> float | None:
+    """None for what nobody could mean."""
     try:
         hours = float(text)
     except ValueError:
-        return listed.HOURS
-    return hours if 0 < hours <= LONGEST_WORK.total_seconds() / 3600 else listed.HOURS
+        return None
+    return hours if 0 < hours <= _MOST_HOURS else None  # NaN is neither
 
 
 class AddingCalendar(ForAdmins, CalendarsPage):

@@ -18,9 +18,9 @@ from approvals.outbox.models import Channel
 from approvals.queue_models import Queue
 from approvals.queues.who import Unchanged, as_admin, check_text, wrong
 from ledger.actors import Actor
-from ledger.append import acted, justified
+from ledger.append import acted, is_moved, justified, mark_of
 from ledger.clock import database_now
-from ledger.errors import DurableAgentsError, NotFound
+from ledger.errors import DurableAgentsError, Moved, NotFound
 
 MOST = 50
 _SET_UP = "say where messages go"
@@ -66,13 +66,16 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
         return _done("channel", row, {}, by=by, why=why, now=now)
 
 
-def change(channel_id: int, body: ChannelChangeBody, *, by: Actor) -> Channel:
-    """Set its address or what it is told of. Raises as `add` does, and NotFound, ChannelOver."""
+def change(channel_id: int, body: ChannelChangeBody, *, seen: str | None = None, by: Actor) -> Channel:
+    """Set its address or what it is told of. Raises as `add` does, and NotFound, ChannelOver, Moved where it is not
+    any more what was `seen`."""
     as_admin(by, _SET_UP)
     given = None if body.address is None else _address(find(channel_id).form, body.address)
     with transaction.atomic():
         by, why = as_admin(by, _SET_UP), justified("channel_change", body.justification)
         row = _locked(channel_id)
+        if is_moved(seen, _shown_of(row)):
+            raise Moved(f"The channel {row.name}", row.set_by)
         before = snapshot(row)
         if given is None and body.kinds is None and row.is_genuine:
             raise Unchanged("kinds", "name what is to be set anew")
@@ -117,6 +120,16 @@ def snapshot(row: Channel) -> dict[str, Any]:
         "name": row.name, "queue": row.queue.name if row.queue else "", "form": str(row.form), "address": row.shown,
         "kinds": list(row.kinds), "ended": row.ended_at is not None,
     }  # fmt: skip
+
+
+def seen_of(row: Channel) -> str:
+    """What its form is made from."""
+    return mark_of(_shown_of(row))
+
+
+def _shown_of(row: Channel) -> list[Any]:
+    """The address as it is stored, for two of one chat may end alike."""
+    return [row.address, row.kinds]
 
 
 def _locked(channel_id: int) -> Channel:

@@ -56,6 +56,12 @@ class NoCode(WrongCode):
     told = "This is no code: type the six digits that your device shows."
 
 
+class NoCodeOfEither(NoCode):
+    """The same of a recovery code's."""
+
+    told = "This is no code: type the six digits that your device shows, or a recovery code."
+
+
 class FactorExists(DurableAgentsError):
     status, code, title = 409, "second-factor-exists", "There is a second factor"
 
@@ -172,10 +178,12 @@ def drop_codes_without_factor(user: User) -> None:
 
 
 def check(user: User, code: str, *, by: Actor) -> str:
-    """Use a code up: which kind it was. Raises WrongCode, TooManyAttempts (and then nothing was looked at),
-    FactorUnreadable."""
-    throttle.count(tries, str(user.pk))
+    """Use a code up: which kind it was. Raises NoCodeOfEither (which counts as no try), WrongCode, TooManyAttempts (and
+    then nothing was looked at), FactorUnreadable."""
     code = _plain(code)
+    if not (code.isascii() and code.isdecimal()):
+        raise NoCodeOfEither
+    throttle.count(tries, str(user.pk))
     with of(user):
         kind = TOTP if _use_totp(user, code) else RECOVERY_CODE if _use_recovery_code(user, code, by) else ""
     if not kind:
@@ -206,7 +214,7 @@ def _use_totp(user: User, code: str) -> bool:
 
 def _use_recovery_code(user: User, code: str, by: Actor) -> bool:
     codes = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).first()
-    if codes is None or not (code.isascii() and code.isdecimal()):
+    if codes is None:
         return False
     with acting(by):
         try:

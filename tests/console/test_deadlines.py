@@ -31,7 +31,14 @@ def test_a_calendar_is_added_tried_set_anew_and_removed(boss: Reader, reader: Ca
     page = reader("auditor").client.get("/queues/calendars/of/DE?hours=8").content.decode()
     assert re.search(r"<b>Fri [^<]* 16:00</b> <span[^>]*>on a Friday afternoon", page), "by the clock there"
     assert re.search(r"<b>Mon [^<]* 16:00</b>", page) and "Christmas Day" in page and "calendar-form" not in page
-    assert reader("auditor").client.get("/queues/calendars/of/DE?hours=nan").status_code == 200
+    # Hours that nobody could mean are told, and not taken for others without a word.
+    for typed in ("nan", "inf", "0", "-1", "2001", "eight", "1" * 400, "8\x00"):
+        page = reader("auditor").client.get("/queues/calendars/of/DE", {"hours": typed}).content.decode()
+        is_told = "Not a number of hours from 0 to 2000: below stands what it makes of 8" in page
+        assert is_told is (typed != "8\x00"), typed
+    for typed in ("", "2000", "0.5"):
+        page = reader("auditor").client.get("/queues/calendars/of/DE", {"hours": typed}).content.decode()
+        assert "Not a number" not in page and f'value="{typed or 8}"' in page, typed
     sent = {key: value for key, value in (DE | WEEK).items() if key != "name"}
     again = boss.post("/queues/calendars/of/DE/changes", **sent)
     assert again.status_code == 422 and "is as it was" in again.content.decode()

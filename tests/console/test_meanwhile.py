@@ -12,6 +12,7 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 
 from approvals.models import Calendar, Queue, Timing
+from approvals.outbox.models import Channel
 from durableagents.identity import rights
 from ledger.actors import Actor
 from ledger.errors import Moved
@@ -227,3 +228,25 @@ def test_nor_are_all_of_them_deleted_there(anna: Reader, bert: Reader) -> None:
     assert anna.client.post(f"/admin/auth/user/{bert.user.pk}/delete/", {"post": "yes"}).status_code == 302
     answer = anna.client.post(f"/admin/auth/user/{anna.user.pk}/delete/", {"post": "yes"})
     assert answer.status_code == 409 and rules() == ["anna"]
+
+
+# --- a channel --------------------------------------------------------------------------------------------------------
+
+
+def test_who_comes_second_to_a_channel_is_told_by_whom_it_was_set(anna: Reader, bert: Reader) -> None:
+    page = "/notifications/channels"
+    new = {"name": "ops", "form": "mailbox", "address": "ops@example.org", "kind.failed": "on", "justification": WHY}
+    assert anna.post(f"{page}/new", **new).status_code == 302
+    row = Channel.objects.get()
+    at = f"{page}/{row.pk}/changes"
+    stale = form(bert, page, at) | {"address": "bert@example.org"}
+    assert anna.post(at, **form(anna, page, at) | {"kind.operator_stop": "on"}).status_code == 302
+    answer = bert.post(at, **stale)
+    assert answer.status_code == 409 and "was set anew by user:anna meanwhile" in text_of(answer)
+    now = Channel.objects.get()
+    assert (now.address, now.kinds, now.set_by) == ("ops@example.org", ["operator_stop", "failed"], "user:anna")
+    shown = Forms(answer).sent[at]
+    assert shown["address"] == "bert@example.org" and shown["seen"] != stale["seen"]
+    assert bert.post(at, **shown | {"kind.operator_stop": "on"}).status_code == 302
+    now = Channel.objects.get()
+    assert (now.address, now.kinds, now.set_by) == ("bert@example.org", ["operator_stop", "failed"], "user:bert")

@@ -52,4 +52,6 @@ OVERSIGHT = [
     Mutant("the last administrator closes their account", "durableagents/account_pages/admin_users.py", "        with one_is_left(row):\n", "        if row:\n", f"{MEANWHILE} -k administration_end"),
     Mutant("the last administrators are deleted", "durableagents/account_pages/admin_users.py", "transaction.atomic(), one_is_left(*queryset):", "transaction.atomic():", f"{MEANWHILE} -k deleted_there"),
     Mutant("sums are set in a currency that nobody saw", "approvals/queues/acts.py", "\"proof\": ((\"proof\", \"currency\"),", "\"proof\": ((\"proof\",),", f"{MEANWHILE} -k currency"),
+    Mutant("a channel is set over what nobody saw", "approvals/notices/channels.py", "        if is_moved(seen, _shown_of(row)):", "        if False:", f"{MEANWHILE} -k channel"),
+    Mutant("an empty code is a try at the sign-in", "durableagents/signin/factors.py", "        raise NoCodeOfEither\n    throttle.count(tries, str(user.pk))\n", "        pass\n    throttle.count(tries, str(user.pk))\n", "tests/signin/test_second_factor.py -k no_code_counts"),
 ]  # fmt: skip

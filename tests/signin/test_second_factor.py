@@ -127,6 +127,15 @@ def test_setting_one_up_makes_the_session_a_stronger_one_under_a_new_key(olga: S
     assert olga.client.session["signed_in_with"] == "session+totp"
 
 
+@pytest.mark.parametrize("code", ["", " - ", "abcdef", "１２３４５６"])
+def test_what_can_be_no_code_counts_as_no_try_at_the_sign_in(with_factor: Someone, code: str) -> None:
+    with_factor.sign_in()
+    for _ in range(6):
+        answer = with_factor.give_code(code)
+        assert answer.status_code == 422 and "or a recovery code" in answer.content.decode()
+    assert with_factor.give_code(with_factor.code()).status_code == 302 and with_factor.is_in()
+
+
 # --- signing in -------------------------------------------------------------------------------------------------------
 
 

@@ -167,7 +167,10 @@ class ChannelsPage(ForPeople):
     def tell(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
         """The page, with what was refused of which channel."""
         context = {
-            "channels": [(row, [KINDS[kind] for kind in row.kinds if kind in KINDS]) for row in channels.every()],
+            "channels": [
+                (row, [KINDS[kind] for kind in row.kinds if kind in KINDS], channels.seen_of(row))
+                for row in channels.every()
+            ],
             "may_set": is_admin(request.user), "refused": refused, "at": at, "typed": refused.typed if refused else {},
             "queues": list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")),
             "kinds": [KINDS[name] for name in (*OF_QUEUES, *OF_OPERATORS)], "of_queues": OF_QUEUES,
@@ -214,7 +217,9 @@ class ChannelChanges(ForAdmins):
     words = "The channel is changed. That is on the record."
 
     def act(self, form: Sent, channel_id: int, by: Actor) -> None:
-        channels.change(channel_id, fit(ChannelChangeBody, _channel(form, ChannelChangeBody), "form"), by=by)
+        seen = form.aside("seen")
+        body = fit(ChannelChangeBody, _channel(form, ChannelChangeBody), "form")
+        channels.change(channel_id, body, seen=seen, by=by)
 
 
 class ChannelEnds(ForAdmins):
