@@ -102,23 +102,30 @@ def scheduled() -> Schedule:
     return several[0]
 
 
+def runs() -> list[Any]:
+    waiting = [
+        Wait.objects.filter(kind=kind, resolved_at__isnull=True).earliest("opened_at", "id").run_id
+        for kind in ("approval", "reconcile", "input")
+    ]
+    ended = [Run.objects.filter(state=state).earliest("id").id for state in ("completed", "failed", "pending")]
+    return [*waiting, *ended]
+
+
+def cases() -> list[Any]:
+    """Those that come first in their lists, and last: a list that hasn't got its case on its first page is read twice.
+    Which they are is not left to the database."""
+    kinds = [Q(state="open"), Q(state="approved"), Q(revision=2)]
+    found = [Approval.objects.filter(kind).order_by("deadline", "id") for kind in kinds]
+    return [one.id for some in found for one in (some[0], some.reverse()[0])]
+
+
 def samples(name: str) -> list[Any]:
     """What stands for a part of an address: one of each kind that its page shows in its own way."""
     match name:
         case "run_id":
-            kinds = ["approval", "reconcile", "input"]
-            waiting = [
-                Wait.objects.filter(kind=kind, resolved_at__isnull=True).earliest("opened_at", "id").run_id
-                for kind in kinds
-            ]
-            ends = ("completed", "failed", "pending")
-            return [*waiting, *(Run.objects.filter(state=state).earliest("id").id for state in ends)]
+            return runs()
         case "approval_id":
-            # Those that come first in their lists, and last: a list that hasn't got its case on its first page is read
-            # twice. Which they are is not left to the database.
-            kinds = [Q(state="open"), Q(state="approved"), Q(revision=2)]
-            found = [Approval.objects.filter(kind).order_by("deadline", "id") for kind in kinds]
-            return [one.id for some in found for one in (some[0], some.reverse()[0])]
+            return cases()
         case "graph_id" | "reference":
             return ["buyer@1.0.0"]
         case "batch_id":
@@ -242,7 +249,7 @@ def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
 def filled(db: None, agent: Any) -> list[str]:
     fill(RUNS)
     audit = ("by=rare", "by=user:rare", "agent=buyer", "action=retry&by=olga", "queue=legal&from=2026-01-01")
-    decided = [f"/inbox/{each}?show=decided" for each in samples("approval_id")]
+    decided = [f"/inbox/{each}?show=decided" for each in cases()]
     audits = (f"{start}?{query}" for start in ("/audit", "/api/v1/audit") for query in audit)
     return [*addresses(), *paths(), *decided, *audits]
 
