@@ -3,7 +3,6 @@ covers."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -33,6 +32,7 @@ from ledger.templatetags.console import line_of, plainly
 from ledger.web.seeing.payloads import WHO_GIVES
 from ledger.web.text_safety import Change, compare, leaves
 from runs.engine.agents import registry
+from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import editable_in
@@ -345,7 +345,7 @@ def plan_of(approval: Approval) -> dict[str, Any]:
     """The plan, read from the exact bytes that were hashed; nothing where they are no plan (the row was changed by
     other hands)."""
     try:
-        plan = json.loads(bytes(approval.plan))
+        plan = parsed(bytes(approval.plan))
     except (ValueError, RecursionError):
         return {}
     return plan if isinstance(plan, dict) else {}

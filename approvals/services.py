@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -35,6 +34,7 @@ from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
 from ledger.models import Head
+from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.votes import APPROVE, FAIL
@@ -281,7 +281,7 @@ def reads_as_hashed(approval: Approval) -> bool:
     """Whether the bytes that the page shows are those that the hash binds, and the row counts votes where they say so.
     The database keeps them; this does not rely on it."""
     try:
-        plan = json.loads(bytes(approval.plan))
+        plan = parsed(bytes(approval.plan))
         return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
     except (ValueError, RecursionError):
         return False

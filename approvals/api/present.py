@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -26,6 +25,7 @@ from approvals.stepup.checking import wanted_by
 from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes.shown import AFTER, NEXT, StageShown, stage_number, stages_of
 from ledger.web.seeing.viewers import viewer
+from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import named_in
 from runs.engine.gate.editable import EDITABLE
@@ -125,7 +125,7 @@ def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
 def _plan(approval: Approval) -> dict[str, Any] | None:
     """None also where the bytes were damaged: they then aren't what `plan_hash` covers, and nobody decides on them."""
     try:
-        plan = json.loads(bytes(approval.plan))
+        plan = parsed(bytes(approval.plan))
     except (ValueError, RecursionError):
         return None
     return plan if isinstance(plan, dict) else None

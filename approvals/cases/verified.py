@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from approvals.models import Approval
 from ledger import events as e
 from runs.engine.amending.record import changes
+from runs.engine.canonical import parsed
 from runs.engine.gate.editable import editable_in
 from runs.engine.tape import payload_of
 
@@ -50,6 +50,6 @@ def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmend
 
 def _plan_of(row: Approval) -> Any:
     try:
-        return json.loads(bytes(row.plan))
+        return parsed(bytes(row.plan))
     except (ValueError, RecursionError):
         return None

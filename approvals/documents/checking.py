@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from time import monotonic
 
 from approvals.documents import drawn
 from approvals.documents.shown import NO_LIST, NO_TEXT
 from approvals.documents.stored import contents_of, unsound
 from ledger.errors import DurableAgentsError
+from runs.engine.canonical import parsed
 from runs.engine.gate.documents import Named, is_text, named_in
 
 
@@ -27,7 +27,7 @@ def must_be_shown(plan: bytes) -> None:
     Busy where that isn't known of all within ACT_SECONDS: what was drawn by then is known the next time. A plan that
     can't be read at all is somebody else's to refuse."""
     try:
-        told = json.loads(plan)
+        told = parsed(plan)
     except (ValueError, RecursionError):
         return
     try:

@@ -3,7 +3,6 @@ a picture that was made here."""
 
 from __future__ import annotations
 
-import json
 from uuid import UUID
 
 from django.http import HttpResponse
@@ -14,6 +13,7 @@ from approvals.documents.drawn import Facts, facts_of, page_of
 from approvals.documents.shown import NO_LIST
 from approvals.documents.stored import contents_of, unsound
 from ledger.errors import NotFound
+from runs.engine.canonical import parsed
 from runs.engine.gate.documents import Named, named_in
 
 # Whatever a browser makes of it: it runs nothing, fetches nothing, is part of no page but ours, and isn't kept.
@@ -28,7 +28,7 @@ _HEADERS = {
 def document_in(approval_id: UUID, plan: bytes, n: int) -> Named:
     """The `n`-th document of a plan, from 1 on. Raises NotFound, NotShown."""
     try:
-        listed = named_in(json.loads(plan))
+        listed = named_in(parsed(plan))
     except (ValueError, RecursionError):
         raise NotShown(NO_LIST) from None
     if not 1 <= n <= len(listed):

@@ -76,7 +76,8 @@ def asked_in(plan: Any) -> Asked:
 
 
 def asked_of(stored: bytes) -> Asked:
-    """The same of a plan as it is stored. Raises ValueError."""
+    """The same of a plan as it is stored, numbers as they are written there, as `sameness_of` has them. Raises
+    ValueError."""
     try:
         return asked_in(json.loads(stored))
     except RecursionError:

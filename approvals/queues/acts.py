@@ -4,7 +4,6 @@ changed here counts for a decision wholly or not at all."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -33,6 +32,7 @@ from ledger.four_eyes.guard import second
 from ledger.models import ActRecord
 from ledger.web.roles import is_approver, is_role
 from runs.engine.agents import registry
+from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import CURRENCY
 from runs.engine.gate.proof import Proof, Threshold
@@ -365,6 +365,6 @@ def _needed_by(queue: Queue) -> str:
 def _stages_of(asked: Approval) -> list[str]:
     """Whoever is asked in the case that a question belongs to."""
     try:
-        return required_by(json.loads(bytes(asked.plan)), asked.queue).queues
+        return required_by(parsed(bytes(asked.plan)), asked.queue).queues
     except (DefinitionError, ValueError, RecursionError):
         return [asked.queue]

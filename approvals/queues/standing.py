@@ -26,6 +26,7 @@ from approvals.queue_models import Deputy, Limit, Queue
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.web.roles import AUDITOR, is_role
+from runs.engine.canonical import parsed
 from runs.engine.gate.amounts import Amount, amount_in
 from runs.engine.gate.proof import threshold_in
 from runs.models import Run
@@ -86,7 +87,7 @@ _BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of", approva
 def asked_in(approval: Approval) -> Asked:
     """What it is about, read from the bytes that its hash covers."""
     try:
-        amount = amount_in(json.loads(bytes(approval.plan)))
+        amount = amount_in(parsed(bytes(approval.plan)))
     except (ValueError, RecursionError):
         amount = "its plan can't be read"
     return Asked(Sum(amount.value, amount.currency) if isinstance(amount, Amount) else amount)

@@ -3,7 +3,6 @@ stricter counts, so a threshold that was set after the question was put holds fo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import ceil
@@ -14,6 +13,7 @@ from approvals.passkeys.signed import Signed, about, terms_of_yes
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
 from runs.engine.agents import registry
+from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
@@ -78,7 +78,7 @@ def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) 
     """What a yes to a question of this agent's has to show now, where its queues have these thresholds by now. Raises
     DefinitionError for a plan that can't be read."""
     try:
-        plan = json.loads(bytes(approval.plan))
+        plan = parsed(bytes(approval.plan))
     except (ValueError, RecursionError) as error:
         raise DefinitionError("the plan can't be read") from error
     return wanted_by(plan, agent, approval.tool, thresholds)

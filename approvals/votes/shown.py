@@ -3,7 +3,6 @@ is left who could complete it. For eyes only: what counts is read from the journ
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, Standing, judge
 from approvals.queues.standing import facts_of
 from ledger.actors import Actor
+from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.proof import short_of
 from runs.engine.gate.requirement import required_by, stage_of
@@ -149,7 +149,7 @@ def _passed(plan: Mapping[str, Any]) -> list[UUID]:
 
 def _plan(one: Approval) -> dict[str, Any]:
     try:
-        plan = json.loads(bytes(one.plan))
+        plan = parsed(bytes(one.plan))
     except (ValueError, RecursionError):
         return {}
     return plan if isinstance(plan, dict) else {}

@@ -192,6 +192,7 @@ def leaves(value: Any, path: str = "") -> list[Leaf]:
     return flat
 
 
+_EXACT, _LONGEST = 2**53, 10**21
 _PLAIN_NAME = re.compile(r"[^\W\d][\w-]*")
 
 
@@ -206,6 +207,8 @@ def _leaf(path: str, item: Any) -> Leaf:
         return Leaf(path, "null", "null")
     if isinstance(item, bool):
         return Leaf(path, "true" if item else "false", "boolean")
+    if isinstance(item, float) and _EXACT <= abs(item) < _LONGEST:
+        return Leaf(path, str(int(item)), "number")  # whole, as RFC 8785 writes it in what is hashed
     if isinstance(item, (int, float)):
         return Leaf(path, str(item), "number")
     if isinstance(item, (dict, list)):

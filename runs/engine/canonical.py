@@ -41,6 +41,21 @@ def canonical(value: Any) -> bytes:
         raise ValueError(f"no canonical JSON form: {error}") from error
 
 
+def parsed(data: bytes) -> Any:
+    """The value of canonical bytes, whose canonical bytes are the same again. RFC 8785 writes a float that is whole
+    without its point, up to 10^21, and no integer beyond 2^53 - 1 at all: what is longer than that was a float. Raises
+    ValueError."""
+    try:
+        return json.loads(data, parse_int=_whole)
+    except RecursionError as error:
+        raise ValueError(f"no JSON that can be read: {error}") from error
+
+
+def _whole(text: str) -> int | float:
+    number = int(text)
+    return number if -_SAFE_INTEGER <= number <= _SAFE_INTEGER else float(text)
+
+
 def _is_simple(value: Any) -> bool:
     """Whether sorted compact JSON is RFC 8785's form of it: no floats, no integer out of range, keys that sort the same
     in both.

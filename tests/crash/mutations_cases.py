@@ -69,4 +69,6 @@ CASES = [
     Mutant("a fork does not know what people had changed", "runs/engine/forks/evidence.py", "        if self.is_changed or not self.executed_hash:\n", "        if not self.executed_hash:\n", f"{BESIDE} -k may_take_what_came_of"),
     Mutant("another version is compared with what people sent", "runs/engine/recordings/replaying.py", "        known = asked_for(record) if", "        known = record.arguments if", f"{BESIDE} -k is_replayed"),
     Mutant("what waited without an end is denied at the first stage", "approvals/cases/amending.py", " and not known.course.is_endless:", ":", "tests/approvals/test_amending_beside.py -k without_an_end"),
+    Mutant("a whole float in a plan is read as an integer", "runs/engine/canonical.py", "parse_int=_whole", "parse_int=int", "tests/approvals/test_large_numbers.py -k decided_about"),
+    Mutant("what jsonb made of a number is damage", "approvals/verification.py", "!= _as_hashed(getattr(row, name))]", "!= getattr(row, name)]", "tests/approvals/test_large_numbers.py -k decided_about"),
 ]  # fmt: skip

@@ -59,7 +59,8 @@ def agent_of(plan: Any) -> str:
 
 
 def sameness_of(stored: bytes) -> str | None:
-    """The same of a plan as it is stored; None where nothing can be the same as it."""
+    """The same of a plan as it is stored, numbers as they are written there, and not as `canonical.parsed` reads them:
+    the digests that stand in rows are made so. None where nothing can be the same as it."""
     try:
         return sameness(json.loads(stored))
     except (ValueError, RecursionError):
