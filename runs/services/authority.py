@@ -204,34 +204,23 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
-    """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected
-    an earlier revision has only decided, and whoever paused, resumed or requeued it, set its budget or
-    forked it, has put nothing into it; nor has whoever asked about a case, or was asked.
+    """What somebody did in a run, or in one that belongs with it, that keeps them from deciding its gates, in words;
+    None if nothing. Whoever rejected an earlier revision has only decided, and whoever paused, resumed or requeued it,
+    set its budget or forked it, has put nothing into it; nor has whoever asked about a case, or was asked.
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
-    former, acted = _record_of(run, person, name)
-    by_name = person is None or run.creator is None
-    if (_first(run).created_by in former) if by_name else (run.creator == person):
-        return "started this run"
-    if not acted:
-        return _own_act_before(run, person, name)
-    at, action = min(acted)
-    return f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
+    found = sorted(_hands(run, person, name))
+    if not found:
+        return None
+    where, at, action = found[0]
+    did = "started this run" if action == "start" else f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{did}{_WHERE[where]}"
 
 
-def _own_act_before(run: Run, person: int | None, name: str) -> str | None:
-    """The same of the run that this one is a fork of: its state was made there."""
-    origin = None if run.forked_from is None else Run.objects.filter(pk=run.forked_from).first()
-    did = None if origin is None else own_act(origin, person, name)
-    return did and f"{did}, in a run that this one is a fork of"
-
-
-def _first(run: Run) -> Run:
-    """The run at the top of the tree, and of those that went on from one another: who started that one has started all
-    of them."""
-    above = None if (before := run.first or run.parent) is None else Run.objects.filter(pk=before).first()
-    return run if above is None else _first(above)
+# Where somebody had a hand, nearest first. Whoever started the run that all began with has started all that go on from
+# it, or were begun by it.
+_WHERE = ("", ", in a run that belongs with this one", ", in a run that this one is a fork of")
 
 
 _DID = {
@@ -242,44 +231,73 @@ _DID = {
 }  # fmt: skip
 
 
-# How records name somebody or have named them (by each way of signing in, under each name that the account has had),
-# and the first thing of each kind that they did in a run, or in one that goes on from the same one.
-_RECORD = """
-    WITH former AS MATERIALIZED (
+# How records name somebody or have named them (by each way of signing in, under each name that the account has had).
+# And what they did in a run, or in one that belongs with it: what its parents and those that it goes on from were told
+# went into it, and what its children were told comes back, so all of a tree belong together; and what a fork goes on
+# from, with whatever belongs with that. What was begun again as a fork of one of them puts nothing into them. Each step
+# goes by a key or by an index of its direction: runs_run_succession, runs_run_children. Rows that were damaged may go
+# in a circle, so each is taken once. Of a family without an end the nearest count.
+_NEAREST = 10_000
+_RECORD = f"""
+    WITH RECURSIVE former AS MATERIALIZED (
         SELECT kind || ':' || name AS by FROM unnest(ARRAY['user', 'key']) AS kind, (
             SELECT %(name)s AS name UNION
             SELECT before ->> 'username' FROM ledger_accountrecord
             WHERE subject_person = %(person)s AND before ? 'username') AS names),
     mine AS (SELECT by FROM former WHERE by IS NOT NULL),
-    chain AS MATERIALIZED (SELECT %(first)s::uuid AS id UNION ALL SELECT id FROM runs_run WHERE first = %(first)s::uuid)
-    SELECT by, NULL::text, NULL::timestamptz FROM mine
+    kin(id, is_before) AS (
+        SELECT %(run)s::uuid, false
+        UNION
+        SELECT other.id, other.is_before
+        FROM kin JOIN runs_run AS r ON r.id = kin.id CROSS JOIN LATERAL (
+            SELECT r.parent, kin.is_before
+            UNION ALL SELECT r.first, kin.is_before
+            UNION ALL SELECT r.forked_from, true
+            UNION ALL SELECT h.id, kin.is_before FROM runs_run AS h WHERE h.first = r.id
+            UNION ALL SELECT c.id, kin.is_before FROM runs_run AS c WHERE c.parent = r.id
+        ) AS other(id, is_before) WHERE other.id IS NOT NULL),
+    family AS MATERIALIZED (
+        SELECT id, CASE WHEN bool_and(is_before) THEN 2
+                        WHEN id IN (%(run)s::uuid, %(first)s::uuid) OR EXISTS (
+                            SELECT FROM runs_run AS r WHERE r.id = k.id AND r.first = %(first)s::uuid) THEN 0
+                        ELSE 1 END AS place
+        FROM (SELECT id, is_before FROM kin LIMIT {_NEAREST}) AS k GROUP BY id)
+    (
+        SELECT CASE family.place WHEN 2 THEN 2 ELSE 0 END, r.created_at, 'start'
+        FROM family JOIN runs_run AS r ON r.id = family.id AND r.parent IS NULL AND r.first IS NULL
+        WHERE CASE WHEN %(person)s::bigint IS NULL OR r.creator IS NULL THEN r.created_by IN (SELECT by FROM mine)
+                   ELSE r.creator = %(person)s END
+        ORDER BY family.place LIMIT 1)
     UNION ALL (
-        SELECT NULL, action, at FROM ledger_overriderecord
-        WHERE run_id IN (SELECT id FROM chain) AND action <> ALL(%(stopping)s)
-        AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine))
-        ORDER BY id LIMIT 1)
+        SELECT family.place, o.at, o.action FROM family JOIN ledger_overriderecord AS o ON o.run_id = family.id
+        WHERE o.action <> ALL(%(stopping)s)
+        AND (o.person = %(person)s
+             OR (o.person IS NULL OR %(person)s::bigint IS NULL) AND o.by IN (SELECT by FROM mine))
+        ORDER BY family.place, o.id LIMIT 1)
     UNION ALL (
-        SELECT NULL, action, at FROM ledger_actrecord
-        WHERE run_id IN (SELECT id FROM chain) AND action <> ALL(%(talking)s)
-        AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine))
-        ORDER BY id LIMIT 1)"""
+        SELECT family.place, a.at, a.action FROM family JOIN ledger_actrecord AS a ON a.run_id = family.id
+        WHERE a.action <> ALL(%(talking)s)
+        AND (a.person = %(person)s
+             OR (a.person IS NULL OR %(person)s::bigint IS NULL) AND a.by IN (SELECT by FROM mine))
+        ORDER BY family.place, a.id LIMIT 1)"""
 
 
 # Who asks about a case or a call, answers, or hands a case over has put nothing into the run.
 TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegate_end", "upstream_ask")
 
 
-def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:
+def _hands(run: Run, person: int | None, name: str) -> list[tuple[int, datetime, str]]:
+    """Where somebody had a hand, when, and in what: of each kind the nearest and first."""
     with connection.cursor() as cursor:
         cursor.execute(
             _RECORD,
             {
                 "name": name,
                 "person": person,
+                "run": run.pk,
                 "first": run.first or run.pk,
                 "stopping": [*STOPPING, *FORKING, BUDGET, REQUEUE],
                 "talking": ["start", *TALKING],
             },
         )
-        rows = cursor.fetchall()
-    return {by for by, *_ in rows if by is not None}, [(at, action) for by, action, at in rows if by is None]
+        return cursor.fetchall()

@@ -71,4 +71,6 @@ CASES = [
     Mutant("what waited without an end is denied at the first stage", "approvals/cases/amending.py", " and not known.course.is_endless:", ":", "tests/approvals/test_amending_beside.py -k without_an_end"),
     Mutant("a whole float in a plan is read as an integer", "runs/engine/canonical.py", "parse_int=_whole", "parse_int=int", "tests/approvals/test_large_numbers.py -k decided_about"),
     Mutant("what jsonb made of a number is damage", "approvals/verification.py", "!= _as_hashed(getattr(row, name))]", "!= getattr(row, name)]", "tests/approvals/test_large_numbers.py -k decided_about"),
+    Mutant("who had a hand in a child decides in its parent", "runs/services/authority.py", "            UNION ALL SELECT c.id, kin.is_before FROM runs_run AS c WHERE c.parent = r.id\n", "", "tests/approvals/test_hands_beside.py -k beside_it"),
+    Mutant("what a fork's parent is a fork of is forgotten", "runs/services/authority.py", "            UNION ALL SELECT r.forked_from, true\n", "", "tests/approvals/test_hands_beside.py -k child_of_its_fork"),
 ]  # fmt: skip
