@@ -24,6 +24,7 @@ from approvals.services import decide, locked_question, may_decide
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.four_eyes.agreed import agreed_to
 from ledger.models import ActRecord
 from ledger.web.roles import OPERATOR
 from runs.engine.gate.votes import APPROVE
@@ -139,11 +140,13 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
 
 
 def _check_who_set_them(approval: Approval, by: Actor) -> None:
-    """Nobody goes as far as they themselves have set since the question was there. Raises Forbidden."""
+    """Nobody goes as far as they themselves have set since the question was there, be it as the second person whom it
+    takes. Raises Forbidden."""
     own = ActRecord.objects.filter(
         action="queue_grants", queue=approval.queue, person=by.person, at__gte=approval.opened_at
     )
-    if own.exists():
+    agreed = [(each.get("action"), each.get("queue")) for each in agreed_to(by.person, approval.opened_at)]
+    if own.exists() or ("queue_grants", approval.queue) in agreed:
         why = f"You set how far the same again may be allowed in {approval.queue} after this was asked"
         raise Forbidden(f"{why}: approve it alone, or let somebody else allow it again.")
 

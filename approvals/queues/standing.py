@@ -23,6 +23,7 @@ from approvals.genuine import has_code
 from approvals.models import Approval, Decision, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
+from approvals.queues.changed import CHANGED
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.web.roles import AUDITOR, is_role
@@ -39,8 +40,6 @@ _HOLD_ACCOUNTS = "SELECT id FROM auth_user WHERE id = ANY(%s) ORDER BY id FOR SH
 _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY id FOR SHARE"
 _ACCOUNT = """json_build_object('name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
-# What makes somebody one who set up what a question rests on, once it is open.
-_CHANGES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit', 'queue_limit_lift', 'queue_proof'"
 # Who has had their say in the case, and who said yes to the same call at another queue that is asked about it.
 _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id = {case}
     UNION SELECT s.person, s.decision_id FROM approvals_approval this JOIN runs_wait here ON here.id = this.wait_id
@@ -62,11 +61,7 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
                   s.person, d.verdict, d.at, a.queue, d.person, to_json(d)::text)), '[]')
               FROM ({_SEATS}) s JOIN approvals_decision d ON d.id = s.decision_id
               JOIN approvals_approval a ON a.id = d.approval_id),
-    'changed', (SELECT r.at FROM ledger_actrecord r JOIN auth_user u ON u.id = me.id
-                WHERE r.at >= (SELECT c.opened_at FROM approvals_approval c WHERE c.id = {{case}})
-                AND r.person = me.id AND (r.queue = {{queue}} AND r.action = ANY (ARRAY[{_CHANGES}])
-                    OR r.action = 'deputy' AND starts_with(r.subject, u.username || ' for '))
-                ORDER BY r.at LIMIT 1),
+    'changed', {CHANGED},
     'who', (SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = me.id),
     'deputies', (SELECT coalesce(json_agg(json_build_object('row', to_json(d)::text, 'whom', (
                      SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal))), '[]')

@@ -18,7 +18,9 @@ from approvals.grants.models import StandingGrant, StandingUse
 from approvals.models import Approval, Decision
 from durableagents import Amount, Context, End, Rejected
 from ledger.actors import Actor
-from ledger.errors import Forbidden, InvalidInput, NotFound
+from ledger.errors import Forbidden, InvalidInput, NotFound, Proposed
+from ledger.four_eyes import changes, guards
+from ledger.four_eyes.guards import GuardsBody
 from tests.approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
 from tests.approvals.setup import WHY, away, boss, limited, say, somebody, sound
 from tests.approvals.test_granting import ROLE
@@ -186,6 +188,21 @@ def test_nobody_uses_at_once_what_they_have_just_allowed(stage: Stage, tools: To
     given(other, somebody("frank", ROLE), times=1000, sum="1000000")
     say(case, fiona)
     assert state(case.run) == "approved"
+
+
+def test_nor_what_they_have_just_agreed_to(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    chief, elsewhere = boss(), somebody("frank", ROLE, is_superuser=True, is_staff=True)
+    allowed(chief, times=1)
+    User.objects.filter(pk=fiona.person).update(is_superuser=True, is_staff=True)
+    guards.require(GuardsBody(families=["queues", "roles"], justification=WHY), by=chief)
+    case = asks(stage, paying(tools))
+    for who, queue in ((fiona, "finance_po"), (elsewhere, "legal")):
+        with pytest.raises(Proposed) as proposed:
+            allowed(chief, times=1000, days=366, queue=queue)
+        changes.apply(proposed.value.change, by=who, justification=WHY)
+    with pytest.raises(Forbidden, match="You set how far the same again may be allowed in finance_po after"):
+        given(case, fiona, times=1)
+    given(case, elsewhere, times=1000, sum="1000000")
 
 
 def test_the_list_reads_the_newest_uses_and_counts_them_all(

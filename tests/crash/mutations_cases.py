@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.crash.mutant import Mutant
 
+CHANGED = "approvals/queues/changed.py"
 AMEND, GATES, RULES, CALL = (
     "approvals/cases/amending.py",
     "runs/engine/steps/gates.py",
@@ -73,4 +74,10 @@ CASES = [
     Mutant("what jsonb made of a number is damage", "approvals/verification.py", "!= _as_hashed(getattr(row, name))]", "!= getattr(row, name)]", "tests/approvals/test_large_numbers.py -k decided_about"),
     Mutant("who had a hand in a child decides in its parent", "runs/services/authority.py", "            UNION ALL SELECT c.id, kin.is_before FROM runs_run AS c WHERE c.parent = r.id\n", "", "tests/approvals/test_hands_beside.py -k beside_it"),
     Mutant("what a fork's parent is a fork of is forgotten", "runs/services/authority.py", "            UNION ALL SELECT r.forked_from, true\n", "", "tests/approvals/test_hands_beside.py -k child_of_its_fork"),
+    Mutant("a new name makes somebody another who stands in", CHANGED, "did.after ->> 'deputy' = me.id::text", "did.after ->> 'deputy' = ''", "tests/approvals/test_changed_who_decides.py -k new_name"),
+    Mutant("the second person of a change made nothing", CHANGED, "AND r.action = 'rule_change_apply'", "AND false", "tests/approvals/test_changed_who_decides.py -k second_person"),
+    Mutant("who gives themselves the role decides what was open", CHANGED, "AND a.action = 'role_given'", "AND false", "tests/approvals/test_changed_who_decides.py -k gave_themselves"),
+    Mutant("who retires the policy decides alone", CHANGED, "ARRAY[did.before, did.after]", "ARRAY[did.after - 'agent']", "tests/approvals/test_changed_who_decides.py -k what_policies_ask"),
+    Mutant("a policy about another agent keeps somebody from deciding", CHANGED, "IN ('', question.agent) AND", "IS NOT NULL AND", "tests/approvals/test_changed_who_decides.py -k what_policies_ask"),
+    Mutant("who agreed to wider bounds uses them at once", "approvals/granting/acts.py", " or (\"queue_grants\", approval.queue) in agreed:", ":", "tests/approvals/test_granting_beside.py -k agreed_to"),
 ]  # fmt: skip
