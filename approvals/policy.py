@@ -210,7 +210,9 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
     if queue.role in who.roles:
         yield _own(queue, who)
     for each in facts.deputyships:
-        yield _in_place_of(queue, who, each, facts.now)
+        # One that is over, or not begun, of somebody who doesn't decide here has never been of use here.
+        if each.is_now(facts.now) or not each.is_genuine or queue.role in each.principal.roles:
+            yield _in_place_of(queue, who, each, facts.now)
 
 
 def _own(queue: QueueFacts, who: Member) -> Standing | No:

@@ -160,7 +160,8 @@ class Invited(Door):
             return self._form(request, token, form, 422)
         address = request.META.get("REMOTE_ADDR", "")
         user = invitations.accept(token, password=form.cleaned_data["new_password1"], address=address)
-        return redirect(door.proceed(request, user, next_=reverse("overview" if invitation.roles else "setup")))
+        page = "overview" if invitation.roles else "setup" if invitation.is_admin else "account"
+        return redirect(door.proceed(request, user, next_=reverse(page)))
 
     def _form(self, request: HttpRequest, token: str, form: NewPassword | None, status: int) -> HttpResponse:
         invitation = invitations.find(token)

@@ -103,6 +103,8 @@ def _keep(request: HttpRequest, what: dict[str, Any]) -> None:
 
 
 def next_of(request: HttpRequest) -> str:
-    """Where to go on, if it is on this site."""
+    """Where to go on: an address on this site, from its root. Anything else would be one of somebody else's, or taken
+    for the name of a page."""
     wanted = request.POST.get("next") or request.GET.get("next") or "/"
-    return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}) else "/"
+    is_here = wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
+    return wanted if is_here else "/"

@@ -71,6 +71,10 @@ def test_why_not_is_said_in_words() -> None:
     assert "from 2026-11-24 12:00 UTC on" in why_not(BOB, LEGAL, standing_in(starts_at=NOW + DAY))
     assert "it was revoked" in why_not(BOB, LEGAL, standing_in(is_revoked=True))
     assert "not put on record by this installation" in why_not(BOB, LEGAL, standing_in(is_genuine=False))
+    elsewhere = replace(ANN, roles=frozenset({"approver_finance"}))
+    for over in ({"is_revoked": True}, {"ends_at": NOW}, {"starts_at": NOW + DAY}):
+        assert why_not(BOB, LEGAL, standing_in(elsewhere, **over)) == "Only approver_legal decides in legal.", over
+    assert "ann, for whom you stand in, does not decide in legal" in why_not(BOB, LEGAL, standing_in(elsewhere))
     did = standing_in(replace(ANN, own_act="started this run"))
     assert why_not(BOB, LEGAL, did) == "ann, for whom you stand in, started this run: somebody else has to decide this."
 

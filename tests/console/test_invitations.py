@@ -15,8 +15,11 @@ from django.test import Client
 
 from durableagents.identity import invitations
 from durableagents.models import Invitation
+from ledger.actors import Actor
+from ledger.four_eyes import guards
+from ledger.four_eyes.guards import GuardsBody
 from ledger.models import AccountRecord, ActRecord
-from tests.console.accounts import MAIL_FROM, MAIL_URL, PASSWORD, boss, chosen, invite, mailed, path_of
+from tests.console.accounts import MAIL_FROM, MAIL_URL, PASSWORD, boss, boss_account, chosen, invite, mailed, path_of
 from tests.console.conftest import Reader, text_of
 
 pytestmark = pytest.mark.django_db
@@ -232,6 +235,17 @@ def test_an_invited_administrator_sets_up_and_decides_nothing() -> None:
     ann.post(path, chosen())
     assert ann.get("/setup").status_code == 200
     assert User.objects.get(username="root2").is_superuser
+
+
+def test_an_invited_without_a_role_lands_where_they_may_read() -> None:
+    """Where two people give roles, an invitation gives none."""
+    user = boss_account()
+    User.objects.create_superuser("second")
+    by = Actor("user", user.username, role="admin", auth="session", person=user.pk)
+    guards.require(GuardsBody(families=["roles"], justification="two people"), by=by)
+    path = link_in(boss().post("/people/invitations", **FORM | {"roles": []}))
+    ann = Client()
+    assert ann.post(path, chosen())["Location"] == "/account" and ann.get("/account").status_code == 200
 
 
 def test_an_invitation_is_mailed_where_mail_is_set(settings: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.engine.gate.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
+from runs.services import questions
 from runs.services.budgets import raising
 from runs.services.halts.lifting import let_go
 from runs.services.migrating import acts
@@ -31,7 +33,7 @@ from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
 from tests.runs.aging import all_earlier, written_as
 from tests.runs.stage import Stage, fresh, now, waiting
 from tests.runs.stories import as_superuser
-from tests.world import OLGA, Notes, Toolbox, agent_of
+from tests.world import FIONA, OLGA, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -387,3 +389,31 @@ def test_one_that_is_moved_to_a_version_that_was_halted_earlier_is_given_no_time
     pass_time(HOUR + timedelta(minutes=1))
     timers.sweep()
     assert waiting(run) == [] and Approval.objects.get(wait=wait).state == "expired"
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_answer_after_a_halt_has_what_was_left_and_no_more(stage: Stage, is_late: bool) -> None:
+    """Nobody sweeps meanwhile. What the deadline was put off by is not counted once more."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End(await ctx.ask("finance_po", title="What?", schema=Item, within=HOUR, or_else=None))
+
+    run = tagged(agent_of(node), "acme")
+    stage.drive()
+    (wait,) = waiting(run)
+    pass_time(HOUR / 2)
+    it = halt("tag", "acme")
+    pass_time(2 * HOUR)
+    timers.sweep()
+    lift(it)
+    timers.sweep()
+    let_go()
+    assert is_about(left(wait), HOUR / 2)
+    pass_time(HOUR if is_late else HOUR / 4)
+    answered = partial(questions.answer, run.pk, wait.pk, {"name": "gold", "amount": 1}, by=FIONA)
+    if is_late:
+        with pytest.raises(questions.QuestionClosed):
+            answered()
+    else:
+        answered()
+        assert waiting(run) == []

@@ -127,6 +127,35 @@ def test_setting_one_up_makes_the_session_a_stronger_one_under_a_new_key(olga: S
     assert olga.client.session["signed_in_with"] == "session+totp"
 
 
+ODD = [
+    "foo",
+    "%",
+    "?x=1",
+    "%2f%2fevil",
+    "setup_claim",
+    "logout",
+    "../x",
+    ".",
+    "runs",
+    "\\evil",
+    "/\\evil",
+    "//evil",
+    "x/y",
+]
+
+
+@pytest.mark.parametrize("wanted", ODD)
+def test_what_is_no_address_of_this_site_keeps_nobody_out_and_costs_no_code(olga: Someone, wanted: str) -> None:
+    """A recovery code was used up by a sign-in that then failed."""
+    olga.sign_in()
+    codes = olga.set_up()
+    assert olga.client.get("/login", {"next": wanted})["Location"] == "/"
+    there = olga.elsewhere()
+    there.sign_in(next=wanted)
+    answer = there.give_code(codes[0])
+    assert (answer.status_code, answer["Location"]) == (302, "/") and there.is_in()
+
+
 @pytest.mark.parametrize("code", ["", " - ", "abcdef", "１２３４５６"])
 def test_what_can_be_no_code_counts_as_no_try_at_the_sign_in(with_factor: Someone, code: str) -> None:
     with_factor.sign_in()

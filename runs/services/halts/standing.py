@@ -44,8 +44,12 @@ def ahead_of(wait: Wait) -> datetime | None:
 
 
 def is_past(wait: Wait, now: datetime) -> bool:
-    """Whether a wait's time is over, also for whoever comes before it was put off."""
-    return wait.deadline <= now and wait.deadline + stood_still(wait.run_id, wait.opened_at, now) <= now
+    """Whether a wait's time is over, also for whoever comes before it was put off. What was counted already is in its
+    deadline."""
+    if wait.deadline > now:
+        return False
+    since = max(wait.opened_at, ahead_of(wait) or wait.opened_at)
+    return wait.deadline + stood_still(wait.run_id, since, now) <= now
 
 
 def could_be_put_off(wait: Wait) -> timedelta:
