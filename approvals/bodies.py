@@ -9,7 +9,7 @@ from pydantic import Field
 from approvals.grants.terms import MOST_TIMES
 from approvals.queues.bodies import Most
 from ledger.append import MAX_JUSTIFICATION
-from ledger.web.bodies import Strict
+from ledger.web.bodies import NoFlag, Strict
 from runs.engine.gate.proof import AMOUNT, TARGET
 from runs.services.bodies import Moment
 
@@ -18,7 +18,7 @@ class AgainBody(Strict):
     """The same again: so many `times`, of so much in all (`sum`, where the call names an amount), for all runs of the
     agent or for this one, until when."""
 
-    times: Annotated[int, Field(strict=False, ge=1, le=MOST_TIMES, description="How many further calls.")]
+    times: Annotated[int, Field(strict=False, ge=1, le=MOST_TIMES, description="How many further calls."), NoFlag]
     until: Moment
     sum: Annotated[
         Most | None, Field(description="Of all of them together; needed where the call names an amount.")

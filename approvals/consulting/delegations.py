@@ -113,7 +113,9 @@ def _check(approval: Approval, user: User) -> None:
     them = Actor("user", user.get_username(), person=user.pk)
     found = judge(facts_of(approval, approval.run, them, roles_of(user)), approves=False)
     if isinstance(found, No):
-        raise wrong("to", f"can't be {user.get_username()}. To them it would be said: {found.why}", "somebody else")
+        raise wrong(
+            "to", f"can't be {user.get_username()}. To them it would be said: {found.why.rstrip('.')}", "somebody else"
+        )
 
 
 def _subject(row: Delegation) -> str:

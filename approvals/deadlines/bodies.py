@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from approvals.queues.bodies import Name
-from ledger.web.bodies import Strict
+from ledger.web.bodies import NoFlag, Strict
 from runs.services.bodies import Moment, SteerBody
 
 Text = Annotated[str, Field(max_length=200)]
 Day = Annotated[date, Field(strict=False)]
 
 
-def _no_flag(given: Any) -> Any:
-    """True is no hour."""
-    if isinstance(given, bool):
-        raise PydanticCustomError("float_type", "Input should be a valid number")
-    return given
-
-
 # To the minute: a quarter of an hour is 0.25.
-Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False), BeforeValidator(_no_flag)]
+Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False), NoFlag]
 
 
 class Holiday(Strict):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from approvals.grants.terms import MOST_DAYS, MOST_TIMES
 from approvals.queues.bodies import Most
+from ledger.web.bodies import NoFlag
 from runs.services.bodies import SteerBody
 
 
@@ -15,6 +16,6 @@ class BoundsBody(SteerBody):
     """How far standing grants may go at a queue: at most so many `times`, so many `days`, and of so much in all (`sum`,
     in the queue's currency; empty: as much as whoever gives one may approve at once). No times: none may be given."""
 
-    times: Annotated[int, Field(strict=False, ge=0, le=MOST_TIMES)] = 0
-    days: Annotated[int, Field(strict=False, ge=0, le=MOST_DAYS)] = 0
+    times: Annotated[int, Field(strict=False, ge=0, le=MOST_TIMES), NoFlag] = 0
+    days: Annotated[int, Field(strict=False, ge=0, le=MOST_DAYS), NoFlag] = 0
     sum: Most | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from approvals.queues.bodies import Name
-from ledger.web.bodies import Strict
+from ledger.web.bodies import NoFlag, Strict
 from runs.engine.gate.proof import Proof
 from runs.queries.attributes.grammar import LONGEST
 from runs.services.bodies import SteerBody
@@ -31,9 +31,9 @@ class Rule(Strict):
     condition: Text = ""
     effect: Literal["allow", "require", "deny"]
     queue: Name = ""
-    within_hours: Annotated[int, Field(strict=False, ge=1, le=LONGEST_WAIT)] = 168
+    within_hours: Annotated[int, Field(strict=False, ge=1, le=LONGEST_WAIT), NoFlag] = 168
     rule: Text
-    proof_minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60)] = 0
+    proof_minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = 0
     second_factor: bool = False
     type_amount: bool = False
     type_target: bool = False
@@ -51,7 +51,7 @@ class TryBody(Rule):
 
     name: Name = ""
     rule: Text = "as tried"
-    calls: Annotated[int, Field(strict=False, ge=1, le=MOST_CALLS)] = 1000
+    calls: Annotated[int, Field(strict=False, ge=1, le=MOST_CALLS), NoFlag] = 1000
     seen: int | str | None = None
     justification: str = ""
 
@@ -66,4 +66,4 @@ class PolicyBody(Rule, SteerBody):
     """A policy's new version. `seen` is the version that it was made from: refused where there is a newer one by
     now."""
 
-    seen: Annotated[int, Field(strict=False, ge=1)] | None = None
+    seen: Annotated[int, Field(strict=False, ge=1), NoFlag] | None = None

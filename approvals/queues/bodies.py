@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ledger.web.bodies import NoFlag
 from runs.services.bodies import Moment, SteerBody
 
 Name = Annotated[str, Field(max_length=200)]
 Currency = Annotated[str, Field(max_length=10)]
 # To the millionth; NaN, infinity and what is below nothing are none.
-Most = Annotated[Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False)]
+Most = Annotated[Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag]
 
 
 class QueueBody(SteerBody):
@@ -50,7 +51,7 @@ class ProofBody(SteerBody):
     isn't asked. `type_amount`, `type_target`: they type what they let through. With none of these nothing is asked any
     more."""
 
-    minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60)] = 0
+    minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = 0
     second_factor: bool = False
     type_amount: bool = False
     type_target: bool = False

@@ -107,15 +107,20 @@ def _people() -> Iterator[Item]:
 
 
 def _queues(having: dict[str, int]) -> Iterator[Item]:
-    queues = dict(wait_hooks.queues)
+    queues = wait_hooks.queues
     if not queues:
         yield Item("Approval queues", "wait", "There is none: no agent can ask anybody.", "queues", "Queues")
     for queue, role in queues.items():
-        number = having.get(role, 0)
-        words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
-        nobody = f"Nobody decides: what waits there ends at its deadline. Invite a {name_of(role)}."
-        done = Item(f"Queue {queue}", "ok", words, "queues", "Queues")
-        yield done if number else Item(f"Queue {queue}", "wait", nobody, "people", "Invite people")
+        number, what = having.get(role, 0), f"Queue {queue}"
+        if not queues.is_open(queue):
+            words = "It is closed: nothing is asked or decided there, and whatever would ask stops. Open it again."
+            yield Item(what, "wait", words, "queues", "Queues")
+        elif number:
+            words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
+            yield Item(what, "ok", words, "queues", "Queues")
+        else:
+            words = f"Nobody decides: what waits there ends at its deadline. Invite a {name_of(role)}."
+            yield Item(what, "wait", words, "people", "Invite people")
 
 
 def _installation(*, has_role: bool) -> Iterator[Item]:

@@ -133,6 +133,12 @@ _EMPTY = '<span class="kind">empty text</span>'
 
 
 @register.filter
+def as_json(value: object) -> str:
+    """A text as it is, anything else as JSON writes it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+@register.filter
 def pretty(value: object) -> str:
     """JSON for reading. Not for hashing: order is kept, indentation added."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from ledger.errors import InvalidInput
 from ledger.web import misfit, strict_json
 
 Body = TypeVar("Body", bound=BaseModel)
+
+
+def _no_flag(given: Any) -> Any:
+    """True is no number, also where a text that is one may be given for it."""
+    if isinstance(given, bool):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
+    return given
+
+
+NoFlag = BeforeValidator(_no_flag)
 
 
 class Strict(BaseModel):

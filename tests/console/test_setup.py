@@ -16,6 +16,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from approvals.models import Queue
 from durableagents.dev.alone import Alone
 from durableagents.env import load
 from durableagents.identity import first_admin
@@ -171,6 +172,9 @@ def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     page = root.read("/setup")
     assert "1 person decides, as Finance approver" in page and "1 key in force" in page
     assert "invite an operator" not in page
+    Queue.objects.filter(name="finance_po").update(state=Queue.State.CLOSED)
+    assert "Queue finance_po It is closed: nothing is asked or decided there" in root.read("/setup")
+    Queue.objects.filter(name="finance_po").update(state=Queue.State.OPEN)
     User.objects.filter(username="fin").update(is_active=False)
     assert "Queue finance_po Nobody decides" in root.read("/setup"), "who may not sign in decides nothing"
 

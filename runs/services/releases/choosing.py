@@ -43,8 +43,8 @@ class StartsStopped(VersionClosed):
     def __init__(self, agent: str, halt: Mapping[str, Any]) -> None:
         DurableAgentsError.__init__(
             self,
-            f"New starts of {agent} are stopped by {halt['by']} since {halt['since'][:16].replace('T', ' ')}: "
-            f"{halt['why']} Nothing was started.",
+            f"New starts of {agent} are stopped by {halt['by']} since "
+            f"{halt['since'][:16].replace('T', ' ')} UTC: {halt['why'].rstrip('.')}. Nothing was started.",
             open=[],
         )
 

@@ -1,0 +1,49 @@
+"""A number that somebody sends is one, in every body that there is: true is none, also where a text may be given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.urls import get_resolver
+from pydantic import ValidationError
+
+from ledger.web.bodies import Strict
+
+NUMBERS = {"integer", "number"}
+
+
+def bodies(of: type[Strict] = Strict) -> Iterator[type[Strict]]:
+    for each in of.__subclasses__():
+        yield each
+        yield from bodies(each)
+
+
+def is_number(schema: Any) -> bool:
+    kinds = [schema, *schema.get("anyOf", ())]
+    return bool(NUMBERS & {kind.get("type") for kind in kinds}) and not {"boolean"} & {k.get("type") for k in kinds}
+
+
+ROUTES = get_resolver().url_patterns  # every room with a face is read in
+FIELDS = sorted(
+    {
+        (body, name)
+        for body in bodies()
+        if not body.__name__.endswith("Form")  # texts alone
+        for name, schema in body.model_json_schema().get("properties", {}).items()
+        if is_number(schema)
+    },
+    key=lambda one: (one[0].__module__, one[0].__name__, one[1]),
+)
+
+
+def test_there_are_some() -> None:
+    assert len(FIELDS) > 20
+
+
+@pytest.mark.parametrize(("body", "name"), FIELDS, ids=lambda one: getattr(one, "__name__", one))
+def test_true_is_no_number(body: type[Strict], name: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        body.model_validate({name: True})
+    assert name in {str(each["loc"][0]) for each in error.value.errors() if each["type"] != "missing"}
