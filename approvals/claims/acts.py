@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from approvals.claims.bodies import MINUTES
-from approvals.claims.shown import OnIt, on_each
+from approvals.claims.shown import MOST_ON, OnIt, on_each
 from approvals.models import Approval, ApprovalState, Claim, Decision
 from approvals.queues.standing import facts_of
 from approvals.services import AlreadyDecided, closed_by_time, may_decide
@@ -80,6 +80,8 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: in
     is_on_it = own is not None and own.until > now
     if not is_on_it and len(others) >= _room(approval):
         raise Claimed(others)
+    if not is_on_it:
+        _end_what_is_none(approval, [one.id for one in others], by, now)
     until = now + timedelta(minutes=minutes)
     row = _stay(own, now, until) or Claim.objects.create(
         approval=approval, person=by.person, by=by.ref, role=by.role, at=now, until=until
@@ -131,6 +133,15 @@ def _stay(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
     own.until = until
     own.save(update_fields=["until"])
     return own
+
+
+def _end_what_is_none(approval: Approval, counted: Sequence[int], by: Actor, now: datetime) -> None:
+    """Whoever could decide it no more is on nothing since, and made room: they are not on it again by being able to
+    anew."""
+    rows = Claim.objects.filter(approval=approval, ended_at__isnull=True, until__gt=now)
+    if len(counted) < MOST_ON:  # else there may be more of them than are known
+        for row in rows.exclude(person=by.person).exclude(pk__in=counted)[:MOST_ON]:
+            _end(row, Claim.Why.LAPSED, max(row.at, now))
 
 
 def _end(row: Claim, why: Claim.Why, at: datetime, *, by: str = "") -> None:
