@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -22,6 +23,9 @@ from ledger.web.roles import actor, ordered, roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs.services.bodies import SteerBody
+
+
+_GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50,000.00
 
 
 class QueuePage(Page):
@@ -251,11 +255,13 @@ def is_on(text: str) -> Any:
 
 
 def most(text: str) -> Any:
-    """A sum as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+    """A sum as it was typed, be it with commas between its thousands; what is no number, or may be meant as another
+    one (50,00), is handed on as text, for the body's own rules to refuse."""
     if text == "none":
         return None
+    typed = text.strip()
     try:
-        return Decimal(text.strip().replace(",", ""))
+        return Decimal(typed.replace(",", "") if _GROUPED.fullmatch(typed) else typed)
     except InvalidOperation:
         return text
 
