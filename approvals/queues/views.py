@@ -24,7 +24,6 @@ from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs.services.bodies import SteerBody
 
-
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50,000.00
 
 

@@ -57,4 +57,6 @@ OVERSIGHT = [
     Mutant("sums are set in a currency that nobody saw", "approvals/queues/acts.py", "\"proof\": ((\"proof\", \"currency\"),", "\"proof\": ((\"proof\",),", f"{MEANWHILE} -k currency"),
     Mutant("a channel is set over what nobody saw", "approvals/notices/channels.py", "        if is_moved(seen, _shown_of(row)):", "        if False:", f"{MEANWHILE} -k channel"),
     Mutant("an empty code is a try at the sign-in", "durableagents/signin/factors.py", "        raise NoCodeOfEither\n    throttle.count(tries, str(user.pk))\n", "        pass\n    throttle.count(tries, str(user.pk))\n", "tests/signin/test_second_factor.py -k no_code_counts"),
+    Mutant("a comma makes a sum a hundredfold", "approvals/queues/views.py", "if _GROUPED.fullmatch(typed) else typed)", ")", "tests/console/test_queues.py -k hundredfold"),
+    Mutant("half a thousand with a comma is five hundred", "approvals/queues/views.py", "[1-9][0-9]{0,2}(,", "[0-9]{1,3}(,", "tests/console/test_queues.py -k hundredfold"),
 ]  # fmt: skip
