@@ -173,8 +173,9 @@ class QueueLimits(QueueAct):
     words = "The limit is set."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts["most"] = form.texts.get("most") or "none"
-        acts.limit(name, form.read(LimitBody, most=most), by=by)
+        acts.limit(name, form.read(LimitBody, most=most), seen=seen, by=by)
 
 
 class QueueLifts(QueueAct):
@@ -183,7 +184,8 @@ class QueueLifts(QueueAct):
     words = "The limit is lifted."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
-        acts.lift(name, form.read(LiftBody), by=by)
+        seen = form.aside("seen")
+        acts.lift(name, form.read(LiftBody), seen=seen, by=by)
 
 
 class QueueProofs(QueueAct):

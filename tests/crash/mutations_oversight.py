@@ -59,4 +59,7 @@ OVERSIGHT = [
     Mutant("an empty code is a try at the sign-in", "durableagents/signin/factors.py", "        raise NoCodeOfEither\n    throttle.count(tries, str(user.pk))\n", "        pass\n    throttle.count(tries, str(user.pk))\n", "tests/signin/test_second_factor.py -k no_code_counts"),
     Mutant("a comma makes a sum a hundredfold", "approvals/queues/views.py", "if _GROUPED.fullmatch(typed) else typed)", ")", "tests/console/test_queues.py -k hundredfold"),
     Mutant("half a thousand with a comma is five hundred", "approvals/queues/views.py", "[1-9][0-9]{0,2}(,", "[0-9]{1,3}(,", "tests/console/test_queues.py -k hundredfold"),
+    Mutant("a limit is set over what nobody saw", "approvals/queues/acts.py", "    if was != last:\n", "    if False:\n", f"{MEANWHILE} -k neither_set_over"),
+    Mutant("one person's limit stands in the way of another's", "approvals/queues/acts.py", "    was = of_them.filter(pk__in", "    was = queue.limits.filter(pk__in", f"{MEANWHILE} -k neither_set_over"),
+    Mutant("a limit is set in a currency that nobody saw", "approvals/queues/acts.py", "    if currency != queue.currency:\n        raise Moved(f\"The currency", "    if False:\n        raise Moved(f\"The currency", f"{MEANWHILE} -k limit_is_in_the_currency"),
 ]  # fmt: skip
