@@ -16,8 +16,10 @@ from approvals.outbox.models import Channel
 from approvals.queue_models import Limit
 from durableagents.identity import rights
 from ledger.actors import Actor
-from ledger.errors import Moved
-from ledger.models import ActRecord
+from ledger.errors import DurableAgentsError, Moved
+from ledger.four_eyes import changes, guards
+from ledger.four_eyes.guards import GuardsBody
+from ledger.models import ActRecord, RuleChange
 from tests.console.conftest import Reader, text_of
 from tests.console.test_deadlines import DE, WEEK
 from tests.console.test_refused_forms import Forms
@@ -146,6 +148,18 @@ def test_a_limit_that_nobody_saw_is_neither_set_over_nor_lifted(
         assert answer.status_code == 409 and "by user:anna" in text_of(answer) and held() == []
         stale = Forms(answer).sent[limits]
     assert bert.post(limits, **stale).status_code == 302 and held() == [900]
+
+
+def test_what_was_seen_still_has_to_hold_when_a_second_person_confirms_a_limit(anna: Reader, bert: Reader) -> None:
+    at, later = f"{PAGE}/limits", []
+    guards.require(GuardsBody(families=["queues", "roles"], justification=WHY), by=of(anna))
+    for most in ("100", "200"):
+        assert anna.post(at, **form(anna, PAGE, at) | {"most": most}).status_code == 302
+        later.append(RuleChange.objects.latest("made_at").pk)
+    changes.apply(later[0], by=of(bert), justification=WHY)
+    with pytest.raises(DurableAgentsError, match="was set anew by user:anna meanwhile"):
+        changes.apply(later[1], by=of(bert), justification=WHY)
+    assert [row.most for row in Limit.objects.filter(ended_at=None)] == [100]
 
 
 @pytest.mark.parametrize("seen", ["", "USD x", "\x00", "USD 9999999999999999999999", "EUR", "usd"])
