@@ -119,12 +119,6 @@ class Brief:
         return " and then ".join(ahead.asked_after(self.approval))
 
     @property
-    def goes_on(self) -> str:
-        """What comes of the last yes."""
-        besides = f"A policy wants a yes of {self.asked_after} besides: nothing is sent before."
-        return besides if self.asked_after else "The run goes on."
-
-    @property
     def your_part(self) -> str:
         """What the reader's yes would be among those that it takes."""
         if self.now is None or not isinstance(self.to_approve, Standing):

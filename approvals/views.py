@@ -29,6 +29,7 @@ from ledger.web.roles import APPROVER, actor, own_cases, roles, stand_ins
 from ledger.web.tally import Tally
 from runs.engine.gate.votes import APPROVE, FAIL, REJECT
 from runs.queries import run_list
+from runs.queries.why.afterwards import stands_still, what_comes
 
 
 class InboxPage(Page):
@@ -78,6 +79,15 @@ def _whole(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else text
 
 
+def goes_on(before: Brief) -> str:
+    """What comes of the last yes to what was read: told once it is said, of the run as it is then."""
+    run_id = before.approval.run_id
+    if not before.asked_after:
+        return what_comes(run_id)
+    besides = f"A policy wants a yes of {before.asked_after} besides: nothing is sent before."
+    return f"{besides} {stands_still(run_id)}".strip()
+
+
 def _done(verdict: str, decided: Approval, before: Brief) -> str:
     """What came of somebody's word."""
     if verdict == APPROVE and decided.state == ApprovalState.OPEN:
@@ -85,7 +95,7 @@ def _done(verdict: str, decided: Approval, before: Brief) -> str:
     if verdict == APPROVE and before.next_stage is not None:
         return f"Approved. It is put to {before.next_stage.queue} next."
     if verdict == APPROVE:
-        return f"Approved. {before.goes_on}"
+        return f"Approved. {goes_on(before)}"
     return {
         REJECT: "Rejected. Your reason goes back to the run.",
         FAIL: "Rejected. The run fails, with your reason.", ABSTAIN: "You stay out of it. Others decide.",

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
-from approvals.views import Deciding
+from approvals.views import Deciding, goes_on
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.web.bodies import does_not_fit, unstorable
 from ledger.web.page_forms import Sent
@@ -78,7 +78,7 @@ class Changes(DecidersPage):
         if done.why_open:
             messages.warning(request, f"Changed, and not approved by that: {done.why_open}", extra_tags="hold")
         else:
-            messages.success(request, f"Approved with your changes. {opened.goes_on}", extra_tags="ok")
+            messages.success(request, f"Approved with your changes. {goes_on(opened)}", extra_tags="ok")
         return redirect("approval", approval_id=done.approval.id)
 
     def _show(

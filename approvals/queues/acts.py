@@ -5,6 +5,7 @@ changed here counts for a decision wholly or not at all."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
@@ -169,16 +170,16 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def limit(name: str, body: LimitBody, *, by: Actor) -> Queue:
+def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the most that a person, or the role, may approve alone. Raises InvalidInput by the field that is wrong,
-    NotFound, Forbidden, JustificationRequired."""
+    Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_limit", body.justification)
     queue = locked(name)
     currency = body.currency or queue.currency
     if currency != queue.currency:
         raise wrong("currency", f"is not that of the queue, {queue.currency}", queue.currency)
     person = account("person", body.person).pk if body.person else None
-    last, now = queue.limits.filter(person=person, ended_at__isnull=True).first(), database_now()
+    last, now = _last(queue, person, body.person, seen), database_now()
     if last is not None:
         _end(last, now, by)
     new = Limit(queue=queue, person=person, most=body.most, currency=currency, set_by=by.ref, set_at=now)
@@ -190,14 +191,14 @@ def limit(name: str, body: LimitBody, *, by: Actor) -> Queue:
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
-def lift(name: str, body: LiftBody, *, by: Actor) -> Queue:
+def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
     """End a limit: a person's own gives way to the role's, the role's to none. Raises InvalidInput where there is none,
-    NotFound, Forbidden, JustificationRequired."""
+    Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_limit_lift", body.justification)
     queue = locked(name)
     # Also of somebody whose account is closed, or gone.
     person = _number_of(body.person) if body.person else None
-    last = queue.limits.filter(person=person, ended_at__isnull=True).first()
+    last = _last(queue, person, body.person, seen)
     if last is None:
         raise wrong("person", "has no limit there", "somebody who has one, or nobody for the role's")
     before = _said(last)
@@ -270,9 +271,14 @@ def unmoved(name: str, part: str, seen: str | None) -> Queue:
     """Its row, locked, where that part of it is what was `seen`. Raises Moved, NotFound."""
     queue, (_, words, action) = locked(name), PARTS[part]
     if is_moved(seen, part_of(queue, part)):
-        acts = ActRecord.objects.filter(queue=queue.name, action__in=(action, "queue_change", "queue"))
-        raise Moved(words.format(queue.name), acts.order_by("-id").values_list("by", flat=True).first() or "")
+        raise Moved(words.format(queue.name), _set_by(queue, action))
     return queue
+
+
+def _set_by(queue: Queue, action: str) -> str:
+    """Who did this to it last, or said what else it sets."""
+    acts = ActRecord.objects.filter(queue=queue.name, action__in=(action, "queue_change", "queue"))
+    return acts.order_by("-id").values_list("by", flat=True).first() or ""
 
 
 def locked(name: str) -> Queue:
@@ -308,6 +314,28 @@ def _record(
 ) -> None:
     subject = f"limit of {person or queue.role}"
     acted(action, by=by, subject=subject, queue=queue.name, justification=why, before=before, after=after)
+
+
+def limits_mark(queue: Queue, limits: Iterable[Limit]) -> str:
+    """What the forms of limits are made from: the currency, and which limits hold. Whoever sends one has seen those,
+    and of a person without one that there is none."""
+    return " ".join([queue.currency, *(str(pk) for pk in sorted(row.pk for row in limits))])
+
+
+def _last(queue: Queue, person: int | None, name: str, seen: str | None) -> Limit | None:
+    """The limit that somebody, or the role, has by now. Raises Moved where that isn't what was `seen` of them."""
+    of_them = queue.limits.filter(person=person)
+    last = of_them.filter(ended_at__isnull=True).first()
+    if seen is None:
+        return last
+    currency, *known = seen.split(" ")
+    was = of_them.filter(pk__in=[int(pk) for pk in known if pk.isascii() and pk.isdigit() and len(pk) < 19]).first()
+    words = f"The limit of {name or queue.role}"
+    if was != last:
+        raise Moved(words, last.set_by if last is not None else was.ended_by if was is not None else "")
+    if currency != queue.currency:
+        raise Moved(f"The currency of {queue.name}", _set_by(queue, PARTS["change"][2]))
+    return last
 
 
 def _said(row: Limit | None) -> dict[str, Any]:

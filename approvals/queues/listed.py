@@ -97,7 +97,8 @@ class Shown:
     @cached_property
     def marks(self) -> dict[str, str]:
         """What each of its forms is made from."""
-        return {part: mark_of(acts.part_of(self.on, part)) for part in acts.PARTS}
+        marks = {part: mark_of(acts.part_of(self.on, part)) for part in acts.PARTS}
+        return marks | {"limits": acts.limits_mark(self.on, self.limits)}
 
     @property
     def reasons(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -22,6 +23,8 @@ from ledger.web.roles import actor, ordered, roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs.services.bodies import SteerBody
+
+_GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50,000.00
 
 
 class QueuePage(Page):
@@ -170,8 +173,9 @@ class QueueLimits(QueueAct):
     words = "The limit is set."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
+        seen = form.aside("seen")
         form.texts["most"] = form.texts.get("most") or "none"
-        acts.limit(name, form.read(LimitBody, most=most), by=by)
+        acts.limit(name, form.read(LimitBody, most=most), seen=seen, by=by)
 
 
 class QueueLifts(QueueAct):
@@ -180,7 +184,8 @@ class QueueLifts(QueueAct):
     words = "The limit is lifted."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
-        acts.lift(name, form.read(LiftBody), by=by)
+        seen = form.aside("seen")
+        acts.lift(name, form.read(LiftBody), seen=seen, by=by)
 
 
 class QueueProofs(QueueAct):
@@ -251,11 +256,13 @@ def is_on(text: str) -> Any:
 
 
 def most(text: str) -> Any:
-    """A sum as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+    """A sum as it was typed, be it with commas between its thousands; what is no number, or may be meant as another
+    one (50,00), is handed on as text, for the body's own rules to refuse."""
     if text == "none":
         return None
+    typed = text.strip()
     try:
-        return Decimal(text.strip().replace(",", ""))
+        return Decimal(typed.replace(",", "") if _GROUPED.fullmatch(typed) else typed)
     except InvalidOperation:
         return text
 

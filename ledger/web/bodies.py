@@ -83,6 +83,7 @@ _FIXES = {
     "timezone_aware": "say the zone, such as 2026-11-22T09:00:00Z",
     "uuid_parsing": "send a UUID",
     "uuid_type": "send a UUID",
+    "decimal_parsing": "write it with a point, such as 1250.50",
     "dict_type": "send an object",
     "list_type": "send an array",
     "too_long": "send fewer",

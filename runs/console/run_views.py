@@ -35,6 +35,7 @@ from runs.queries.journal_size import size_of
 from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
 from runs.queries.why.acts import steering
+from runs.queries.why.afterwards import what_comes
 from runs.queries.why.seen import Reader
 from runs.services import authority, lifecycle, questions
 from runs.services.authority import REQUEUE
@@ -260,7 +261,7 @@ class Answers(RunPage):
             )
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused("answer", error, form.kept))
-        messages.success(request, "Answered. The run goes on.", extra_tags="ok")
+        messages.success(request, f"Answered. {what_comes(run_id)}", extra_tags="ok")
         return redirect("run", run_id=run_id)
 
 

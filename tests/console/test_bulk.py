@@ -14,6 +14,7 @@ from runs.queries.bulk.progress import Progress
 from runs.services import lifecycle
 from runs.services.bulk import acts, working
 from tests.console.conftest import OLGA, Reader, start, text_of
+from tests.runs.stories import as_superuser
 
 pytestmark = pytest.mark.django_db
 WHY = "The supplier is down."
@@ -158,3 +159,15 @@ def test_who_may_not_start_or_stop_it_is_offered_neither(operator: Reader, reade
     assert offered == {"own": ["Start…", "Drop…"], "other": ["Drop…"], "auditor": []}
     answer = reader("operator", name="bert").post(f"/bulk/{batch.pk}/starts", justification=WHY)
     assert answer.status_code == 403 and Batch.objects.get().state == "draft"
+
+
+def test_one_that_nobody_with_the_key_wrote_is_said_to_be_left_alone(operator: Reader) -> None:
+    start()
+    operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
+    batch = Batch.objects.get()
+    operator.post(f"/bulk/{batch.pk}/starts", justification=WHY)
+    assert "Workers go on with it" in operator.read(f"/bulk/{batch.pk}")
+    as_superuser("UPDATE runs_batch SET action = 'cancel'")
+    page = operator.read(f"/bulk/{batch.pk}")
+    assert "No worker does it" in page and "Ask for it anew" in page and "Workers go on" not in page
+    assert "left alone" in operator.read("/bulk") and not working.work(1)

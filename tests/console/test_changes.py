@@ -14,7 +14,8 @@ from approvals.models import Approval, Decision
 from ledger import events as e
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
-from tests.console.conftest import Reader, buy, buyer, filled_in, start, text_of
+from runs.services import lifecycle
+from tests.console.conftest import OLGA, Reader, buy, buyer, filled_in, start, text_of
 from tests.console.stage import question, settled, working
 from tests.runs.stage import events
 
@@ -75,6 +76,15 @@ def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: R
         and "nobody answered" not in told
     )
     assert "amend" in finance.read("/audit", action="amend")
+
+
+def test_a_changed_call_of_a_paused_run_is_not_said_to_go_on(finance: Reader, asked: Approval) -> None:
+    lifecycle.pause(asked.run_id, by=OLGA, justification="let me see")
+    look = changed(finance, asked, **{"amount": "500", "step": "look"})
+    sent = changed(
+        finance, asked, **{"amount": "500", "step": "send", "looked": looked_at(look)}, justification="Half a chair."
+    )
+    assert "Approved with your changes. The run is paused: it goes on once" in finance.read(sent["Location"])
 
 
 def test_what_was_not_looked_at_is_not_sent(finance: Reader, asked: Approval) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 
 from approvals.models import Approval, Decision
 from durableagents.identity import own_tags
 from runs import search
-from runs.models import Run
+from runs.console.tables.looks import LOOKS
+from runs.models import Run, Wait
+from runs.queries.why import afterwards
 from runs.services import lifecycle
-from tests.console.conftest import SHOP, Reader, start, text_of
+from tests.console.conftest import OLGA, SHOP, Reader, start, text_of
 from tests.console.stage import question, settled, working
+from tests.halts.halting import halt
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,6 +82,42 @@ def test_a_decision_is_taken_and_told(finance: Reader, asked: Callable[..., Appr
         f"/runs/{approval.run_id}", tab="decisions"
     )
     assert Decision.objects.get().role == "approver_finance"
+
+
+STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
+    "paused": (
+        lambda run: lifecycle.pause(run.pk, by=OLGA, justification="let me see"),
+        "The run is paused: it goes on once somebody resumes it.",
+    ),
+    "halted": (lambda run: halt("agent", "buyer"), "The run stands still under a halt: it goes on once that lets it."),
+    "only new ones": (lambda run: halt("agent", "buyer", kind="starts"), "The run goes on."),
+    "stopped": (
+        lambda run: Wait.objects.create(
+            id=uuid4(), run=run, kind="operator", slot="stop", opened_at=run.created_at, deadline=run.created_at
+        ),
+        "The run is stopped: it goes on once an operator has looked at it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", STANDS)
+def test_a_yes_says_that_the_run_goes_on_only_where_it_does(
+    finance: Reader, asked: Callable[..., Approval], how: str
+) -> None:
+    approval = asked()
+    act, words = STANDS[how]
+    act(approval.run)
+    answer = finance.client.post(
+        f"/approvals/{approval.id}/decision",
+        {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Fine by me."},
+        follow=True,
+    )
+    page = text_of(answer)
+    assert f"Approved. {words}" in page and ("The run goes on." in page) is (how == "only new ones")
+
+
+def test_what_is_said_of_a_run_that_stands_still_is_of_looks_that_there_are() -> None:
+    assert afterwards._STANDS.keys() <= LOOKS.keys()
 
 
 def test_the_second_decision_learns_who_was_first_and_keeps_its_text(

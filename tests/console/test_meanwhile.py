@@ -13,10 +13,13 @@ from django.db import connection
 
 from approvals.models import Calendar, Queue, Timing
 from approvals.outbox.models import Channel
+from approvals.queue_models import Limit
 from durableagents.identity import rights
 from ledger.actors import Actor
-from ledger.errors import Moved
-from ledger.models import ActRecord
+from ledger.errors import DurableAgentsError, Moved
+from ledger.four_eyes import changes, guards
+from ledger.four_eyes.guards import GuardsBody
+from ledger.models import ActRecord, RuleChange
 from tests.console.conftest import Reader, text_of
 from tests.console.test_deadlines import DE, WEEK
 from tests.console.test_refused_forms import Forms
@@ -104,6 +107,75 @@ def test_a_sum_is_in_the_currency_that_was_seen(anna: Reader, bert: Reader, act:
     assert bert.post(at, **Forms(answer).sent[at]).status_code == 302
     back = anna.post(change, **form(anna, PAGE, change) | {"currency": "EUR"})
     assert back.status_code == 422 and "in JPY" in text_of(back), "nor is the currency changed under a sum"
+
+
+@pytest.mark.parametrize("whose", ["", "vera"])
+@pytest.mark.parametrize("act", ["limits", "lifts"])
+def test_a_limit_that_nobody_saw_is_neither_set_over_nor_lifted(
+    anna: Reader, bert: Reader, act: str, whose: str
+) -> None:
+    for name in ("vera", "nils"):
+        User.objects.create_user(name)
+    at, limits = f"{PAGE}/{act}", f"{PAGE}/limits"
+    mine = {"person": whose} | ({"most": "700"} if act == "limits" else {})
+
+    def set_by_anna(person: str, most: str) -> None:
+        answer = anna.post(limits, **form(anna, PAGE, limits) | {"person": person, "most": most})
+        assert answer.status_code == 302
+
+    def held() -> list[Any]:
+        return [
+            int(most) for most in Limit.objects.filter(ended_at=None, person=of_whose).values_list("most", flat=True)
+        ]
+
+    of_whose = User.objects.get(username=whose).pk if whose else None
+    if act == "lifts":
+        set_by_anna(whose, "100")
+    stale = form(bert, PAGE, at) | mine
+    set_by_anna(whose, "500")
+    answer = bert.post(at, **stale)
+    assert answer.status_code == 409 and "was set anew by user:anna meanwhile" in text_of(answer)
+    assert f"The limit of {whose or 'approver_finance'}" in text_of(answer) and held() == [500]
+    shown = Forms(answer).sent[at]
+    assert shown["seen"] != stale["seen"] and {**shown, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
+    set_by_anna("nils", "9")  # somebody else's is nobody's hindrance
+    assert bert.post(at, **shown).status_code == 302 and held() == ([700] if act == "limits" else [])
+    stale = form(bert, PAGE, limits) | {"person": whose, "most": "900"}
+    if act == "limits":
+        lifts = f"{PAGE}/lifts"
+        assert anna.post(lifts, **form(anna, PAGE, lifts) | {"person": whose}).status_code == 302
+        answer = bert.post(limits, **stale)
+        assert answer.status_code == 409 and "by user:anna" in text_of(answer) and held() == []
+        stale = Forms(answer).sent[limits]
+    assert bert.post(limits, **stale).status_code == 302 and held() == [900]
+
+
+def test_what_was_seen_still_has_to_hold_when_a_second_person_confirms_a_limit(anna: Reader, bert: Reader) -> None:
+    at, later = f"{PAGE}/limits", []
+    guards.require(GuardsBody(families=["queues", "roles"], justification=WHY), by=of(anna))
+    for most in ("100", "200"):
+        assert anna.post(at, **form(anna, PAGE, at) | {"most": most}).status_code == 302
+        later.append(RuleChange.objects.latest("made_at").pk)
+    changes.apply(later[0], by=of(bert), justification=WHY)
+    with pytest.raises(DurableAgentsError, match="was set anew by user:anna meanwhile"):
+        changes.apply(later[1], by=of(bert), justification=WHY)
+    assert [row.most for row in Limit.objects.filter(ended_at=None)] == [100]
+
+
+@pytest.mark.parametrize("seen", ["", "USD x", "\x00", "USD 9999999999999999999999", "EUR", "usd"])
+def test_what_no_page_of_ours_says_was_seen_is_refused_and_nothing_is_set(anna: Reader, seen: str) -> None:
+    anna.post(f"{PAGE}/limits", person="", most="5", justification=WHY)
+    answer = anna.post(f"{PAGE}/limits", person="", most="7", seen=seen, justification=WHY)
+    assert answer.status_code in (409, 422) and [int(row.most or 0) for row in Limit.objects.all()] == [5]
+
+
+def test_a_limit_is_in_the_currency_that_was_seen(anna: Reader, bert: Reader) -> None:
+    at, change = f"{PAGE}/limits", f"{PAGE}/changes"
+    stale = form(bert, PAGE, at) | {"most": "1000"}
+    assert anna.post(change, **form(anna, PAGE, change) | {"currency": "JPY"}).status_code == 302
+    answer = bert.post(at, **stale)
+    assert answer.status_code == 409 and "by user:anna" in text_of(answer) and not Limit.objects.exists()
+    assert bert.post(at, **Forms(answer).sent[at]).status_code == 302 and Limit.objects.get().currency == "JPY"
 
 
 @pytest.mark.parametrize("act", ["changes", "reasons"])

@@ -18,7 +18,7 @@ from ledger import events as e
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.services import lifecycle
-from tests.console.conftest import SHOP, Reader, filled_in, text_of
+from tests.console.conftest import OLGA, SHOP, Reader, filled_in, text_of
 from tests.console.stage import settled, working
 from tests.console.test_damage import other_hands
 from tests.runs.stage import events
@@ -105,6 +105,16 @@ def test_a_question_is_found_and_answered_by_whom_it_is_put_to(reader: Callable[
     settled(run, "waiting_human")
     assert f"#question-{theirs.id}" in finance.get("/inbox").content.decode()
     assert f"#question-{mine.id}" not in legal.get("/inbox").content.decode()
+
+
+def test_an_answer_to_a_paused_run_is_not_said_to_let_it_go_on(operator: Reader, run: Run) -> None:
+    lifecycle.pause(run.pk, by=OLGA, justification="let me see")
+    wait = wait_of(run, "legal")
+    form = form_of(operator.get(f"/runs/{run.id}"), wait)
+    name = next(key for key in form if key.endswith(".people")).partition(".")[0]
+    typed = form | {f"{name}.people": "3", f"{name}.where.street": "Quay 1", "justification": "they called"}
+    answer = operator.client.post(f"/runs/{run.id}/answers/{wait.id}", typed, follow=True)
+    assert "Answered. The run is paused: it goes on once somebody resumes it." in text_of(answer)
 
 
 def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(operator: Reader, run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from approvals.queue_models import Deputy, Limit, Queue
 from tests.console.conftest import Reader
+from tests.console.test_refused_forms import Forms
 
 pytestmark = pytest.mark.django_db
 WHY = "as agreed"
@@ -46,6 +48,38 @@ def test_a_limit_is_set_and_lifted_on_the_queues_page() -> None:
         assert admin.post("/queues/of/legal/limits", person="", most=wrong, justification=WHY).status_code == 422
     assert admin.post("/queues/of/legal/lifts", person="", justification=WHY).status_code == 302
     assert not Limit.objects.filter(ended_at=None).exists()
+
+
+@pytest.mark.parametrize("typed", ["50,00", "1,5", "1.000,50", "0,500", "1,0000", "50,000,0", ",500", "1,000,"])
+def test_a_comma_makes_no_sum_a_hundredfold(typed: str) -> None:
+    """Where it can't be one between thousands, nobody guesses."""
+    admin, at = boss(), "/queues/of/legal"
+    sent = {
+        "limits": {"person": "", "most": typed}, "proofs": {"minutes": "5", "above": typed},
+        "grants": {"times": "3", "days": "3", "sum": typed},
+    }  # fmt: skip
+    for act, fields in sent.items():
+        answer = admin.post(f"{at}/{act}", **fields, justification=WHY)
+        assert answer.status_code == 422 and "write it with a point, such as 1250.50" in answer.content.decode()
+        assert f'value="{typed}"' in answer.content.decode(), "it is kept as it was typed"
+    assert not Limit.objects.exists() and Queue.objects.get(name="legal").proof is None
+
+
+@pytest.mark.parametrize(("typed", "kept"), [("50,000.50", "50000.50"), ("1,000", "1000"), ("999999999", "999999999")])
+def test_a_sum_comes_back_from_the_page_as_it_was_sent(typed: str, kept: str) -> None:
+    admin, page = boss(), "/queues/of/legal"
+    sent = {
+        f"{page}/proofs": {"minutes": "5", "above": typed}, f"{page}/grants": {"times": "3", "days": "3", "sum": typed}
+    }  # fmt: skip
+    for at, fields in sent.items():
+        form = Forms(admin.get(page)).sent[at]
+        assert admin.post(at, **form | fields | {"justification": WHY}).status_code == 302
+        again = Forms(admin.get(page)).sent[at] | {"justification": WHY}
+        assert kept in again.values()
+        assert admin.post(at, **again).status_code == 422, "nothing is changed by it"
+    queue = Queue.objects.get(name="legal")
+    assert queue.proof is not None and queue.again is not None
+    assert [Decimal(queue.proof["above"]), Decimal(queue.again["most"])] == [Decimal(kept)] * 2
 
 
 def test_a_key_is_spoken_of_only_where_one_has_to_show_who_one_is() -> None:

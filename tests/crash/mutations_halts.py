@@ -63,4 +63,7 @@ HALTING = [
     Mutant("what ended before anybody looked is named wrong", "approvals/timing/verification.py", "        return not later or (most", "        return not later or (False and most", f"{CLOCKS} -k before_anybody_looked"),
     Mutant("reminders by a calendar follow the wall", COURSE, " or course.escalated or course.reminded_late\n", " or course.escalated\n", f"{CLOCKS} -k reminders_by_a_calendar"),
     Mutant("an event that makes no sense stops verification", "ledger/verification/runs.py", "            except UNREADABLE as error:\n                problems.append(no_sense(f\"event", "            except ZeroDivisionError as error:\n                problems.append(no_sense(f\"event", f"{CLOCKS} -k hides_nothing"),
+    Mutant("a yes says of a paused run that it goes on", "runs/queries/why/afterwards.py", "    found = _STANDS.get(look(run, head, waits), \"\")\n", "    found = \"\"\n", "tests/console/test_inbox.py -k only_where_it_does"),
+    Mutant("a yes says of a halted run that it goes on", "runs/queries/why/afterwards.py", "    return found or (_HALTED if halt_of(head) is not None else \"\")\n", "    return found\n", "tests/console/test_inbox.py -k only_where_it_does"),
+    Mutant("a changed yes says of a paused run that it goes on", "approvals/cases/views.py", "{goes_on(opened)}", "The run goes on.", "tests/console/test_changes.py -k paused_run"),
 ]  # fmt: skip

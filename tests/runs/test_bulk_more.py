@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
 
 from durableagents import Context, End, TransportError
 from ledger import events as e
@@ -243,3 +244,57 @@ def test_where_two_settle_it_two_acts_on_many_do(stage: Stage, tools: Toolbox, o
     assert [x.by for one in runs for x in events(Run(id=one), e.ToolReconciled)] == ["user:ben"] * 3
     batch = Batch.objects.get(pk=first.pk)
     assert batch.said == {"verdict": "did_not"} and batch.is_genuine
+
+
+# --- what the database makes of it ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1e22, -1.5e300, 1.2345678901234567e19, 2.0**53, 1.0, -0.0, 1e-7, 2**53 - 1])
+def test_a_number_is_the_one_that_was_given(
+    stage: Stage, tools: Toolbox, outside: Outside, olga: Who, number: float
+) -> None:
+    """jsonb writes large ones out as integers."""
+    (run_id,) = lost(stage, tools, outside, 1)
+    receipt = {"ref": "posted", "more": [{"x": number}]}
+    batch = ask(olga, "reconcile", runs=[str(run_id)], verdict="happened", receipt=receipt)
+    with looking_as(Viewer(reads_all=True)):
+        shown = batch_row(progress_of([Batch.objects.get(pk=batch.pk)])[0]).receipt
+    assert (shown, type(shown["more"][0]["x"])) == (receipt, type(number))
+    assert codes(finish(batch)) == {run_id: ("done", "")} and problems(Run(id=run_id)) == []
+    (settled,) = events(Run(id=run_id), e.ToolReconciled)
+    assert settled.payload["receipt"] == receipt and stage.drive() == "completed"
+
+
+def test_a_number_that_nobody_can_give_back_is_refused_by_name(tools: Toolbox, olga: Who) -> None:
+    run = capped(sleeper(tools), steps=9)
+    for receipt in ({"x": 2**53}, {"x": 10**400}):
+        with pytest.raises(InvalidInput, match="not exact") as refused:
+            ask(olga, "reconcile", runs=[str(run)], verdict="happened", receipt=receipt)
+        assert refused.value.extra["errors"][0]["field"] == "receipt" and not Batch.objects.exists()
+
+
+@pytest.mark.parametrize("receipt", ['{"x": 1e400}', '{"x": 1e5000}', '{"x": 1}'])
+def test_one_that_can_not_be_judged_keeps_no_other_from_its_turn(tools: Toolbox, olga: Who, receipt: str) -> None:
+    runs = [capped(sleeper(tools), steps=9) for _ in range(2)]
+    odd = ask(olga, "reconcile", runs=[str(runs[0])], verdict="happened", receipt={"x": 2})
+    as_superuser("UPDATE runs_batch SET receipt = %s::jsonb WHERE id = %s", receipt, odd.pk)
+    other = finish(ask(olga, "pause", runs=[str(runs[1])]))
+    assert outcomes(other) == {"done": 1} and other.state == "done"
+    assert outcomes(odd) == {"": 1} and Batch.objects.get(pk=odd.pk).state == "running"
+
+
+def test_what_goes_wrong_with_one_keeps_no_other_from_its_turn(tools: Toolbox, olga: Who) -> None:
+    runs = [capped(sleeper(tools), steps=9) for _ in range(2)]
+    odd, other = (ask(olga, "pause", runs=[str(one)]) for one in runs)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$BEGIN IF NEW.id = '{odd.pk}' THEN RAISE 'not this one'; END IF; RETURN NEW; END$$"
+        )
+        cursor.execute("CREATE TRIGGER refuse BEFORE UPDATE ON runs_batch FOR EACH ROW EXECUTE FUNCTION refuse()")
+    assert not working.work(60)
+    assert [outcomes(one) for one in (odd, other)] == [{"done": 1}] * 2
+    assert [Batch.objects.get(pk=one.pk).state for one in (odd, other)] == ["running", "done"]
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER refuse ON runs_batch")
+    assert finish(odd).state == "done"

@@ -70,7 +70,9 @@ class _Shown:
     def __init__(self, progress: Any) -> None:
         self.on, self.of = progress, progress.batch
         self.label = LABELS.get(self.of.action, self.of.action)
-        self.word, self.tone = STATES[self.of.state]
+        # No worker begins with what nobody with the key wrote so.
+        self.is_left_alone = self.of.state == "running" and not acts.is_as_asked(self.of)
+        self.word, self.tone = ("left alone", "stop") if self.is_left_alone else STATES[self.of.state]
 
     @property
     def states(self) -> list[tuple[str, int]]:

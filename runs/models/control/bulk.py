@@ -10,6 +10,29 @@ from django.db import models
 from ledger.chain import microseconds
 from ledger.models import Coded, Json
 
+_MOST_EXACT = 2**53 - 1
+
+
+class Given(Json):
+    """What somebody sent, number for number. jsonb writes 1e22 out as an integer; nobody could have sent one so large,
+    so what comes back as one was a float."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        return _as_given(super().from_db_value(value, expression, connection))
+
+
+def _as_given(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_given(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_given(each) for each in value]
+    if isinstance(value, int) and abs(value) > _MOST_EXACT:
+        try:
+            return float(value)
+        except OverflowError:  # that was no float either: whoever reads it does not believe it
+            return value
+    return value
+
 
 class Batch(Coded):
     """An act on many runs, as somebody asked for it. The selection is frozen when it is made. Its code covers all that
@@ -20,7 +43,7 @@ class Batch(Coded):
     id = models.UUIDField(primary_key=True)
     action = models.TextField()
     said = Json(default=dict, help_text="What the act says besides its reason; of a receipt its digest.")
-    receipt = Json(null=True, help_text="What happened, of a reconcile: until it is over.")
+    receipt = Given(null=True, help_text="What happened, of a reconcile: until it is over.")
     justification = models.TextField()
     chosen = Json(help_text="How the runs were chosen: the filter, or that they were named.")
     total = models.IntegerField()

@@ -136,7 +136,10 @@ def _verdict_said(body: BatchBody) -> dict[str, Any]:
         name: value for name in ("verdict", "receipt", "sender_is_gone") if (value := getattr(body, name)) is not None
     }
     if "receipt" in given:
-        given["receipt"] = {"sha256": receipt_digest(body.receipt)}
+        try:
+            given["receipt"] = {"sha256": receipt_digest(body.receipt)}
+        except ValueError:
+            raise _wrong("receipt", "holds a number that is not exact", "send it as text") from None
     if body.action != "reconcile":
         if given:
             name = next(iter(given))
@@ -236,8 +239,19 @@ def digest_of(items: Iterable[tuple[UUID, UUID | None]]) -> str:
 
 
 def receipt_digest(receipt: Any) -> str:
-    """What a receipt is known by where it is not shown."""
+    """What a receipt is known by where it is not shown. Raises ValueError for what has no canonical form."""
     return hashlib.sha256(canonical(receipt)).hexdigest()
+
+
+def is_as_asked(batch: Batch) -> bool:
+    """Whether somebody with the key wrote what its row says, its receipt included; its runs are not looked at."""
+    if not batch.is_genuine:
+        return False
+    digest = (batch.said.get("receipt") or {}).get("sha256", "")
+    try:
+        return not digest or receipt_digest(batch.receipt) == digest
+    except ValueError:
+        return False  # what has no digest was not accepted
 
 
 def _wrong(field: str, problem: str, fix: str) -> InvalidInput:

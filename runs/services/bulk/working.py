@@ -28,7 +28,7 @@ from runs.models import Batch, BatchItem, Run
 from runs.services import authority, lifecycle, reconciling
 from runs.services.allowed.rules import NOT_ONE
 from runs.services.budgets import raising
-from runs.services.bulk.acts import STOPPING, digest_of, receipt_digest
+from runs.services.bulk.acts import STOPPING, digest_of, is_as_asked
 from runs.services.command import refusal
 from runs.services.fleet.requeueing import requeue
 from runs.services.limits import acts as limits
@@ -54,24 +54,34 @@ def work(seconds: float) -> bool:
     turns = deque((batch, list[int]()) for batch in under_way if _is_believed(batch))
     while turns:  # one of each in turn: what is asked for of a few is not behind ten thousand
         batch, passed = turns.popleft()
-        if _one(batch, passed):
+        if _has_more(batch, passed):
             turns.append((batch, passed))
             if time.monotonic() >= until:
                 return True
-        else:
-            _close(batch.pk)
     return False
 
 
 def _is_believed(batch: Batch) -> bool:
     """Whether somebody with the key wrote it, and its runs are those that were chosen."""
-    items = list(batch.items.order_by("n").values_list("run_id", "wait_id")) if batch.is_genuine else []
-    digest = (batch.said.get("receipt") or {}).get("sha256", "") if items else ""
-    if items and digest_of(items) == batch.digest and (not digest or receipt_digest(batch.receipt) == digest):
+    items = list(batch.items.order_by("n").values_list("run_id", "wait_id")) if is_as_asked(batch) else []
+    if items and digest_of(items) == batch.digest:
         return True
     if batch.pk not in _reported:
         _reported.add(batch.pk)
         log.error("batch %s: %s", batch.pk, _FORGED)
+    return False
+
+
+def _has_more(batch: Batch, passed: list[int]) -> bool:
+    """Give it its turn: whether it wants another. What goes wrong with one keeps no other from its own."""
+    try:
+        if _one(batch, passed):
+            return True
+        _close(batch.pk)
+    except Exception as error:
+        if is_transient(error) and not is_refusal(error):
+            raise
+        log.warning("batch %s: %s", batch.pk, first_line(error), exc_info=not is_refusal(error))
     return False
 
 
