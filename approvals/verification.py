@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -22,7 +21,7 @@ from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
-from runs.engine.canonical import parsed
+from runs.engine.canonical import as_hashed, parsed
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.same import sameness_of
 from runs.engine.gate.votes import FAIL, lacking
@@ -110,7 +109,7 @@ class Gates:
             yield f"{what}: it is no revision of approval {row.previous_id}"
         if plan is None or hasher()(plan) != request.plan_hash:
             yield f"{what}: its plan is not the one that was hashed"
-        elif wrong := [name for name in _PLANNED if plan.get(name) != _as_hashed(getattr(row, name))]:
+        elif wrong := [name for name in _PLANNED if plan.get(name) != as_hashed(getattr(row, name))]:
             yield f"{what}: {', '.join(wrong)} are not what the plan says"
         yield from document_problems(what, row, plan)
         if (row.wait.run_id, row.wait.slot, row.wait.kind, row.wait.n) != (
@@ -258,12 +257,6 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
         is_amended and previous.case_id is not None and of[:2] == (row.run_id, row.tool)
     )
     return is_to and is_ended and previous.opened_at < row.opened_at
-
-
-def _as_hashed(stored: Any) -> Any:
-    """What a column holds, as it was when it was hashed: of a whole float jsonb makes an integer, of 1e23 another
-    number."""
-    return parsed(json.dumps(stored).encode())
 
 
 def _plan(row: Approval) -> Any:

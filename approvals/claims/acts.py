@@ -81,7 +81,7 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: in
     if not is_on_it and len(others) >= _room(approval):
         raise Claimed(others)
     if not is_on_it:
-        _end_what_is_none(approval, [one.id for one in others], by, now)
+        _end_what_is_none(approval, by.person, [one.id for one in others], now)
     until = now + timedelta(minutes=minutes)
     row = _stay(own, now, until) or Claim.objects.create(
         approval=approval, person=by.person, by=by.ref, role=by.role, at=now, until=until
@@ -135,12 +135,12 @@ def _stay(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
     return own
 
 
-def _end_what_is_none(approval: Approval, counted: Sequence[int], by: Actor, now: datetime) -> None:
+def _end_what_is_none(approval: Approval, person: int, counted: Sequence[int], now: datetime) -> None:
     """Whoever could decide it no more is on nothing since, and made room: they are not on it again by being able to
     anew."""
     rows = Claim.objects.filter(approval=approval, ended_at__isnull=True, until__gt=now)
     if len(counted) < MOST_ON:  # else there may be more of them than are known
-        for row in rows.exclude(person=by.person).exclude(pk__in=counted)[:MOST_ON]:
+        for row in rows.exclude(person=person).exclude(pk__in=counted)[:MOST_ON]:
             _end(row, Claim.Why.LAPSED, max(row.at, now))
 
 

@@ -51,6 +51,12 @@ def parsed(data: bytes) -> Any:
         raise ValueError(f"no JSON that can be read: {error}") from error
 
 
+def as_hashed(stored: Any) -> Any:
+    """What jsonb gives back, as it was when it was hashed: of a float that is whole, however large, it makes an
+    integer. Raises ValueError for what is nested too deep."""
+    return parsed(json.dumps(stored).encode())
+
+
 def _whole(text: str) -> int | float:
     number = int(text)
     return number if -_SAFE_INTEGER <= number <= _SAFE_INTEGER else float(text)

@@ -71,7 +71,7 @@ CASES = [
     Mutant("another version is compared with what people sent", "runs/engine/recordings/replaying.py", "        known = asked_for(record) if", "        known = record.arguments if", f"{BESIDE} -k is_replayed"),
     Mutant("what waited without an end is denied at the first stage", "approvals/cases/amending.py", " and not known.course.is_endless:", ":", "tests/approvals/test_amending_beside.py -k without_an_end"),
     Mutant("a whole float in a plan is read as an integer", "runs/engine/canonical.py", "parse_int=_whole", "parse_int=int", "tests/approvals/test_large_numbers.py -k decided_about"),
-    Mutant("what jsonb made of a number is damage", "approvals/verification.py", "!= _as_hashed(getattr(row, name))]", "!= getattr(row, name)]", "tests/approvals/test_large_numbers.py -k decided_about"),
+    Mutant("what jsonb made of a number is damage", "approvals/verification.py", "!= as_hashed(getattr(row, name))]", "!= getattr(row, name)]", "tests/approvals/test_large_numbers.py -k decided_about"),
     Mutant("who had a hand in a child decides in its parent", "runs/services/authority.py", "            UNION ALL SELECT c.id, kin.is_before FROM runs_run AS c WHERE c.parent = r.id\n", "", "tests/approvals/test_hands_beside.py -k beside_it"),
     Mutant("what a fork's parent is a fork of is forgotten", "runs/services/authority.py", "            UNION ALL SELECT r.forked_from, true\n", "", "tests/approvals/test_hands_beside.py -k child_of_its_fork"),
     Mutant("a new name makes somebody another who stands in", CHANGED, "did.after ->> 'deputy' = me.id::text", "did.after ->> 'deputy' = ''", "tests/approvals/test_changed_who_decides.py -k new_name"),

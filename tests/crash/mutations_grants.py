@@ -69,5 +69,5 @@ GRANTING = [
     Mutant("many grants of the same go beyond a limit", ACTS, "asked=About(Sum(sum_.value + open_, sum_.currency))", "asked=About(Sum(sum_.value, sum_.currency))", f"{BESIDE} -k no_more_than_one_may"),
     Mutant("two of the same are given at once", ROWS, '        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])\n', "", f"{BESIDE} -k counted_together"),
     Mutant("what was rejected before is answered", USING, "    if _was_refused(approval, asked):\n", "    if False:\n", f"{BESIDE} -k asked_between"),
-    Mutant("one widens it and gives it", ACTS, "    if own.exists():\n", "    if False:\n", f"{BESIDE} -k just_allowed"),
+    Mutant("one widens it and gives it", ACTS, "    if own.exists() or (", "    if (", f"{BESIDE} -k just_allowed"),
 ]  # fmt: skip

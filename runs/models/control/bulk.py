@@ -9,8 +9,7 @@ from django.db import models
 
 from ledger.chain import microseconds
 from ledger.models import Coded, Json
-
-_MOST_EXACT = 2**53 - 1
+from runs.engine.canonical import as_hashed
 
 
 class Given(Json):
@@ -18,20 +17,7 @@ class Given(Json):
     so what comes back as one was a float."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        return _as_given(super().from_db_value(value, expression, connection))
-
-
-def _as_given(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _as_given(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_as_given(each) for each in value]
-    if isinstance(value, int) and abs(value) > _MOST_EXACT:
-        try:
-            return float(value)
-        except OverflowError:  # that was no float either: whoever reads it does not believe it
-            return value
-    return value
+        return as_hashed(super().from_db_value(value, expression, connection))
 
 
 class Batch(Coded):
