@@ -174,7 +174,7 @@ def test_who_had_a_hand_in_it_is_judged_once_and_under_the_lock(stage: Stage, to
     with CaptureQueriesContext(connection) as asked:
         approve(FIONA)
     statements = [query["sql"] for query in asked]
-    (judged,) = [i for i, sql in enumerate(statements) if "ledger_accountrecord" in sql]
+    (judged,) = [i for i, sql in enumerate(statements) if "former AS MATERIALIZED" in sql]
     (locked,) = [i for i, sql in enumerate(statements) if "FOR UPDATE" in sql and "approvals_approval" in sql]
     facts = [i for i, sql in enumerate(statements) if "json_build_object('now'" in sql]
     assert facts[0] < locked < facts[1] < judged and len(facts) == 2
