@@ -111,6 +111,10 @@ def _queues(having: dict[str, int]) -> Iterator[Item]:
     if not queues:
         yield Item("Approval queues", "wait", "There is none: no agent can ask anybody.", "queues", "Queues")
     for queue, role in queues.items():
+        if not role:
+            words = "Its row was written past this installation: nobody decides by it. Set it anew on its page."
+            yield Item(f"Queue {queue}", "wait", words, "queues", "Queues")
+            continue
         number = having.get(role, 0)
         words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
         nobody = f"Nobody decides: what waits there ends at its deadline. Invite a {name_of(role)}."
