@@ -19,7 +19,7 @@ from approvals.genuine import genuine
 from approvals.models import Approval, ApprovalState, Assertion, Decision
 from approvals.passkeys.signed import Signed
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
-from approvals.queues.along import FACTS
+from approvals.queues.along import FACTS, is_ours
 from approvals.queues.standing import facts_of, role_held, told, went_further
 from approvals.stepup.checking import check_signed, shown, wanted_for
 from approvals.talk.shown import open_for
@@ -368,3 +368,4 @@ def register() -> None:
     wait_hooks.on_due["approval"] = expire
     wait_hooks.on_moved["approval"] = moving.follow
     wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings
+    wait_hooks.queues.is_ours = is_ours

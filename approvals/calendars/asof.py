@@ -28,12 +28,11 @@ def timings(told: Any) -> Mapping[str, QueueTiming]:
         if timing is None:
             log.error("the queue %s: what stands of its deadlines was not put there by this installation", queue)
             continue
-        if timing.calendar and known.get(timing.calendar) is None:
-            log.error(
-                "the queue %s: its calendar %s was not put there by this installation: it works around the clock",
-                queue, timing.calendar,
-            )  # fmt: skip
-        found[queue] = timing_of(timing, known.get(timing.calendar))
+        calendar = known.get(timing.calendar)
+        if timing.calendar and (calendar is None or calendar.is_removed):
+            what = "was not put there by this installation" if calendar is None else "was removed"
+            log.error("the queue %s: its calendar %s %s: it works around the clock", queue, timing.calendar, what)
+        found[queue] = timing_of(timing, calendar)
     return found
 
 

@@ -17,7 +17,7 @@ from approvals.calendars.asof import all_of_them, calendar_of, in_force, latest,
 from approvals.calendars.rows import LOOKED_AT
 from approvals.deadlines.bodies import CalendarBody, TimingBody
 from approvals.models import Calendar, Queue, Timing
-from approvals.queues.acts import locked
+from approvals.queues.acts import locked_with
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified
@@ -30,6 +30,8 @@ from runs.engine.gate.calendars import DAYS, MINUTES, NoSuchTime
 MOST = 100  # calendars that there are
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 _SHIFT = re.compile(r"\s*([0-9]{1,2}):([0-9]{2})\s*[-–]\s*([0-9]{1,2}):([0-9]{2})\s*", re.ASCII)
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('calendar ' || %s, 110))"
+_SHARED = _ALONE.replace("_lock(", "_lock_shared(")
 FIRST_DAY, LAST_DAY = date(2000, 1, 1), date(2200, 12, 31)
 
 
@@ -85,6 +87,7 @@ def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
     """Take it away; questions that were put under it keep it. Raises CalendarInUse, NotFound, Forbidden,
     JustificationRequired."""
     by, why = as_admin(by, "change calendars"), justified("calendar_remove", justification)
+    _hold(name)
     last = find(name)
     if using := used_by(name):
         raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} works by it.")
@@ -107,7 +110,9 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     """Set what a queue says of time, all of it anew. Raises InvalidInput by the field that is wrong, Moved, NotFound,
     Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_timing", body.justification)
-    queue = locked(name)
+    queue = locked_with(name, [each.to for each in body.steps])
+    if body.calendar:
+        _hold(body.calendar, shared=True)
     if body.calendar and ((known := newest(body.calendar)) is None or not known.is_genuine):
         raise wrong("calendar", "is no calendar that there is", "the name of one, or none for around the clock")
     _check_steps(queue, body)
@@ -190,6 +195,13 @@ def _check_new(name: str) -> None:
         raise wrong("name", f"would be one more than {MOST} calendars", "remove what nobody needs")
     if twin := next((each for each in known if each.casefold() == name.casefold()), None):
         raise wrong("name", f"is that of the calendar {twin}, up to small and capital letters", "another name")
+
+
+def _hold(calendar: str, *, shared: bool = False) -> None:
+    """Whoever takes a calendar away, and whoever lets a queue work by it, come one after the other: the later one sees
+    what the other did. No row of it may be locked, for none may be changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SHARED if shared else _ALONE, [calendar])
 
 
 def _zone(name: str) -> str:

@@ -99,12 +99,12 @@ def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
     if was_ours:  # else our code would say that it was put on record here: it is over, and stays what it is
         row.seal()
     row.save(update_fields=["ended_at", "ended_by", "code"])
+    if stands_in is not None:  # before any record: whoever decides holds the deputy's row, and writes theirs after that
+        with suppress(deputies.DeputyOver):  # it was revoked before
+            deputies.revoke(stands_in, by=by, justification=why)
     user = User.objects.filter(pk=row.person).first()
     name = user.get_username() if user is not None else f"account {row.person}"
     _record("absence_end", row, name, by=by, why=why, before=before, after=snapshot(row))
-    if stands_in is not None:
-        with suppress(deputies.DeputyOver):  # it was revoked before
-            deputies.revoke(stands_in, by=by, justification=why)
     return row
 
 

@@ -18,6 +18,7 @@ from approvals.notices.kinds import KINDS, Whom
 from approvals.outbox.models import Notice
 from approvals.policy import Standing, judge
 from approvals.queue_models import Deputy
+from approvals.queues.sight import genuine_places
 from approvals.queues.standing import facts_of
 from ledger.actors import Actor
 from ledger.four_eyes.changes import can_be_agreed, may_second
@@ -52,11 +53,12 @@ class Case:
     def whom(self) -> Whom:
         return KINDS[self.notice.kind].whom
 
-    @property
+    @cached_property
     def queues(self) -> list[str]:
-        """The queues that are asked: one, and those that it went to because nobody answered there."""
+        """The queues that are asked: one, and those that it went to because nobody answered there, as far as one of our
+        processes wrote that."""
         if self.approval is not None:
-            return [self.approval.queue, *(self.approval.escalated_to or [])]
+            return genuine_places([self.approval])[self.approval.id]
         detail = None if self.wait is None else self.wait.detail
         of = str(detail.get("of", "")) if isinstance(detail, dict) else ""
         return [of] if of in wait_hooks.queues else []
@@ -65,7 +67,7 @@ class Case:
     def roles(self) -> frozenset[str]:
         """Who it is for, where that is a matter of roles."""
         if self.whom == Whom.DECIDERS:
-            return frozenset(role for queue in self.queues if (role := wait_hooks.queues.get(queue)) is not None)
+            return frozenset(role for queue in self.queues if (role := wait_hooks.queues.get(queue)))
         if self.wait is not None and self.wait.kind == Wait.Kind.INPUT:
             # Operators may answer anything; they are told of what is put to nobody else.
             asked = [role for role in roles_for(self.wait) if role != OPERATOR]

@@ -16,6 +16,7 @@ from approvals.calendars.rows import LOOKED_AT
 from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, Rule
 from approvals.policies.inforce import now as in_force_now
 from approvals.queue_models import Queue
+from approvals.queues.acts import hold
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from approvals.rules.meaning import Schema, typed
 from approvals.rules.rows import Policy, digest, seal
@@ -227,6 +228,7 @@ def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
 
 
 def _version(name: str, body: Rule, by: Actor, version: int) -> Policy:
+    hold([body.queue] if body.queue else ())  # whoever removes it comes before, and it is seen, or sees this policy
     row = made(name, body, version, by.ref, database_now())
     row.seal()
     return row

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from approvals.calendars.asof import escalating_to
 from approvals.models import Approval, Policy
@@ -286,6 +286,23 @@ def locked(name: str) -> Queue:
     queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
         raise NotFound("queue", name)
+    return queue
+
+
+def hold(names: Iterable[str]) -> None:
+    """Nobody removes, closes or changes these till the transaction ends; others may hold them besides. What is about
+    several takes them by name, so that no two wait for each other."""
+    with connection.cursor() as cursor:
+        for name in sorted(set(names)):
+            cursor.execute("SELECT id FROM approvals_queue WHERE name = %s FOR SHARE", [name])
+
+
+def locked_with(name: str, others: Iterable[str]) -> Queue:
+    """Its row, locked, and these others held. Raises NotFound."""
+    others = set(others) - {name}
+    hold(each for each in others if each < name)
+    queue = locked(name)
+    hold(each for each in others if each > name)
     return queue
 
 

@@ -4,18 +4,22 @@ in the statement that reads the session or the key, so no page costs a statement
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from approvals.calendars.models import Escalation
 from approvals.calendars.rows import LOOKED_AT, row_of
-from approvals.queue_models import Deputy
+from approvals.queue_models import Deputy, Queue
 from approvals.talk.models import Delegation, Inquiry
 from ledger.clock import MOMENT
+from ledger.keys import code_key
 from ledger.web.roles import Mark, OwnCase, StandsIn
 from runs.journal import wait_hooks
 
-_QUEUES = """(SELECT coalesce(json_agg(json_build_array(q.name, q.role, q.state = 'open', q.proof::text)
-                              ORDER BY q.id), '[]')
+_QUEUES = """(SELECT coalesce(json_agg(json_build_array(
+                  q.name, q.role, q.state = 'open', q.proof::text, to_json(q)::text) ORDER BY q.id), '[]')
               FROM approvals_queue q WHERE q.state <> 'removed')"""
 _ROLES = r"(SELECT coalesce(json_agg(g.name), '[]') FROM auth_group g WHERE g.name LIKE 'approver\_%%')"
 # A deputy of a deputy is none: the principal holds the queue's role themselves, and may still sign in.
@@ -36,17 +40,22 @@ _STANDS = """(
 # {user} may be a column of whatever reads it, so no table here has a name that others give theirs. Two reads of each,
 # by the index of the person: sorted as one, whoever has some thousands that are over would wait for all of them.
 _HANDED = """(SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at,
-             to_json(d)::text AS told
+             to_json(d)::text AS told, at.places
          FROM approvals_delegation d JOIN auth_user principal ON principal.id = d.principal AND principal.is_active
          JOIN approvals_approval handed ON handed.id = d.approval_id AND {which} (handed.state = 'open')
-         WHERE d.deputy = {user} AND d.ended_at IS NULL AND d.n >= 0 AND EXISTS (
-             SELECT FROM approvals_queue place
+         CROSS JOIN LATERAL (
+             SELECT json_agg(json_build_array(to_json(place)::text, CASE WHEN place.name <> handed.queue THEN (
+                 SELECT coalesce(json_agg(to_json(went)::text), '[]') FROM (
+                     SELECT * FROM approvals_escalation e WHERE e.approval_id = handed.id AND e.queue = place.name
+                     AND e.n > 0 ORDER BY e.n LIMIT 5) went) END)) AS places
+             FROM approvals_queue place
              JOIN auth_group role ON role.name = place.role
              JOIN auth_user_groups holder ON holder.group_id = role.id AND holder.user_id = d.principal
-             WHERE place.name = handed.queue OR place.name = ANY (handed.escalated_to))
+             WHERE place.name = handed.queue OR place.name = ANY (handed.escalated_to)) at
+         WHERE d.deputy = {user} AND d.ended_at IS NULL AND d.n >= 0 AND at.places IS NOT NULL
          ORDER BY {first} d.made_at DESC LIMIT 100)"""
 _ASKED = """(SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'answered' END,
-             coalesce(asker.username, split_part(i.by, ':', 2)), i.at, to_json(i)::text
+             coalesce(asker.username, split_part(i.by, ':', 2)), i.at, to_json(i)::text, NULL::json
          FROM approvals_inquiry i LEFT JOIN auth_user asker ON asker.id = i.asker
          JOIN approvals_approval about ON about.id = i.approval_id AND {which} (about.state = 'open' AND i.outcome = '')
          WHERE i.person = {user} AND i.outcome <> 'withdrawn' AND i.n >= 0 ORDER BY {first} i.at DESC LIMIT 100)"""
@@ -64,7 +73,8 @@ def _over(sql: str) -> str:
 
 
 _CASES = f"""(
-    SELECT coalesce(json_agg(json_build_array(x.approval_id, x.what, x.name, x.told) ORDER BY x.at DESC), '[]') FROM (
+    SELECT coalesce(json_agg(json_build_array(x.approval_id, x.what, x.name, x.told, x.places)
+                             ORDER BY x.at DESC), '[]') FROM (
         {_waiting(_HANDED, "d")} UNION ALL {_over(_HANDED)}
         UNION ALL {_waiting(_ASKED, "i")} UNION ALL {_over(_ASKED)}) x)"""
 # As a value in SQL: the newest timings of each queue that has any, and the newest versions of the calendars that any
@@ -91,17 +101,38 @@ FACTS = _TIMED.format(facts=_FACTS).replace("%%", "%")
 ALONG = f"json_build_object({_FACTS}, 'stands', {_STANDS}, 'cases', {_CASES})::text"
 
 
+def is_ours(row: str) -> bool:
+    """Whether one of our processes wrote a queue's row, of which this is the text. Each is read with every request, and
+    seldom another one than before."""
+    return _is_genuine(row, code_key())
+
+
+@lru_cache(maxsize=1000)
+def _is_genuine(row: str, key: bytes) -> bool:
+    return row_of(Queue, row).is_genuine
+
+
 def learnt(told: Any) -> list[Mark]:
     """Know what was read, and give for whom the reader stands in, and which single cases are theirs. A row that none of
-    our processes wrote makes nobody a deputy, and shows nobody a case."""
+    our processes wrote makes nobody a deputy, and shows nobody a case; nor does one of a queue, whoever is in charge by
+    it."""
     told = json.loads(told) if isinstance(told, str) else told
     wait_hooks.queues.learn(told)
+    ours = {name for name, *_, row in told["queues"] if is_ours(row)}
     deputies = [(row_of(Deputy, row), whom, queues) for row, whom, queues in told["stands"]]
     stands = [
-        StandsIn(queue, row.ends_at, whom) for row, whom, queues in deputies if row.is_genuine for queue in queues
+        StandsIn(queue, row.ends_at, whom)
+        for row, whom, queues in deputies if row.is_genuine for queue in queues if queue in ours
     ]  # fmt: skip
     cases = [
-        OwnCase(UUID(case), what, whom) for case, what, whom, row in told["cases"]
-        if row_of(Delegation if what == "decide" else Inquiry, row).is_genuine
+        OwnCase(UUID(case), what, whom) for case, what, whom, row, places in told["cases"]
+        if row_of(Delegation if what == "decide" else Inquiry, row).is_genuine and (
+            what != "decide" or any(is_ours(place) and _is_asked_there(went) for place, went in places)
+        )
     ]  # fmt: skip
     return [*stands, *cases]
+
+
+def _is_asked_there(went: Sequence[str] | None) -> bool:
+    """Whether a case is decided at a queue: it was put there first, or went there by a row of ours."""
+    return went is None or any(row_of(Escalation, each).is_genuine for each in went)

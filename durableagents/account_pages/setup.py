@@ -112,7 +112,10 @@ def _queues(having: dict[str, int]) -> Iterator[Item]:
         yield Item("Approval queues", "wait", "There is none: no agent can ask anybody.", "queues", "Queues")
     for queue, role in queues.items():
         number, what = having.get(role, 0), f"Queue {queue}"
-        if not queues.is_open(queue):
+        if not role:
+            words = "Its row was written past this installation: nobody decides by it. Set it anew on its page."
+            yield Item(what, "wait", words, "queues", "Queues")
+        elif not queues.is_open(queue):
             words = "It is closed: nothing is asked or decided there, and whatever would ask stops. Open it again."
             yield Item(what, "wait", words, "queues", "Queues")
         elif number:

@@ -43,8 +43,10 @@ PROVED, PROVED_BY = "proved_at", "proved_by"
 # In the setting beside the roles: whoever may open the administration.
 STAFF = "staff"
 _APPROVER = re.compile(r"approver_[a-z0-9_]+", re.ASCII)
-# Roles that decide a queue under other names: those of the settings, and of queues that are older than they.
-_named: set[str] = set(ROLES) - FIXED
+# Roles that decide a queue under other names: those of the settings, always, and of queues that are older than they, as
+# they were read last.
+_OF_SETTINGS = frozenset(ROLES) - FIXED
+_named: frozenset[str] = _OF_SETTINGS
 
 
 def is_approver(role: str) -> bool:
@@ -58,8 +60,10 @@ def is_role(name: str) -> bool:
 
 
 def learn_roles(names: Iterable[str]) -> None:
-    """The roles that are in charge of queues, from whoever has read them."""
-    _named.update(set(names) - FIXED)
+    """The roles that are in charge of queues now, from whoever has read them: of rows that our processes wrote. What
+    was one before, and is none of them, is a role no more."""
+    global _named
+    _named = _OF_SETTINGS | (frozenset(filter(None, names)) - FIXED)
 
 
 def role_in(declared: Iterable[str], held: Iterable[str]) -> str | None:

@@ -241,7 +241,7 @@ class ScheduleRow(Shape):
     overlap: Schedule.Overlap
     tags: list[str] | dict[str, str]
     budget: dict[str, Any] | None
-    set_by: str = Field(description="Whoever set it last: it starts runs as they would.")
+    set_by: str = Field(description="Whoever set what it starts, agent and input: it starts runs as they would.")
     created_at: datetime
     updated_at: datetime
     is_paused: bool

@@ -10,7 +10,7 @@ from ledger.models import append_only
 
 
 class Schedule(models.Model):
-    """Runs of an agent that start by a cron line, as whoever set it last."""
+    """Runs of an agent that start by a cron line, as whoever said last with what: agent and input."""
 
     class Missed(models.TextChoices):
         SKIP = "skip"

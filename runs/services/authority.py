@@ -21,6 +21,7 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.web.roles import APPROVER, AUDITOR, EVERY, INTEGRATOR, OPERATOR, is_role, ordered
 from runs.journal import wait_hooks
+from runs.journal.asked.queues import NOBODY
 from runs.models import Run, Wait
 
 STOPPING = ("pause", "resume", "cancel")
@@ -107,12 +108,12 @@ def put_to(wait: Wait) -> list[str]:
 
 def in_charge() -> frozenset[str]:
     """The roles that are in charge of a queue."""
-    return frozenset(wait_hooks.queues.values())
+    return frozenset(filter(None, wait_hooks.queues.values()))
 
 
 def raises_budgets() -> str | None:
     """The role that raises budgets besides the operators: the one in charge of the queue that is asked for it."""
-    return wait_hooks.queues.get(settings.DURABLEAGENTS.budget_queue)
+    return wait_hooks.queues.get(settings.DURABLEAGENTS.budget_queue) or None
 
 
 def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
@@ -173,13 +174,20 @@ def check(action: str, run: Run, by: Actor) -> None:
         return
     stands = standing(run)
     role = stands.role(action, [by.role], by.person)
+    queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else stands.names
+    what = "sets what a run may use" if action == BUDGET else f"may {action} a run that waits or has waited there"
     if role is None:
+        if action in (BUDGET, *STOPPING) and is_nobodys(queues):
+            must_be_in_charge(by.role, queues, what)  # says which queue's row isn't ours
         raise stands.refusal(action, [by.role])
     is_own = role == INTEGRATOR and by.person is not None and by.person == run.creator
     if role != OPERATOR and not is_own:
-        queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else stands.names
-        what = "sets what a run may use" if action == BUDGET else f"may {action} a run that waits or has waited there"
         must_be_in_charge(role, queues, what)
+
+
+def is_nobodys(names: Iterable[str]) -> bool:
+    """Whether one of these is a queue whose row, when it was read last, none of our processes had written."""
+    return any(wait_hooks.queues.get(name) == NOBODY for name in names)
 
 
 def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:

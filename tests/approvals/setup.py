@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +14,7 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.models import Approval
-from approvals.queue_models import Deputy
+from approvals.queue_models import Deputy, Queue
 from approvals.queues import acts, deputies
 from approvals.queues.bodies import DeputyBody, LimitBody
 from approvals.services import decide
@@ -22,6 +23,8 @@ from ledger.actors import Actor
 from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.agents import Agent
+from runs.journal import wait_hooks
+from runs.journal.asked.queues import Queues
 from runs.models import Run
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage
@@ -69,6 +72,16 @@ def say(approval: Approval, by: Actor, verdict: str = "approve") -> Approval:
 def limited(by: Actor, most: str | None, person: str = "", queue: str = "finance_po") -> None:
     body = LimitBody(person=person, most=None if most is None else Decimal(most), justification=WHY)
     acts.limit(queue, body, by=by)
+
+
+def known_as(name: str, role: str, *, at: int = 2**62, queues: Queues = wait_hooks.queues) -> None:
+    """What a process knows that read it of this queue alone, at that moment: by default nothing is read later."""
+    now = timezone.now()
+    row = Queue(name=name, title=name, role=role, set_by="user:boss", made_at=now, changed_at=now)
+    row.seal()
+    columns = {field.attname: getattr(row, field.attname) for field in Queue._meta.concrete_fields}
+    told = json.dumps(columns | {"code": f"\\x{row.code.hex()}"}, default=lambda moment: moment.isoformat())
+    queues.learn({"at": at, "queues": [[name, role, True, None, told]], "roles": []})
 
 
 def until_somebody_waits(seconds: float = 30.0) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import transaction
 from django.utils import timezone
 
 from approvals.deadlines import away
@@ -14,12 +16,14 @@ from approvals.deadlines.bodies import AbsenceBody
 from approvals.models import Absence
 from approvals.queue_models import Deputy
 from approvals.queues import deputies
+from approvals.queues.standing import facts_of
 from ledger.actors import Actor
+from ledger.append import acted
 from ledger.errors import Forbidden
 from ledger.models import ActRecord
-from tests.approvals.setup import WHY, asked, boss, say, somebody
+from tests.approvals.setup import WHY, asked, boss, say, somebody, until_somebody_waits
 from tests.approvals.setup import away as appointed
-from tests.runs.stage import Stage
+from tests.runs.stage import Stage, at_once
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -48,6 +52,29 @@ def test_a_deputy_who_was_named_with_an_absence_ends_with_it(stage: Stage, tools
     assert ended.after["revoked_at"] and Absence.objects.get().is_genuine and Deputy.objects.get().is_genuine
     (said,) = ActRecord.objects.filter(action="absence_end")
     assert said.before["deputy"] == row.deputy_id
+
+
+def test_whoever_comes_back_while_the_deputy_decides_waits_for_that(stage: Stage, tools: Toolbox) -> None:
+    """Both hold the deputy's row before they write to the register, so neither waits for the other for ever."""
+    ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
+    row, approval, is_held = leaves(ann, "bob"), asked(stage, tools), threading.Event()
+
+    def allow() -> str:
+        with transaction.atomic():
+            facts = facts_of(approval, approval.run, bob, frozenset(), locked=True)
+            is_held.set()
+            until_somebody_waits()
+            acted("standing_grant", by=bob, subject="x", justification=WHY)
+        return facts.who.name
+
+    def come_back() -> Absence:
+        assert is_held.wait(60)
+        return away.come_back(row.pk, by=ann, justification=WHY)
+
+    said, back = at_once(allow, come_back)
+    assert said == "bob" and isinstance(back, Absence), (said, back)
+    acts = ActRecord.objects.filter(n__isnull=False).order_by("n").values_list("action", flat=True)
+    assert list(acts)[-3:] == ["standing_grant", "deputy_revoke", "absence_end"]
 
 
 def test_of_absences_that_overlap_each_ends_its_own_deputy_and_no_other(stage: Stage, tools: Toolbox) -> None:

@@ -21,7 +21,7 @@ from runs.engine.agents import Agent
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions
-from tests.approvals.setup import WHY, boss, somebody, until_somebody_waits
+from tests.approvals.setup import WHY, boss, known_as, somebody, until_somebody_waits
 from tests.runs.stage import Stage, at_once
 from tests.world import OLGA, Item, Notes, agent_of
 
@@ -47,7 +47,7 @@ def added(admin: Actor) -> None:
 
 def known_as_open() -> None:
     """As a worker knows it that read the queues a moment ago."""
-    wait_hooks.queues.learn({"at": 2**62, "queues": [["refunds", "approver_refunds", True]], "roles": []})
+    known_as("refunds", "approver_refunds")
 
 
 def must_have_asked_nobody(run: Run) -> None:

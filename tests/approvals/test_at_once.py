@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,16 +13,21 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
 
+from approvals.calendars.asof import in_force
+from approvals.deadlines import acts as deadlines
 from approvals.genuine import genuine
-from approvals.models import Decision
+from approvals.models import Decision, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts, deputies
 from approvals.queues.bodies import LimitBody, QueueBody, QueueChangeBody
+from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
 from tests.approvals.setup import WHY, asked, away, boss, say, somebody, until_somebody_waits
+from tests.approvals.test_policies import ordering, put
+from tests.approvals.timing import calendar, timing
 from tests.runs.stage import Stage, at_once
 from tests.world import Toolbox
 
@@ -130,3 +137,57 @@ def test_a_deputy_whose_place_is_being_taken_waits_to_hear_whether_it_was(
     assert Decision.objects.count() == is_kept and verify(approval.run_id).problems == []
     if not is_kept:
         assert isinstance(decided, Forbidden)
+
+
+# Of each pair one would make what the other rests on go away.
+PAIRS: dict[str, tuple[Callable[[Actor], object], Callable[[Actor], object]]] = {
+    "calendar": (lambda by: deadlines.remove_calendar("DE", by=by, justification=WHY),
+                 lambda by: timing(by, calendar="DE")),
+    "steps": (lambda by: acts.remove("refunds", by=by, justification=WHY),
+              lambda by: timing(by, on_timeout="escalate", steps=[{"to": "refunds", "hours": 1}])),
+    "policy": (lambda by: acts.remove("refunds", by=by, justification=WHY), lambda by: put(by, queue="refunds")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PAIRS)
+@pytest.mark.parametrize("first", ["removed", "named"])
+def test_what_is_being_removed_is_named_by_nobody(stage: Stage, tools: Toolbox, what: str, first: str) -> None:
+    """Whoever comes second waits, and is refused by what the first one did."""
+    admin, is_held, may_end = boss(), threading.Event(), threading.Event()
+    ordering(tools)
+    acts.create(body("refunds", "Refunds"), by=admin)
+    calendar(admin)
+    remove, name = PAIRS[what]
+    one, other = (remove, name) if first == "removed" else (name, remove)
+
+    def come_first() -> None:
+        with transaction.atomic():
+            one(admin)
+            is_held.set()
+            assert may_end.wait(60)
+
+    def come_second() -> object:
+        assert is_held.wait(60)
+        return other(admin)
+
+    def watch() -> None:
+        assert is_held.wait(60)
+        until_somebody_waits()
+        may_end.set()
+
+    done, refused, _ = at_once(come_first, come_second, watch)
+    assert done is None
+    assert isinstance(refused, InvalidInput if first == "removed" else acts.QueueInUse | deadlines.CalendarInUse)
+    assert (len(in_force()) + Policy.objects.count() == 0) is (first == "removed")
+
+
+def test_two_queues_that_name_each_other_at_once_are_both_set(stage: Stage) -> None:
+    """Each holds the other, in one order for both."""
+    admin = boss()
+    for hours in range(1, 6):
+        told = at_once(*[
+            partial(timing, admin, queue, on_timeout="escalate", steps=[{"to": to, "hours": hours}])
+            for queue, to in (("finance_po", "legal"), ("legal", "finance_po"))
+        ])  # fmt: skip
+        assert not any(isinstance(each, Exception) for each in told), told
+    assert len(in_force()) == 2

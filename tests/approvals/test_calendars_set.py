@@ -17,8 +17,9 @@ from approvals.deadlines.forms import CalendarForm, TimingForm
 from approvals.models import Calendar
 from ledger.errors import InvalidInput
 from runs.engine.gate.calendars import zones
+from runs.journal import wait_hooks
 from tests.approvals.setup import WHY, boss
-from tests.approvals.timing import OFFICE, calendar
+from tests.approvals.timing import OFFICE, calendar, timing
 from tests.runs.stage import Stage, at_once
 
 pytestmark = pytest.mark.django_db
@@ -89,3 +90,16 @@ def test_what_is_wrong_with_a_form_is_told_of_the_field_that_is_seen() -> None:
     lines = "2026-12-25 Christmas Day\n\nsoon the fair"
     (found,) = refusals(CalendarForm(name="DE", zone="UTC", holidays=lines, justification=WHY, **OFFICE))
     assert found[0] == "holidays" and found[1].startswith("line 3: ")
+
+
+def test_a_calendar_that_was_removed_is_told_in_the_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """However it came that a queue works by one: its people have other hours than its administrator thinks."""
+    admin = boss()
+    calendar(admin)
+    timing(admin, calendar="DE")
+    gone = Calendar(name="DE", version=2, is_removed=True, zone="UTC", week=[[]] * 7, set_by="user:boss",
+                    set_at=datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")))  # fmt: skip
+    gone.seal()
+    gone.save()
+    wait_hooks.queues.read()
+    assert "the queue finance_po: its calendar DE was removed: it works around the clock" in caplog.text

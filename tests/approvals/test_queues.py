@@ -18,7 +18,7 @@ from approvals.genuine import genuine
 from approvals.models import Approval, Decision
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts, deputies
-from approvals.queues.along import FACTS
+from approvals.queues.along import FACTS, is_ours
 from approvals.queues.bodies import LiftBody, LimitBody, QueueBody, QueueChangeBody
 from approvals.queues.seeding import seed
 from durableagents import Context, End
@@ -31,7 +31,7 @@ from ledger.web.roles import is_role, role_in
 from runs.journal import wait_hooks
 from runs.journal.asked.queues import Asked, Queues
 from runs.models import Run
-from tests.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
+from tests.approvals.setup import WHY, asked, away, boss, buying, known_as, limited, say, somebody
 from tests.runs.stage import Stage, dump
 from tests.world import FIONA, OLGA, Notes, Toolbox, agent_of
 
@@ -340,7 +340,7 @@ def test_the_role_is_read_where_it_is_decided(stage: Stage, tools: Toolbox) -> N
 
 def test_a_worker_learns_of_a_queue_before_it_refuses_it_and_does_not_ask_at_each_step(stage: Stage) -> None:
     known = Queues()
-    known.statement = FACTS
+    known.statement, known.is_ours = FACTS, is_ours
     worker = Asked(known, has_roles=False, pool=stage.wait(stage.connected()))
     stage.wait(worker.learn("legal"))
     assert "legal" in worker and "refunds" not in worker
@@ -358,8 +358,9 @@ def test_a_worker_learns_of_a_queue_before_it_refuses_it_and_does_not_ask_at_eac
 
 def test_what_was_read_before_does_not_take_the_place_of_what_was_read_since() -> None:
     known = Queues()
-    known.learn({"at": 2, "queues": [["new", "approver_new", True]], "roles": []})
-    known.learn({"at": 1, "queues": [["old", "approver_old", True]], "roles": []})
+    known.is_ours = is_ours
+    known_as("new", "approver_new", at=2, queues=known)
+    known_as("old", "approver_old", at=1, queues=known)
     assert dict(known) == {"new": "approver_new"}
 
 

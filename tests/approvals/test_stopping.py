@@ -19,10 +19,10 @@ from ledger.errors import Forbidden
 from ledger.models import OverrideRecord
 from ledger.web.roles import ROLES
 from runs.engine.agents import Agent
-from runs.journal import wait_hooks
 from runs.models import Run
 from runs.services import lifecycle, reconciling
 from runs.services.authority import SETTLING, STOPPING, Standing, standing, standings
+from tests.approvals.setup import known_as
 from tests.runs.stage import Stage, dump
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
@@ -141,7 +141,7 @@ def test_many_runs_are_judged_in_one_query_as_each_alone(
 def test_no_role_takes_a_right_away_and_auditors_have_none(
     held: frozenset[str], asked: frozenset[str], creator: int | None, person: int | None
 ) -> None:
-    wait_hooks.queues.learn({"at": 0, "queues": [["finance_po", "approver_finance", True]], "roles": []})
+    known_as("finance_po", "approver_finance", at=0)
     about = Standing(asked, creator)
     may = about.allowed(held, person)
     assert may >= frozenset().union(*(about.allowed([role], person) for role in held))

@@ -22,7 +22,7 @@ from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions
 from runs.services.budgets.raising import set_budget
-from tests.approvals.setup import WHY, boss, somebody
+from tests.approvals.setup import WHY, boss, known_as, somebody
 from tests.approvals.test_queues import changed, forged
 from tests.runs.stage import Stage
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
@@ -75,7 +75,7 @@ def test_a_forged_row_gives_nobody_the_right(stage: Stage, act: str) -> None:
     forged(TO_LENA)
     wait_hooks.queues.forget()
     changed(lambda: ACTS[act](run, lena), WORDS, Forbidden)
-    wait_hooks.queues.learn({"at": 2**62, "queues": [["finance_po", "approver_finance", True]], "roles": []})
+    known_as("finance_po", "approver_finance")
     changed(lambda: ACTS[act](run, FIONA), WORDS, Forbidden)
     wait_hooks.queues.forget()
     acts.change("finance_po", QueueChangeBody(role="approver_finance", justification="set right"), by=admin)
@@ -114,7 +114,7 @@ def test_a_queue_that_was_given_to_others_in_this_moment_is_theirs(stage: Stage,
     """A process may know for seconds who was in charge; the act goes by who is."""
     run, admin = waiting(stage), boss()
     acts.change("finance_po", QueueChangeBody(role="approver_legal", justification=WHY), by=admin)
-    wait_hooks.queues.learn({"at": 2**62, "queues": [["finance_po", "approver_finance", True]], "roles": []})
+    known_as("finance_po", "approver_finance")
     changed(lambda: ACTS[act](run, FIONA), "Only approver_legal", Forbidden)
 
 

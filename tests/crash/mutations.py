@@ -315,6 +315,8 @@ MUTANTS = [
     Mutant("what nobody rang for is never started", "runs/workers/starts.py", "    fire(firing.waiting(for_seconds=RUNG_SECONDS, besides=_passed_over()))\n", "", f"{BY_CLOCK} -k ring_that_is_lost"),
     Mutant("a damaged schedule ends the look at all", "runs/workers/starts.py", "        if is_transient(error) and not is_refusal(error):\n            raise\n", "        raise\n", f"{BY_CLOCK} -k damaged"),
     Mutant("what is resumed makes up for its pause", SET, "    schedule.next_at = upcoming(schedule, schedule.updated_at)[0]\n    schedule.save()\n    return _done(\"schedule_resume\"", "    schedule.next_at = schedule.created_at\n    schedule.save()\n    return _done(\"schedule_resume\"", f"{BY_CLOCK} -k record"),
+    Mutant("whoever sets another time has started what somebody else set up", SET, "    is_theirs = _stays(schedule, body.agent, input_, by=by)\n", "    is_theirs = False\n", f"{BY_CLOCK} -k takes_the_start"),
+    Mutant("whoever set a schedule up once has started whatever it starts", SET, "    return _text(schedule.agent, schedule.input) == _text(agent, input_)\n", "    return True\n", f"{BY_CLOCK} -k with_what_is_started"),
     Mutant("a time that comes twice is named twice", CRON, "                if self.is_hourly and not is_left_out:\n", "                if not is_left_out:\n", "tests/runs/test_cron.py -k twice"),
     Mutant("missed ones are made up for without end", DUE, "return [*late, *in_time][-MOST:]", "return [*late, *in_time]", "tests/runs/test_cron.py -k bounded"),
     # --- what is stored is checked before it is believed

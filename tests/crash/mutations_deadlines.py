@@ -11,7 +11,7 @@ DUE, COURSE, TIMING, CALENDARS, AWAY, TIMES = (
 STORIES, HOURS, BESIDE = (
     "tests/approvals/test_deadlines.py", "tests/engine/test_calendars.py", "tests/approvals/test_deadlines_beside.py"
 )  # fmt: skip
-BOTH = "tests/approvals/test_both_queues.py"
+BOTH, AT_ONCE = "tests/approvals/test_both_queues.py", "tests/approvals/test_at_once.py"
 GATES, ACTS = "runs/engine/steps/gates.py", "approvals/deadlines/acts.py"
 
 DEADLINES = [
@@ -38,11 +38,16 @@ DEADLINES = [
     Mutant("what went further counts what stood still before", "approvals/timing/moving.py", "    standing.count_from(wait, now)\n", "", f"{BESIDE} -k whatever_stood_still_before"),
     Mutant("people are reminded under a halt", DUE, "wait.deadline <= now or standing.is_halted(run.pk)", "wait.deadline <= now", f"{BESIDE} -k nobody_is_reminded_under_a_halt"),
     Mutant("what the further queue wants shown is not wanted", "approvals/policy.py", "if each.name == standing.queue)]\n", "if False)]\n", f"{BESIDE} -k what_either_queue_asks"),
-    Mutant("nobody is told where it went", "approvals/notices/recipients.py", "            return [self.approval.queue, *(self.approval.escalated_to or [])]\n", "            return [self.approval.queue]\n", f"{BESIDE} -k told_that_it_went_further"),
+    Mutant("nobody is told where it went", "approvals/notices/recipients.py", "            return genuine_places([self.approval])[self.approval.id]\n", "            return [self.approval.queue]\n", f"{BESIDE} -k told_that_it_went_further"),
     Mutant("what waits for ever has a deadline that is near", "approvals/notices/addressing.py", "if approval is None or is_endless(approval):", "if approval is None:", f"{BESIDE} -k no_deadline_that_is_near"),
     Mutant("code names a further queue for all stages", TIMING, 'return replace(self, escalate_to="")', "return self", f"{BESIDE} -k time_of_its_own_queue"),
     Mutant("a policy's question goes where code says", GATES, "time=_time(call) if demanded is None else Time(demanded.within)", "time=_time(call)", f"{BESIDE} -k goes_nowhere_that_code_says"),
     Mutant("one person sets deadlines where two have to", ACTS, '@second("queues", needs=PERMISSION)\n@transaction.atomic\ndef set_timing(', "@transaction.atomic\ndef set_timing(", f"{BESIDE} -k two_people_change"),
+    Mutant("a queue is let to work by a calendar that is being removed", ACTS, "        _hold(body.calendar, shared=True)\n", "        pass\n", f"{AT_ONCE} -k removed-calendar"),
+    Mutant("a calendar is removed while a queue is let to work by it", ACTS, "    _hold(name)\n    last", "    last", f"{AT_ONCE} -k named-calendar"),
+    Mutant("questions are to go to a queue that is being removed", "approvals/queues/acts.py", "    hold(each for each in others if each > name)\n", "", f"{AT_ONCE} -k removed-steps"),
+    Mutant("a policy asks at a queue that is being removed", "approvals/policies/acts.py", "    hold([body.queue] if body.queue else ())", "    hold(())", f"{AT_ONCE} -k removed-policy"),
+    Mutant("that a queue's calendar was removed is told to nobody", "approvals/calendars/asof.py", " and (calendar is None or calendar.is_removed):", " and calendar is None:", "tests/approvals/test_calendars_set.py -k told_in_the_log"),
     Mutant("a reminder follows the other without a pause", TIMING, "least = max(1, _minutes(span))", "least = _minutes(span)", f"{STORIES} -k has_at_least_a_minute"),
     Mutant("who has voted where it went is told that they have no part", "approvals/policy.py", "key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger)", "key=lambda no: no.is_of_limit", f"{BESIDE} -k one_of_those_that_it_takes"),
     Mutant("verification believes a wait where it went", "runs/verification/waits.py", '            "also": known.also or None,\n', "", f"{BESIDE} -k gives_nobody_a_part"),

@@ -10,6 +10,9 @@ READ, ASKED, VOUCHED = (
     "tests/approvals/test_payloads.py", "tests/approvals/test_asked.py", "tests/approvals/test_vouched.py",
 )  # fmt: skip
 AUTHORITY, AGAIN = "runs/services/authority.py", "tests/runs/test_tags_again.py"
+BESIDE, KNOWN, FORGED = (
+    "approvals/queues/along.py", "runs/journal/asked/queues.py", "tests/approvals/test_forged_queues.py",
+)  # fmt: skip
 BLIND = f"{READ} -k operator_from_whom"
 
 SIGHT_AND_QUEUES = [
@@ -33,6 +36,13 @@ SIGHT_AND_QUEUES = [
     Mutant("a gate is put to a queue that was closed a moment ago", "approvals/store.py", "FROM (SELECT approvals_may_ask(%s) AS is_open)", "FROM (SELECT length(%s) > 0 AS is_open)", ASKED),
     Mutant("a question is put to a queue that was closed a moment ago", "runs/journal/wait_hooks.py", "    return [(statement, asked) for statement in on_ask if asked]", "    return []", ASKED),
     Mutant("a queue may be closed while a question is being put to it", "approvals/sql/0009_asked.sql", "WHERE name = p_name FOR SHARE;", "WHERE name = p_name;", f"{ASKED} -k under_way"),
+    Mutant("a queue that is put in past us makes a group a role", KNOWN, " for name, role, _, _, row in told[\"queues\"] if self.is_ours(row)}", " for name, role, _, _, row in told[\"queues\"]}", f"{FORGED} -k makes_no_group"),
+    Mutant("whoever is put in charge past us reads what is asked", BESIDE, "    return row_of(Queue, row).is_genuine\n", "    return bool(key)\n", f"{FORGED} -k reads_nothing"),
+    Mutant("what was a role once is one for ever", "ledger/web/roles.py", "    _named = _OF_SETTINGS | (frozenset(", "    _named = _named | (frozenset(", f"{FORGED} -k is_none_once"),
+    Mutant("whoever stands in for somebody who is put in charge past us reads what is asked", BESIDE, " for queue in queues if queue in ours\n", " for queue in queues\n", f"{FORGED} -k reads_nothing"),
+    Mutant("what was handed over is read again once a queue's row was changed past us", BESIDE, "any(is_ours(place) and _is_asked_there(went)", "any(_is_asked_there(went)", f"{FORGED} -k nothing_again"),
+    Mutant("what was handed over is read again once it is said to have gone somewhere", BESIDE, "any(is_ours(place) and _is_asked_there(went)", "any(is_ours(place)", f"{FORGED} -k nothing_again"),
+    Mutant("where a question is said to have gone is told of it", "approvals/notices/recipients.py", "            return genuine_places([self.approval])[self.approval.id]\n", "            return [self.approval.queue, *(self.approval.escalated_to or [])]\n", f"{FORGED} -k is_told_nothing"),
     Mutant("a repair of tags stops at what was missing itself", "runs/migrations/0056_tags_again.py", "    SELECT r.id, o.tag, r.created_at FROM of_origin o JOIN runs_run r ON r.parent = o.run_id OR r.came_from = o.run_id\n", "    SELECT r.id, o.tag, r.created_at FROM of_origin o JOIN runs_run r ON r.parent = o.run_id AND false\n", f"{AGAIN} -k in_the_moment"),
     Mutant("a repair of tags looks once", "runs/migrations/0056_tags_again.py", "        while cursor.rowcount > 0:\n", "        while False:\n", f"{AGAIN} -k meanwhile"),
 ]  # fmt: skip

@@ -19,8 +19,10 @@ from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
 from runs.engine.agents import registry
+from runs.engine.budget.limits import Budget
 from runs.engine.errors import UnknownAgent
 from runs.models import Firing, Run, Schedule
+from runs.services.authority import own_act
 from runs.services.bodies import ScheduleBody
 from runs.services.schedules import acts, doorbell, firing
 from runs.services.starts import turns
@@ -251,6 +253,33 @@ def test_whoever_may_start_nothing_any_more_has_schedules_that_stop_and_say_so(
     assert changed.owner == boss.person and changed.stopped == "" and changed.next_at is not None
     Schedule.objects.filter(pk=one.pk).update(next_at=now())
     assert starts.fire([one.id]) == 1 and Run.objects.get().creator == boss.person
+
+
+def test_whoever_sets_another_time_takes_the_start_from_nobody(name: str, olga: Actor) -> None:
+    """Who says with what runs are started has started them, whoever says when; else they would decide in them."""
+    boss, capped = person("boss", "operator"), Budget(steps=7)
+    one = acts.create(body(name), by=olga, most=capped)
+    acts.change(one.id, body(name, cron="@daily", tags=["night"]), by=boss)
+    late = again(one)
+    assert (late.owner, late.set_by, late.most) == (olga.person, "user:olga", {"steps": 7}) and late.cron == "@daily"
+    came(one)
+    assert starts.fire([one.id]) == 1
+    run = Run.objects.get()
+    assert run.creator == olga.person and own_act(run, olga.person, "olga") == "started this run"
+    told = ActRecord.objects.get(action="schedule_change")
+    assert (told.by, told.before["set_by"], told.after["set_by"]) == ("user:boss", "user:olga", "user:olga")
+    acts.change(one.id, body(name, budget={"steps": 9}), by=boss)
+    assert again(one).owner == olga.person and again(one).most is None, "who raises it answers for it"
+
+
+@pytest.mark.parametrize("what", ["input", "agent"])
+def test_whoever_says_with_what_is_started_has_started_it(name: str, olga: Actor, what: str) -> None:
+    boss, one = person("boss", "operator"), schedule(name, olga)
+    more: dict[str, Any] = {"input": {"text": "b"}} if what == "input" else {"agent": name.partition("@")[0]}
+    acts.change(one.id, body(name, **more), by=boss)
+    assert (again(one).owner, again(one).set_by) == (boss.person, "user:boss")
+    told = ActRecord.objects.get(action="schedule_change")
+    assert (told.before["set_by"], told.after["set_by"]) == ("user:olga", "user:boss")
 
 
 def test_another_integrator_changes_nothing_and_an_operator_does(name: str, olga: Actor) -> None:

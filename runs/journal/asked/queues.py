@@ -4,6 +4,9 @@ They are data that administrators change while everything runs. A web process re
 statement that reads the session or the key), so a page is never older than its request; any other process reads them
 when what it knows is a few seconds old, and once more before it tells anybody that there is no such queue. Nothing is
 decided by what stands here: who may decide is judged from the rows, in the decision's transaction.
+
+A row that none of our processes wrote names a queue, of which nobody is in charge: it makes no group a role, and shows
+nobody what is asked there.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.queues")
 FRESH_SECONDS = 5.0
+NOBODY = ""  # is in charge of a queue whose row isn't ours
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
 
 
@@ -48,9 +52,9 @@ class Facts:
 def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
     """By queue. One that can't be read was changed past us: nobody decides there at all."""
     found: dict[str, Threshold] = {}
-    for name, _, _, *more in rows:
+    for name, _, _, proof, _ in rows:
         with suppress(DefinitionError, ValueError, RecursionError):
-            threshold = threshold_in(json.loads(more[0])) if more and more[0] is not None else None
+            threshold = threshold_in(json.loads(proof)) if proof is not None else None
             found |= {} if threshold is None else {name: threshold}
     return found
 
@@ -59,11 +63,17 @@ def _none(told: Any) -> Mapping[str, QueueTiming]:
     return {}
 
 
+def _is_not(row: str) -> bool:
+    return False
+
+
 class Queues(Mapping[str, str]):
     """Which role is in charge of a queue, by the queue's name; also of one that is closed. `statement` gives the facts
-    as one JSON document, and `timings_in` reads what it says of time: approvals, which keeps the queues, says how."""
+    as one JSON document, with each queue's row as a text of which `is_ours` says whether one of our processes wrote it,
+    and `timings_in` reads what it says of time: approvals, which keeps the queues, says how."""
 
     statement: str = ""
+    is_ours: Callable[[str], bool] = staticmethod(_is_not)
     timings_in: Callable[[Any], Mapping[str, QueueTiming]] = staticmethod(_none)
 
     def __init__(self) -> None:
@@ -76,15 +86,16 @@ class Queues(Mapping[str, str]):
     def learn(self, told: Any) -> None:
         """What somebody has just read. What is older than what is known is left alone."""
         told = json.loads(told) if isinstance(told, str) else told
+        ours = {name: role for name, role, _, _, row in told["queues"] if self.is_ours(row)}
         facts = Facts(
-            int(told["at"]), {name: (role, is_open) for name, role, is_open, *_ in told["queues"]},
+            int(told["at"]), {name: (ours.get(name, NOBODY), is_open) for name, _, is_open, *_ in told["queues"]},
             _thresholds(told["queues"]), frozenset(told["roles"]),
         )  # fmt: skip
-        learn_roles(role for role, _ in facts.queues.values())
         timings = self.timings_in(told["timing"]) if "timing" in told else None
         with self._lock:
             if facts.at >= self._facts.at:
                 self._facts, self._known_at = facts, time.monotonic()
+                learn_roles(ours.values())
                 if timings is not None:
                     self._timings, self._timed_at = timings, self._known_at
 
@@ -93,6 +104,7 @@ class Queues(Mapping[str, str]):
         with self._lock:
             self._facts, self._known_at = Facts(), float("-inf")
             self._timings, self._timed_at = {}, float("-inf")
+            learn_roles(())
 
     def is_fresh(self) -> bool:
         """Whether it was read a moment ago."""
@@ -147,7 +159,7 @@ class Asked(Collection[str]):
     def _names(self) -> frozenset[str]:
         facts = self._queues.last
         open_ = frozenset(name for name, (_, is_open) in facts.queues.items() if is_open)
-        in_charge = {role for role, _ in facts.queues.values()}
+        in_charge = {role for role, _ in facts.queues.values()} - {NOBODY}
         return open_ | facts.roles | FIXED | in_charge if self._has_roles else open_
 
     def threshold(self, queue: str) -> Threshold | None:

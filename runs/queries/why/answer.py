@@ -163,7 +163,7 @@ def who_must(cause: str, seen: Seen) -> Who:
     wait = seen.wait
     if cause == "approval" and wait is not None:
         queues = authority.put_to(wait)
-        named = dict.fromkeys(role for queue in queues if (role := wait_hooks.queues.get(queue)) is not None)
+        named = dict.fromkeys(role for queue in queues if (role := wait_hooks.queues.get(queue)))
         return Who("people", (*named,), ", ".join(queues), name_of(wait))
     if cause == "question" and wait is not None:
         roles = questions.roles_for(wait) if isinstance(wait.detail, dict) else (OPERATOR,)

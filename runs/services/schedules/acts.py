@@ -4,6 +4,7 @@ act record. Integrators have their own, operators all.
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -23,10 +24,10 @@ from runs.models import Schedule
 from runs.services import lifecycle
 from runs.services.bodies import ScheduleBody
 from runs.services.budgets.starting import budget_for
-from runs.services.schedules import cron, doorbell
+from runs.services.schedules import cron, doorbell, firing
 
 MOST = 1000  # of one installation
-_SHOWN = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budget", "is_paused", "stopped")
+_SHOWN = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budget", "set_by", "is_paused", "stopped")
 
 
 class Changed(DurableAgentsError):
@@ -96,8 +97,9 @@ def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Sche
 def change(
     schedule_id: UUID, body: ScheduleBody, *, by: Actor, most: Budget | None = None, seen: datetime | None = None
 ) -> Schedule:
-    """Set it anew, all of it; from now on it starts runs as whoever does that. Planned times up to now are not made up
-    for. `seen` is when it had last been changed, as the caller saw it. Raises as `create` does, Changed, Forbidden and
+    """Set it anew, all of it; from now on it starts runs as whoever does that, unless agent and input stay as they are:
+    then as whoever set those, as long as they may start runs. Planned times up to now are not made up for.
+    `seen` is when it had last been changed, as the caller saw it. Raises as `create` does, Changed, Forbidden and
     NotFound."""
     schedule, before = _locked(schedule_id, by=by)
     if seen is not None and seen != schedule.updated_at:
@@ -172,17 +174,33 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
     if errors:
         problem = f"{errors[0]['field']} {errors[0]['problem']}"
         raise InvalidInput(f"Nothing could be started by this: {problem}.", errors=errors)
-    schedule.input = lifecycle.checked(agent, body.input)
+    input_ = lifecycle.checked(agent, body.input)
     budget_for(agent, body.budget, tags=body.tags, most=most)
     if by.person is None:
         raise Forbidden("A schedule starts runs as somebody: only an account may set one.")
-    schedule.name, schedule.agent, schedule.cron, schedule.zone = body.name, body.agent, body.cron, body.zone
-    schedule.missed, schedule.overlap, schedule.tags = body.missed, body.overlap, body.tags
-    schedule.budget = None if body.budget is None else body.budget.model_dump(mode="json", exclude_none=True)
-    schedule.most = None if most is None else most.model_dump(mode="json", exclude_none=True)
-    schedule.owner, schedule.set_by, schedule.updated_at = by.person, by.ref, now
+    budget = None if body.budget is None else body.budget.model_dump(mode="json", exclude_none=True)
+    is_theirs = _stays(schedule, body.agent, input_, by=by)
+    if not is_theirs:
+        schedule.owner, schedule.set_by = by.person, by.ref
+    if not is_theirs or budget != schedule.budget:
+        schedule.most = None if most is None else most.model_dump(mode="json", exclude_none=True)
+    schedule.name, schedule.agent, schedule.input, schedule.budget = body.name, body.agent, input_, budget
+    schedule.cron, schedule.zone, schedule.missed, schedule.overlap = body.cron, body.zone, body.missed, body.overlap
+    schedule.tags, schedule.updated_at = body.tags, now
     schedule.stopped = schedule.trouble = ""
     schedule.next_at = None if schedule.is_paused else upcoming(schedule, now)[0]
+
+
+def _stays(schedule: Schedule, agent: str, input_: Any, *, by: Actor) -> bool:
+    """Whether somebody else's schedule stays theirs. Whoever says what is started, and with what, has started it, and
+    decides nothing in it: setting another time takes that from nobody who may start runs still."""
+    if schedule._state.adding or by.person == schedule.owner or firing.starts_as(schedule) is None:
+        return False
+    return _text(schedule.agent, schedule.input) == _text(agent, input_)
+
+
+def _text(agent: str, input_: Any) -> str:
+    return json.dumps([agent, input_], sort_keys=True)  # else 1 and true were the same
 
 
 def _snapshot(schedule: Schedule) -> dict[str, Any]:

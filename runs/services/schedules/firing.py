@@ -81,7 +81,7 @@ def fire(schedule_id: UUID) -> bool:
 
 def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
     """Start the run of a planned time as the schedule's owner, and note what came of it."""
-    by = _owner(schedule)
+    by = starts_as(schedule)
     if by is None:
         stop(schedule, "whoever set it may start no runs any more", now=now)
         _note(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=schedule.stopped)
@@ -117,8 +117,8 @@ def _budget(stored: object) -> Budget | None:
     return None if stored is None else Budget.model_validate(stored)
 
 
-def _owner(schedule: Schedule) -> Actor | None:
-    """Whoever set it last, under a role that may start runs today; None: they have none, or are not active."""
+def starts_as(schedule: Schedule) -> Actor | None:
+    """Whoever set what it starts, under a role that may start runs today; None: they have none, or are not active."""
     person = get_user_model().objects.filter(pk=schedule.owner).first()
     held = roles(person)
     role = next((role for role in _STARTERS if role in held), None)
