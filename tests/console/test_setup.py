@@ -16,13 +16,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from approvals.models import Queue
+from approvals.queues import acts
 from durableagents.dev.alone import Alone
 from durableagents.env import load
 from durableagents.identity import first_admin
 from durableagents.identity.auth import issue_key
 from durableagents.logs import LinksStaySecret
 from durableagents.models import SetupLink
+from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.models import AccountRecord, ActRecord
 from tests.console.accounts import PASSWORD, boss, boss_account, chosen, path_of
@@ -172,9 +173,10 @@ def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     page = root.read("/setup")
     assert "1 person decides, as Finance approver" in page and "1 key in force" in page
     assert "invite an operator" not in page
-    Queue.objects.filter(name="finance_po").update(state=Queue.State.CLOSED)
+    shell = Actor("os", "root", auth="shell")
+    acts.close("finance_po", by=shell, justification="It moves.")
     assert "Queue finance_po It is closed: nothing is asked or decided there" in root.read("/setup")
-    Queue.objects.filter(name="finance_po").update(state=Queue.State.OPEN)
+    acts.open_again("finance_po", by=shell, justification="It has moved.")
     User.objects.filter(username="fin").update(is_active=False)
     assert "Queue finance_po Nobody decides" in root.read("/setup"), "who may not sign in decides nothing"
 
