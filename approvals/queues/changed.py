@@ -9,8 +9,8 @@ _OF_POLICIES = "'policy', 'policy_change', 'policy_retire', 'policy_restore'"
 # As a value in SQL about the account me.id: when it last did; {queue} is the queue's name, {case} the first stage's
 # question. Who stands in is told by accounts, for names change. A policy counts where it may be about this call, before
 # or after. What was proposed and put in force is on record as its author's; whoever agreed has an act of their own,
-# which names the change. A role that somebody gave themselves is on record by the database. Rows that other hands made
-# may hold anything.
+# which names the change. A role that somebody gave themselves is on record by the database; one that a provider of
+# sign-ins gives, when they come in, is not their doing. Rows that other hands made may hold anything.
 CHANGED = f"""(SELECT min(did.at)
     FROM (SELECT c.opened_at, c.tool, r.agent, (SELECT q.role FROM approvals_queue q WHERE q.name = {{queue}}) AS role
           FROM approvals_approval c JOIN runs_run r ON r.id = c.run_id WHERE c.id = {{case}}) question
@@ -29,6 +29,7 @@ CHANGED = f"""(SELECT min(did.at)
         SELECT 'roles', '', NULL, jsonb_build_object('roles', jsonb_build_array(a.after -> 'role')), a.at, me.id::text
         FROM ledger_accountrecord a
         WHERE a.subject_person = me.id AND a.person = me.id AND a.at >= question.opened_at AND a.action = 'role_given'
+            AND split_part(a.by, ':', 1) IN ('user', 'key')
     ) did
     WHERE did.action = ANY (ARRAY[{_OF_QUEUES}]) AND did.queue = {{queue}}
             AND (did.action <> 'queue_change' OR EXISTS (

@@ -80,4 +80,5 @@ CASES = [
     Mutant("who retires the policy decides alone", CHANGED, "ARRAY[did.before, did.after]", "ARRAY[did.after - 'agent']", "tests/approvals/test_changed_who_decides.py -k what_policies_ask"),
     Mutant("a policy about another agent keeps somebody from deciding", CHANGED, "IN ('', question.agent) AND", "IS NOT NULL AND", "tests/approvals/test_changed_who_decides.py -k what_policies_ask"),
     Mutant("who agreed to wider bounds uses them at once", "approvals/granting/acts.py", " or (\"queue_grants\", approval.queue) in agreed:", ":", "tests/approvals/test_granting_beside.py -k agreed_to"),
+    Mutant("a role that a provider gives keeps its holder from deciding", CHANGED, "            AND split_part(a.by, ':', 1) IN ('user', 'key')\n", "", "tests/approvals/test_changed_who_decides.py -k gave_themselves"),
 ]  # fmt: skip
