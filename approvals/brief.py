@@ -421,7 +421,7 @@ def _revisions(
     """A question and its revisions before, newest first, each with what closed it, and all that was said: two queries
     for any number."""
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
-    facts = RawSQL(_FACTS, [reader], output_field=TextField())
+    facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
     contents = {"contents": along(approval_id, kept.known())} if is_shown_whole else {}

@@ -64,7 +64,9 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
     'changed', {CHANGED},
     'who', (SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = me.id),
     'deputies', (SELECT coalesce(json_agg(json_build_object('row', to_json(d)::text, 'whom', (
-                     SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal))), '[]')
+                     SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal),
+                     'changed', CASE WHEN d.is_now THEN (SELECT {CHANGED} FROM (SELECT d.principal AS id) AS me) END
+                     )), '[]')
                  FROM (SELECT d.*, row_number() OVER (ORDER BY d.ends_at DESC) AS nth,
                            d.revoked_at IS NULL AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()
                            AS is_now
@@ -72,7 +74,8 @@ FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
                        WHERE d.deputy = me.id AND (q.name = {{queue}} OR d.queue_id IS NULL)) d
                  WHERE d.is_now OR d.nth <= 20),
     'handed', (SELECT coalesce(json_agg(json_build_object('row', to_json(d)::text, 'whom', (
-                   SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal))), '[]')
+                   SELECT {_ACCOUNT} FROM auth_user u WHERE u.id = d.principal),
+                   'changed', (SELECT {CHANGED} FROM (SELECT d.principal AS id) AS me))), '[]')
                FROM approvals_delegation d WHERE d.approval_id = {{approval}} AND d.deputy = me.id))::text
     FROM (SELECT %s::bigint AS id) AS me)"""
 _BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of", approval="asked.id")}
@@ -128,16 +131,15 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     limits = [row_of(Limit, row) for row in read["limits"]]
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_genuine}
     role = "" if queue is None else queue.role
-    pairs = [(row_of(Deputy, each["row"]), each["whom"]) for each in read["deputies"]]
+    pairs = [(row_of(Deputy, each["row"]), each["whom"], _set_up(each["changed"])) for each in read["deputies"]]
     said = _words(read["seats"])
-    handed = [(row_of(Delegation, each["row"]), each["whom"]) for each in read["handed"]]
-    made = [_for_all(row, _member(whom, row.principal, caps, said)) for row, whom in pairs]
-    made += [_for_one(row, _member(whom, row.principal, caps, said)) for row, whom in handed]
+    handed = [(row_of(Delegation, each["row"]), each["whom"], _set_up(each["changed"])) for each in read["handed"]]
+    made = [_for_all(row, _member(whom, row.principal, caps, said).having(changed)) for row, whom, changed in pairs]
+    made += [_for_one(row, _member(whom, row.principal, caps, said).having(changed)) for row, whom, changed in handed]
     deputyships = [_deputyship(each, run, role, now) for each in made]
     who = Member(by.name, None, held) if by.person is None else _member(read["who"], by.person, caps, said)
     if run is not None and (role in who.roles or any(each.is_now(now) for each in deputyships)):
-        changed = read["changed"] and f"changed who decides here at {_moment(read['changed'])}, after it was asked"
-        who = who.having(changed or own_act(run, by.person, by.name))
+        who = who.having(_set_up(read["changed"]) or own_act(run, by.person, by.name))
     return Facts(
         queue=None if queue is None else _queue(queue, caps.get(None)), name=at or approval.queue, who=who, now=now,
         deputyships=deputyships, asked=asked_in(approval),
@@ -186,10 +188,15 @@ def _for_one(row: Delegation, whom: Member) -> Deputyship:
     return Deputyship(row.pk, whom, row.made_at, ends, row.ended_at is not None, row.is_genuine, is_of_one=True)
 
 
+def _set_up(changed: str | None) -> str | None:
+    """Since when somebody is one of those who set up who decides, in words."""
+    return f"changed who decides here at {_moment(changed)}, after it was asked" if changed else None
+
+
 def _deputyship(made: Deputyship, run: Run | None, role: str, now: datetime) -> Deputyship:
     whom = made.principal
     if run is not None and made.is_now(now) and role in whom.roles:
-        whom = whom.having(own_act(run, whom.person, whom.name))
+        whom = whom.having(whom.own_act or own_act(run, whom.person, whom.name))
     return replace(made, principal=whom)
 
 

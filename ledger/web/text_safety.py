@@ -17,6 +17,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 MAX_NEWLINES = 2
@@ -208,7 +209,8 @@ def _leaf(path: str, item: Any) -> Leaf:
     if isinstance(item, bool):
         return Leaf(path, "true" if item else "false", "boolean")
     if isinstance(item, float) and _EXACT <= abs(item) < _LONGEST:
-        return Leaf(path, str(int(item)), "number")  # whole, as RFC 8785 writes it in what is hashed
+        # Whole, as RFC 8785 writes it in what is hashed.
+        return Leaf(path, f"{Decimal(repr(item)).normalize():f}", "number")
     if isinstance(item, (int, float)):
         return Leaf(path, str(item), "number")
     if isinstance(item, (dict, list)):

@@ -218,76 +218,83 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
-    found = sorted(_hands(run, person, name))
-    if not found:
+    if person is not None and run.creator == person:  # of the first of them all, whose it is
+        return _DID["start"].format(_WHERE[0])
+    found = min(_hands(run, person, name), default=None)
+    if found is None:
         return None
-    where, at, action = found[0]
-    did = "started this run" if action == "start" else f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{did}{_WHERE[where]}"
+    place, at, action = found
+    did = _DID.get(action, action).format(_WHERE[place])
+    return did if action == "start" else f"{did} at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-# Where somebody had a hand, nearest first. Whoever started the run that all began with has started all that go on from
-# it, or were begun by it.
-_WHERE = ("", ", in a run that belongs with this one", ", in a run that this one is a fork of")
-
-
+# Where somebody had a hand, nearest first.
+_WHERE = ("this run", "a run that belongs with this one", "a run of which this work is a fork")
 _DID = {
-    "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
-    "outcome_propose": "said what became of a call of this run",
-    "signal": "sent this run a signal", "message": "sent this run a message", "models": "chose the models of this run",
-    "migrate": "moved this run to another version", INJECT: "handed something to this run",
+    "start": "started {}", "retry": "retried {}", "reconcile": "settled a call of {}",
+    "answer": "answered a question of {}", "outcome_propose": "said what became of a call of {}",
+    "signal": "sent {} a signal", "message": "sent {} a message", "models": "chose the models of {}",
+    "migrate": "moved {} to another version", INJECT: "handed something to {}",
 }  # fmt: skip
 
 
-# How records name somebody or have named them (by each way of signing in, under each name that the account has had).
-# And what they did in a run, or in one that belongs with it: what its parents and those that it goes on from were told
-# went into it, and what its children were told comes back, so all of a tree belong together; and what a fork goes on
-# from, with whatever belongs with that. What was begun again as a fork of one of them puts nothing into them. Each step
-# goes by a key or by an index of its direction: runs_run_succession, runs_run_children. Rows that were damaged may go
-# in a circle, so each is taken once. Of a family without an end the nearest count.
+# All that belong together, each with its place in _WHERE. What a run's parents and those that it goes on from were told
+# went into it, and what its children were told comes back: so a whole tree does. And what a fork goes on from, with
+# whatever belongs with that; what was begun again as a fork of one of them puts nothing into them. First those above,
+# however many; then those below, of a family without an end the nearest. Each step goes by a key or by an index of its
+# direction: runs_run_succession, runs_run_children. Rows that were damaged may go in a circle, so each is taken once.
 _NEAREST = 10_000
-_RECORD = f"""
+_WALKED = f"""
+    above(id, is_before) AS (
+        SELECT %(run)s::uuid, false
+        UNION
+        SELECT other.id, other.is_before FROM above JOIN runs_run AS r ON r.id = above.id CROSS JOIN LATERAL (
+            SELECT r.parent, above.is_before
+            UNION ALL SELECT r.first, above.is_before
+            UNION ALL SELECT r.forked_from, true
+        ) AS other(id, is_before) WHERE other.id IS NOT NULL),
+    kin(id, is_before) AS (
+        SELECT id, is_before FROM above
+        UNION
+        SELECT other.id, kin.is_before FROM kin CROSS JOIN LATERAL (
+            SELECT h.id FROM runs_run AS h WHERE h.first = kin.id
+            UNION ALL SELECT c.id FROM runs_run AS c WHERE c.parent = kin.id) AS other),
+    family AS MATERIALIZED (
+        SELECT k.id, CASE WHEN bool_and(k.is_before) THEN 2
+                          WHEN %(first)s::uuid IN (k.id, min(r.first::text)::uuid) THEN 0 ELSE 1 END AS place
+        FROM (SELECT id, is_before FROM kin LIMIT {_NEAREST}) AS k LEFT JOIN runs_run AS r ON r.id = k.id
+        GROUP BY k.id)"""
+_KNOWN = "family AS (SELECT * FROM unnest(%(ids)s::uuid[], %(places)s::int[]) AS f(id, place))"
+# How records name somebody or have named them (by each way of signing in, under each name that the account has had),
+# and the nearest and first thing of each kind that they did there. Whoever started the run that all began with has
+# started all that go on from it, or were begun by it.
+_RECORD = """
     WITH RECURSIVE former AS MATERIALIZED (
         SELECT kind || ':' || name AS by FROM unnest(ARRAY['user', 'key']) AS kind, (
             SELECT %(name)s AS name UNION
             SELECT before ->> 'username' FROM ledger_accountrecord
             WHERE subject_person = %(person)s AND before ? 'username') AS names),
-    mine AS (SELECT by FROM former WHERE by IS NOT NULL),
-    kin(id, is_before) AS (
-        SELECT %(run)s::uuid, false
-        UNION
-        SELECT other.id, other.is_before
-        FROM kin JOIN runs_run AS r ON r.id = kin.id CROSS JOIN LATERAL (
-            SELECT r.parent, kin.is_before
-            UNION ALL SELECT r.first, kin.is_before
-            UNION ALL SELECT r.forked_from, true
-            UNION ALL SELECT h.id, kin.is_before FROM runs_run AS h WHERE h.first = r.id
-            UNION ALL SELECT c.id, kin.is_before FROM runs_run AS c WHERE c.parent = r.id
-        ) AS other(id, is_before) WHERE other.id IS NOT NULL),
-    family AS MATERIALIZED (
-        SELECT id, CASE WHEN bool_and(is_before) THEN 2
-                        WHEN id IN (%(run)s::uuid, %(first)s::uuid) OR EXISTS (
-                            SELECT FROM runs_run AS r WHERE r.id = k.id AND r.first = %(first)s::uuid) THEN 0
-                        ELSE 1 END AS place
-        FROM (SELECT id, is_before FROM kin LIMIT {_NEAREST}) AS k GROUP BY id)
+    mine AS (SELECT by FROM former WHERE by IS NOT NULL),{family}
     (
-        SELECT CASE family.place WHEN 2 THEN 2 ELSE 0 END, r.created_at, 'start'
+        SELECT CASE family.place WHEN 2 THEN 2 ELSE 0 END, r.created_at, 'start', NULL::uuid
         FROM family JOIN runs_run AS r ON r.id = family.id AND r.parent IS NULL AND r.first IS NULL
         WHERE CASE WHEN %(person)s::bigint IS NULL OR r.creator IS NULL THEN r.created_by IN (SELECT by FROM mine)
                    ELSE r.creator = %(person)s END
         ORDER BY family.place LIMIT 1)
     UNION ALL (
-        SELECT family.place, o.at, o.action FROM family JOIN ledger_overriderecord AS o ON o.run_id = family.id
+        SELECT family.place, o.at, o.action, NULL FROM family JOIN ledger_overriderecord AS o ON o.run_id = family.id
         WHERE o.action <> ALL(%(stopping)s)
         AND (o.person = %(person)s
              OR (o.person IS NULL OR %(person)s::bigint IS NULL) AND o.by IN (SELECT by FROM mine))
         ORDER BY family.place, o.id LIMIT 1)
     UNION ALL (
-        SELECT family.place, a.at, a.action FROM family JOIN ledger_actrecord AS a ON a.run_id = family.id
+        SELECT family.place, a.at, a.action, NULL FROM family JOIN ledger_actrecord AS a ON a.run_id = family.id
         WHERE a.action <> ALL(%(talking)s)
         AND (a.person = %(person)s
              OR (a.person IS NULL OR %(person)s::bigint IS NULL) AND a.by IN (SELECT by FROM mine))
         ORDER BY family.place, a.id LIMIT 1)"""
+_FIRST_ASKED = _RECORD.format(family=_WALKED) + " UNION ALL SELECT place, NULL, NULL, id FROM family"
+_ASKED_AGAIN = _RECORD.format(family=f" {_KNOWN}")
 
 
 # Who asks about a case or a call, answers, or hands a case over has put nothing into the run.
@@ -295,17 +302,21 @@ TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegat
 
 
 def _hands(run: Run, person: int | None, name: str) -> list[tuple[int, datetime, str]]:
-    """Where somebody had a hand, when, and in what: of each kind the nearest and first."""
+    """Where somebody had a hand, when, and in what. Which runs belong with this one is looked for once for its row as
+    it was read, for a case is judged for several people."""
+    given: dict[str, Any] = {
+        "name": name, "person": person, "run": run.pk, "first": run.first or run.pk,
+        "stopping": [*STOPPING, *FORKING, BUDGET, REQUEUE], "talking": ["start", *TALKING],
+    }  # fmt: skip
+    known: list[tuple[UUID, int]] | None = run.__dict__.get(_FAMILY)
+    if known is not None:
+        given |= {"ids": [id_ for id_, _ in known], "places": [place for _, place in known]}
     with connection.cursor() as cursor:
-        cursor.execute(
-            _RECORD,
-            {
-                "name": name,
-                "person": person,
-                "run": run.pk,
-                "first": run.first or run.pk,
-                "stopping": [*STOPPING, *FORKING, BUDGET, REQUEUE],
-                "talking": ["start", *TALKING],
-            },
-        )
-        return cursor.fetchall()
+        cursor.execute(_FIRST_ASKED if known is None else _ASKED_AGAIN, given)
+        rows: list[tuple[int, Any, Any, UUID | None]] = cursor.fetchall()
+    if known is None:
+        run.__dict__[_FAMILY] = [(id_, place) for place, _, _, id_ in rows if id_ is not None]
+    return [(place, at, action) for place, at, action, id_ in rows if id_ is None]
+
+
+_FAMILY = "_family"  # of a Run object

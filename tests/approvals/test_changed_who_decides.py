@@ -3,6 +3,7 @@ name they did it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,9 +11,10 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.utils import timezone
 
+from approvals.consulting.delegations import delegate
 from approvals.models import Approval
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody
+from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queues import acts, deputies
 from approvals.queues.bodies import DeputyBody, LimitBody, QueueChangeBody
 from durableagents.identity import rights
@@ -21,7 +23,7 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden, Proposed
 from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody
-from tests.approvals.setup import WHY, asked, buying, limited, say, somebody
+from tests.approvals.setup import WHY, asked, away, buying, limited, say, somebody
 from tests.runs.stage import Stage
 from tests.world import Toolbox
 
@@ -59,6 +61,54 @@ def test_a_new_name_makes_nobody_another(stage: Stage, tools: Toolbox) -> None:
     stand_in(eve, "eve")
     User.objects.filter(pk=eve.person).update(username="eva")
     refused(approval, Actor("user", "eva", role=FINANCE, auth="session", person=eve.person))
+
+
+@pytest.mark.parametrize("how", ["a deputy", "one case"])
+def test_nor_does_anybody_in_their_place(stage: Stage, tools: Toolbox, ada: Actor, how: str) -> None:
+    """Of somebody who raised their own limit since: their deputy would decide by it."""
+    somebody("fred", FINANCE)
+    bob = somebody("bob", "operator")
+    limited(ada, "1", person="ada")
+    if how == "a deputy":
+        away(ada, "bob", principal="ada")
+    approval = asked(stage, tools)
+    if how == "one case":
+        delegate(approval.id, to="bob", justification=WHY, by=replace(ada, role=FINANCE))
+    limited(ada, None, person="ada")
+    with pytest.raises(Forbidden, match="ada, for whom you stand in, changed who decides here"):
+        say(approval, bob)
+    assert Approval.objects.get(pk=approval.pk).state == "open"
+
+
+def test_who_gives_the_role_to_whom_they_stand_in_for_gave_it_themselves(
+    stage: Stage, tools: Toolbox, root: Actor
+) -> None:
+    pia = somebody("pia", "approver_legal")
+    mona = somebody("mona", "operator", is_superuser=True, is_staff=True)
+    away(mona, "mona", principal="pia")
+    approval = asked(stage, tools)
+    rights.set_roles(pia.person or 0, ["approver_legal", FINANCE], False, by=mona, justification=WHY)
+    with pytest.raises(Forbidden):
+        say(approval, mona)
+    assert Approval.objects.get(pk=approval.pk).state == "open"
+    assert say(approval, pia).state == "approved", "who was given it by another decides"
+
+
+def test_a_role_that_is_named_anew_is_one_that_was_given(stage: Stage, tools: Toolbox) -> None:
+    mona = somebody("mona", "operator", "approver_x", is_superuser=True, is_staff=True)
+    approval = asked(stage, tools)
+    Group.objects.filter(name=FINANCE).update(name="approver_old")
+    with acting(mona):
+        Group.objects.filter(name="approver_x").update(name=FINANCE)
+    refused(approval, mona)
+
+
+def test_a_policys_words_decide_nothing(stage: Stage, tools: Toolbox, ada: Actor, root: Actor) -> None:
+    said = {"agent": "", "tool": "pay", "effect": "require", "queue": "legal"}
+    approval = asked(stage, tools)
+    policies.create(NewPolicyBody(name="words", rule="large", **said, justification=WHY), by=root)
+    policies.change("words", PolicyBody(rule="of large sums", **said, justification=WHY), by=ada)
+    assert say(approval, ada).state == "approved"
 
 
 def test_who_stands_in_elsewhere_changed_nothing_here(stage: Stage, tools: Toolbox, ada: Actor) -> None:

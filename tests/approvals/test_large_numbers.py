@@ -14,7 +14,9 @@ from approvals.services import reads_as_hashed
 from durableagents import Context, End, Evidence
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
+from ledger.web.text_safety import leaves
 from runs.engine.agents import Agent
+from runs.engine.canonical import canonical
 from tests.api.conftest import Api
 from tests.approvals.setup import say, sound
 from tests.approvals.test_amending import asked, change
@@ -77,6 +79,12 @@ def test_over_http_a_float_is_taken_as_it_was_given_out(stage: Stage, tools: Too
     assert answer.status_code == 200 and answer.json()["arguments"]["weight"] == 1.9e18
     assert stage.drive() == "completed"
     sound(first.run)
+
+
+@pytest.mark.parametrize("number", [2.0**53, -(2.0**60), 1.7e18, 1.2345678901234567e20, 9.99e20])
+def test_a_page_has_the_digits_that_were_hashed(number: float) -> None:
+    (leaf,) = leaves({"n": number})
+    assert leaf.text == canonical(number).decode()
 
 
 def test_the_pages_say_it_as_it_was_hashed_and_their_form_sends_it_untouched(

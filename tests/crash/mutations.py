@@ -292,7 +292,7 @@ MUTANTS = [
     Mutant("a cancelled run is told of before its children are", ENDS, "      AND NOT EXISTS (SELECT 1 FROM runs_run g WHERE g.parent = c.id AND NOT g.is_told)\n    ORDER BY c.ended_at, c.id", "    ORDER BY c.ended_at, c.id", f"{ATTACKED} -k grandchild"),
     Mutant("an end wakes nobody whose wait is gone", ENDS, "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if run", "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if waits and run", f"{ATTACKED} -k wait_is_gone"),
     Mutant("a damaged family is tried before all others", SWEEPER, "ends.untold(besides=_passed_over())", "ends.untold()", f"{ATTACKED} -k starve"),
-    Mutant("who started the parent decides its children's gates", "runs/services/authority.py", "            SELECT r.parent, kin.is_before\n", "            SELECT NULL::uuid, false\n", f"{ATTACKED} -k decides_no_gate"),
+    Mutant("who started the parent decides its children's gates", "runs/services/authority.py", "            SELECT r.parent, above.is_before\n", "            SELECT NULL::uuid, false\n", f"{ATTACKED} -k decides_no_gate"),
     Mutant("what takes nothing of a budget that is used up is refused for ever", "runs/sql/0017_budgets.sql", "WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool", "WHEN h.tool", f"{ATTACKED} -k used_more"),
     Mutant("an undone transaction spoils the statements after it", "runs/journal/libpq.py", "        _prepared.pop(link, None)\n", "", "tests/runs/test_pool.py -k undone"),
     # --- starts by key and by the clock

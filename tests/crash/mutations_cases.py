@@ -72,7 +72,7 @@ CASES = [
     Mutant("what waited without an end is denied at the first stage", "approvals/cases/amending.py", " and not known.course.is_endless:", ":", "tests/approvals/test_amending_beside.py -k without_an_end"),
     Mutant("a whole float in a plan is read as an integer", "runs/engine/canonical.py", "parse_int=_whole", "parse_int=int", "tests/approvals/test_large_numbers.py -k decided_about"),
     Mutant("what jsonb made of a number is damage", "approvals/verification.py", "!= as_hashed(getattr(row, name))]", "!= getattr(row, name)]", "tests/approvals/test_large_numbers.py -k decided_about"),
-    Mutant("who had a hand in a child decides in its parent", "runs/services/authority.py", "            UNION ALL SELECT c.id, kin.is_before FROM runs_run AS c WHERE c.parent = r.id\n", "", "tests/approvals/test_hands_beside.py -k beside_it"),
+    Mutant("who had a hand in a child decides in its parent", "runs/services/authority.py", "            UNION ALL SELECT c.id FROM runs_run AS c WHERE c.parent = kin.id)", ")", "tests/approvals/test_hands_beside.py -k beside_it"),
     Mutant("what a fork's parent is a fork of is forgotten", "runs/services/authority.py", "            UNION ALL SELECT r.forked_from, true\n", "", "tests/approvals/test_hands_beside.py -k child_of_its_fork"),
     Mutant("a new name makes somebody another who stands in", CHANGED, "did.after ->> 'deputy' = me.id::text", "did.after ->> 'deputy' = ''", "tests/approvals/test_changed_who_decides.py -k new_name"),
     Mutant("the second person of a change made nothing", CHANGED, "AND r.action = 'rule_change_apply'", "AND false", "tests/approvals/test_changed_who_decides.py -k second_person"),
@@ -81,4 +81,7 @@ CASES = [
     Mutant("a policy about another agent keeps somebody from deciding", CHANGED, "IN ('', question.agent) AND", "IS NOT NULL AND", "tests/approvals/test_changed_who_decides.py -k what_policies_ask"),
     Mutant("who agreed to wider bounds uses them at once", "approvals/granting/acts.py", " or (\"queue_grants\", approval.queue) in agreed:", ":", "tests/approvals/test_granting_beside.py -k agreed_to"),
     Mutant("a role that a provider gives keeps its holder from deciding", CHANGED, "            AND split_part(a.by, ':', 1) IN ('user', 'key')\n", "", "tests/approvals/test_changed_who_decides.py -k gave_themselves"),
+    Mutant("a deputy decides by what their principal changed", "approvals/queues/standing.py", ".having(changed)) for row, whom, changed in pairs]", ") for row, whom, changed in pairs]", "tests/approvals/test_changed_who_decides.py -k in_their_place"),
+    Mutant("who gives the role to their principal decides by it", CHANGED, "WHERE a.subject_person IN {_OWN} AND", "WHERE a.subject_person = me.id AND", "tests/approvals/test_changed_who_decides.py -k whom_they_stand_in_for"),
+    Mutant("a policy's words decide who decides", CHANGED, "AND (did.action <> 'policy_change' OR EXISTS", "AND (true OR EXISTS", "tests/approvals/test_changed_who_decides.py -k policys_words"),
 ]  # fmt: skip

@@ -110,7 +110,7 @@ MORE = [
     Mutant("a message is left without an answer", HEIR_SQL, "       OR (p_how = 'renewal' AND EXISTS (SELECT 1 FROM runs_message WHERE run_id = p_run AND outcome = ''))\n", "", f"{GOING} -k message"),
     Mutant("a signal to a run that has gone on is lost", CHAIN, "    if run.goes_on_as is not None:\n        raise GoneOn\n", "    return\n", f"{GOING} -k look_and_lock"),
     Mutant("a repeat is another signal after a renewal", "runs/services/signals.py", "Signal.objects.filter(is_of_chain(run), name", "Signal.objects.filter(run=run, name", f"{GOING} -k however_often"),
-    Mutant("who had a hand in the run before decides", "runs/services/authority.py", "            UNION ALL SELECT r.first, kin.is_before\n", "", f"{GOING} -k had_a_hand"),
+    Mutant("who had a hand in the run before decides", "runs/services/authority.py", "            UNION ALL SELECT r.first, above.is_before\n", "", f"{GOING} -k had_a_hand"),
     Mutant("a forged link is not looked at", "runs/verification/succession.py", "        if [(x.successor, _GOES_ON[x.KIND]) for x in told] != ", "        if False and [] != ", f"{GOING} -k forged_link"),
     Mutant("work is handed to and fro without end", HEIRS, "come.handoffs >= MOST_HANDOFFS", "come.handoffs < 0", f"{GONE} -k to_and_fro"),
     Mutant("what another agent said passes for a task", "runs/engine/succession/declared.py", "line.model_dump_json() for line", "line.text for line", f"{GONE} -k conversation"),

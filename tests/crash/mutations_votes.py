@@ -37,7 +37,7 @@ VOTING = [
     Mutant("a second word is taken", STANDING, "    said = _words(read[\"seats\"])\n", "    said: dict[int, str] = {}\n", f"{STAGED} -k by_whatever_key"),
     Mutant("a principal votes after their deputy", SEATS, "         (SELECT NEW.person UNION SELECT (NEW.standing #>> '{deputy_of,person}')::bigint) AS p (person)\n", "         (SELECT NEW.person) AS p (person)\n", f"{STAGED} -k principal_are_one"),
     Mutant("each stage has seats of its own", SEATS, "    SELECT coalesce(a.case_id, a.id), p.person, NEW.id\n", "    SELECT a.id, p.person, NEW.id\n", f"{STAGED} -k gives_nobody_two_seats"),
-    Mutant("who raised their own limit decides", STANDING, "        who = who.having(changed or own_act(run, by.person, by.name))\n", "        who = who.having(own_act(run, by.person, by.name))\n", f"{STAGED} -k changed_who_decides"),
+    Mutant("who raised their own limit decides", STANDING, "        who = who.having(_set_up(read[\"changed\"]) or own_act(run, by.person, by.name))\n", "        who = who.having(own_act(run, by.person, by.name))\n", f"{STAGED} -k changed_who_decides"),
     Mutant("another stage than the one that was read is decided", SERVICES, "    if stage not in (None, case.stage):\n", "    if False:\n", f"{STAGED} -k not_the_one_that_was_read"),
     Mutant("a vote that was taken away is not missed", VERIFIED, "        for id, person in unvoted:\n", "        for id, person in ():\n", f"{STAGED} -k taken_away"),
     Mutant("nobody answered is told as a no", EFFECTS, ", \"expired\": \"expired\"}\n", "}\n", f"{TOLD} -k nobody_answered_about"),
