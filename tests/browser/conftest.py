@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,8 +127,9 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 def read_all(page: Page) -> None:
-    """Look at every argument of a case to its end, as Approve waits for."""
-    for _ in range(200):
+    """Look at every argument of a case to its end, as Approve waits for; a picture is there when it was drawn."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
         if page.locator("#seen").is_hidden():
             return
         # By event: a real click scrolls first, and what comes into view by that may be the last, which hides the
