@@ -7,9 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site, read_all
-from tests.browser.test_stepup import admin
 
-__all__ = ["admin"]  # a fixture
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
 HIDDEN = ("\u202e", "\u202c", "\u200b", "\U000e0041")
@@ -74,27 +72,4 @@ def test_the_start_form_keeps_hostile_text_as_text(person: Person, complaints: C
     page.click("text=Start the run")
     page.wait_for_url("**/runs/*")
     is_inert(page, "the run")
-    assert complaints == []
-
-
-def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, complaints: Complaints) -> None:
-    """In a heading, and in the reason of what is halted now."""
-    word = "Rückerstattungsgenehmigungsverfahrensstelle" * 2
-    admin.goto("/queues")
-    unfold(admin)
-    for field, text in {"name": "long_words", "title": word, "role": "approver_long", "why": word * 5}.items():
-        admin.fill(f"#q-{field}", text)
-    admin.click("#queue-form button")
-    operator = person("operator")
-    operator.goto("/halts")
-    operator.select_option("#n-scope", "agent")
-    operator.fill("#n-key", "nobody-" + "x" * 90)
-    operator.fill("#n-why", word * 5)
-    operator.click("#halt-form button")
-    expect(operator.locator(".messages")).to_be_visible()
-    for page, path in ((admin, "/queues"), (admin, "/queues/of/long_words"), (operator, "/halts"), (operator, "/")):
-        for width in (390, 1280):
-            page.set_viewport_size({"width": width, "height": 844})
-            page.goto(path)
-            is_inert(page, f"{path} at {width}")
     assert complaints == []

@@ -1,0 +1,46 @@
+"""Words without an end, as people may write them, make no page wider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Complaints, Person, Site, running
+from tests.browser.test_hostile import is_inert, unfold
+from tests.browser.test_stepup import admin
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+__all__ = ["admin"]  # a fixture
+
+
+@pytest.fixture
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One of its own: what is halted is told on every page of everybody."""
+    site = Site(tmp_path_factory.mktemp("wide") / "data")
+    with running(site):
+        yield site
+
+
+def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, complaints: Complaints) -> None:
+    """In a heading, and in the reason of what is halted now."""
+    word = "Rückerstattungsgenehmigungsverfahrensstelle" * 2
+    admin.goto("/queues")
+    unfold(admin)
+    for field, text in {"name": "long_words", "title": word, "role": "approver_long", "why": word * 5}.items():
+        admin.fill(f"#q-{field}", text)
+    admin.click("#queue-form button")
+    operator = person("operator")
+    operator.goto("/halts")
+    operator.select_option("#n-scope", "agent")
+    operator.fill("#n-key", "nobody-" + "x" * 90)
+    operator.fill("#n-why", word * 5)
+    operator.click("#halt-form button")
+    expect(operator.locator(".messages")).to_be_visible()
+    for page, path in ((admin, "/queues"), (admin, "/queues/of/long_words"), (operator, "/halts"), (operator, "/")):
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 844})
+            page.goto(path)
+            is_inert(page, f"{path} at {width}")
+    assert complaints == []
