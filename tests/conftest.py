@@ -28,6 +28,8 @@ from tests.tiers import LONG
 CHECKOUT = Path(__file__).resolve().parent.parent
 TEST_DATABASE = "durableagents_test"
 _SERVER: Any = None
+# The shape of this worker's database, once it was migrated.
+_MIGRATED: dict[str, str] = {}
 
 # How long an example takes says more about the machine's other tenants than about the code. Said here, before any
 # module with a `@given` is imported, which takes what holds then.
@@ -161,11 +163,26 @@ def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_d
         known["OPTIONS"] = dict(limited)
     connections["default"].close()
     from tests import kept
+    from tests.shape import shape
 
     kept.unblocked = django_db_blocker.unblock
+    with django_db_blocker.unblock():
+        _MIGRATED.update(shape())
     yield
     with django_db_blocker.unblock():
         kept.hang_up()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _database_of_the_same_shape(django_db_blocker: Any) -> Iterator[None]:
+    """What the tests of one file made of the database's functions, triggers and tables, they put back."""
+    yield
+    if _MIGRATED:
+        from tests.shape import left_behind, shape
+
+        with django_db_blocker.unblock():
+            left = left_behind(_MIGRATED, shape())
+        assert not left, f"the tests of this file leave the database with another {', '.join(left)}"
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -138,6 +140,25 @@ def as_superuser(statement: str, *parameters: Any) -> int:
         cursor.execute(statement, parameters)
         touched: int = cursor.rowcount
         return touched
+
+
+@contextmanager
+def rows_refused(what: str, which: str, code: str = "P0001") -> Iterator[None]:
+    """The server refuses to change rows in this way ("INSERT ON ledger_event") where `which` holds of NEW: an SQLSTATE
+    as `code`."""
+    table = what.split(" ON ")[1]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                IF {which} THEN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$"""
+        )
+        cursor.execute(f"CREATE TRIGGER refuse BEFORE {what} FOR EACH ROW EXECUTE FUNCTION refuse()")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TRIGGER refuse ON {table}")
+            cursor.execute("DROP FUNCTION refuse")
 
 
 def escalated(stage: Stage, tools: Toolbox) -> Run:

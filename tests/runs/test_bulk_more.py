@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection
 
 from durableagents import Context, End, TransportError
 from ledger import events as e
@@ -27,7 +26,7 @@ from runs.workers import timers
 from tests.approvals.setup import boss, somebody
 from tests.runs.aging import runs_out
 from tests.runs.stage import Stage, dump, events, fresh, head, output, overrides, problems, waiting
-from tests.runs.stories import as_superuser
+from tests.runs.stories import as_superuser, rows_refused
 from tests.runs.test_bulk import WHY, ask, finish, operator, outcomes, sleeper
 from tests.runs.test_settling import FAMILIES, guarded
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
@@ -286,15 +285,8 @@ def test_one_that_can_not_be_judged_keeps_no_other_from_its_turn(tools: Toolbox,
 def test_what_goes_wrong_with_one_keeps_no_other_from_its_turn(tools: Toolbox, olga: Who) -> None:
     runs = [capped(sleeper(tools), steps=9) for _ in range(2)]
     odd, other = (ask(olga, "pause", runs=[str(one)]) for one in runs)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$BEGIN IF NEW.id = '{odd.pk}' THEN RAISE 'not this one'; END IF; RETURN NEW; END$$"
-        )
-        cursor.execute("CREATE TRIGGER refuse BEFORE UPDATE ON runs_batch FOR EACH ROW EXECUTE FUNCTION refuse()")
-    assert not working.work(60)
-    assert [outcomes(one) for one in (odd, other)] == [{"done": 1}] * 2
-    assert [Batch.objects.get(pk=one.pk).state for one in (odd, other)] == ["running", "done"]
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TRIGGER refuse ON runs_batch")
+    with rows_refused("UPDATE ON runs_batch", f"NEW.id = '{odd.pk}'"):
+        assert not working.work(60)
+        assert [outcomes(one) for one in (odd, other)] == [{"done": 1}] * 2
+        assert [Batch.objects.get(pk=one.pk).state for one in (odd, other)] == ["running", "done"]
     assert finish(odd).state == "done"

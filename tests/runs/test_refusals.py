@@ -21,6 +21,7 @@ from runs.workers.housekeeping import House
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
 from tests.runs.stage import Stage, events, fresh, head, kinds, output, waiting
+from tests.runs.stories import rows_refused
 from tests.runs.test_late import comes_back
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
@@ -32,19 +33,14 @@ def refusing(code: str, *kinds: str, times: int = 1_000_000) -> Iterator[None]:
     """The server refuses to store events of these kinds, so many times. A sequence counts: it outlasts the rollback."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE SEQUENCE refused")
-        cursor.execute(
-            f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                IF NEW.kind = ANY ('{{{",".join(kinds)}}}') AND nextval('refused') <= {times} THEN
-                    RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END IF;
-                RETURN NEW; END $$"""
-        )
-        cursor.execute("CREATE TRIGGER refuse BEFORE INSERT ON ledger_event FOR EACH ROW EXECUTE FUNCTION refuse()")
     try:
-        yield
+        named = ",".join(kinds)
+        with rows_refused(
+            "INSERT ON ledger_event", f"NEW.kind = ANY ('{{{named}}}') AND nextval('refused') <= {times}", code
+        ):
+            yield
     finally:
         with connection.cursor() as cursor:
-            cursor.execute("DROP TRIGGER refuse ON ledger_event")
-            cursor.execute("DROP FUNCTION refuse")
             cursor.execute("DROP SEQUENCE refused")
 
 
