@@ -32,7 +32,6 @@ from ledger.templatetags.console import line_of, plainly
 from ledger.web.seeing.payloads import WHO_GIVES
 from ledger.web.text_safety import Change, compare, leaves
 from runs.engine.agents import registry
-from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import editable_in
@@ -336,13 +335,8 @@ _NO_TOOL = ("", "approve")
 
 
 def plan_of(approval: Approval) -> dict[str, Any]:
-    """The plan, read from the exact bytes that were hashed; nothing where they are no plan (the row was changed by
-    other hands)."""
-    try:
-        plan = parsed(bytes(approval.plan))
-    except (ValueError, RecursionError):
-        return {}
-    return plan if isinstance(plan, dict) else {}
+    """The plan; nothing where it can't be read."""
+    return approval.planned() or {}
 
 
 def _ordered(arguments: Any, tool: ToolCard | None) -> Any:

@@ -32,6 +32,7 @@ from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
 from ledger.chain import microseconds
 from ledger.models import Json, append_only
+from runs.engine.canonical import parsed
 from runs.models import Run, Wait
 
 
@@ -137,6 +138,15 @@ class Approval(models.Model):
             pgtrigger.ReadOnly(name="terms_are_frozen", fields=["timing"]),
             pgtrigger.ReadOnly(name="documents_are_frozen", fields=["documents"]),
         ]
+
+    def planned(self) -> dict[str, Any] | None:
+        """The plan, read from the exact bytes that its hash covers. None where they are no plan: other hands changed
+        the row, and nobody decides on it."""
+        try:
+            plan = parsed(bytes(self.plan))
+        except ValueError:
+            return None
+        return plan if isinstance(plan, dict) else None
 
     @transition(state, source=A.OPEN, target=A.APPROVED)
     def approve(self) -> None: ...

@@ -34,7 +34,6 @@ from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
 from ledger.models import Head
-from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.votes import APPROVE, FAIL
@@ -280,10 +279,10 @@ def must_be_undecided(approval: Approval) -> None:
 def reads_as_hashed(approval: Approval) -> bool:
     """Whether the bytes that the page shows are those that the hash binds, and the row counts votes where they say so.
     The database keeps them; this does not rely on it."""
+    plan = approval.planned()
     try:
-        plan = parsed(bytes(approval.plan))
         return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
 
 

@@ -21,7 +21,7 @@ from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
-from runs.engine.canonical import as_hashed, parsed
+from runs.engine.canonical import as_hashed
 from runs.engine.gate.requirement import is_staged
 from runs.engine.gate.same import sameness_of
 from runs.engine.gate.votes import FAIL, lacking
@@ -78,7 +78,7 @@ class Gates:
         )
         plans: dict[str, Any] = {}
         for row in rows.iterator(chunk_size=20):
-            plan = _plan(row)
+            plan = row.planned()
             if row.case_id is not None or "proof" in (plan or {}):
                 plans[str(row.id)] = plan
             request = missing.pop(str(row.id), None)
@@ -97,7 +97,7 @@ class Gates:
         yield from self._stages(plans)
 
     def _about(self, row: Approval, seq: int, request: e.ApprovalRequested) -> Iterator[str]:
-        what, plan = f"approval {row.id}", _plan(row)
+        what, plan = f"approval {row.id}", row.planned()
         yield from compared(what, row, {
             "plan_hash": request.plan_hash, "queue": request.queue, "tool": request.tool, "rule": request.rule,
             "requested_by": self.created_by, "deadline": self.times.deadline(request, row),
@@ -257,14 +257,6 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
         is_amended and previous.case_id is not None and of[:2] == (row.run_id, row.tool)
     )
     return is_to and is_ended and previous.opened_at < row.opened_at
-
-
-def _plan(row: Approval) -> Any:
-    try:
-        plan = parsed(bytes(row.plan))
-    except (ValueError, RecursionError):
-        return None
-    return plan if isinstance(plan, dict) else None
 
 
 def plug_in() -> None:

@@ -25,7 +25,6 @@ from approvals.stepup.checking import wanted_by
 from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes.shown import AFTER, NEXT, StageShown, stage_number, stages_of
 from ledger.web.seeing.viewers import viewer
-from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import named_in
 from runs.engine.gate.editable import EDITABLE
@@ -68,7 +67,7 @@ def approval_row(
     beyond that it is.
     """
     talk, besides = talk.told(is_read=is_read), {} if is_read else {"evidence": [], "why": "", "effect": ""}
-    plan = _plan(approval) if is_read else None
+    plan = approval.planned() if is_read else None
     return ApprovalRow.of(
         approval,
         state=str(approval.state),
@@ -120,12 +119,3 @@ def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
         return wanted_by(plan, str(plan.get("agent")), approval.tool, asked).as_json()
     except DefinitionError:
         return {}
-
-
-def _plan(approval: Approval) -> dict[str, Any] | None:
-    """None also where the bytes were damaged: they then aren't what `plan_hash` covers, and nobody decides on them."""
-    try:
-        plan = parsed(bytes(approval.plan))
-    except (ValueError, RecursionError):
-        return None
-    return plan if isinstance(plan, dict) else None

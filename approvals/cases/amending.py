@@ -44,7 +44,7 @@ from ledger.web import misfit
 from runs.engine.agents import registry
 from runs.engine.amending.put_anew import PutAnew, put_anew
 from runs.engine.amending.record import changes, moved_along
-from runs.engine.canonical import parsed, plain
+from runs.engine.canonical import plain
 from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import closed, editable_in
 from runs.engine.gate.requirement import is_staged, required_by
@@ -82,9 +82,9 @@ class Wanted:
 def look(approval: Approval, given: Any) -> Wanted:
     """What a question's arguments become with what was `given` in their place: all of them, or those that change.
     Raises InvalidInput by the field that is wrong, StalePlan for a plan that can't be read."""
-    if not reads_as_hashed(approval):
+    plan = approval.planned()
+    if plan is None or not reads_as_hashed(approval):
         raise StalePlan(approval)
-    plan = parsed(bytes(approval.plan))
     fields = editable_in(plan)["properties"]
     if not fields:
         _refuse("", "can't be changed: the gate that asks names no field that people may change", "approve or reject")

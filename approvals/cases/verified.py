@@ -8,7 +8,6 @@ from typing import Any
 from approvals.models import Approval
 from ledger import events as e
 from runs.engine.amending.record import changes
-from runs.engine.canonical import parsed
 from runs.engine.gate.editable import editable_in
 from runs.engine.tape import payload_of
 
@@ -32,8 +31,8 @@ def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmend
         return
     if amended.next != str(row.id):
         yield f"{what}: the amendment of approval {before.id} names another question as the next"
-    old = _plan_of(before)
-    if not isinstance(plan, dict) or not isinstance(old, dict):
+    old = before.planned()
+    if not isinstance(plan, dict) or old is None:
         return  # said already: it is not what was hashed
     told, fields = payload_of(amended), editable_in(old)["properties"]
     if plan.get("arguments") != told.get("arguments"):
@@ -46,10 +45,3 @@ def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmend
     others = {name for name in {*plan, *old} - _OF_THE_ARGUMENTS if plan.get(name) != old.get(name)}
     if others:
         yield f"{what}: {', '.join(sorted(others))} changed with the arguments"
-
-
-def _plan_of(row: Approval) -> Any:
-    try:
-        return parsed(bytes(row.plan))
-    except (ValueError, RecursionError):
-        return None

@@ -29,7 +29,7 @@ def document_in(approval_id: UUID, plan: bytes, n: int) -> Named:
     """The `n`-th document of a plan, from 1 on. Raises NotFound, NotShown."""
     try:
         listed = named_in(parsed(plan))
-    except (ValueError, RecursionError):
+    except ValueError:
         raise NotShown(NO_LIST) from None
     if not 1 <= n <= len(listed):
         raise NotFound("document", f"{n} of approval {approval_id}")

@@ -6,13 +6,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from approvals.models import Approval
 from approvals.rules.rows import Policy, is_sealed
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, register
-from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.proof import proof_in
 from runs.engine.gate.votes import shows
@@ -164,11 +162,8 @@ class Policed:
 def _with_plan(question: Question) -> Question:
     """As it was put to people: the event keeps no more than the plan's hash. Raises DefinitionError."""
     row = Approval.objects.filter(pk=question.approval_id).first()
-    try:
-        plan: Any = None if row is None else parsed(bytes(row.plan))
-    except (ValueError, RecursionError):
-        plan = None
-    if not isinstance(plan, dict) or "tool" not in plan:
+    plan = None if row is None else row.planned()
+    if plan is None or "tool" not in plan:
         raise DefinitionError("the plan of the question that was approved can't be read")
     return replace(question, payload=plan)
 

@@ -33,7 +33,6 @@ from ledger.four_eyes.guard import second
 from ledger.models import ActRecord
 from ledger.web.roles import is_approver, is_role
 from runs.engine.agents import registry
-from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import CURRENCY
 from runs.engine.gate.proof import Proof, Threshold
@@ -410,6 +409,6 @@ def _needed_by(queue: Queue) -> str:
 def _stages_of(asked: Approval) -> list[str]:
     """Whoever is asked in the case that a question belongs to."""
     try:
-        return required_by(parsed(bytes(asked.plan)), asked.queue).queues
-    except (DefinitionError, ValueError, RecursionError):
+        return required_by(asked.planned() or {}, asked.queue).queues
+    except DefinitionError:
         return [asked.queue]

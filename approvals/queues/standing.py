@@ -27,7 +27,6 @@ from approvals.queues.changed import CHANGED
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.web.roles import AUDITOR, is_role
-from runs.engine.canonical import parsed
 from runs.engine.gate.amounts import Amount, amount_in
 from runs.engine.gate.proof import threshold_in
 from runs.models import Run
@@ -84,10 +83,8 @@ _BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of", approva
 
 def asked_in(approval: Approval) -> Asked:
     """What it is about, read from the bytes that its hash covers."""
-    try:
-        amount = amount_in(parsed(bytes(approval.plan)))
-    except (ValueError, RecursionError):
-        amount = "its plan can't be read"
+    plan = approval.planned()
+    amount = "its plan can't be read" if plan is None else amount_in(plan)
     return Asked(Sum(amount.value, amount.currency) if isinstance(amount, Amount) else amount)
 
 

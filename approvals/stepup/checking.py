@@ -13,7 +13,6 @@ from approvals.passkeys.signed import Signed, about, terms_of_yes
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
 from runs.engine.agents import registry
-from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
@@ -77,11 +76,7 @@ def minutes(seconds: int) -> str:
 def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) -> Wanted:
     """What a yes to a question of this agent's has to show now, where its queues have these thresholds by now. Raises
     DefinitionError for a plan that can't be read."""
-    try:
-        plan = parsed(bytes(approval.plan))
-    except (ValueError, RecursionError) as error:
-        raise DefinitionError("the plan can't be read") from error
-    return wanted_by(plan, agent, approval.tool, thresholds)
+    return wanted_by(approval.planned(), agent, approval.tool, thresholds)
 
 
 def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:

@@ -17,7 +17,6 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, Standing, judge
 from approvals.queues.standing import facts_of
 from ledger.actors import Actor
-from runs.engine.canonical import parsed
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.proof import short_of
 from runs.engine.gate.requirement import required_by, stage_of
@@ -86,7 +85,7 @@ def stages_of(
         of_cases = Decision.objects.filter(seats__case_id__in=cases).select_related("approval").distinct()
         rows |= {row.pk: row for row in of_cases}
     listed = sorted(rows.values(), key=lambda row: row.pk)
-    plans = {one.id: _plan(one) for one in {row.approval for row in listed}}
+    plans = {one.id: one.planned() or {} for one in {row.approval for row in listed}}
     ours = {**known, **marks_of(row for row in listed if row.pk not in known)}
     votes = [
         Vote(row, ours[row.pk], short_of(plans[row.approval_id], row.proof) if row.verdict == APPROVE else "")
@@ -99,7 +98,7 @@ def stages_of(
 
 
 def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[StageShown]:
-    plan = _plan(one)
+    plan = one.planned() or {}
     try:
         stages, stage = required_by(plan, one.queue).stages, stage_of(plan)
     except DefinitionError:
@@ -135,7 +134,7 @@ def _later(one: Approval, number: int, by_approval: Mapping[UUID, list[Vote]]) -
 def stage_number(one: Approval) -> int:
     """Which stage a question is of, by its plan; the first where that can't be read."""
     try:
-        return stage_of(_plan(one))
+        return stage_of(one.planned() or {})
     except DefinitionError:
         return 1
 
@@ -145,14 +144,6 @@ def _passed(plan: Mapping[str, Any]) -> list[UUID]:
         return [UUID(each["approval_id"]) for each in plan.get("passed", ())]
     except (KeyError, TypeError, ValueError):
         return []
-
-
-def _plan(one: Approval) -> dict[str, Any]:
-    try:
-        plan = parsed(bytes(one.plan))
-    except (ValueError, RecursionError):
-        return {}
-    return plan if isinstance(plan, dict) else {}
 
 
 def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:

@@ -205,6 +205,7 @@ def test_a_run_that_stopped_for_an_operator_shows(operator: Reader, reason: str)
         b"junk",
         b"[]",
         b"7",
+        b"null",
         b"{}",
         b'{"evidence":7}',
         b'{"evidence":[1,{}],"arguments":"x","headline":[1]}',

@@ -121,6 +121,7 @@ def test_a_row_that_makes_no_sense_is_its_runs_trouble_alone(operator: Reader, a
         ("its head is gone", "record-damaged"),
         ("its wait is gone", "record-damaged"),
         ("its plan is no text", "stale-plan"),
+        ("its plan is a number", "stale-plan"),
     ],
 )
 def test_a_decision_that_the_record_can_not_bear_is_refused_by_name(

@@ -80,7 +80,7 @@ DAMAGED = [
     Mutant("a forged word is somebody's", "approvals/queues/standing.py", "is_ours=has_code(row_of(Decision, seat[-1]))", "is_ours=True", f"{DECIDED} -k forged_row_is_told_so"),
     Mutant("a state that there is not takes the lists away", "approvals/votes/shown.py", ".get(one.state, ENDED)", ".get(ApprovalState(one.state), ENDED)", f"{DECIDED} -k could_have_put"),
     Mutant("a plan without a tool takes the lists away", "runs/engine/gate/proof.py", 'str(plan.get("tool", ""))', 'str(plan["tool"])', f"{DECIDED} -k could_have_put"),
-    Mutant("to decide what can't be hashed is an error", "approvals/services.py", "    except (ValueError, RecursionError):\n        return False\n", "    except ZeroDivisionError:\n        return False\n", f"{DECIDED} -k decided_by_nobody"),
+    Mutant("to decide what can't be hashed is an error", "approvals/services.py", "    except ValueError:\n        return False\n", "    except ZeroDivisionError:\n        return False\n", f"{DECIDED} -k decided_by_nobody"),
     Mutant("a forged deputy who is ended is ours", "approvals/queues/deputies.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_deputy"),
     Mutant("a forged absence that is ended is ours", "approvals/deadlines/away.py", "    if was_ours:", "    if True:", f"{DECIDED} -k forged_absence"),
     Mutant("an act before the first event is from before codes", "approvals/genuine.py", "0 < row.seq <= acts", "row.seq <= acts", f"{GENUINE} -k names_no_event"),
