@@ -46,6 +46,8 @@ class Gates:
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
         self.times, self.talks, self.standing = Times(journal), Talks(journal), Standing(journal)
         self.amended: dict[str, e.PlanAmended] = {}
+        self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question that was answered there last
+        self.misused: list[str] = []
 
     def see(self, line: Line) -> None:
         """Keep questions without their plans, and answers."""
@@ -63,6 +65,12 @@ class Gates:
                 self.votes[vote.approval_id, vote.person] = (line.seq, vote, line.is_coded)
             case e.ApprovalDecided() as decided:
                 self.decided[decided.approval_id] = (line.seq, decided, line.is_coded)
+                if decided.approval_id in self.requested:
+                    self.answered[decided.slot or ""] = self.requested[decided.approval_id][1]
+            case e.ToolInvoked(grant=str(grant)) as invoked:
+                asked = self.answered.get(grant)
+                if asked is not None and asked.requested_hash != invoked.requested_hash:
+                    self.misused.append(f"event {line.seq}: the yes at slot {grant} is about another call")
             case e.PlanAmended() as amended:
                 self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)
                 self.amended[amended.approval_id] = amended
@@ -88,6 +96,7 @@ class Gates:
             yield from self._about(row, *request)
         for id in missing:
             yield f"approval {id} has no row"
+        yield from self.misused
         yield from self._decisions()
         yield from self.times.escalations()
         yield from self.talks.problems()

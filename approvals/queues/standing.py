@@ -42,7 +42,8 @@ _ACCOUNT = """json_build_object('name', u.username, 'person', u.id, 'is_active',
 # Who has had their say in the case, and who said yes to the same call at another queue that is asked about it.
 _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id = {case}
     UNION SELECT s.person, s.decision_id FROM approvals_approval this JOIN runs_wait here ON here.id = this.wait_id
-        JOIN runs_wait w ON w.run_id = here.run_id AND w.slot = here.slot AND w.attempt = here.attempt
+        JOIN runs_wait w ON w.run_id = here.run_id AND w.attempt = here.attempt
+            AND w.slot IN (here.slot, here.detail ->> 'brought')
         JOIN approvals_approval a ON a.wait_id = w.id AND a.state = 'approved' AND a.queue <> this.queue
         JOIN approvals_decision d ON d.approval_id = a.id AND d.verdict = 'approve'
         JOIN approvals_seat s ON s.decision_id = d.id

@@ -382,6 +382,11 @@ class Journal(Protocol):
         none."""
         ...
 
+    async def asked(self, slot: str) -> Sequence[Event]:
+        """All that is on record at the slot of a question, however long ago, and the intents that name its yes, in
+        order. Raises JournalBroken."""
+        ...
+
     async def models(self) -> Sequence[ModelsChosen]:
         """Which models the run asks: every choice on record, in order. Raises JournalBroken."""
 

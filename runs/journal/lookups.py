@@ -4,6 +4,7 @@ nothing is known, so nothing is sent."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
 from runs.journal.reader import (
+    ASKED,
     AT_SLOT,
     EFFECTS,
     ESTATE,
@@ -95,6 +97,12 @@ class Lookups:
         if not isinstance(event, (SignalReceived, SignalCarried)) or (event.name, event.n) != (name, n):
             raise JournalBroken(f"run {self._run_id} has no event for signal {name} number {n}")
         return event
+
+    async def asked(self, slot: str) -> Sequence[Event]:
+        """All at the slot of a question, and the intents that name its yes. Raises JournalBroken."""
+        named, what = f'"grant":{json.dumps(slot)}', f"run {self._run_id}, reading what was asked at {slot}"
+        rows = await patiently(lambda: self._rows(ASKED, self._run_id, slot, named), what)
+        return [checked(self._run_id, row)[1] for row in rows]
 
     async def models(self) -> Sequence[ModelsChosen]:
         """Every choice of the models that the run asks, in order. Raises JournalBroken."""

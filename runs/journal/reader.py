@@ -88,6 +88,9 @@ EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY s
 _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
+# The same of a question, with the intents that name its yes.
+ASKED = f"""{_READ} WHERE run_id = %s AND (
+    slot = %s OR kind = 'ToolInvoked' AND position(convert_to(%s, 'UTF8') IN clear) > 0) ORDER BY seq"""
 # What was said and asked of unknown outcomes, each with its run, and the last event about its call that is news.
 PROPOSED = f"""
     SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id, (

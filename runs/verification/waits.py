@@ -13,6 +13,7 @@ from uuid import UUID
 from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from runs.engine.amending.put_anew import BROUGHT
 from runs.engine.journal import WaitSpec, detail_of
 from runs.engine.tape import payload_of
 from runs.engine.undo.declared import WITH_PARENT
@@ -81,7 +82,7 @@ class Waits:
                     line,
                     Key(event.slot, 0, "approval", event.n),
                     event.deadline,
-                    {"approval_id": event.approval_id, "queue": event.queue},
+                    {"approval_id": event.approval_id, "queue": event.queue, BROUGHT: payload_of(event).get(BROUGHT)},
                 )
             case e.ToolInvoked():
                 self._intent(line, event)

@@ -18,7 +18,72 @@ TOLD, ROWS, SAID = (
     "tests/approvals/test_conditions.py",
 )
 
+BROUGHT, OF_A_VISIT_BEFORE = "runs/engine/steps/brought.py", "tests/approvals/test_brought.py"
+
 POLICIES = [
+    Mutant(
+        "a grant is what the state says of it",
+        BROUGHT,
+        "        call.grant = _granted(call.grant.slot, call.given)\n",
+        "        _granted(call.grant.slot, call.given)\n",
+        f"{OF_A_VISIT_BEFORE} -k patch",
+    ),
+    Mutant(
+        "what a visit before asked is unknown to the next one",
+        "runs/engine/visit.py",
+        "            tape = Tape(await self.look_up(self.journal.asked(slot)))\n",
+        "            tape = Tape()\n",
+        f"{OF_A_VISIT_BEFORE} -k lets_its_call",
+    ),
+    Mutant(
+        "a yes is used once in each visit",
+        GATES,
+        "besides=call.slot) or {*call.users} - {call.slot}:",
+        "besides=call.slot):",
+        f"{OF_A_VISIT_BEFORE} -k used_in_a_visit",
+    ),
+    Mutant(
+        "a place where nobody said yes gives one",
+        GATES,
+        "    if call.no_yes:\n        refuse(call, call.no_yes)\n",
+        "",
+        f"{OF_A_VISIT_BEFORE} -k nobody_said_yes",
+    ),
+    Mutant(
+        "what was brought along is asked anew without what was shown",
+        GATES,
+        "    given = call.given.gate if call.given is not None else None\n",
+        "    given = None\n",
+        f"{OF_A_VISIT_BEFORE} -k with_what_was_shown",
+    ),
+    Mutant(
+        "a question of before documents is not the same any more",
+        GATES,
+        "        if shown or call.documents:",
+        "        if True:",
+        f"{OF_A_VISIT_BEFORE} -k older_process",
+    ),
+    Mutant(
+        "a policy's question does not name the yes that was brought along",
+        GATES,
+        "if given is None or given[1].gate is None else {BROUGHT: given[0]}",
+        "",
+        f"{OF_A_VISIT_BEFORE} -k besides",
+    ),
+    Mutant(
+        "one person says yes for the queue of a grant and for a policy's",
+        "approvals/queues/standing.py",
+        "w.slot IN (here.slot, here.detail ->> 'brought')",
+        "w.slot = here.slot",
+        f"{OF_A_VISIT_BEFORE} -k besides",
+    ),
+    Mutant(
+        "verification believes which yes a call went out under",
+        "approvals/verification.py",
+        "asked.requested_hash != invoked.requested_hash",
+        "False",
+        f"{OF_A_VISIT_BEFORE} -k under_the_yes",
+    ),
     Mutant(
         "of a yes beside which a policy asks others it is said that it expired",
         "runs/engine/amending/history.py",

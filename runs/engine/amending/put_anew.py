@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from runs.engine.tools import Tool
 
 
+# In a plan, and with its wait: the slot of the yes that was brought along, which this one is asked for besides.
+BROUGHT = "brought"
+
+
 def id_of(run_id: str, slot: str, n: int) -> UUID:
     """The id of a slot's `n`-th question."""
     return uuid5(NAMESPACE_URL, f"{run_id}|{slot}|approval|{n}")
@@ -27,6 +31,7 @@ def id_of(run_id: str, slot: str, n: int) -> UUID:
 def detail_of(plan: dict[str, Any], approval_id: UUID, said: Mapping[str, Any] | None) -> dict[str, Any]:
     """What its wait tells people and the API of a question whose terms are `said`."""
     told = {name: plan[name] for name in ("queue", "title", "headline", "tool")} | {"approval_id": str(approval_id)}
+    told |= {name: plan[name] for name in (BROUGHT,) if name in plan}
     word = "reject" if said is None else said["on_timeout"]
     return told if word == "reject" else told | {"on_timeout": word}
 

@@ -44,7 +44,7 @@ from runs.engine.tools import FOR_DISPATCH, Tool
 from runs.engine.undo.declared import UNDO_NODE
 from runs.engine.undoing.plan import Plan
 from runs.engine.undoing.visit import Undone, undo_visit
-from runs.engine.visit import Visit
+from runs.engine.visit import Asked, Visit
 
 HASHER = keyed_hasher(b"durableagents replays")
 NOTHING = "nothing"
@@ -305,6 +305,12 @@ class _Visit(Visit):
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
         if is_reserved:  # it is about to be begun
             self._beyond(slot)
+
+    async def asked(self, slot: str) -> Asked:
+        """What an earlier visit asked is not in the file: whether it lets a call out, nobody can tell here."""
+        if (known := self.tape.slots.get(slot)) is None or known.gate is None:
+            self._beyond(self.last_asked)
+        return await super().asked(slot)
 
     async def commit(self, batch: Batch) -> Reply:
         self._beyond(next((event.slot for event in batch.events if event.slot is not None), ""))

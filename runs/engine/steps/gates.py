@@ -10,7 +10,7 @@ from uuid import UUID
 from ledger import events as e
 from runs.engine.amending import record as amending
 from runs.engine.amending.history import NOT_TOLD, Unused, asked_besides, with_history
-from runs.engine.amending.put_anew import detail_of, id_of, timed
+from runs.engine.amending.put_anew import BROUGHT, detail_of, id_of, timed
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, Expired, NotAsked, Rejected
@@ -24,6 +24,7 @@ from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
 from runs.engine.policy.judgement import Demand
+from runs.engine.steps.brought import bring, is_of_these_bytes
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.steps.policies.judging import answered, is_shown, told
 from runs.engine.tape import LAPSED, Slot, payload_of
@@ -36,10 +37,13 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     decided; raises Rejected. A further attempt is looked at anew: what went out under a yes goes out again under that
     one only while today's rule asks for no other, and the database sees to it that it is in time."""
     call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what can't be paid for
+    await bring(call)
     record, gate = call.record, call.tool.gate
     rule = gate if gate is not None and gate.is_needed(call.args) else None
     if record.gate is not None and not record.was_invoked:
-        must_show_the_same(call.visit, call.slot, record.gate, _shown(call).get(documents.DOCUMENTS, []))
+        shown = payload_of(record.gate).get(documents.DOCUMENTS, [])
+        if shown or call.documents:  # what was not asked with any by an older process shows none now either
+            must_show_the_same(call.visit, call.slot, record.gate, _shown(call).get(documents.DOCUMENTS, []))
     if problem := _not_bound(call):
         await ask_anew(call, problem=problem)
     if _demands(call) or any("policy" in question.payload for question in record.asked.values()):
@@ -53,7 +57,7 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     if call.grant is not None:
         if record.grants and rule is not None and _whom(rule) != _of_grant(call.grant):
             await ask_anew(call)
-        _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
+        await _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
         return call.grant.slot, call.grant.plan_hash
     if rule is not None or record.grants:
         await ask_anew(call)
@@ -76,7 +80,7 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
     if brought is not None and (brought.queue in given or (rule is not None and _whom(rule) != _of_grant(brought))):
         brought = None
     if brought is not None:
-        _check_grant(call, brought, _of_grant(brought))
+        await _check_grant(call, brought, _of_grant(brought))
     if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:
         await ask_anew(call, unused=Unused(asked_besides("the tool's own rule", rule.queue, is_more=False)))
     yes = {*given} if brought is None else {*given} | brought.queues
@@ -157,12 +161,20 @@ def _not_bound(call: LogicalCall) -> str:
     return call.misfit or amending.became(record, call.tool.gate, call.args)
 
 
-def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
-    """A yes to another call, or from other people than the tool's own gate asks, lets nothing through."""
+async def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
+    """A yes to another call, or from other people than the tool's own gate asks, lets nothing through; nor does what is
+    none. What a hook changed since it was given is asked about as it is now."""
+    if call.no_yes:
+        refuse(call, call.no_yes)
     granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
     if granted != now:
         call.visit.stop(Broken("grant_mismatch", {"slot": call.slot, "granted": granted, "now": now}))
-    if is_used(call.visit, grant.slot, besides=call.slot):  # the wait's row says so too, but a row can be set back
+    if not is_of_these_bytes(call):
+        if call.executed_hash == call.requested_hash:
+            refuse(call, f"the approval of slot {grant.slot} is about other bytes than are to be sent")
+        await ask_anew(call, problem="its arguments are others by now than those that were approved")
+    if is_used(call.visit, grant.slot, besides=call.slot) or {*call.users} - {call.slot}:
+        # the wait's row says so too, but a row can be set back
         refuse(call, f"the approval of slot {grant.slot} was used by another call")
 
 
@@ -183,7 +195,7 @@ async def ask_anew(
     went on from that answer, so another one can't take its place there.
     """
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
-    given = (call.grant.slot, visit.tape.slot(call.grant.slot)) if call.grant is not None else None
+    given = (call.grant.slot, call.given) if call.grant is not None and call.given is not None else None
     earlier = None if is_of_grant else question
     earlier = earlier or (given[1].gate if given is not None else None)
     queue, rule, headline, amount, stages = "", "", "", {}, {}
@@ -197,8 +209,8 @@ async def ask_anew(
     elif earlier is not None:  # all of them are asked again, from the first stage on
         required = required_by(earlier.payload, earlier.queue)
         queue, rule, stages = required.stages[0].queue, earlier.rule, required.in_plan()
-    elif call.grant is not None:
-        queue, rule = call.grant.queue, f"{visit.node} asks {call.grant.queue}"
+    else:
+        refuse(call, call.no_yes)
     plan = plan_of(
         visit, call.slot, queue=queue, rule=rule, tool=tool.name, arguments=call.arguments, title=tool.title,
         effect=tool.effect, headline=headline, evidence=call.evidence,
@@ -209,7 +221,7 @@ async def ask_anew(
     # A gate that declares none of these has the plan that it had before there were any.
     plan |= amount | stages | same.told_of(tool) | _shown(call, earlier)
     if demanded is not None:
-        plan |= {"policy": demanded.as_json()}
+        plan |= {"policy": demanded.as_json()} | ({} if given is None or given[1].gate is None else {BROUGHT: given[0]})
     elif gate is not None and queue == gate.queue:
         plan |= editable.told(gate.editable, tool.input)
     await open_gate(
@@ -252,7 +264,7 @@ async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: ob
 def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
     """What the plan of a call says of documents: those of the call, else what was shown with the yes that it brought
     along, or with the question before."""
-    given = call.visit.tape.slot(call.grant.slot).gate if call.grant is not None else None
+    given = call.given.gate if call.given is not None else None
     before = next((payload_of(one) for one in (earlier, given) if one is not None), {})
     carried = {name: before[name] for name in (documents.DOCUMENTS,) if name in before}
     return documents.in_plan(call.documents) or carried

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -23,7 +23,7 @@ from runs.engine.policy.judgement import Judged
 from runs.engine.screening.verdicts import refusal, standing
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
-from runs.engine.tape import payload_of
+from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall, Undo
 from runs.engine.undo.declared import OF_THE_TOOL as OF_THE_TOOL
 from runs.engine.undo.declared import OfTheTool, name_of
@@ -63,6 +63,9 @@ class LogicalCall:
         self.unamended: BaseModel | None = None  # what was asked for, where a person changed it
         self.visit, self.slot, self.tool, self.source = visit, slot, tool, source
         self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
+        self.given: Slot | None = None  # what was asked where the grant was given, and who else went out under it
+        self.users: Collection[str] = ()
+        self.no_yes = ""  # why there is no yes: see brought.py
         self.max_age, self.undo = max_age, undo
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
         self.arguments = plain(args)

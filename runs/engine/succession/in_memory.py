@@ -26,6 +26,10 @@ class MemorySuccession:
         self._fence()
         return next((event for event in self.run.events if isinstance(event, e.RunCarriedOn)), None)
 
+    async def asked(self: _InMemory, slot: str) -> list[e.Event]:
+        self._fence()
+        return [x for x in self.run.events if x.slot == slot or (isinstance(x, e.ToolInvoked) and x.grant == slot)]
+
     async def estate(self: _InMemory) -> list[tuple[int, e.Event]]:
         self._fence()
         numbered = enumerate(self.run.events, start=1)

@@ -18,6 +18,7 @@ from runs.engine.gate.votes import is_whole, lacking, passed, shows
 from runs.engine.journal import Batch, Grant
 from runs.engine.outcomes import Broken, Stopped
 from runs.engine.policy.judgement import Asking, Demand, Judged
+from runs.engine.steps.brought import bring
 from runs.engine.steps.doubt import ask_person
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import LAPSED
@@ -41,6 +42,8 @@ async def still(call: LogicalCall, *, is_sender_done: bool, anew: bool) -> None:
     """Before a call goes out once more: where a policy has become stricter than what it went out under, it doesn't. Its
     outcome may be open, so a person says what became of it; a further attempt is judged like a new call."""
     call.judged = judged = await _of(call, anew=anew)
+    if judged is not None:
+        await bring(call)
     if not anew and _forbids(call, judged):
         call.judged = judged = await _of(call, anew=True)  # nobody is stopped by a policy of a moment ago
     if judged is None or not _forbids(call, judged):
@@ -59,7 +62,11 @@ def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
 def missing(call: LogicalCall, judged: Judged) -> list[str]:
     """The queues whose yes to these very bytes is demanded, and not on record."""
     given, brought = answered(call), None
-    if call.grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == call.grant.slot:
+    if (
+        call.grant is not None
+        and call.record.grants.get(call.attempt, ("", ""))[0] == call.grant.slot
+        and (call.no_yes == "")
+    ):
         brought = call.grant
     yes = {*given} | (brought.queues if brought is not None else set())
     return [
@@ -76,9 +83,9 @@ def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalReque
     record, question = call.record, given.get(demand.queue)
     if question is not None and shows(question, record.decisions, record.votes, demand.proof):
         return True
-    if brought is None or demand.queue not in brought.queues:
+    if brought is None or call.given is None or demand.queue not in brought.queues:
         return False
-    record = call.visit.tape.slot(brought.slot)
+    record = call.given
     asked = [each for each in record.asked.values() if each.queue == demand.queue]
     return any(shows(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])  # those of now
 
