@@ -170,13 +170,17 @@ def known_runs(after: UUID | None, limit: int) -> list[UUID]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """All that is read inside is of one moment. Inside somebody's transaction it is theirs."""
+    """All that is read inside is of one moment. Inside somebody's transaction it is theirs. It locks nothing, so it may
+    idle while a busy machine makes its checks for longer than a transaction that others wait for."""
     if connection.in_atomic_block:
         yield
         return
     with transaction.atomic():
         with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            cursor.execute(
+                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
+                "SET LOCAL idle_in_transaction_session_timeout = '2min'"
+            )
         yield
 
 
