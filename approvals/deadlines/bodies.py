@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from approvals.queues.bodies import Name
 from ledger.web.bodies import NoFlag, Strict
 from runs.services.bodies import Moment, SteerBody
 
 Text = Annotated[str, Field(max_length=200)]
-Day = Annotated[date, Field(strict=False)]
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+
+
+def _written(day: object) -> object:
+    """Seconds since 1970 would be read as a day, too. Raises ValueError."""
+    if not isinstance(day, date) and not (isinstance(day, str) and _DAY.fullmatch(day)):
+        raise ValueError("write the day as 2026-12-24")
+    return day
+
+
+Day = Annotated[date, Field(strict=False), BeforeValidator(_written)]
 
 
 # To the minute: a quarter of an hour is 0.25.

@@ -19,7 +19,7 @@ from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
-from ledger.web.roles import actor, ordered, roles
+from ledger.web.roles import AUDITOR, actor, ordered, roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs.services.bodies import SteerBody
@@ -41,8 +41,8 @@ class QueuePage(Page):
         held = roles(request.user)
         return {
             "tally": Tally(held), "may_set": is_admin(request.user), "refused": refused,
-            "typed": refused.typed if refused else {}, "decides": bool(ordered(held)), "me": request.user.pk,
-            "sees_all": viewer().sees_all,
+            "typed": refused.typed if refused else {}, "me": request.user.pk, "sees_all": viewer().sees_all,
+            "decides": any(role != AUDITOR for role in ordered(held)),
         }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from approvals.calendars.asof import calendar_of
 from approvals.deadlines import acts
-from approvals.deadlines.bodies import TimingBody
+from approvals.deadlines.bodies import Holiday, TimingBody
 from approvals.deadlines.forms import CalendarForm, TimingForm
 from approvals.models import Calendar
 from ledger.errors import InvalidInput
@@ -70,6 +70,13 @@ def test_true_is_no_hour(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="valid number"):
         TimingBody.model_validate(given | {"justification": WHY})
     assert TimingBody.model_validate({"every_hours": 1, "justification": WHY}).every_hours == 1
+
+
+@pytest.mark.parametrize("day", [1766620800, "1766620800", "2026-12-24T00:00", "24.12.2026", True])
+def test_a_day_is_written_as_one(day: Any) -> None:
+    with pytest.raises(ValidationError, match="write the day as 2026-12-24"):
+        Holiday.model_validate({"day": day, "name": "Christmas"})
+    assert Holiday.model_validate({"day": "2026-12-24", "name": "Christmas"}).day == date(2026, 12, 24)
 
 
 def refusals(form: TimingForm | CalendarForm) -> list[tuple[str, str]]:

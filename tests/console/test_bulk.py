@@ -3,6 +3,7 @@ run by run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,6 +47,19 @@ def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader
     )
     refused = operator.read(f"/bulk/{batch.pk}", outcome="refused")
     assert str(runs[0].pk)[-4:] in refused and "Pause 3 runs" in operator.read("/bulk")
+
+
+def test_nobody_is_offered_what_only_others_may_say(reader: Callable[..., Reader]) -> None:
+    start()
+    seen = {}
+    for role in ("operator", "approver_finance", "integrator"):
+        page = reader(role).read("/bulk/new", agent="buyer")
+        seen[role] = [word for word in ("Of a priority", "Of a budget", "Of unknown outcomes") if word in page]
+    assert seen == {
+        "operator": ["Of a priority", "Of a budget", "Of unknown outcomes"],
+        "approver_finance": ["Of a budget"],
+        "integrator": [],
+    }
 
 
 def test_states_are_called_what_they_are_called_everywhere() -> None:

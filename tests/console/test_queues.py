@@ -28,6 +28,8 @@ def test_everybody_reads_and_an_administrator_sets_up(reader: Callable[..., Read
     assert boss().post("/queues/new", **sent).status_code == 302
     page = reader("auditor").client.get("/queues").content.decode()
     assert "Refunds" in page and "queue-form" not in page
+    assert "out-title" not in page and "away-title" not in page, "an auditor decides nothing, so nobody stands in"
+    assert "away-title" in reader("operator").client.get("/queues").content.decode()
     assert "queue-form" in Reader(User.objects.get(username="boss")).client.get("/queues").content.decode()
     assert reader("operator").post("/queues/new", **sent | {"name": "more"}).status_code == 403
     assert not Queue.objects.filter(name="more").exists()

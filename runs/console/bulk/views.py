@@ -129,7 +129,8 @@ class NewBatchPage(Page):
         context = {
             "choice": known, "chosen": _in_words(known), "fitting": fitting,
             "caps": {name: budgets.LABELS[name] for name in CAPS},
-            "may_settle": _may("reconcile", held),
+            "may_settle": _may("reconcile", held), "may_raise": _may("budget", held),
+            "may_order": _may("priority", held),
             "is_more": fitting > MOST_RUNS, "most": MOST_RUNS, "misread": misread, "refused": refused,
             "offered": [one for one in offered if _may(one[0], held)],
             "back": Filters.of(choice.model_dump()).link(),

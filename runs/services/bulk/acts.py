@@ -100,8 +100,10 @@ def _doubts(ids: Sequence[UUID]) -> dict[UUID, UUID]:
 
 def _said(body: BatchBody) -> dict[str, Any]:
     """What the act says besides its reason. Raises InvalidInput for what isn't its own."""
-    if (body.filter is None) == (body.runs is None):
-        raise _wrong("filter", "give a filter or runs, and not both", "give one of them")
+    if body.filter is None and body.runs is None:
+        raise _wrong("filter", "is missing, and so are runs", "give one of them")
+    if body.filter is not None and body.runs is not None:
+        raise _wrong("filter", "can't be given with runs", "give one of them")
     if body.effects is not None and body.action != "cancel":
         raise _wrong("effects", f"are nothing to {body.action}", "leave it out")
     _must_belong(body, "priority")
