@@ -17,11 +17,12 @@ from approvals.deadlines.bodies import AbsenceBody
 from approvals.models import Absence, Deputy
 from approvals.queues import deputies
 from approvals.queues.bodies import DeputyBody
-from approvals.queues.who import account, as_admin, roles_of, wrong
+from approvals.queues.who import PERMISSION, account, as_admin, roles_of, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.four_eyes.guard import second
 from ledger.web.roles import AUDITOR, is_approver, is_role
 
 LONGEST = timedelta(days=366)
@@ -42,15 +43,29 @@ def find(absence_id: int) -> Absence:
     return found
 
 
-@transaction.atomic
 def leave(body: AbsenceBody, *, by: Actor) -> Absence:
-    """Say that somebody is away; with a deputy named, that one stands in for them in that time. Raises InvalidInput by
-    the field that is wrong, Forbidden, JustificationRequired."""
-    own = None if by.person is None else User.objects.filter(pk=by.person, is_active=True).first()
-    is_own = own is not None and body.person in ("", own.get_username())
-    by = by if is_own else as_admin(by)
+    """Say that somebody is away: oneself, or as an administrator anybody; with a deputy named, that one stands in for
+    them in that time. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired; Proposed where
+    two people change queues and a deputy of somebody else is named."""
+    own = deputies.themselves(body.person, by)
+    if body.deputy and (own is None or deputies.is_nobodys(by)):
+        return leave_to(body, by=by)
+    return _leave(body, own, by)
+
+
+@second("queues", needs=PERMISSION, moving=frozenset({"starts_at", "absence.deputy"}))
+@transaction.atomic
+def leave_to(body: AbsenceBody, *, by: Actor) -> Absence:
+    """Say that somebody else is away and who stands in for them, which gives power to decide. Raises as `leave`
+    does."""
+    return _leave(body, None, by)
+
+
+@transaction.atomic
+def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
+    by = by if own is not None else as_admin(by)
     why = justified("absence", body.justification)
-    person = own if is_own and own is not None else account("person", body.person)
+    person = own if own is not None else account("person", body.person)
     role = next((role for role in sorted(roles_of(person)) if is_approver(role)), None)
     if role is None:
         raise wrong("person", f"{person.get_username()} decides nothing", "somebody who decides at a queue")
@@ -60,25 +75,25 @@ def leave(body: AbsenceBody, *, by: Actor) -> Absence:
     _check_time(starts_at, body.ends_at, now)
     if Absence.objects.filter(person=person.pk, ended_at__isnull=True, ends_at__gt=now).count() >= MOST:
         raise wrong("person", f"would be away once more than {MOST} times", "end one first")
-    by = replace(by, role=role) if is_own else by
+    by, more = (replace(by, role=role), {}) if own is not None else (by, deputies.begins(body.starts_at))
     row = Absence(
         person=person.pk, starts_at=starts_at, ends_at=body.ends_at, reason=why, set_by=by.ref, made_at=now,
-        deputy=_named(body, "" if is_own else person.get_username(), why, by),
+        deputy=_named(body, own, why, by),
     )  # fmt: skip
     row.seal()
     row.save(force_insert=True)
-    _record("absence", row, person.get_username(), by=by, why=why, before={}, after=snapshot(row))
+    _record("absence", row, person.get_username(), by=by, why=why, before={}, after=snapshot(row) | more)
     return row
 
 
-def _named(body: AbsenceBody, principal: str, why: str, by: Actor) -> Deputy | None:
+def _named(body: AbsenceBody, own: User | None, why: str, by: Actor) -> Deputy | None:
     """Who stands in, where somebody was named."""
     if not body.deputy:
         return None
     named = DeputyBody(
-        deputy=body.deputy, principal=principal, starts_at=body.starts_at, ends_at=body.ends_at, justification=why
+        deputy=body.deputy, principal=body.person, starts_at=body.starts_at, ends_at=body.ends_at, justification=why
     )  # fmt: skip
-    return deputies.appoint(named, by=by)
+    return deputies.named(named, own, by=by)
 
 
 @transaction.atomic

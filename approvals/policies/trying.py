@@ -40,7 +40,7 @@ EXAMPLES = 5
 # Of a call's intent: the newest first, from a place on. The entries' own key, so it reads no more than it gives.
 _CALLS = """
     SELECT l.run_id, v.seq, l.slot, l.tool, l.replay_class, l.at, r.agent, r.version, r.created_by,
-           ARRAY(SELECT runs_tags_of(r.tags)), coalesce(octet_length(v.sealed), 0)
+           ARRAY(SELECT t.tag FROM runs_runtag t WHERE t.run_id = l.run_id), coalesce(octet_length(v.sealed), 0)
     FROM (SELECT * FROM ledger_ledgerentry WHERE id < %s ORDER BY id DESC LIMIT %s) l
     JOIN ledger_event v ON v.run_id = l.run_id AND v.slot = l.slot AND v.attempt = l.attempt AND v.fact = 'intent'
     JOIN runs_run r ON r.id = l.run_id

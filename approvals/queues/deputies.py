@@ -1,10 +1,11 @@
-"""Who stands in for whom: a member names their own deputy, an administrator anybody's; both, and the deputy, may end
-it. Each is one verb in one transaction, with its record."""
+"""Who stands in for whom: a member names their own deputy, an administrator anybody's, which is a change of queues for
+two people where those are under four eyes; all of them, and the deputy, may end it. Each is one verb in one
+transaction, with its record."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -12,11 +13,13 @@ from django.db import transaction
 
 from approvals.queue_models import Deputy, Queue
 from approvals.queues.bodies import DeputyBody
-from approvals.queues.who import account, as_admin, can_look, check_text, roles_of, wrong
+from approvals.queues.who import PERMISSION, account, as_admin, can_look, check_text, roles_of, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.four_eyes.guard import second
+from ledger.four_eyes.known import is_guarded
 
 LONGEST = timedelta(days=366)
 MOST = 20  # of one principal, now or to come
@@ -36,17 +39,34 @@ def find(deputy_id: int) -> Deputy:
     return found
 
 
-@transaction.atomic
 def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Let somebody decide in another's place for a time. Raises InvalidInput by the field that is wrong, Forbidden,
-    JustificationRequired."""
-    own = _active(by.person)
-    is_own = own is not None and body.principal in ("", own.get_username())
-    by = by if is_own else as_admin(by)
+    """Let somebody decide in another's place for a time: one's own, or as an administrator anybody's. Raises
+    InvalidInput by the field that is wrong, Forbidden, JustificationRequired; Proposed where two people change queues
+    and it is somebody else's."""
+    own = themselves(body.principal, by)
+    return appoint_for(body, by=by) if own is None or is_nobodys(by) else _appoint_own(body, own, by)
+
+
+@second("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))
+@transaction.atomic
+def appoint_for(body: DeputyBody, *, by: Actor) -> Deputy:
+    """Name somebody else's deputy, which gives power to decide. Raises as `appoint` does."""
+    return named(body, None, by=by)
+
+
+@transaction.atomic
+def _appoint_own(body: DeputyBody, own: User, by: Actor) -> Deputy:
+    return named(body, own, by=by)
+
+
+def named(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
+    """The deputy, in the caller's transaction: of whoever acts themselves (`own`), else of whom an administrator says.
+    Raises as `appoint` does, but never Proposed."""
+    by = by if own is not None else as_admin(by)
     why = justified("deputy", body.justification)
-    principal = own if is_own and own is not None else account("principal", body.principal)
+    principal = own if own is not None else account("principal", body.principal)
     queue = _queue(body.queue)
-    role = _role_at(principal, queue)
+    held = _roles_at(principal, queue)
     deputy = _fit(account("deputy", body.deputy), principal)
     User.objects.select_for_update().get(pk=principal.pk)  # so that two at once are counted
     now = database_now()
@@ -60,9 +80,27 @@ def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
     )  # fmt: skip
     row.seal()
     row.save(force_insert=True)
-    by = replace(by, role=role) if is_own else by
-    _record("deputy", row, principal, deputy, by=by, why=why, before={}, after=snapshot(row))
+    more = {"decides_as": held, **begins(body.starts_at)}  # for whoever has to agree
+    by, more = (replace(by, role=held[0]), {}) if own is not None else (by, more)
+    _record("deputy", row, principal, deputy, by=by, why=why, before={}, after=snapshot(row) | more)
     return row
+
+
+def themselves(name: str, by: Actor) -> User | None:
+    """The account of whoever acts, where it is theirs that they name, or none; else None."""
+    own = _active(by.person)
+    return own if own is not None and name in ("", own.get_username()) else None
+
+
+def is_nobodys(by: Actor) -> bool:
+    """Whether what is asked for counts as nobody's own: where two people change queues, for an administrator makes
+    keys for others."""
+    return by.kind == "key" and is_guarded("queues")
+
+
+def begins(wanted: datetime | None) -> dict[str, str]:
+    """From when on it was wanted, for whoever agrees: when it begins moves with the moment of that."""
+    return {"begins": "at once" if wanted is None else wanted.isoformat()}
 
 
 @transaction.atomic
@@ -122,16 +160,16 @@ def _queue(name: str) -> Queue | None:
     return queue
 
 
-def _role_at(principal: User, queue: Queue | None) -> str:
-    """The role by which they decide there. Raises InvalidInput for whoever decides nothing: nobody can stand in for
+def _roles_at(principal: User, queue: Queue | None) -> list[str]:
+    """The roles by which they decide there. Raises InvalidInput for whoever decides nothing: nobody can stand in for
     them, and a deputy's deputy is none."""
     held = roles_of(principal)
     found = [queue] if queue is not None else Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")
-    role = next((each.role for each in found if each.role in held), None)
-    if role is None:
+    roles = list(dict.fromkeys(each.role for each in found if each.role in held))
+    if not roles:
         where = f"in {queue.name}" if queue is not None else "at any queue"
         raise wrong("principal", f"{principal.get_username()} decides nothing {where}", "somebody who decides there")
-    return role
+    return roles
 
 
 def _fit(deputy: User, principal: User) -> User:

@@ -29,7 +29,7 @@ OUTCOMES = "outcomes"
 # What can be under four eyes, in the words of a page.
 FAMILIES: Mapping[str, str] = {
     "policies": "policies: which calls may leave, and whose yes they need",
-    "queues": "queues, and up to how much whom may approve",
+    "queues": "queues, up to how much whom may approve, and who stands in for somebody else",
     "roles": "roles, and what accounts and roles may do besides",
     "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
@@ -44,8 +44,9 @@ BESIDES: Mapping[str, str] = {OUTCOMES: OPERATOR}
 @dataclass(frozen=True, slots=True)
 class Guarded:
     """A service that changes a rule. `needs` is what an account must hold for it: a role, a permission, or `superuser`;
-    `moving` are parts of what it puts on record that are another each time it runs: names of what is so after it, and
-    NUMBER where its subject ends in a number that is drawn for it."""
+    `moving` are parts of what it puts on record that are another each time it runs: names of what is so after it, or of
+    one act that it puts on record (`absence.deputy`), and NUMBER where its subject ends in a number that is drawn for
+    it."""
 
     name: str
     family: str
@@ -83,7 +84,10 @@ class Guarded:
             return told
 
     def _settled(self, told: dict[str, Any]) -> dict[str, Any]:
-        after = {name: value for name, value in told["after"].items() if name not in self.moving}
+        of = told["action"]
+        after = {
+            name: value for name, value in told["after"].items() if self.moving.isdisjoint((name, f"{of}.{name}"))
+        }  # fmt: skip
         what, _, last = told["subject"].rpartition(" ")
         subject = f"{what} (new)" if NUMBER in self.moving and last.isdecimal() else told["subject"]
         settled: dict[str, Any] = json.loads(json.dumps({**told, "subject": subject, "after": after}))

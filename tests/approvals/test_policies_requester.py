@@ -1,4 +1,5 @@
-"""Who started a run counts for its policies as long as its work goes on: in runs that go on from it, and below it."""
+"""Who started a run, and its tags, count for its policies as long as its work goes on: in runs that go on from it, and
+below it."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import ProgrammingError
 
 from approvals.policies import trying
 from approvals.policies.bodies import TryBody
@@ -18,6 +20,7 @@ from runs.models import Run
 from runs.services import lifecycle
 from tests.approvals.setup import boss
 from tests.approvals.test_policies import put
+from tests.approvals.test_rule_changes import as_the_application
 from tests.runs.stage import Stage, problems
 from tests.runs.stories import as_superuser
 from tests.runs.test_children import everything
@@ -119,3 +122,44 @@ def test_a_rule_on_who_started_a_run_is_tried_on_all_that_came_of_it(
         everything(stage)
     found = trying.tried(TryBody(effect="deny", tool="order", condition="requester = key:shop"))
     assert (found.calls, found.denied.calls, found.unsure) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_policy_on_a_tag_counts_in_all_that_comes_of_the_run(
+    stage: Stage, tools: Toolbox, outside: Outside, made: Callable[[Toolbox], Agent]
+) -> None:
+    agent = made(tools)
+    put(boss(), effect="deny", condition="tags has vip")
+    lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["vip"])
+    everything(stage)
+    assert outside.requests == []
+    lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["other"])
+    everything(stage)
+    assert len(outside.executed()) == 1, "of a run without the tag nothing is refused"
+    for run in Run.objects.all():
+        assert problems(run) == []
+
+
+def test_whoever_writes_a_runs_tags_anew_leads_no_call_past_a_policy(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    agent = renewing(tools)
+    put(boss(), effect="deny", condition="tags has vip")
+    run = lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["vip"])
+    as_the_application(f"UPDATE runs_run SET tags = '[]' WHERE id = '{run.pk}'")
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        as_the_application(f"DELETE FROM runs_runtag WHERE run_id = '{run.pk}'")
+    everything(stage)
+    assert outside.requests == []
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_rule_on_a_tag_is_tried_on_all_that_came_of_the_run(
+    stage: Stage, tools: Toolbox, made: Callable[[Toolbox], Agent]
+) -> None:
+    agent = made(tools)
+    for tags in (["vip"], ["vip", "eu"], ["eu"], []):
+        lifecycle.start(agent.graph_id, {}, by=SHOP, tags=tags)
+        everything(stage)
+    found = trying.tried(TryBody(effect="deny", tool="order", condition="tags has vip"))
+    assert (found.calls, found.denied.calls, found.unsure) == (4, 2, 0)

@@ -11,7 +11,8 @@ CHANGES, GUARD, GUARDS, KNOWN, VERIFIED, RIGHTS, RESETS, ADMIN = (
 )  # fmt: skip
 INVITED, LISTED, ONCE = "durableagents/identity/invitations.py", "approvals/changes/listed.py", "runs/api/once.py"
 PRICING = "runs/services/budgets/pricing.py"
-STORY = "tests/approvals/test_rule_changes.py"
+DEPUTIES, AWAY = "approvals/queues/deputies.py", "approvals/deadlines/away.py"
+STORY, STANDING_IN = "tests/approvals/test_rule_changes.py", "tests/approvals/test_rule_changes_deputies.py"
 BESIDE, FORGED = "tests/approvals/test_rule_changes_beside.py", "tests/approvals/test_rule_changes_forged.py"
 
 LOOKING = [
@@ -54,4 +55,10 @@ LOOKING = [
     Mutant("forged rows are read however many there are", CHANGES, "order_by(\"-made_at\")[:count]", "order_by(\"-made_at\")[:10**6]", f"{FORGED} -k no_more_rows"),
     Mutant("a row that is not genuine is shown", LISTED, "    if not row.is_genuine:\n        return Shown(\n", "    if False:\n        return Shown(\n", f"{FORGED} -k takes_no_page_away"),
     Mutant("roles that are none take People away", INVITED, "    return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None\n", "    return roles\n", f"{FORGED} -k nobody_can_read"),
+    Mutant("one person names another one's deputy where two have to", DEPUTIES, '@second("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))\n', "", f"{STANDING_IN} -k alone_gives_nobody"),
+    Mutant("one person names a deputy with another one's absence", AWAY, '@second("queues", needs=PERMISSION, moving=frozenset({"starts_at", "absence.deputy"}))\n', "", f"{STANDING_IN} -k alone_gives_nobody"),
+    Mutant("a key that somebody else made names a deputy", DEPUTIES, 'return by.kind == "key" and is_guarded("queues")', "return False", f"{STANDING_IN} -k a_key_names_nobodys"),
+    Mutant("a number that is drawn anew keeps people from agreeing to an absence", KNOWN, 'self.moving.isdisjoint((name, f"{of}.{name}"))', "name not in self.moving", f"{STANDING_IN} -k alone_gives_nobody"),
+    Mutant("a deputy decides by roles that nobody has read", DEPUTIES, '{"decides_as": held, **begins(body.starts_at)}', "begins(body.starts_at)", f"{STANDING_IN} -k by_other_roles"),
+    Mutant("whoever agreed to be a deputy decides by it what was asked before", "approvals/queues/changed.py", "OR did.action = 'deputy' AND", "OR did.action = 'deputy' AND did.whose IS NOT NULL AND", f"{STANDING_IN} -k neither_of_the_two"),
 ]  # fmt: skip

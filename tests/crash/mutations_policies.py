@@ -246,6 +246,20 @@ POLICIES = [
         "tests/approvals/test_policies_requester.py -k counts_in_all",
     ),
     Mutant(
+        "a policy on a tag goes by what the application may write",
+        "runs/journal/asked/policies.py",
+        "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHERE run_id = %s",
+        "SELECT ARRAY(SELECT runs_tags_of(tags)) FROM runs_run WHERE id = %s",
+        "tests/approvals/test_policies_requester.py -k 'on_a_tag_counts or tags_anew'",
+    ),
+    Mutant(
+        "a policy on a tag is tried on what a run has of its own",
+        "approvals/policies/trying.py",
+        "ARRAY(SELECT t.tag FROM runs_runtag t WHERE t.run_id = l.run_id)",
+        "ARRAY(SELECT runs_tags_of(r.tags))",
+        "tests/approvals/test_policies_requester.py -k 'on_a_tag_is_tried'",
+    ),
+    Mutant(
         "a try in place goes by the policies of before",
         "runs/journal/lookups.py",
         "            hold_to(revision, live, judged)\n",

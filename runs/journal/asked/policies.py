@@ -30,7 +30,8 @@ log = logging.getLogger("runs.policies")
 FRESH_SECONDS = 5.0
 MOST_STARTERS = 1000  # that a worker keeps in mind
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
-_TAGS = "SELECT coalesce((SELECT array_agg(t) FROM runs_tags_of(r.tags) t), '{}') FROM runs_run r WHERE r.id = %s"
+# Its own and those of the runs that it comes from: the database makes these rows, and nobody else may.
+_TAGS = "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHERE run_id = %s"
 
 
 class Book(Protocol):
