@@ -20,8 +20,11 @@ from durableagents import (
     tool,
 )
 from ledger import events as e
+from runs.engine.outcomes import LateAnswer
 from runs.models import Run, Wait
-from runs.services import lifecycle
+from runs.queries.why.answer import judged
+from runs.queries.why.seen import look_at
+from runs.services import late_results, lifecycle
 from runs.services.halts.known import KnownHalts
 from runs.services.settling import upstream
 from runs.workers import failover
@@ -29,6 +32,7 @@ from tests.halts.halting import WHY, Asking, calls, everybody_goes_on, halt, hel
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, output, problems, waiting
 from tests.runs.test_asking_upstream import answers
+from tests.runs.test_late import comes_back, tells
 from tests.world import OLGA, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -111,6 +115,7 @@ def test_a_lost_answer_is_on_record_and_the_other_side_asked_after_the_lift(
     (unknown,) = events(run, e.ToolOutcomeUnknown)
     assert unknown.is_sender_done and "cut off in the middle" in unknown.payload["reason"]
     assert facts(run) == ["pending", "unknown"] and waiting(run) == [] and stage.drive() == "idle"
+    assert judged(look_at(run.pk)).cause == "halted"  # type: ignore[union-attr]
     check_against_journal(run)
     assert problems(run) == []
     assert lifted(stage, run) == how and len(asked) == 1 and len(outside.requests) == sent
@@ -135,6 +140,36 @@ def test_a_lost_answer_that_a_worker_dies_with_is_asked_about_after_the_lift(
     Run.objects.filter(pk=run.pk).update(ready_at=fresh(run).created_at)
     assert stage.drive() == "halted" and asked == [] and len(events(run, e.ToolOutcomeUnknown)) == 1
     assert lifted(stage, run) == "completed" and len(asked) == 1 and problems(run) == []
+
+
+def test_an_answer_that_comes_by_itself_is_put_on_record_under_the_halt(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """The worker that sent it was taken for dead, and comes back: it was in flight when the tool was halted."""
+    run = stage.start(calls(tools, "hooked_mail"))
+    worker = comes_back(stage, run, "hooked_mail")
+    stage.halts, asked = Asking(stage), answers(outside, FOUND)
+    halt("tool", "hooked_mail")
+    assert stage.drive() == "halted" and asked == []
+    assert tells(stage, worker) is True and stage.drive() == "idle"
+    assert lifted(stage, run) == "completed" and output(run) == "hooked_mail:go-0" and asked == []
+    assert facts(run) == ["pending", "reconciled"] and problems(run) == []
+
+
+def test_an_answer_that_comes_by_itself_settles_what_nobody_was_asked_yet(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    asked = answers(outside, FOUND)
+    run = stage.start(calls(tools, "hooked_mail"))
+    cut_off(stage, outside, "hooked_mail", TransportError("cut"))
+    assert stage.drive() == "halted"
+    (unknown,) = events(run, e.ToolOutcomeUnknown)
+    late = LateAnswer(str(run.id), unknown.slot, 0, "hooked_mail", result={"ref": "told late", "amount": 1})
+    failover.worker_died(stage.worker.id, "the test says so")
+    assert late_results.hand_in(late, late_results.lost_worker(stage.worker.id)) is True
+    stage.worker = stage.hire()
+    stage.halts = Asking(stage)
+    assert lifted(stage, run) == "completed" and output(run) == "told late" and asked == [] and problems(run) == []
 
 
 def test_what_may_still_be_sending_is_not_sent_again_on_the_other_side_s_word(stage: Stage, outside: Outside) -> None:

@@ -135,7 +135,7 @@ def unknown(
 def is_unasked(past: Attempt) -> bool:
     """Whether it is on record that nobody knows, and neither the other side nor a person was asked: a halt was in the
     way."""
-    return past.unknown is not None and past.waits_of("reconcile") == 0
+    return past.unknown is not None and past.waits_of("reconcile") == 0 and past.accepted is None
 
 
 def _may_be_denied(past: Attempt) -> bool:
@@ -296,6 +296,13 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
     return Settled(answer.output)  # checked when it was asked for
 
 
+async def _denied(call: LogicalCall) -> NoReturn:
+    """It did not happen, says the other side of what is on record as unknown: the call is made as a further attempt."""
+    event, entry = call.intent().reconciled("did_not", by="hook")
+    await call.visit.commit(Batch([event], [entry]))
+    call.visit.stop(Stopped("overtaken"))
+
+
 async def _ask_again(call: LogicalCall) -> Settled:
     """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as
     before. A call that was accepted and never answered comes here when its run is retried: its callback is waited for
@@ -315,13 +322,6 @@ async def _ask_again(call: LogicalCall) -> Settled:
     wait = _question(call)
     await call.visit.commit(Batch([wait.opened()], wait=wait))
     await _park(call, wait)
-
-
-async def _denied(call: LogicalCall) -> NoReturn:
-    """It did not happen, says the other side of what is on record as unknown: the call is made as a further attempt."""
-    event, entry = call.intent().reconciled("did_not", by="hook")
-    await call.visit.commit(Batch([event], [entry]))
-    call.visit.stop(Stopped("overtaken"))
 
 
 async def _wait_on(call: LogicalCall) -> None:
