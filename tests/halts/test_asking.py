@@ -12,6 +12,7 @@ from durableagents import (
     Context,
     DidNotHappen,
     End,
+    Gate,
     Happened,
     KeyRejected,
     ReplayClass,
@@ -126,6 +127,26 @@ def test_a_lost_answer_is_on_record_and_the_other_side_asked_after_the_lift(
         stage.reconcile(run, "did_not")  # who sent it is done, though it is alive: that stays known
         assert stage.settle(run) == "completed" and len(outside.requests) == 2
     assert problems(run) == []
+
+
+def test_what_had_its_yes_is_sent_again_under_it(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    gate = Gate("finance_po", "wires", when=lambda args: True, headline=lambda args: "wire")
+
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, gate=gate, reconcile=tools.hooked.reconcile, timeout=5)
+    async def wired(args: Item, call: ToolCall) -> Done:
+        return await outside.take_async("wired", args, call)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(wired, Item(name="a"))).ref)
+
+    asked = answers(outside, DidNotHappen())
+    run = stage.start(agent_of(node, tools=[wired]))
+    assert stage.drive() == "parked"
+    stage.decide(run)
+    cut_off(stage, outside, "wired", TransportError("cut"))
+    assert stage.drive() == "halted" and asked == []
+    assert lifted(stage, run) == "completed" and len(asked) == 1 and len(outside.requests) == 2
+    assert [x.attempt for x in events(run, e.ToolInvoked) if x.grant] == [0, 1] and problems(run) == []
 
 
 def test_a_lost_answer_that_a_worker_dies_with_is_asked_about_after_the_lift(
