@@ -28,6 +28,7 @@ from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, wai
 from runs.engine.places import place_of
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
+from runs.engine.steps.doubt import Ending
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.succession.declared import MOST_HANDOFFS
@@ -63,6 +64,7 @@ class Driver:
         self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until somebody has looked at that
         self._unread: JournalBroken | None = None  # nobody can go on from its state; to end it, none is needed
         self._running: Visit | None = None
+        self._at_end = Ending(agent, journal, runtime, control, trace_id)
 
     async def drive(self) -> str:
         """Work until the run is let go of. Returns how: parked, paused, released, halted, completed, failed,
@@ -346,8 +348,7 @@ class Driver:
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
         """Where a run that is to end has effects that can be undone, that comes first, and before it what nobody knows
         yet. None: there is nothing to undo."""
-        known = self.runtime.certificates
-        if waits := await ending.open_questions(self.agent, self.journal, self.tape, self.trace_id, known):
+        if waits := await ending.open_questions(self._at_end, self.tape):
             return await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]) or _AGAIN
         await self._load()  # a hook may have told what became of a call
         end = Plan(reason=reason, code=code, in_flight=self.tape.outstanding())
@@ -435,8 +436,7 @@ class Driver:
             await self._load()
             await debit_lost(self.journal, self.tape)
             doubtful = [slot for _, slot in self.tape.in_doubt()]
-            known = self.runtime.certificates
-            waits = await ending.questions(self.agent, self.journal, doubtful, self.trace_id, known)
+            waits = await ending.questions(self._at_end, doubtful)
             asked = ending.said_by(self.wish or ending.wish_in((await self.journal.effects()).events))
             is_undone = not waits and (asked or {}).get("effects") == "undo"
             if is_undone and (how := await self._undo_first("cancelled", "", asked)):

@@ -130,9 +130,9 @@ MUTANTS = [
     ),
     Mutant("a repeat is not announced", SEND, "        await _announce(call)\n", "", LIGHT),
     Mutant("a key is trusted for ever", "runs/engine/tools.py", "if key is None or self.key_ttl is None:", "if True:", "tests/engine/test_key_ttl.py"),
-    Mutant("a lost answer is a person's though the hook knows", DOUBT, "    said = await ask_upstream(call.tool, call.args, call.tool_call())\n", "    said = None\n", "tests/engine/test_classes.py"),
+    Mutant("a lost answer is a person's though the hook knows", DOUBT, "    said = await _asked_now(call)\n", "    said = None\n", "tests/engine/test_classes.py"),
     Mutant("a no of the hook counts while the call is on its way", DOUBT, "if not (is_sender_done and await is_believed(said", "if not (await is_believed(said", "tests/engine/test_classes.py"),
-    Mutant("the hook is not asked", DOUBT, "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = await ask_upstream(call.tool, call.args, call.tool_call())\n", "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = None\n", "tests/engine/test_classes.py"),
+    Mutant("the hook is not asked", DOUBT, "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = await _ask(call)\n", "says of it. None: it may be sent again. Parks where only a person can tell.\"\"\"\n    answer = None\n", "tests/engine/test_classes.py"),
     Mutant("a call may be sent again while its sender lives", "runs/services/settling/senders.py", "    if is_gone(sender) or (", "    if True or (", "tests/runs/test_sender.py"),
     # --- commits whose answer is lost
     Mutant(

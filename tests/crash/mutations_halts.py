@@ -9,6 +9,7 @@ HALTS, CLAIMS, STILL, KNOWN, SEND, THINK, LIFTING = (
     "runs/services/halts/known.py", "runs/engine/steps/send.py", "runs/engine/thinking/question.py",
     "runs/services/halts/lifting.py",
 )  # fmt: skip
+DOUBT, ASKING = "runs/engine/steps/doubt.py", "tests/halts/test_asking.py"
 STORY, CLOCKS, ROWS, NAMES, UNKNOWN = (
     "tests/halts/test_halts.py", "tests/halts/test_standing_still.py", "tests/halts/test_providers.py",
     "tests/halts/test_unknown.py", "runs/queries/halts/unknown.py",
@@ -28,6 +29,13 @@ HALTING = [
     Mutant("a halt of a provider is of no request", HALTS, "            keys := keys || ('provider:' || split_part(convert_from(line.clear, 'UTF8')::json ->> 'model', ':', 1));\n", "            NULL;\n", f"{ROWS} -k no_request_goes"),
     Mutant("a request isn't looked at once more before it leaves", THINK, "        if await halts.is_held_back(visit, key, self.cleared_at):\n", "        if False:\n", f"{ROWS} -k after_its_intent"),
     Mutant("a call isn't looked at once more before it leaves", SEND, "    await check_halts(call)\n", "", f"{STORY} -k between_intent_and_call"),
+    Mutant("a halted tool's other side is asked", DOUBT, "    if await _may_not_ask(call):\n        halts.hold_back(call.visit, call.key_of_tool)\n", "", f"{ASKING} -k after_the_lift_and_once"),
+    Mutant("a halted tool's other side is asked for a lost answer", DOUBT, "    if await _may_not_ask(call):\n        await _put_off(call, reason,", "    if False:\n        await _put_off(call, reason,", f"{ASKING} -k lost_answer_is_on_record"),
+    Mutant("what a halt kept from being asked is never asked", DOUBT, "    if past.unknown is None or is_unasked(past):\n", "    if past.unknown is None:\n", f"{ASKING} -k lost_answer_is_on_record"),
+    Mutant("a sender that may be at it yet is denied after a halt", DOUBT, "    return is_sender_done and not rejection_in(known)\n", "    return not rejection_in(known)\n", f"{ASKING} -k may_still_be_sending"),
+    Mutant("a halt loses that a key was rejected", DOUBT, "        await _put_off(call, why, is_sender_done=not call.lingers, rejection=rejection)\n", "        halts.hold_back(call.visit, call.key_of_tool)\n", f"{ASKING} -k rejected_key"),
+    Mutant("who ends a run under a halt has the other side asked", DOUBT, "    if tool is not None and await _is_halted(run, tool):\n", "    if False:\n", f"{ASKING} -k to_end_under"),
+    Mutant("nobody sees that the other side is being asked", DOUBT, "    with call.visit.control.sending(call.slot, call.key_of_tool, call.tool.timeout):\n        return", "    if True:\n        return", f"{ASKING} -k who_halts_sees"),
     Mutant("deadlines go on under a halt", STILL, "                IF runs_put_off(w.id, w.run_id, w.opened_at, w.deadline) IS NOT NULL THEN\n", "                IF false THEN\n", f"{CLOCKS} -k what_was_left"),
     Mutant("halts that overlap count twice", MOVED, "unnest(range_agg(of.during", "unnest(array_agg(of.during", f"{CLOCKS} -k overlap"),
     Mutant("what was put off ahead stays so", STILL, "            UPDATE runs_wait SET deadline = deadline - ahead WHERE id = s.id AND resolved_at IS NULL;\n", "", f"{CLOCKS} -k put_off_ahead"),

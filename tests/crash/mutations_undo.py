@@ -29,7 +29,7 @@ UNDOING = [
     Mutant("the first effect is undone first", PLAN, "    return found[::-1]", "    return found", f"{TOLD} -k last_first"),
     Mutant("what is undone is told again by whoever takes the run over", ASKING, "    if slot in visit.tape.undone:\n        return\n    event = e.EffectUndone(", "    event = e.EffectUndone(", CRASHED),
     Mutant("an undo that failed is passed over", VISIT, "        if await ask_about(visit, effect, problem, TryAgain) == \"leave\":\n            return", "        return", f"{TOLD} -k refused_undo"),
-    Mutant("what nobody knows is planned as if it had not happened", ENDING, "    return [*asked, *(_awaited(journal, name, tape) for name, _ in unsettled(tape))]", "    return asked", f"{TOLD} -k awaited_first"),
+    Mutant("what nobody knows is planned as if it had not happened", ENDING, "    return [*asked, *(_awaited(run.journal, name, tape) for name, _ in unsettled(tape))]", "    return asked", f"{TOLD} -k awaited_first"),
     Mutant("news that come after the plan are nobody's", VISIT, "    while len(late := turned_up(await visit.look_up(visit.journal.effects()), plan, visit.places.visit)) > asked:", "    while len(late := []) > asked:", f"{TOLD} -k after_the_plan"),
     Mutant("the plan is gone with its checkpoint", ENDING, "    if begun is None or at.node == UNDO_NODE:", "    if True:", f"{TOLD} -k checkpoint"),
     Mutant("an undo has no fact in the ledger", VISIT, "    if effect.run:\n        return []", "    if True:\n        return []", f"{ROWS} -k undoes_what_it_did"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -24,14 +24,16 @@ from runs.engine.certification.standing import Certificates
 from runs.engine.errors import KeyRejected, ToolFailure, brief
 from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
 from runs.engine.outcomes import Stopped
-from runs.engine.runtime import is_being_cancelled, log
+from runs.engine.runtime import Control, Runtime, is_being_cancelled, log
 from runs.engine.steps.logical_call import LogicalCall, Settled
-from runs.engine.tape import Slot, payload_of
+from runs.engine.steps.sharing import halts
+from runs.engine.tape import Attempt, Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
 
 KEY_REJECTED = "key_rejected"
 _IDLE_WORD = "the hook says that it did not happen, which it was seen to say of a call that had happened"
 _HOOK_SAID = {DidNotHappen: "no effect", type(None): "no answer"}
+_NOT_ASKED = "not asked: its tool was halted"
 
 # --- what a replay class allows ---------------------------------------------------------------------------------------
 
@@ -118,15 +120,30 @@ def witnessed(
 
 
 def unknown(
-    intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
+    intent: Intent, wait: WaitSpec | None, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
 ) -> Batch:
-    """Nobody knows, and a person is asked. `is_sender_done`: nothing of the call is on its way any more. `rejection` is
-    what the other side said of its key, where it rejected that."""
+    """Nobody knows, and a person is asked; without a `wait` nobody is yet, as a halt keeps the other side from being
+    asked first. `is_sender_done`: nothing of the call is on its way any more. `rejection` is what the other side said
+    of its key, where it rejected that."""
     payload = {"reason": reason, "arguments": arguments} | ({KEY_REJECTED: rejection} if rejection else {})
     event = e.ToolOutcomeUnknown(
         slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done, payload=payload
     )
-    return Batch([event, wait.opened()], [intent.entry("unknown")], wait)
+    return Batch([event, *([] if wait is None else [wait.opened()])], [intent.entry("unknown")], wait)
+
+
+def is_unasked(past: Attempt) -> bool:
+    """Whether it is on record that nobody knows, and neither the other side nor a person was asked: a halt was in the
+    way."""
+    return past.unknown is not None and past.waits_of("reconcile") == 0 and past.accepted is None
+
+
+def _may_be_denied(past: Attempt) -> bool:
+    """Whether the other side's word that nothing happened can settle it: not while something of it may be on its way,
+    and not where its key was rejected."""
+    known = past.unknown
+    is_sender_done = not isinstance(known, e.ToolOutcomeUnknown) or known.is_sender_done
+    return is_sender_done and not rejection_in(known)
 
 
 def told(slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None) -> e.UpstreamTold:
@@ -170,9 +187,37 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
     return None
 
 
+async def _may_not_ask(call: LogicalCall) -> bool:
+    """Whether a halt keeps the other side from being asked: who halts a tool distrusts what is there."""
+    has_hook = call.tool.reconcile is not None
+    return has_hook and await halts.is_held_back(call.visit, call.key_of_tool, call.cleared_at)
+
+
+async def _ask(call: LogicalCall) -> Happened | DidNotHappen | None:
+    """What the other side says. Under a halt the run stands still here, and it is asked after the lift."""
+    if await _may_not_ask(call):
+        halts.hold_back(call.visit, call.key_of_tool)
+    return await _asked_now(call)
+
+
+async def _asked_now(call: LogicalCall) -> Happened | DidNotHappen | None:
+    with call.visit.control.sending(call.slot, call.key_of_tool, call.tool.timeout):
+        return await ask_upstream(call.tool, call.args, call.tool_call())
+
+
+async def _put_off(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
+    """It is on record what this worker knows of it; whoever has the run after the lift asks the other side."""
+    batch = unknown(
+        call.intent(), None, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done, rejection=rejection
+    )
+    if not (await call.visit.commit(batch)).is_done:
+        call.visit.stop(Stopped("overtaken"))
+    halts.hold_back(call.visit, call.key_of_tool)
+
+
 async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
     """What the other side says of it. None: it may be sent again. Parks where only a person can tell."""
-    answer = await ask_upstream(call.tool, call.args, call.tool_call())
+    answer = await _ask(call)
     if isinstance(answer, Happened):
         return await _settle(call, answer)
     is_distrust = await is_distrusted(call)
@@ -198,7 +243,9 @@ async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -
     """An unsafe call left, and its answer was lost on the way. None: it did not happen, says the other side, and may be
     sent again; while something of it may still be on its way, that is no answer. Parks where only a person can
     tell."""
-    said = await ask_upstream(call.tool, call.args, call.tool_call())
+    if await _may_not_ask(call):
+        await _put_off(call, reason, is_sender_done=is_sender_done and not call.lingers)
+    said = await _asked_now(call)
     if isinstance(said, Happened):
         return await _settle(call, said)
     if not (is_sender_done and await is_believed(said, call.visit.agent, call.tool, call.visit.runtime.certificates)):
@@ -209,12 +256,15 @@ async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -
 async def rejected(call: LogicalCall, error: KeyRejected) -> Settled:
     """The other side rejected the key: an earlier try may have had its effect, so neither is it a refusal nor may
     another key be made. Its hook is asked first; where that finds nothing, a person decides none the less."""
-    found = await ask_upstream(call.tool, call.args, call.tool_call())
+    message = printable(error.message)[:2000]
+    rejection = {"message": message, "details": _told(error.details), "found_by_hook": _NOT_ASKED}
+    why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
+    if await _may_not_ask(call):
+        await _put_off(call, why, is_sender_done=not call.lingers, rejection=rejection)
+    found = await _asked_now(call)
     if isinstance(found, Happened):
         return await _settle(call, found)
-    message = printable(error.message)[:2000]
-    rejection = {"message": message, "details": _told(error.details), "found_by_hook": _HOOK_SAID[type(found)]}
-    why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
+    rejection["found_by_hook"] = _HOOK_SAID[type(found)]
     await ask_person(call, why, is_sender_done=not call.lingers, rejection=rejection)
 
 
@@ -246,16 +296,29 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
     return Settled(answer.output)  # checked when it was asked for
 
 
+async def _denied(call: LogicalCall) -> NoReturn:
+    """It did not happen, says the other side of what is on record as unknown: the call is made as a further attempt."""
+    event, entry = call.intent().reconciled("did_not", by="hook")
+    await call.visit.commit(Batch([event], [entry]))
+    call.visit.stop(Stopped("overtaken"))
+
+
 async def _ask_again(call: LogicalCall) -> Settled:
     """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as
     before. A call that was accepted and never answered comes here when its run is retried: its callback is waited for
-    beside the person."""
+    beside the person. Nor was the other side asked yet of what a halt was in the way of."""
     await _wait_on(call)
-    if call.past.unknown is None:
-        if isinstance(answer := await ask_upstream(call.tool, call.args, call.tool_call()), Happened):
+    past = call.past
+    if past.unknown is None or is_unasked(past):
+        answer = await _ask(call)
+        if isinstance(answer, Happened):
             return await _settle(call, answer)
-        why = "the other side took the call, and no callback came before its deadline"
-        await ask_person(call, why, is_sender_done=True)
+        if past.unknown is None:
+            why = "the other side took the call, and no callback came before its deadline"
+            await ask_person(call, why, is_sender_done=True)
+        agent, known = call.visit.agent, call.visit.runtime.certificates
+        if call.tool.is_unsafe and _may_be_denied(past) and await is_believed(answer, agent, call.tool, known):
+            await _denied(call)
     wait = _question(call)
     await call.visit.commit(Batch([wait.opened()], wait=wait))
     await _park(call, wait)
@@ -272,7 +335,7 @@ async def _wait_on(call: LogicalCall) -> None:
 async def _park(call: LogicalCall, wait: WaitSpec) -> NoReturn:
     """Wait for a person, once the other side has been asked if somebody wants that."""
     if call.past.asked is not None:
-        answer = await ask_upstream(call.tool, call.args, call.tool_call())
+        answer = await _ask(call)
         await call.visit.commit(Batch([told(call.slot, call.attempt, call.past.asked, answer)]))
     call.visit.park(wait)
 
@@ -301,51 +364,64 @@ def rejection_in(event: e.Event | None) -> Any:
 # --- a run that is to end ---------------------------------------------------------------------------------------------
 
 
-async def settle_before_end(
-    agent: Agent, journal: Journal, slot: Slot, trace_id: str, certificates: Certificates
-) -> WaitSpec | None:
-    """Find out what became of a call in doubt, sending nothing: by its hook, else by a person. Returns the wait for
-    that person."""
-    invoked, now = slot.now.intent, slot.now
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A run that is to end: of which agent, and by what it asks and writes."""
+
+    agent: Agent
+    journal: Journal
+    runtime: Runtime
+    control: Control
+    trace_id: str
+
+
+async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
+    """Find out what became of a call in doubt, sending nothing: by its hook, else by a person; under a halt by a person
+    at once. Returns the wait for that person."""
+    invoked, now, journal = slot.now.intent, slot.now, run.journal
     assert isinstance(invoked, e.ToolInvoked)
     is_open = now.is_in_doubt or now.unknown is not None
     if invoked.replay_class == ReplayClass.PURE or not is_open or now.reconciled is not None:
         return None  # reconciled and still open is a person's *fail*: for a run that is to end, that settles it
-    intent, tool, arguments = Intent.of(invoked), agent.tool(invoked.tool), payload_of(invoked)["arguments"]
+    intent, tool, arguments = Intent.of(invoked), run.agent.tool(invoked.tool), payload_of(invoked)["arguments"]
     open_question = now.open_wait("reconcile")
     n = now.waits_of("reconcile") if open_question is None else open_question
     title = tool.title if tool else intent.tool
     wait = question(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
-    if open_question is not None or now.unknown is not None:
+    if open_question is not None or (now.unknown is not None and not is_unasked(now)):
         if open_question is None:
             await journal.commit(Batch([wait.opened()], wait=wait))
         if now.asked is not None:
-            await _tell_before_end(journal, intent, now.asked, tool, arguments, trace_id)
+            is_kept = tool is None or await _is_halted(run, tool)
+            answer = None if tool is None or is_kept else await _upstream_of(run, intent, tool, arguments)
+            await journal.commit(Batch([told(intent.slot, intent.attempt, now.asked, answer)]))
         return wait
-    if tool is not None:
-        answer = await _upstream_of(journal, intent, tool, arguments, trace_id)
+    why = "the run was cancelled while this call was in doubt"
+    if tool is not None and await _is_halted(run, tool):
+        why = f"{why}, and the other side was {_NOT_ASKED}"
+    elif tool is not None:
+        answer = await _upstream_of(run, intent, tool, arguments)
         if isinstance(answer, Happened):
             await journal.commit(happened(intent, tool, answer))
             return None
-        if await is_believed(answer, agent, tool, certificates):
+        if _may_be_denied(now) and await is_believed(answer, run.agent, tool, run.runtime.certificates):
             event, entry = intent.reconciled("did_not", by="hook")
             await journal.commit(Batch([event], [entry]))
             return None
-    why = "the run was cancelled while this call was in doubt"
-    reply = await journal.commit(unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
+    batch = unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False)
+    reply = await journal.commit(batch if now.unknown is None else Batch([wait.opened()], wait=wait))
     return wait if reply.is_done else None  # answered in this very moment
 
 
-async def _upstream_of(
-    journal: Journal, intent: Intent, tool: Tool, arguments: Any, trace_id: str
-) -> Happened | DidNotHappen | None:
-    call = ToolCall(journal.run_id, trace_id, tool.name, intent.slot, intent.attempt, intent.key, None, tool.timeout)
-    return await ask_upstream(tool, tool.input.model_validate(arguments), call)
+async def _is_halted(run: Ending, tool: Tool) -> bool:
+    """Whether a halt keeps the other side from being asked."""
+    key, known = f"tool:{tool.name}", run.runtime.halts
+    return tool.reconcile is not None and known.must_ask(key, 0.0) and await known.is_halted(run.journal.run_id, key)
 
 
-async def _tell_before_end(
-    journal: Journal, intent: Intent, asked: e.UpstreamAsked, tool: Tool | None, arguments: Any, trace_id: str
-) -> None:
-    """What a person wanted the other side asked, of a run that is to end."""
-    answer = None if tool is None else await _upstream_of(journal, intent, tool, arguments, trace_id)
-    await journal.commit(Batch([told(intent.slot, intent.attempt, asked, answer)]))
+async def _upstream_of(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:
+    """What the other side says."""
+    slot, attempt = intent.slot, intent.attempt
+    call = ToolCall(run.journal.run_id, run.trace_id, tool.name, slot, attempt, intent.key, None, tool.timeout)
+    with run.control.sending(slot, f"tool:{tool.name}", tool.timeout):
+        return await ask_upstream(tool, tool.input.model_validate(arguments), call)

@@ -9,10 +9,9 @@ from typing import Any
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.canonical import printable
-from runs.engine.certification.standing import Certificates
 from runs.engine.journal import Batch, Effects, Journal, Snapshot, WaitSpec
 from runs.engine.outcomes import Crashed
-from runs.engine.steps.doubt import settle_before_end
+from runs.engine.steps.doubt import Ending, settle_before_end
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.undo.declared import UNDO_NODE
 from runs.engine.undoing.plan import Plan, effects_of, in_doubt, is_reversible, unsettled
@@ -21,21 +20,17 @@ from runs.engine.undoing.visit import told
 BY = "system:undo"
 
 
-async def questions(
-    agent: Agent, journal: Journal, doubtful: Iterable[Slot], trace_id: str, certificates: Certificates
-) -> list[WaitSpec]:
+async def questions(run: Ending, doubtful: Iterable[Slot]) -> list[WaitSpec]:
     """What people are asked of these calls before the run may end."""
-    asked = [await settle_before_end(agent, journal, slot, trace_id, certificates) for slot in doubtful]
+    asked = [await settle_before_end(run, slot) for slot in doubtful]
     return [wait for wait in asked if wait is not None]
 
 
-async def open_questions(
-    agent: Agent, journal: Journal, tape: Tape, trace_id: str, certificates: Certificates
-) -> list[WaitSpec]:
+async def open_questions(run: Ending, tape: Tape) -> list[WaitSpec]:
     """Unknowns come first: what has to be answered before anybody can say what there is to undo. A call in doubt is
     settled as before any end, and what the other side took is awaited."""
-    asked = await questions(agent, journal, [slot for _, slot in in_doubt(tape)], trace_id, certificates)
-    return [*asked, *(_awaited(journal, name, tape) for name, _ in unsettled(tape))]
+    asked = await questions(run, [slot for _, slot in in_doubt(tape)])
+    return [*asked, *(_awaited(run.journal, name, tape) for name, _ in unsettled(tape))]
 
 
 def _awaited(journal: Journal, name: str, tape: Tape) -> WaitSpec:

@@ -1,0 +1,341 @@
+"""Under a tool's halt nobody asks its other side what became of a call: what is in doubt stays so, and is asked after
+the lift, once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from durableagents import (
+    Context,
+    DidNotHappen,
+    End,
+    Gate,
+    Happened,
+    KeyRejected,
+    ReplayClass,
+    ToolCall,
+    TransportError,
+    tool,
+)
+from ledger import events as e
+from runs.engine.outcomes import LateAnswer
+from runs.models import Run, Wait
+from runs.queries.why.answer import judged
+from runs.queries.why.seen import look_at
+from runs.services import late_results, lifecycle
+from runs.services.halts.known import KnownHalts
+from runs.services.settling import upstream
+from runs.workers import failover
+from tests.halts.halting import WHY, Asking, calls, everybody_goes_on, halt, held, lift, now_halted
+from tests.runs.fold import check_against_journal
+from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, output, problems, waiting
+from tests.runs.test_asking_upstream import answers
+from tests.runs.test_late import comes_back, tells
+from tests.world import OLGA, Done, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+FOUND = Happened(Done(ref="as the other side has it"))
+HOOKED = ("hooked", "hooked_mail")
+
+
+def in_doubt(stage: Stage, tools: Toolbox, name: str) -> Run:
+    """Its worker died after it had sent the call, and the tool is halted."""
+    stage.halts = Asking(stage)
+    run = stage.start(calls(tools, name))
+    stage.kill_at.append(("CP4", name))
+    assert stage.drive() == "killed"
+    failover.worker_died(stage.worker.id, "the test says so")
+    stage.worker = stage.hire()
+    stage.halts = Asking(stage)
+    halt("tool", name)
+    return run
+
+
+def cut_off(stage: Stage, outside: Outside, name: str, how: BaseException) -> None:
+    """The call is done, its tool is halted then, and the answer is lost on the way."""
+    stage.halts = Asking(stage)
+
+    def after(call: ToolCall) -> None:
+        in_thread(lambda: halt("tool", name))
+        raise how
+
+    outside.trouble(name, after, when="after")
+
+
+def lifted(stage: Stage, run: Run) -> str:
+    lift(now_halted())
+    everybody_goes_on()
+    return stage.settle(run)
+
+
+@pytest.mark.parametrize("name", HOOKED)
+def test_what_is_in_doubt_is_asked_after_the_lift_and_once(
+    stage: Stage, tools: Toolbox, outside: Outside, name: str
+) -> None:
+    run, asked = in_doubt(stage, tools, name), answers(outside, FOUND)
+    assert stage.drive() == "halted" and held() == {run.id} and asked == []
+    assert facts(run) == ["pending"] and str(fresh(run).state) == "running" and waiting(run) == []
+    assert stage.drive() == "idle"
+    assert lifted(stage, run) == "completed" and len(asked) == 1 and len(outside.requests) == 1
+    assert output(run) == "as the other side has it" and facts(run) == ["pending", "reconciled"]
+    assert problems(run) == []
+
+
+@pytest.mark.parametrize("name", HOOKED)
+def test_it_is_sent_again_only_where_it_is_told_so_after_the_lift(
+    stage: Stage, tools: Toolbox, outside: Outside, name: str
+) -> None:
+    run, asked = in_doubt(stage, tools, name), answers(outside, DidNotHappen())
+    outside.requests.clear()
+    assert stage.drive() == "halted" and asked == []
+    assert lifted(stage, run) == "completed" and len(asked) == len(outside.requests) == 1 and problems(run) == []
+
+
+def test_what_has_no_hook_asks_a_person_under_the_halt_too(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run = in_doubt(stage, tools, "mail")
+    assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
+    stage.reconcile(run, "happened", {"ref": "seen"})
+    assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(run) == []
+
+
+@pytest.mark.parametrize(("answer", "how", "sent", "on_record"), [
+    (FOUND, "completed", 1, ["pending", "unknown", "reconciled"]),
+    (DidNotHappen(), "completed", 2, ["pending", "unknown", "reconciled", "pending", "committed"]),
+    (None, "parked", 1, ["pending", "unknown"]),
+])  # fmt: skip
+def test_a_lost_answer_is_on_record_and_the_other_side_asked_after_the_lift(
+    stage: Stage, tools: Toolbox, outside: Outside, answer: Any, how: str, sent: int, on_record: list[str]
+) -> None:
+    asked = answers(outside, answer)
+    run = stage.start(calls(tools, "hooked_mail"))
+    cut_off(stage, outside, "hooked_mail", TransportError("cut off in the middle"))
+    assert stage.drive() == "halted" and held() == {run.id} and asked == []
+    (unknown,) = events(run, e.ToolOutcomeUnknown)
+    assert unknown.is_sender_done and "cut off in the middle" in unknown.payload["reason"]
+    assert facts(run) == ["pending", "unknown"] and waiting(run) == [] and stage.drive() == "idle"
+    assert judged(look_at(run.pk)).cause == "halted"  # type: ignore[union-attr]
+    check_against_journal(run)
+    assert problems(run) == []
+    assert lifted(stage, run) == how and len(asked) == 1 and len(outside.requests) == sent
+    assert facts(run) == on_record and len(events(run, e.ToolOutcomeUnknown)) == 1
+    check_against_journal(run)
+    if how == "parked":
+        assert [w.kind for w in waiting(run)] == ["reconcile"]
+        stage.reconcile(run, "did_not")  # who sent it is done, though it is alive: that stays known
+        assert stage.settle(run) == "completed" and len(outside.requests) == 2
+    assert problems(run) == []
+
+
+def test_what_had_its_yes_is_sent_again_under_it(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    gate = Gate("finance_po", "wires", when=lambda args: True, headline=lambda args: "wire")
+
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, gate=gate, reconcile=tools.hooked.reconcile, timeout=5)
+    async def wired(args: Item, call: ToolCall) -> Done:
+        return await outside.take_async("wired", args, call)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(wired, Item(name="a"))).ref)
+
+    asked = answers(outside, DidNotHappen())
+    run = stage.start(agent_of(node, tools=[wired]))
+    assert stage.drive() == "parked"
+    stage.decide(run)
+    cut_off(stage, outside, "wired", TransportError("cut"))
+    assert stage.drive() == "halted" and asked == []
+    assert lifted(stage, run) == "completed" and len(asked) == 1 and len(outside.requests) == 2
+    assert [x.attempt for x in events(run, e.ToolInvoked) if x.grant] == [0, 1] and problems(run) == []
+
+
+def test_a_lost_answer_that_a_worker_dies_with_is_asked_about_after_the_lift(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    asked = answers(outside, FOUND)
+    run = stage.start(calls(tools, "hooked_mail"))
+    cut_off(stage, outside, "hooked_mail", TransportError("cut"))
+    assert stage.drive() == "halted"
+    stage.worker = stage.hire()
+    stage.halts = Asking(stage)
+    Run.objects.filter(pk=run.pk).update(ready_at=fresh(run).created_at)
+    assert stage.drive() == "halted" and asked == [] and len(events(run, e.ToolOutcomeUnknown)) == 1
+    assert lifted(stage, run) == "completed" and len(asked) == 1 and problems(run) == []
+
+
+def test_an_answer_that_comes_by_itself_is_put_on_record_under_the_halt(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """The worker that sent it was taken for dead, and comes back: it was in flight when the tool was halted."""
+    run = stage.start(calls(tools, "hooked_mail"))
+    worker = comes_back(stage, run, "hooked_mail")
+    stage.halts, asked = Asking(stage), answers(outside, FOUND)
+    halt("tool", "hooked_mail")
+    assert stage.drive() == "halted" and asked == []
+    assert tells(stage, worker) is True and stage.drive() == "idle"
+    assert lifted(stage, run) == "completed" and output(run) == "hooked_mail:go-0" and asked == []
+    assert facts(run) == ["pending", "reconciled"] and problems(run) == []
+
+
+def test_an_answer_that_comes_by_itself_settles_what_nobody_was_asked_yet(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    asked = answers(outside, FOUND)
+    run = stage.start(calls(tools, "hooked_mail"))
+    cut_off(stage, outside, "hooked_mail", TransportError("cut"))
+    assert stage.drive() == "halted"
+    (unknown,) = events(run, e.ToolOutcomeUnknown)
+    late = LateAnswer(str(run.id), unknown.slot, 0, "hooked_mail", result={"ref": "told late", "amount": 1})
+    failover.worker_died(stage.worker.id, "the test says so")
+    assert late_results.hand_in(late, late_results.lost_worker(stage.worker.id)) is True
+    stage.worker = stage.hire()
+    stage.halts = Asking(stage)
+    assert lifted(stage, run) == "completed" and output(run) == "told late" and asked == [] and problems(run) == []
+
+
+def test_what_may_still_be_sending_is_not_sent_again_on_the_other_side_s_word(stage: Stage, outside: Outside) -> None:
+    """Its thread goes on after its time: that nothing is there yet proves nothing."""
+    stage.halts = Asking(stage)
+    over, sent = threading.Event(), []
+
+    async def hook(args: Item, call: ToolCall) -> Any:
+        return DidNotHappen()
+
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, reconcile=hook, timeout=0.2)
+    def slow(args: Item, call: ToolCall) -> Done:
+        sent.append(call.slot)
+        in_thread(lambda: halt("tool", "slow"))
+        over.wait(60)
+        return Done(ref="late")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(slow, Item(name="a"))).ref)
+
+    run = stage.start(agent_of(node, tools=[slow]))
+    try:
+        assert stage.drive() == "halted"
+        assert [x.is_sender_done for x in events(run, e.ToolOutcomeUnknown)] == [False]
+        assert lifted(stage, run) == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
+        assert len(sent) == 1 and problems(run) == []
+    finally:
+        over.set()
+
+
+@pytest.mark.parametrize(("answer", "how"), [(FOUND, "completed"), (DidNotHappen(), "parked"), (None, "parked")])
+def test_a_rejected_key_stays_suspected_and_is_asked_about_after_the_lift(
+    stage: Stage, tools: Toolbox, outside: Outside, answer: Any, how: str
+) -> None:
+    asked = answers(outside, answer)
+    run = stage.start(calls(tools, "hooked"))
+    cut_off(stage, outside, "hooked", KeyRejected("used with another body"))
+    assert stage.drive() == "halted" and asked == []
+    (unknown,) = events(run, e.ToolOutcomeUnknown)
+    assert unknown.payload["key_rejected"]["found_by_hook"] == "not asked: its tool was halted"
+    assert lifted(stage, run) == how and len(asked) == len(outside.requests) == 1
+    if how == "parked":
+        (wait,) = waiting(run)
+        assert (wait.detail["suspicion"], wait.detail["said"]) == ("duplicate", "used with another body")
+    assert problems(run) == []
+
+
+def test_what_a_person_wants_asked_is_asked_after_the_lift_and_they_may_settle_it_before(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    answers(outside, None)
+    outside.trouble("hooked_mail", TransportError("cut"), TransportError("cut"), when="after")
+    runs = [stage.start(calls(tools, "hooked_mail")) for _ in range(2)]
+    assert stage.drive() == "parked" == stage.drive()
+    stage.halts = Asking(stage)
+    halt("tool", "hooked_mail")
+    asked = answers(outside, FOUND)
+    for run in runs:
+        upstream.ask(run.id, Wait.objects.get(run=run, kind="reconcile").pk, justification=WHY, by=OLGA)
+        assert stage.drive() == "halted" and asked == []
+    settled, other = runs
+    stage.reconcile(settled, "happened", {"ref": "seen"})
+    lift(now_halted())
+    everybody_goes_on()
+    stage.settle(settled)
+    stage.settle(other)
+    assert str(fresh(settled).state) == "completed" and output(settled) == "seen"
+    assert str(fresh(other).state) == "waiting_human" and len(asked) == 1
+    assert [x.answer for x in events(other, e.UpstreamTold)] == ["happened"] and events(settled, e.UpstreamTold) == []
+    assert problems(settled) == problems(other) == [] and len(outside.requests) == 2
+
+
+def test_a_run_that_is_cancelled_while_it_stands_still_is_asked_about_after_the_lift(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, asked = in_doubt(stage, tools, "hooked"), answers(outside, FOUND)
+    assert stage.drive() == "halted"
+    lifecycle.cancel(run.id, by=OLGA, justification=WHY)
+    assert stage.drive() == "idle" and asked == []
+    assert lifted(stage, run) == "cancelled" and len(asked) == 1
+    assert facts(run) == ["pending", "reconciled"] and problems(run) == []
+
+
+def test_a_lost_answer_of_a_run_that_is_cancelled_is_asked_about_after_the_lift(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    for answer, how in ((FOUND, "cancelled"), (None, "parked")):
+        asked = answers(outside, answer)
+        run = stage.start(calls(tools, "hooked_mail"))
+        cut_off(stage, outside, "hooked_mail", TransportError("cut"))
+        assert stage.drive() == "halted"
+        lifecycle.cancel(run.id, by=OLGA, justification=WHY)
+        assert lifted(stage, run) == how and len(asked) == 1 and len(events(run, e.ToolOutcomeUnknown)) == 1
+        if how == "parked":
+            stage.reconcile(run, "fail")
+            assert stage.settle(run) == "cancelled"
+        assert problems(run) == []
+
+
+@pytest.mark.parametrize("has_asked", [False, True])
+def test_of_a_run_that_is_to_end_under_the_halt_a_person_is_asked_and_nobody_else(
+    stage: Stage, tools: Toolbox, outside: Outside, has_asked: bool
+) -> None:
+    run, asked = in_doubt(stage, tools, "hooked_mail"), answers(outside, FOUND)
+    lifecycle.cancel(run.id, by=OLGA, justification=WHY)
+    assert stage.drive() == "parked" and asked == [] and [w.kind for w in waiting(run)] == ["reconcile"]
+    (unknown,) = events(run, e.ToolOutcomeUnknown)
+    assert unknown.payload["reason"].endswith("and the other side was not asked: its tool was halted")
+    if has_asked:
+        (wait,) = waiting(run)
+        upstream.ask(run.id, wait.pk, justification=WHY, by=OLGA)
+        assert stage.drive() == "parked" and asked == []
+        assert [x.answer for x in events(run, e.UpstreamTold)] == ["nothing"]
+        lift(now_halted())
+        upstream.ask(run.id, wait.pk, justification=WHY, by=OLGA)
+        assert stage.drive() == "parked" and len(asked) == 1
+        assert [x.answer for x in events(run, e.UpstreamTold)] == ["nothing", "happened"]
+    stage.reconcile(run, "happened", {"ref": "seen"})
+    assert stage.settle(run) == "cancelled" and len(outside.requests) == 1 and problems(run) == []
+
+
+def test_who_halts_sees_that_the_other_side_is_being_asked(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run = in_doubt(stage, tools, "hooked")
+    lift(now_halted())
+    seen: list[tuple[str, float]] = []
+
+    def hook(args: Any, call: Any) -> Any:
+        seen.extend((one.key, one.timeout) for one in stage.control.in_flight.values())
+        return FOUND
+
+    outside.hook = hook
+    assert stage.settle(run) == "completed" and seen == [("tool:hooked", 5)] and not stage.control.in_flight
+
+
+def test_a_worker_that_has_just_looked_and_found_no_halt_asks_nobody(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run = in_doubt(stage, tools, "hooked")
+    lift(now_halted())
+    known = KnownHalts(stage.worker.id)  # lent no pool: it couldn't ask
+
+    async def look() -> None:
+        async with (await stage.connected()).connection() as link:
+            await known.go_round(link, {})
+
+    stage.wait(look())
+    stage.halts, asked = known, answers(outside, FOUND)
+    assert stage.settle(run) == "completed" and len(asked) == 1 and "ToolReconciled" in kinds(run)
