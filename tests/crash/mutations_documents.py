@@ -20,7 +20,7 @@ ENGINE, CASES, BESIDE, OVER_HTTP, SLOW, WORDS = (
 
 DOCUMENTS = [
     Mutant("a replay may show other bytes", GATES, "    if recorded != now:\n", "    if False:\n", f"{ENGINE} -k other_bytes"),
-    Mutant("a replay of a call may show other bytes", GATES, "    if record.gate is not None and not record.was_invoked:\n        must_show", "    if False:\n        must_show", f"{ENGINE} -k other_bytes"),
+    Mutant("a replay of a call may show other bytes", GATES, "    if record.gate is not None and not record.was_invoked:\n        shown", "    if False:\n        shown", f"{ENGINE} -k other_bytes"),
     Mutant("only names are bound", GIVEN, '"size": len(self.bytes), "sha256": self.digest}', '"size": 0, "sha256": ""}', f"{ENGINE} -k digest_of_what_is_shown"),
     Mutant("every plan tells of documents", GIVEN, "for each in documents]} if documents else {}", "for each in documents]}", f"{ENGINE} -k to_the_byte"),
     Mutant("two documents have one name", GIVEN, "if twice := next((name for name in names if names.count(name) > 1), None):", "if twice := None:", f"{ENGINE} -k too_many"),
