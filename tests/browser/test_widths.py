@@ -9,13 +9,14 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site, running
 from tests.browser.test_hostile import is_inert, unfold
+from tests.browser.test_looks import FAINT
 from tests.browser.test_stepup import admin
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 __all__ = ["admin"]  # a fixture
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One of its own: what is halted is told on every page of everybody."""
     site = Site(tmp_path_factory.mktemp("wide") / "data")
@@ -44,3 +45,14 @@ def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, 
             page.goto(path)
             is_inert(page, f"{path} at {width}")
     assert complaints == []
+
+
+def test_what_is_open_can_be_read(person: Person) -> None:
+    """The button that opened a form, in both themes."""
+    page = person("operator", viewport={"width": 390, "height": 844})
+    page.evaluate("""document.getElementById("main").innerHTML = ["main", "go", "stop", ""].map((kind) =>
+        `<details class="act" open><summary class="btn ${kind}">Do it…</summary></details>`).join("")
+        """)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert page.locator(".act[open]").count() == 4 and page.evaluate(FAINT) == [], theme
