@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Complaints, Person, Site, running
+from tests.browser.conftest import Complaints, Person, Site, profiles, running
 from tests.browser.test_hostile import is_inert, unfold
 from tests.browser.test_looks import FAINT
+from tests.browser.test_set_up import invited
 from tests.browser.test_stepup import admin
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
@@ -45,6 +46,22 @@ def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, 
             page.goto(path)
             is_inert(page, f"{path} at {width}")
     assert complaints == []
+
+
+def test_whatever_somebody_is_called_the_header_has_room(admin: Page, browser: Browser, site: Site) -> None:
+    """On a narrow phone too."""
+    with profiles(browser, site) as of:
+        for mail, name in {"anna@example.org": "anna@harbor.example", "w@example.org": "W" * 150}.items():
+            page = invited(admin, of(), name, "Operator", is_admin=True, mail=mail)
+            for width in (360, 390, 800, 1280):
+                page.set_viewport_size({"width": width, "height": 844})
+                for path in ("/", "/people"):
+                    page.goto(path)
+                    # as where a page is live: the button is beside the name
+                    page.evaluate("document.getElementById('live-pause').hidden = false")
+                    is_inert(page, f"{path} of {name[:20]} at {width}")
+                    box = page.locator(".who > summary").bounding_box()
+                    assert box is not None and box["width"] > 40 and box["x"] + box["width"] <= width
 
 
 def test_what_is_open_can_be_read(person: Person) -> None:
