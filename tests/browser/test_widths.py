@@ -49,13 +49,18 @@ def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, 
 
 
 def test_whatever_somebody_is_called_the_header_has_room(admin: Page, browser: Browser, site: Site) -> None:
-    """On a narrow phone too."""
+    """On a narrow phone too; and so with the name of a queue where what is missing is listed."""
+    admin.goto("/queues")
+    unfold(admin)
+    for field, text in {"name": "q" * 63, "title": "Long", "role": "approver_of_them", "why": "As agreed."}.items():
+        admin.fill(f"#q-{field}", text)
+    admin.click("#queue-form button")
     with profiles(browser, site) as of:
         for mail, name in {"anna@example.org": "anna@harbor.example", "w@example.org": "W" * 150}.items():
             page = invited(admin, of(), name, "Operator", is_admin=True, mail=mail)
             for width in (360, 390, 800, 1280):
                 page.set_viewport_size({"width": width, "height": 844})
-                for path in ("/", "/people"):
+                for path in ("/", "/setup", "/account", "/people"):
                     page.goto(path)
                     # as where a page is live: the button is beside the name
                     page.evaluate("document.getElementById('live-pause').hidden = false")
@@ -64,12 +69,14 @@ def test_whatever_somebody_is_called_the_header_has_room(admin: Page, browser: B
                     assert box is not None and box["width"] > 40 and box["x"] + box["width"] <= width
 
 
-def test_what_is_open_can_be_read(person: Person) -> None:
-    """The button that opened a form, in both themes."""
+def test_what_is_open_can_be_read_and_a_box_keeps_its_size(person: Person) -> None:
+    """The button that opened a form, in both themes; a box beside words that take several lines."""
     page = person("operator", viewport={"width": 390, "height": 844})
     page.evaluate("""document.getElementById("main").innerHTML = ["main", "go", "stop", ""].map((kind) =>
         `<details class="act" open><summary class="btn ${kind}">Do it…</summary></details>`).join("")
-        """)
+        + `<label class="row"><input type="checkbox"><span>${"many words ".repeat(40)}</span></label>`""")
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         assert page.locator(".act[open]").count() == 4 and page.evaluate(FAINT) == [], theme
+    box = page.locator("main input[type=checkbox]").bounding_box()
+    assert box is not None and box["width"] == box["height"] == 16
