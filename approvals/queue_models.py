@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models.functions import Lower
 
 from ledger.chain import microseconds
+from ledger.codes import number_text
 from ledger.models import Coded, Json
 
 
@@ -97,7 +98,7 @@ class Limit(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "queue": self.queue_id, "person": self.person, "most": None if self.most is None else f"{self.most:.6f}",
+            "queue": self.queue_id, "person": self.person, "most": number_text(self.most),
             "currency": self.currency, "set_by": self.set_by, "set_at": microseconds(self.set_at),
             "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,
         }  # fmt: skip

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -75,6 +76,17 @@ def row_code(key: bytes, table: str, values: Mapping[str, Any]) -> bytes:
     JSON."""
     text = json.dumps([table, dict(values)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return _VERSION + hmac.digest(key, b"row" + text.encode(), "sha256")
+
+
+def number_text(value: Decimal | None) -> str | None:
+    """A number of six decimals as codes cover it: as the database gives it back, where no zero has a sign."""
+    text = None if value is None else f"{value:.6f}"
+    return "0.000000" if text == "-0.000000" else text
+
+
+def plain_zero(value: Decimal) -> Decimal:
+    """The same, and a zero without the sign that no store keeps."""
+    return value if value else value.copy_abs()
 
 
 def is_rows_code(key: bytes, table: str, values: Mapping[str, Any], code: bytes) -> bool:

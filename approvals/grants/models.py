@@ -11,11 +11,8 @@ from django.db import models
 from approvals.grants.terms import Asked
 from approvals.queue_models import Coded
 from ledger.chain import microseconds
+from ledger.codes import number_text
 from ledger.models import Json, append_only
-
-
-def _number(value: Any) -> str | None:
-    return None if value is None else f"{value:.6f}"
 
 
 class StandingGrant(Coded):
@@ -64,7 +61,7 @@ class StandingGrant(Coded):
         return {
             "approval": str(self.approval_id), "run_id": str(self.run_id), "queue": self.queue, "tool": self.tool,
             "agent": self.agent, "is_of_run": self.is_of_run, "same": self.same, "fields": self.fields,
-            "count": self.count, "most": _number(self.most), "currency": self.currency,
+            "count": self.count, "most": number_text(self.most), "currency": self.currency,
             "until": microseconds(self.until), "person": self.person, "by": self.by, "role": self.role,
             "reason": self.reason, "at": microseconds(self.at),
         }  # fmt: skip
@@ -94,7 +91,7 @@ class StandingUse(Coded):
     def coded(self) -> dict[str, Any]:
         return {
             "grant": self.grant_id, "n": self.n, "approval": str(self.approval_id), "run_id": str(self.run_id),
-            "amount": _number(self.amount), "at": microseconds(self.at),
+            "amount": number_text(self.amount), "at": microseconds(self.at),
         }  # fmt: skip
 
 

@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ledger.web.bodies import NoFlag
+from ledger.web.bodies import NoFlag, PlainZero
 from runs.services.bodies import Moment, SteerBody
 
 Name = Annotated[str, Field(max_length=200)]
 Currency = Annotated[str, Field(max_length=10)]
 # To the millionth; NaN, infinity and what is below nothing are none.
-Most = Annotated[Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag]
+Most = Annotated[
+    Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag, PlainZero
+]
 
 
 class QueueBody(SteerBody):

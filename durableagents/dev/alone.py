@@ -1,6 +1,6 @@
 """`DURABLEAGENTS_DEMO=0 make up`: an installation without the demo's people, agents and sandbox.
 
-Where nobody administers it yet, the link for the first account is said once it is up.
+Where nobody administers it yet, the link for the first account is said once it is up; else that somebody does.
 """
 
 from __future__ import annotations
@@ -29,3 +29,6 @@ class Alone:
         if first_admin.is_open():
             link = first_admin.new_link(whoever())
             self.greeting += f"  set-up   {link}   works once, for a day; `manage.py setup_link` makes another\n"
+        else:
+            new = "" if self._env.database_url else "; a new one takes a DURABLEAGENTS_DATA of its own"
+            self.greeting += f"  set-up   somebody administers this installation already: sign in as them{new}\n"

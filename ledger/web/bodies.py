@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
+from ledger.codes import plain_zero
 from ledger.errors import InvalidInput
 from ledger.web import misfit, strict_json
 
@@ -22,6 +23,7 @@ def _no_flag(given: Any) -> Any:
 
 
 NoFlag = BeforeValidator(_no_flag)
+PlainZero = AfterValidator(plain_zero)
 
 
 class Strict(BaseModel):

@@ -12,7 +12,7 @@ from pydantic import Tag as Form
 from pydantic_core import PydanticCustomError
 
 from ledger.append import MAX_JUSTIFICATION
-from ledger.web.bodies import ARRAY, OBJECT, NoFlag, Strict
+from ledger.web.bodies import ARRAY, OBJECT, NoFlag, PlainZero, Strict
 from ledger.web.text_safety import is_hidden
 from runs.engine.attributes.setting import MOST as MOST_ATTRIBUTES
 from runs.engine.budget.limits import Budget
@@ -158,7 +158,9 @@ class BudgetBody(SteerBody):
 
 
 # Dollars to the millionth, or a whole number of anything else.
-Limit = Annotated[Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag]
+Limit = Annotated[
+    Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag, PlainZero
+]
 PoolName = Annotated[str, Field(min_length=1, max_length=100)]
 
 

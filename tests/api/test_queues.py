@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
-from approvals.queue_models import Deputy, Queue
+from approvals.queue_models import Deputy, Limit, Queue
 from ledger.models import ActRecord
 from ledger.web.roles import stand_ins
 from runs.journal import wait_hooks
@@ -24,6 +24,8 @@ def test_a_queue_is_added_limited_closed_and_removed(caller: Callable[[Any], Api
     assert boss.post("queues", body).status_code == 201
     made = boss.post("queues/refunds/limit", {"most": "50000.00", **WHY}).json()
     assert made["limits"][0]["most"] == "50000.000000" and made["limits"][0]["person"] is None
+    assert boss.post("queues/refunds/limit", {"most": "-0.00", **WHY}).json()["limits"][0]["most"] == "0.000000"
+    assert all(limit.is_genuine for limit in Limit.objects.all())
     assert "refunds" in [row["name"] for row in reader.get("queues").json()["results"]]
     assert boss.post("queues/refunds/close", WHY).json()["state"] == "closed"
     assert is_problem(boss.post("queues/refunds/close", WHY), 409, "illegal-state")
@@ -32,7 +34,7 @@ def test_a_queue_is_added_limited_closed_and_removed(caller: Callable[[Any], Api
     assert boss.post("queues/refunds", {"title": "Paid back", **WHY}).json()["title"] == "Paid back"
     assert boss.post("queues/refunds/remove", WHY).status_code == 200
     assert is_problem(reader.get("queues/refunds"), 404, "not-found")
-    assert ActRecord.objects.filter(queue="refunds", by="key:superuser", role="admin", auth="api_key").count() == 7
+    assert ActRecord.objects.filter(queue="refunds", by="key:superuser", role="admin", auth="api_key").count() == 8
 
 
 def test_what_is_wrong_is_refused_by_field(caller: Callable[[Any], Api]) -> None:

@@ -60,12 +60,12 @@ def first_administrator(page: Page, link: str) -> None:
     page.wait_for_url("**/setup")
 
 
-def invited(root: Page, page: Page, name: str, *roles: str, is_admin: bool = False) -> Page:
+def invited(root: Page, page: Page, name: str, *roles: str, is_admin: bool = False, mail: str = "") -> Page:
     """Invited by the administrator, and signed in by the link."""
     root.goto("/people")
     form = root.locator("#invite-title >> xpath=ancestor::section")
     form.locator("[name=username]").fill(name)
-    form.locator("[name=email]").fill(f"{name}@example.org")
+    form.locator("[name=email]").fill(mail or f"{name}@example.org")
     form.locator("[name=is_admin]").set_checked(is_admin)
     for role in roles:
         form.get_by_label(role, exact=True).check()

@@ -9,6 +9,7 @@ SAME, TERMS, BOUNDS = "runs/engine/gate/same.py", "approvals/grants/terms.py", "
 PROOF = "approvals/granting/verification.py"
 STORIES, FORGED = "tests/approvals/test_granting.py", "tests/approvals/test_granting_forged.py"
 API, BESIDE = "tests/api/test_grants.py", "tests/approvals/test_granting_beside.py"
+MINUS = "tests/approvals/test_minus_zero.py"
 BACK, USED = "tests/approvals/test_granting_back.py", "approvals/sql/0137_taken_back.sql"
 
 GRANTING = [
@@ -69,5 +70,7 @@ GRANTING = [
     Mutant("many grants of the same go beyond a limit", ACTS, "asked=About(Sum(sum_.value + open_, sum_.currency))", "asked=About(Sum(sum_.value, sum_.currency))", f"{BESIDE} -k no_more_than_one_may"),
     Mutant("two of the same are given at once", ROWS, '        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])\n', "", f"{BESIDE} -k counted_together"),
     Mutant("what was rejected before is answered", USING, "    if _was_refused(approval, asked):\n", "    if False:\n", f"{BESIDE} -k asked_between"),
+    Mutant("a zero with a sign is sealed as the database never gives it back", "ledger/codes.py", 'return "0.000000" if text == "-0.000000" else text', "return text", f"{MINUS} -k database_keeps"),
+    Mutant("a zero with a sign is kept where it comes in", "ledger/codes.py", "return value if value else value.copy_abs()", "return value", MINUS),
     Mutant("one widens it and gives it", ACTS, "    if own.exists() or (", "    if (", f"{BESIDE} -k just_allowed"),
 ]  # fmt: skip

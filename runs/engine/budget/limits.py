@@ -6,14 +6,15 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ledger.codes import plain_zero
 from runs.engine.budget.amounts import Caps
 from runs.engine.budget.prices import A_MILLION
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
 Tokens = Annotated[int, Field(ge=0, le=10**15, strict=True)]
-Usd = Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6, allow_inf_nan=False)]
+Usd = Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6, allow_inf_nan=False), AfterValidator(plain_zero)]
 A_CENTURY = 100 * 366 * 86_400
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from ledger.codes import plain_zero
 from runs.engine.errors import brief
 
 CURRENCY = re.compile(r"[A-Z]{3}")
@@ -70,7 +71,7 @@ def _checked(amount: Amount) -> dict[str, str]:
         raise ValueError(f"{amount.value!r} has more than {MOST_DIGITS} digits")
     if not CURRENCY.fullmatch(amount.currency):
         raise ValueError(f"{amount.currency!r} is no currency: three capitals, such as USD")
-    return {"value": format(amount.value, "f"), "currency": amount.currency}
+    return {"value": format(plain_zero(amount.value), "f"), "currency": amount.currency}
 
 
 def amount_in(plan: Any) -> Amount | str | None:
@@ -82,7 +83,7 @@ def amount_in(plan: Any) -> Amount | str | None:
         problem = said.get("problem") if isinstance(said, dict) else None
         return problem if isinstance(problem, str) and problem else "it is not readable"
     try:
-        _checked(amount := Amount(Decimal(said["value"]), said.get("currency", "")))
+        _checked(amount := Amount(plain_zero(Decimal(said["value"])), said.get("currency", "")))
         return amount
     except (InvalidOperation, ValueError) as error:
         return brief(error, 200)
