@@ -27,7 +27,7 @@ from durableagents.dev.embedded_layout import SOCKET_PORT, layout
 from durableagents.env import write_private
 from ledger import chain
 from tests.conftest import CHECKOUT
-from tests.crash.api import ENDED, Api
+from tests.crash.api import ANOTHER, ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
 from tests.crash.moved import row_of
 from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE, UNDONE
@@ -38,6 +38,15 @@ from tests.infra.installation import Installation, eventually, pause
 
 T = TypeVar("T")
 AGENT = "crash-test"
+
+
+_ANOTHER = """
+from django.contrib.auth.models import Group, User
+from durableagents.identity.auth import issue_key
+user = User.objects.create_user("second_{role}")
+user.groups.add(Group.objects.get(name="{role}"))
+print(issue_key(user, "crash"))
+"""
 
 
 class Stack(Installation):
@@ -52,6 +61,7 @@ class Stack(Installation):
         self._said = folder / "up.log"
         self._workers, self._slots, self._agents = workers, slots, agents
         self._api: Api | None = None
+        self._another: dict[str, str] = {}  # keys of whoever has a role besides the demo's people
         self._armed: list[str] = []
         self.wire = Wire()
         self._address = _choose_address(self.data)
@@ -85,7 +95,21 @@ class Stack(Installation):
         self.all_workers()
         self.let_callbacks_go()
         self._put_price()
+        self._another = {f"approver_finance{ANOTHER}": self._key_of_another("approver_finance")}
         return self
+
+    def demo(self) -> dict[str, Any]:
+        """With whoever else has a role."""
+        found = super().demo()
+        return found | {"api_keys": found["api_keys"] | self._another}
+
+    def _key_of_another(self, role: str) -> str:
+        """A second person with a role, for what takes two: somebody's key."""
+        made = subprocess.run(
+            [sys.executable, "manage.py", "shell", "--no-imports", "-c", _ANOTHER.format(role=role)], cwd=CHECKOUT,
+            env=self.environment(), capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        return made.stdout.split()[-1]
 
     def _put_price(self) -> None:
         """So that what the model is asked costs money."""
