@@ -10,8 +10,8 @@ from pydantic import Field
 
 from approvals.deadlines.bodies import CalendarBody, Text, TimingBody
 from approvals.queues.bodies import Name
-from ledger.errors import InvalidInput
-from ledger.web.bodies import Body, does_not_fit, fit
+from ledger.web.bodies import Body, fit
+from ledger.web.page_forms import told_of
 from runs.engine.gate.calendars import DAYS
 from runs.services.bodies import SteerBody
 
@@ -19,20 +19,9 @@ Lines = Annotated[str, Field(max_length=60_000)]
 
 
 def _fit(shape: type[Body], seen: Mapping[str, tuple[str, str]], data: dict[str, Any]) -> Body:
-    """As `fit` has it. What is wrong is told of the field that is seen: `seen` has, by the beginning of a place in the
-    body, the form's field and what of it that is. Raises InvalidInput."""
-    try:
+    """As `fit` has it, what is wrong told of the field that is `seen`. Raises InvalidInput."""
+    with told_of(seen):
         return fit(shape, data, "form")
-    except InvalidInput as error:
-        raise does_not_fit([_as_seen(each, seen) for each in error.extra["errors"]], "form") from None
-
-
-def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    place = error["field"]
-    for beginning, (field, part) in seen.items():
-        if place == beginning or place.startswith(f"{beginning}."):
-            return {**error, "field": field, "problem": f"{part}: {error['problem']}"}
-    return error
 
 
 class CalendarForm(SteerBody):

@@ -18,7 +18,7 @@ from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
-from ledger.web.page_forms import Refused, Sent
+from ledger.web.page_forms import Refused, Sent, told_of
 from ledger.web.roles import AUDITOR, actor, ordered, roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
@@ -208,7 +208,10 @@ class QueueReasons(QueueAct):
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
         form.texts["reasons"] = form.texts.get("reasons") or "\n"  # an emptied field is none, and no field left out
-        acts.offer(name, form.read(ReasonsBody, reasons=_lines), seen=seen, by=by)
+        lines = _lines(form.texts["reasons"])
+        with told_of({f"reasons.{place}": ("reasons", f"line {n}") for place, n in enumerate(lines)}):
+            body = form.read(ReasonsBody, reasons=lambda text: [*lines.values()])
+        acts.offer(name, body, seen=seen, by=by)
 
 
 class Appointing(QueuesPage):
@@ -267,8 +270,9 @@ def most(text: str) -> Any:
         return text
 
 
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
+def _lines(text: str) -> dict[int, str]:
+    """Each line that says something, by its number as people count."""
+    return {n: line.strip() for n, line in enumerate(text.split("\n"), 1) if line.strip()}
 
 
 def moment(text: str) -> Any:

@@ -48,7 +48,8 @@ class NotOpen(DurableAgentsError):
 def invite(
     *, name: str, email: str, roles: Collection[str], is_admin: bool, by: Actor, justification: str, days: int = DAYS
 ) -> tuple[Invitation, str]:
-    """An invitation and its link, which can't be read again. An open one to the same name is revoked by it.
+    """An invitation and its link, which can't be read again. An open one to the same name, whatever its
+    capitals, is revoked by it.
 
     Raises InvalidInput, NameTaken, JustificationRequired, AlreadyInvited.
     """
@@ -58,7 +59,7 @@ def invite(
     try:
         with transaction.atomic():
             for row in Invitation.objects.select_for_update().filter(
-                username=name, revoked_at__isnull=True, accepted_at__isnull=True
+                username__iexact=name, revoked_at__isnull=True, accepted_at__isnull=True
             ):
                 _end(row, by, f"Replaced by another one: {reason}")
             now = database_now()
@@ -143,7 +144,7 @@ def accept(token: str, *, password: str, address: str) -> User:
         with transaction.atomic():
             hold(is_alone=False)
             row = _usable(Invitation.objects.select_for_update().filter(token_hash=digest(token)).first())
-            name = links.free_name(row.username)
+            name = links.free_name(row.username, links.ASK)
             with acting(Actor("user", name, auth="token", address=address)):
                 user = User(
                     username=name, email=row.email, password=kept, is_staff=row.is_admin, is_superuser=row.is_admin
@@ -161,7 +162,7 @@ def accept(token: str, *, password: str, address: str) -> User:
                 at=now,
             )
     except IntegrityError as error:
-        raise links.NameTaken(row.username) from error
+        raise links.NameTaken(row.username, links.ASK) from error
     return user
 
 

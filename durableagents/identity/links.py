@@ -34,13 +34,15 @@ class EndedLink(DurableAgentsError):
         super().__init__(f"This link {why}.")
 
 
+# What to do about a name that is taken: where it can be chosen, and where it was said beforehand.
+CHOOSE, ASK = "choose another name", "ask whoever invited you for another link"
+
+
 class NameTaken(DurableAgentsError):
     status, code, title = 409, "name-taken", "The name is taken"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"There is an account named {name!r} already (capitals count for nothing): choose another name."
-        )
+    def __init__(self, name: str, fix: str = CHOOSE) -> None:
+        super().__init__(f"There is an account named {name!r} already (capitals count for nothing): {fix}.")
 
 
 def token() -> str:
@@ -53,7 +55,7 @@ def address(view: str, *parts: str) -> str:
     return settings.DURABLEAGENTS.base_url + reverse(view, args=parts)
 
 
-def free_name(name: str) -> str:
+def free_name(name: str, fix: str = CHOOSE) -> str:
     """A name that an account may have, normalised. Raises ValidationError, NameTaken."""
     name = User.normalize_username(name.strip())
     field = User._meta.get_field("username")
@@ -61,5 +63,5 @@ def free_name(name: str) -> str:
     if not name:
         raise ValidationError("Give a name.")
     if User.objects.filter(username__iexact=name).exists():
-        raise NameTaken(name)
+        raise NameTaken(name, fix)
     return name

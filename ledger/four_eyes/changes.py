@@ -18,7 +18,7 @@ from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from ledger.four_eyes.known import SUPERUSER, Guarded, acts
-from ledger.models import RuleChange
+from ledger.models import ActRecord, RuleChange
 from ledger.web.roles import is_role, roles
 
 LIVES = timedelta(days=14)
@@ -36,9 +36,9 @@ class ChangeOver(DurableAgentsError):
 
 
 class ChangedMeanwhile(DurableAgentsError):
-    """It would do something else by now than what it was proposed to do."""
+    """It would do something else by now than what it was proposed to do, or to what is no longer as it was read."""
 
-    status, code, title = 409, "changed-meanwhile", "It would do something else by now"
+    status, code, title = 409, "changed-meanwhile", "Something has changed since it was proposed"
 
 
 class TooManyOpen(DurableAgentsError):
@@ -106,13 +106,42 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     kind, _, name = row.by.partition(":")
     author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
     _check_holds(author, known, "Whoever proposed it")
+    last = ActRecord.objects.order_by("-id").values_list("id", flat=True).first() or 0
     told = known.done(known.given(row.given), author)[1]
     if told != row.told:
-        raise ChangedMeanwhile(
-            "Something has changed since it was proposed, and it would do something else by now. Nothing was done: "
-            "refuse it, and let it be proposed anew."
-        )
+        what = _beside(row, told, last) or "Something has changed since it was proposed, and it would do something else"
+        raise ChangedMeanwhile(f"{what}. Nothing was done: refuse it, and let it be proposed anew.")
     return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
+
+
+def _beside(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
+    """What else has changed where it would do the same, and who changed something there last, by the records up to
+    `last`; empty where it would do something else."""
+    if [_difference(each) for each in told] != [_difference(each) for each in row.told]:
+        return ""
+    names = {
+        name.replace("_", " ")
+        for was, now in zip(row.told, told, strict=True)
+        for name in {*was["before"], *now["before"]}
+        if was["before"].get(name) != now["before"].get(name)
+    }
+    if not names:
+        return ""
+    queue, subject = told[0]["queue"], told[0]["subject"]
+    since = ActRecord.objects.filter(queue=queue, subject=subject, at__gt=row.made_at, id__lte=last)
+    by = since.order_by("-id").values_list("by", flat=True).first() if queue else None
+    who = f", last by {by}" if by else ""
+    return (
+        f"It would change the same, but of {subject} something else was changed since it was proposed"
+        f" ({', '.join(sorted(names))}){who}"
+    )
+
+
+def _difference(told: dict[str, Any]) -> Any:
+    """What somebody reads that a record changes."""
+    before, after = told["before"], told["after"]
+    changes = {n: (before.get(n), after.get(n)) for n in {*before, *after} if before.get(n) != after.get(n)}
+    return told["action"], told["subject"], changes
 
 
 @transaction.atomic

@@ -3,7 +3,8 @@ word by word where it is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -73,6 +74,27 @@ class Sent:
         if problems := unstorable(found):
             raise does_not_fit(problems, "form")
         return fit(shape, found, "form")
+
+
+@contextmanager
+def told_of(seen: Mapping[str, tuple[str, str]]) -> Iterator[None]:
+    """What is wrong is told of the field that is seen: `seen` has, by the beginning of a place in the body, the form's
+    field and what of it that is. Raises InvalidInput, as what is done inside does."""
+    try:
+        yield
+    except InvalidInput as error:
+        told = [_as_seen(each, seen) for each in error.extra["errors"]]
+        if told == error.extra["errors"]:
+            raise
+        raise does_not_fit(told, "form") from None
+
+
+def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    place = error["field"]
+    for beginning, (field, part) in seen.items():
+        if place == beginning or place.startswith(f"{beginning}."):
+            return {**error, "field": field, "problem": f"{part}: {error['problem']}"}
+    return error
 
 
 def refuse_stray(names: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from ledger.append import append, justified, locked_head, override
 from ledger.clock import database_now
 from ledger.entries import Entry
 from ledger.errors import IllegalTransition
-from ledger.models import Event, Head
+from ledger.models import Head
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import WaitSpec
 from runs.engine.outcomes import waiting_state
@@ -208,14 +208,32 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
 
 def held_by(run: Run) -> str | None:
     """Who holds a paused run, or asked for its pause; None where nobody does but its budget."""
-    kinds = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND, e.RunRetried.KIND)
-    for row in Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq")[:8]:
-        event = e.decode(row.clear)
+    return holders([run.pk]).get(run.pk)
+
+
+_PAUSES = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND, e.RunRetried.KIND)
+_LAST_PAUSES = """
+    SELECT asked.id, last.clear FROM unnest(%s::uuid[]) AS asked(id) CROSS JOIN LATERAL (
+        SELECT seq, clear FROM ledger_event WHERE run_id = asked.id AND kind = ANY(%s) ORDER BY seq DESC LIMIT 8
+    ) AS last
+    ORDER BY asked.id, last.seq DESC"""
+
+
+def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
+    """The same of many: who holds each that somebody does."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST_PAUSES, [list(run_ids), list(_PAUSES)])
+        rows: list[tuple[UUID, bytes]] = cursor.fetchall()
+    found: dict[UUID, str | None] = {}
+    for run_id, clear in rows:
+        if run_id in found:
+            continue
+        event = e.decode(clear)
         if isinstance(event, (e.RunResumed, e.RunRetried)):
-            return None
-        if isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
-            return event.by
-    return None
+            found[run_id] = None
+        elif isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
+            found[run_id] = event.by
+    return {run_id: by for run_id, by in found.items() if by is not None}
 
 
 def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, kept_bytes, lines
-from ledger.errors import InvalidInput, NotFound
+from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Head
 from ledger.web import misfit
 from runs import search
@@ -337,10 +337,11 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         over = retrying.over(run, now=act.now)
         questions = retrying.reopen(run, tape, over=over)
         opened = retrying.await_again(run, tape, now=act.now)
+        taken = act.refuse(retrying.KEY_LIVES.format(run.business_key))
         run.retry()
         run.ended_at, run.end_seq, run.error_code, run.is_passed_on = None, None, "", False
         make_ready(run, now=act.now)
-        _live_again(act)
+        _live_again(act, taken)
         payload = act.payload | late | {"over": [at.isoformat() for at in over]}
         retried = e.RunRetried(by=by.ref, reopened=reopened, payload=payload)
         act.done(retried, *settled, *opened, entries=entries)
@@ -361,14 +362,13 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     return act.done(*resolved)
 
 
-def _live_again(act: Act) -> None:
-    """Store a retried run, which is one that lives again: of a key there is one. Raises IllegalTransition."""
-    run = act.run
+def _live_again(act: Act, taken: IllegalTransition) -> None:
+    """Store a retried run, which is one that lives again: of a key there is one. Raises `taken` where another does."""
     try:
         with transaction.atomic():
-            save(run, "ended_at", "end_seq", "error_code", "is_passed_on", "ready_at", now=act.now)
-    except IntegrityError as taken:
-        raise act.refuse(f"Another run of its key {run.business_key} lives.") from taken
+            save(act.run, "ended_at", "end_seq", "error_code", "is_passed_on", "ready_at", now=act.now)
+    except IntegrityError as error:
+        raise taken from error
 
 
 def _unheard(act: Act) -> dict[str, Any]:

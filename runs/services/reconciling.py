@@ -19,7 +19,7 @@ from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Tool
 from runs.journal.reader import tape_of
 from runs.models import Run, Wait
-from runs.services.allowed.rules import NO_DOUBT, PARKING
+from runs.services.allowed.rules import FAILS_ANYWAY, NO_DOUBT, PARKING
 from runs.services.bodies import Verdict
 from runs.services.calls import DISTRUSTED, UNASKED, tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
@@ -56,7 +56,7 @@ def reconcile(
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
     if verdict == "fail" and run.is_undoing:
-        raise act.refuse("It undoes its effects, and fails or is cancelled anyway: say what became of this call.")
+        raise act.refuse(FAILS_ANYWAY)
     wait, slot, invoked = _unsettled(act, wait_id)
     if agrees_with is not None and receipt is None:
         receipt = agreeing.receipt_of(wait, agrees_with)

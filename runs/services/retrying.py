@@ -8,8 +8,10 @@ it to an operator before anything is sent.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import Q
@@ -28,8 +30,17 @@ from runs.services.calls import tool_here
 from runs.services.command import open_wait
 from runs.services.halts.standing import stood_still
 
+KEY_LIVES = "Another run of its key {} lives."
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
 _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
+
+
+def key_lives(runs: Iterable[Run]) -> frozenset[UUID]:
+    """Those of these runs of whose key another one lives: of a key there is one."""
+    keyed = {run.pk: (run.agent, run.business_key) for run in runs if run.business_key}
+    same = Run.objects.filter(business_key__in={key for _, key in keyed.values()}, ended_at=None, is_queued=False)
+    alive = set(same.values_list("agent", "business_key")) if keyed else set()
+    return frozenset(pk for pk, key in keyed.items() if key in alive)
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:

@@ -174,7 +174,7 @@ def test_it_is_done_as_it_was_read_or_not_at_all(guarded: None, anna: Actor, ber
 def test_another_state_than_the_one_that_was_read_stops_it(guarded: None, anna: Actor, bert: Actor) -> None:
     change = proposed(lambda: queues.change("legal", QueueChangeBody(title="Law", justification=WHY), by=anna))
     queues.change("legal", QueueChangeBody(needs_amount=True, justification=WHY), by=Actor("os", "root", auth="shell"))
-    with pytest.raises(changes.ChangedMeanwhile):
+    with pytest.raises(changes.ChangedMeanwhile, match=r"would change the same.*\(needs amount\), last by os:root\. "):
         agreed(change, bert)
     assert queues.find("legal").title != "Law"
 

@@ -16,6 +16,8 @@ from django.test import Client
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
+from approvals.queues import acts as queues
+from approvals.queues.bodies import QueueChangeBody
 from durableagents.identity import invitations, resets, rights
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -295,3 +297,11 @@ def test_which_version_a_ramp_opens_is_read(
     agreed(change, bert)
     assert not VersionGate.objects.get(agent="importer", version="2.0.0").is_closed
     assert every_change().problems == []  # type: ignore[union-attr]
+
+
+def test_another_value_than_the_one_that_was_read_is_something_else(guarded: None, anna: Actor, bert: Actor) -> None:
+    change = proposed(lambda: queues.change("legal", QueueChangeBody(title="Law", justification=WHY), by=anna))
+    queues.change("legal", QueueChangeBody(title="Rules", justification=WHY), by=Actor("os", "root", auth="shell"))
+    with pytest.raises(changes.ChangedMeanwhile, match="would do something else"):
+        agreed(change, bert)
+    assert queues.find("legal").title == "Rules"

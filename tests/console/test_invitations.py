@@ -115,12 +115,23 @@ def test_an_account_that_was_closed_is_not_opened_by_its_link() -> None:
     assert accept(path).status_code == 410 and not User.objects.get(username="ada").is_active
 
 
+def test_a_newer_invitation_ends_the_older_one_whatever_its_capitals() -> None:
+    older, path = invite("ada")
+    _, newer = invite("ADA")
+    older.refresh_from_db()
+    assert older.revoked_at is not None and accept(path).status_code in (404, 410)
+    assert accept(newer).status_code == 302 and [*User.objects.filter(username__iexact="ada")] == [
+        User.objects.get(username="ADA")
+    ]
+
+
 @pytest.mark.parametrize("name", ["ada", "ADA"])
 def test_a_name_that_was_taken_meanwhile_is_refused(name: str) -> None:
     _, path = invite()
     User.objects.create(username=name)
     answer = accept(path)
     assert answer.status_code == 409 and "There is an account named" in text_of(answer)
+    assert "ask whoever invited you for another link" in text_of(answer) and "choose another" not in text_of(answer)
     assert not User.objects.get(username=name).check_password(PASSWORD)
     assert Invitation.objects.get().accepted_at is None and not ActRecord.objects.filter(action="invitation_accept")
 

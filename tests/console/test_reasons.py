@@ -58,6 +58,13 @@ def test_what_is_refused_is_kept_and_said_at_its_field(boss: Reader) -> None:
         assert boss.post("/queues/of/finance_po/reasons", **{"justification": "so", **form}).status_code == 422
 
 
+def test_a_reason_that_does_not_fit_is_told_by_its_line(boss: Reader) -> None:
+    """As people count, with the empty ones among them."""
+    typed = f"one of them\r\n\r\n{'x' * 1000}"
+    page = boss.post("/queues/of/finance_po/reasons", reasons=typed, justification="so").content.decode()
+    assert "line 3: " in page and "1: should" not in page and "line 2" not in page
+
+
 def test_they_are_offered_on_the_case_and_one_that_is_chosen_may_be_changed(
     boss: Reader, finance: Reader, asked: Approval
 ) -> None:

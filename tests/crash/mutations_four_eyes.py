@@ -23,6 +23,7 @@ LOOKING = [
     Mutant("a key is a person", CHANGES, "    if by.kind != \"user\" or by.person is None:\n", "    if by.person is None:\n", f"{STORY} -k key_counts_for_nobody"),
     Mutant("whoever agrees needs no right", CHANGES, "    _check_holds(by, known, \"You\")\n    return row, known, why\n", "    return row, known, why\n", f"{STORY} -k without_the_right"),
     Mutant("whoever proposed it may have lost the right", CHANGES, "    _check_holds(author, known, \"Whoever proposed it\")\n", "", f"{STORY} -k rights_count_as_they_are"),
+    Mutant("what does the same is said to do something else", CHANGES, "    if [_difference(each) for each in told] != [", "    if [_difference(each) for each in told] or [", f"{STORY} -k another_state"),
     Mutant("something else is done than was read", CHANGES, "    if told != row.told:\n", "    if False:\n", f"{STORY} -k another_state"),
     Mutant("a change that was altered past us is done", CHANGES, "    if not row.is_genuine:\n", "    if False:\n", f"{STORY} -k forged_or_altered"),
     Mutant("two seconds put it in force", CHANGES, "RuleChange.objects.select_for_update().filter(pk=change_id)", "RuleChange.objects.filter(pk=change_id)", f"{STORY} -k only_one_of_many"),

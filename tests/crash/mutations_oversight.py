@@ -8,6 +8,7 @@ RULES, ACTS, ANSWER = "runs/services/allowed/rules.py", "runs/queries/why/acts.p
 WORKING, ASKING, FORECAST = (
     "runs/services/bulk/working.py", "runs/services/bulk/acts.py", "runs/services/bulk/forecast.py",
 )  # fmt: skip
+TOLD = "tests/runs/test_bulk_foretold.py"
 WHY, BULK, MEANWHILE = "tests/runs/test_why.py", "tests/runs/test_bulk.py", "tests/console/test_meanwhile.py"
 RIGHTS, DEADLINES = "durableagents/identity/rights.py", "approvals/deadlines/acts.py"
 
@@ -27,7 +28,15 @@ OVERSIGHT = [
     Mutant("runs that were put in later are acted on too", WORKING, "    if items and digest_of(items) == batch.digest:\n", "    if items:\n", f"{BULK} -k key_wrote"),
     Mutant("a record of many doesn't say so", "ledger/append.py", "    return {\"batch\": by.batch} if by.batch else {}\n", "    return {}\n", f"{BULK} -k 128"),
     Mutant("a draft begins by itself", ASKING, "started_at=now if body.start else None", "started_at=now", f"{BULK} -k draft"),
-    Mutant("a forecast says that all may be done", FORECAST, "    if hint is None:\n        return None\n", "    if hint is None or hint:\n        return None\n", f"{BULK} -k is_named_and"),
+    Mutant("a forecast says that all may be done", FORECAST, "        if hint is not None:\n            raise NotInThis", "        if hint is not None and not hint:\n            raise NotInThis", f"{BULK} -k is_named_and"),
+    Mutant("a raise that raises nothing is foretold as done", FORECAST, "        if action == \"budget\":\n", "        if False:\n", f"{TOLD} -k own_words"),
+    Mutant("a raise is told that it may use as much before it is told that it is over", "runs/services/budgets/raising.py", "    if (hint := why_not(\"budget\", stand)) is not None:\n", "    if (hint := why_not(\"budget\", stand)) is None and hint:\n", f"{TOLD} -k 'comes and completed'"),
+    Mutant("whatever waits for its budget is foretold as paused by somebody", FORECAST, "            is_held=run.pk in self.holders,\n", "            is_held=Wait.Kind.BUDGET in kinds,\n", f"{TOLD} -k how_it_goes_on"),
+    Mutant("a run's page takes a pause that is only asked for as nobody's", "runs/queries/why/seen.py", "self.pauser is not None,\n", "self.holder is not None,\n", f"{TOLD} -k 's_page and at_work'"),
+    Mutant("a run without doubt is refused in other words than foretold", WORKING, "not_alike(doubts) or ANOTHER_DOUBT", "ANOTHER_DOUBT", f"{TOLD} -k 'comes and asleep'"),
+    Mutant("what is at work beside a run is not foretold", FORECAST, "        elif run.pk in self.crowded and (", "        elif False and (", f"{TOLD} -k 'comes and begun'"),
+    Mutant("a retry whose key lives says the state that it would have had", "runs/services/lifecycle.py", "        raise taken from error\n", "        raise act.refuse(retrying.KEY_LIVES.format(act.run.business_key)) from error\n", f"{TOLD} -k 'comes and key_lives'"),
+    Mutant("a run whose time has come meanwhile is foretold as given back", FORECAST, "        elif action == \"requeue\" and is_in_pool", "        elif False and is_in_pool", f"{TOLD} -k 'comes and ready_meanwhile'"),
     Mutant("verification knows nothing of batches", "runs/verification/__init__.py", "SeenBy, Batches,\n", "SeenBy,\n", f"{BULK} -k verification"),
     Mutant("anybody starts it in somebody else's name", ASKING, "    if not is_own(batch, by):\n", "    if False:\n", "tests/runs/test_bulk_steered.py -k somebody_else_s_name"),
     Mutant("who only reads stops it", ASKING, "    return is_own(batch, by) or OPERATOR in held\n", "    return is_own(batch, by) or sees_all(held)\n", "tests/runs/test_bulk_steered.py -k somebody_else_s_name"),
@@ -57,6 +66,9 @@ OVERSIGHT = [
     Mutant("sums are set in a currency that nobody saw", "approvals/queues/acts.py", "\"proof\": ((\"proof\", \"currency\"),", "\"proof\": ((\"proof\",),", f"{MEANWHILE} -k currency"),
     Mutant("a channel is set over what nobody saw", "approvals/notices/channels.py", "        if is_moved(seen, _shown_of(row)):", "        if False:", f"{MEANWHILE} -k channel"),
     Mutant("an empty code is a try at the sign-in", "durableagents/signin/factors.py", "        raise NoCodeOfEither\n    throttle.count(tries, str(user.pk))\n", "        pass\n    throttle.count(tries, str(user.pk))\n", "tests/signin/test_second_factor.py -k no_code_counts"),
+    Mutant("a reason's line is counted from none", "approvals/queues/views.py", "enumerate(text.split(\"\\n\"), 1)", "enumerate(text.split(\"\\n\"), 0)", "tests/console/test_reasons.py -k by_its_line"),
+    Mutant("an older invitation in other capitals stays open", "durableagents/identity/invitations.py", "username__iexact=name, revoked_at__isnull=True", "username=name, revoked_at__isnull=True", "tests/console/test_invitations.py -k capitals"),
+    Mutant("the invited are told to choose a name", "durableagents/identity/invitations.py", "links.free_name(row.username, links.ASK)", "links.free_name(row.username)", "tests/console/test_invitations.py -k taken_meanwhile"),
     Mutant("a comma makes a sum a hundredfold", "approvals/queues/views.py", "if _GROUPED.fullmatch(typed) else typed)", ")", "tests/console/test_queues.py -k hundredfold"),
     Mutant("half a thousand with a comma is five hundred", "approvals/queues/views.py", "[1-9][0-9]{0,2}(,", "[0-9]{1,3}(,", "tests/console/test_queues.py -k hundredfold"),
     Mutant("a limit is set over what nobody saw", "approvals/queues/acts.py", "    if was != last:\n", "    if False:\n", f"{MEANWHILE} -k neither_set_over"),

@@ -15,7 +15,7 @@ from ledger.web.roles import INTEGRATOR, OPERATOR, role_in
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.models import Run, State, Wait
 from runs.queries.why.seen import Reader, Seen
-from runs.services import authority, questions
+from runs.services import authority, questions, retrying
 from runs.services.allowed.rules import ALONE, why_not
 from runs.services.authority import Standing
 from runs.services.bodies import (
@@ -152,14 +152,9 @@ def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:
         return NotInThisState(hint) if act == "priority" else refusal(act, run, hint)
     if act in ALONE and (other := beside.in_the_way(run)) is not None:
         return refusal(act, run, beside.why_not(other))
-    if act == "retry" and run.state == State.FAILED and _key_lives(run):
-        return refusal(act, run, f"Another run of its key {run.business_key} lives.")
+    if act == "retry" and run.state == State.FAILED and retrying.key_lives([run]):
+        return refusal(act, run, retrying.KEY_LIVES.format(run.business_key))
     return None
-
-
-def _key_lives(run: Run) -> bool:
-    same = Run.objects.filter(agent=run.agent, business_key=run.business_key, ended_at__isnull=True, is_queued=False)
-    return bool(run.business_key) and same.exists()
 
 
 # --- about what it waits for ------------------------------------------------------------------------------------------

@@ -101,7 +101,12 @@ class Seen:
     @cached_property
     def holder(self) -> str | None:
         """Who has paused it, of a paused run; None where only its budget has."""
-        return held_by(self.run) if self.run.state == State.PAUSED else None
+        return self.pauser if self.run.state == State.PAUSED else None
+
+    @cached_property
+    def pauser(self) -> str | None:
+        """The same, also of a run that its worker has yet to lay down."""
+        return held_by(self.run)
 
     @cached_property
     def stand(self) -> Stand:
@@ -109,7 +114,7 @@ class Seen:
         return stand_of(
             self.run, pause_asked=bool(self.head and self.head.is_pause_requested),
             cancel_asked=bool(self.head and self.head.is_cancel_requested), kinds=kinds,
-            is_held=Wait.Kind.BUDGET in kinds and self.holder is not None,
+            is_held=Wait.Kind.BUDGET in kinds and self.pauser is not None,
         )  # fmt: skip
 
     @property

@@ -14,7 +14,9 @@ from runs.models import ENDED, Run, State, Wait
 
 OVER = "It is over."
 NO_DOUBT = "It has no unknown outcome to settle."
-NOT_ONE = "It has no unknown outcome, or several, as this is asked for: settle them one by one."
+SEVERAL_DOUBTS = "It has several unknown outcomes: settle them one by one."
+ANOTHER_DOUBT = "It had no unknown outcome, or several, as this was asked for: settle what it has now by itself."
+FAILS_ANYWAY = "It undoes its effects, and fails or is cancelled anyway: say what became of this call."
 PARKING = "Its worker is just parking it: try again in a moment."
 IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
 NOT_DUE = "It is taken by itself when its turn or its time has come."
@@ -102,6 +104,11 @@ def _reconcile(s: Stand) -> str | None:
     if not s.doubts:
         return NO_DOUBT
     return PARKING if s.is_owned else None
+
+
+def not_alike(doubts: int) -> str | None:
+    """Why a run with so many unknown outcomes isn't settled with many others, in the same words; None: it may be."""
+    return None if doubts == 1 else SEVERAL_DOUBTS if doubts else NO_DOUBT
 
 
 def _budget(s: Stand) -> str | None:

@@ -8,7 +8,7 @@ raises it before the wait's deadline, the run ends as cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -27,6 +27,7 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import ATTENTION, WaitSpec
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
+from runs.services.allowed.rules import stand_of, why_not
 from runs.services.budgets import prices
 from runs.services.budgets.asked import TIME, budget_of, caps_of, check_seen, lacks, note, resource_of, time_lacking
 from runs.services.budgets.starting import check_limit
@@ -67,8 +68,8 @@ def set_budget(
     if seen is not None:
         _check_named(seen, "if_caps")
         check_seen(seen, before)
-    _check_price(run, budget)
-    _check_time(run, budget, now=act.now)
+    check_price(run, budget)
+    check_time(run, budget, now=act.now)
     act.before["caps"] = before.model_dump(mode="json", exclude_none=True)
     was = caps_of(head).stated()
     _store(run, head, budget)
@@ -86,15 +87,24 @@ def set_budget(
 @transaction.atomic
 def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, justification: str) -> Run:
     """Raise the caps that `budget` names to what it says: those that are as high stay, and so does what has no cap.
-    Raises IllegalTransition where nothing would be raised, and what `set_budget` raises."""
+    Raises what `to_raise` and `set_budget` raise."""
     wanted = budget if isinstance(budget, Budget) else Budget.model_validate(budget)
     head, run = locked(run_id, under=by)
     asked = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
+    return set_budget(run_id, to_raise(run, head, asked, wanted), by=by, justification=justification)
+
+
+def to_raise(run: Run, head: Head, asked: Sequence[Wait], wanted: Budget) -> Budget:
+    """What a raise to `wanted` sets of a run with these questions; whoever foretells it asks here too. Raises
+    IllegalTransition where its state does not allow it, and where nothing would be raised."""
+    stand = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested)
+    if (hint := why_not("budget", stand)) is not None:
+        raise refusal("budget", run, hint)
     caps = budget_of(run, head, asked).stated()
     higher = {name: value for name, value in wanted.stated().items() if name in caps and value > caps[name]}
     if not higher:
         raise refusal("budget", run, "It may use as much already of what is named.")
-    return set_budget(run_id, Budget.model_validate(higher), by=by, justification=justification)
+    return Budget.model_validate(higher)
 
 
 def _store(run: Run, head: Head, budget: Budget) -> None:
@@ -163,7 +173,8 @@ def _lifted(budget: Budget) -> set[tuple[str, None]]:
     return {(names.get(name, name), None) for name in lifted}
 
 
-def _check_price(run: Run, budget: Budget) -> None:
+def check_price(run: Run, budget: Budget) -> None:
+    """A cap in dollars can be held: whose agent it is says so. Raises InvalidInput."""
     if budget.usd is None:
         return
     try:
@@ -173,13 +184,15 @@ def _check_price(run: Run, budget: Budget) -> None:
     prices.check_priced(agent)
 
 
-def _check_time(run: Run, budget: Budget, *, now: datetime) -> None:
-    """More time must be time to come."""
+def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
+    """More time must be time to come. Raises InvalidInput, in words that many runs share."""
     if budget.time is not None and run.counts_from + budget.time <= now:
         seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
-            f"The run began {seconds} seconds ago, so it needs more than that.",
-            errors=[{"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds}"}],
+            "The run has taken longer than that already, so it needs more.",
+            errors=[
+                {"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds} seconds"}
+            ],
         )
 
 

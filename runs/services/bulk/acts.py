@@ -81,7 +81,7 @@ def make(
     batch = Batch(
         id=UUID(str(uuid_utils.uuid7())), action=body.action, said=said, receipt=body.receipt, justification=why,
         chosen=chosen, total=len(ids), digest=digest_of((id, doubts.get(id)) for id in ids),
-        forecast=forecast(body.action, ids, by=by, held=held), by=by.ref, person=by.person, auth=by.auth,
+        forecast=forecast(body.action, said, ids, by=by, held=held), by=by.ref, person=by.person, auth=by.auth,
         address=by.address, made_at=now, started_at=now if body.start else None,
     )  # fmt: skip
     batch.seal()

@@ -1,10 +1,13 @@
 """What would become of an act on many runs, by their rows as they are now and the services' own rules: how many, in
-which states, which would be refused and in which words. Locks nothing."""
+which states, which would be refused and in which words. What only a run's journal or what is sent tells is told at its
+turn. Locks nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -13,13 +16,19 @@ from django.db import connection
 
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.errors import NotFound
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Event, Head
 from runs import seen
-from runs.models import Run, Wait
-from runs.services import authority
-from runs.services.allowed.rules import NOT_ONE, OVER, stand_of, why_not
-from runs.services.command import refusal
+from runs.engine.budget.limits import Budget
+from runs.models import Run, State, Wait
+from runs.services import authority, retrying
+from runs.services.allowed.rules import ALONE, FAILS_ANYWAY, IN_POOL, not_alike, stand_of, why_not
+from runs.services.budgets import raising
+from runs.services.command import holders, refusal
+from runs.services.fleet.requeueing import is_in_pool
+from runs.services.limits.acts import NotInThisState
+from runs.services.lines import beside
 
 CHUNK = 500
 NAMED = 20  # of each reason
@@ -27,15 +36,30 @@ _KINDS = """
     SELECT run_id, array_agg(kind) FROM runs_wait WHERE run_id = ANY(%s) AND resolved_at IS NULL GROUP BY run_id"""
 
 
-def forecast(action: str, ids: Sequence[UUID], *, by: Actor, held: frozenset[str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An act with what it says, who asks for it, and when; and what was found out of agents' prices on the way."""
+
+    action: str
+    said: Mapping[str, Any]
+    by: Actor
+    held: frozenset[str]
+    now: datetime
+    unpriced: dict[str, DurableAgentsError | None] = field(default_factory=dict)
+
+
+def forecast(
+    action: str, said: Mapping[str, Any], ids: Sequence[UUID], *, by: Actor, held: frozenset[str]
+) -> dict[str, Any]:
     """As JSON: `states` with how many runs each, `may` how many it would be done to, `refused` by code and words with
     how many and some of them, `undoable` how many have effects that a cancel has to say something about."""
+    asked = Asked(action, said, by, held, database_now())
     states: Counter[str] = Counter()
     refused: Counter[tuple[str, str]] = Counter()
     named: dict[tuple[str, str], list[str]] = {}
     undoable = 0
     for chunk in _chunks(ids):
-        for run_id, state, why in _looked_at(action, chunk, by=by, held=held):
+        for run_id, state, why in _looked_at(asked, chunk):
             states[state] += 1
             if why is not None:
                 refused[why] += 1
@@ -61,38 +85,89 @@ def _chunks(ids: Iterable[UUID]) -> Iterable[list[UUID]]:
         yield chunk
 
 
-def _looked_at(
-    action: str, chunk: list[UUID], *, by: Actor, held: frozenset[str]
-) -> Iterable[tuple[UUID, str, tuple[str, str] | None]]:
+def _looked_at(asked: Asked, chunk: list[UUID]) -> Iterable[tuple[UUID, str, tuple[str, str] | None]]:
     """Each run with its state, and code and words of what would be said to it; None: it would be done."""
-    shown = seen.among(chunk)
-    runs = Run.objects.in_bulk(list(shown))
-    heads = Head.objects.only("run_id", "is_pause_requested", "is_cancel_requested").in_bulk(list(runs))
-    with connection.cursor() as cursor:
-        cursor.execute(_KINDS, [list(runs)])
-        kinds: dict[UUID, list[str]] = dict(cursor.fetchall())
-    standings = authority.standings(runs.values())
+    rows = _Rows(asked, chunk)
     for run_id in chunk:
-        run, head = runs.get(run_id), heads.get(run_id)
+        run, head = rows.runs.get(run_id), rows.heads.get(run_id)
         if run is None or head is None:
             yield run_id, "unknown", (NotFound.code, "There is no such run, or you may not see it.")
             continue
-        yield run_id, str(run.state), _why(action, run, head, kinds.get(run_id, []), standings[run_id], by, held)
+        try:
+            rows.must_be_allowed(run, head)
+        except DurableAgentsError as no:
+            yield run_id, str(run.state), (no.code, no.detail)
+        else:
+            yield run_id, str(run.state), None
 
 
-def _why(
-    action: str, run: Run, head: Head, kinds: list[str], stands: authority.Standing, by: Actor, held: frozenset[str]
-) -> tuple[str, str] | None:
-    if stands.role(action, held, by.person) is None:
-        no = stands.refusal(action, held)
-        return no.code, no.detail
-    stand = stand_of(
-        run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds,
-        is_held=Wait.Kind.BUDGET in kinds,  # whoever has paused it besides is told at its turn
-    )  # fmt: skip
-    hint = why_not(action, stand)
-    if hint is None and action == "reconcile" and kinds.count(Wait.Kind.RECONCILE) != 1:
-        hint = NOT_ONE
-    if hint is None:
-        return None
-    return ("illegal-state", OVER) if action == "priority" else ("illegal-state", refusal(action, run, hint).detail)
+class _Rows:
+    """What an answer about some runs is made of, read for all of them at once."""
+
+    def __init__(self, asked: Asked, chunk: list[UUID]) -> None:
+        self.asked = asked
+        self.runs: dict[UUID, Run] = Run.objects.in_bulk(list(seen.among(chunk)))
+        ids = list(self.runs)
+        self.heads: dict[UUID, Head] = Head.objects.in_bulk(ids)
+        with connection.cursor() as cursor:
+            cursor.execute(_KINDS, [ids])
+            self.kinds: dict[UUID, list[str]] = dict(cursor.fetchall())
+        self.standings = authority.standings(self.runs.values())
+        asking = [id for id, kinds in self.kinds.items() if Wait.Kind.BUDGET in kinds]
+        self.holders = holders(asking) if asking and asked.action in ("pause", "resume") else {}
+        self.questions: dict[UUID, list[Wait]] = {}
+        if asked.action == "budget":
+            for wait in Wait.objects.filter(run_id__in=asking, kind=Wait.Kind.BUDGET, resolved_at__isnull=True):
+                self.questions.setdefault(wait.run_id, []).append(wait)
+        self.crowded = beside.crowded(ids) if asked.action in ALONE else frozenset()
+        self.lives = retrying.key_lives(self.runs.values()) if asked.action == "retry" else frozenset()
+
+    def must_be_allowed(self, run: Run, head: Head) -> None:
+        """In the order in which it is asked at its turn. Raises DurableAgentsError, which is what is said then."""
+        action, held, by = self.asked.action, self.asked.held, self.asked.by
+        stands, kinds = self.standings[run.pk], self.kinds.get(run.pk, [])
+        if stands.role(action, held, by.person) is None:
+            raise stands.refusal(action, held)
+        stand = stand_of(
+            run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds,
+            is_held=run.pk in self.holders,
+        )  # fmt: skip
+        hint = self._not_alike(run, stand.doubts) if action == "reconcile" else None
+        hint = why_not(action, stand) if hint is None else hint
+        if hint is not None:
+            raise NotInThisState(hint) if action == "priority" else refusal(action, run, hint)
+        self._look_further(run, head)
+
+    def _not_alike(self, run: Run, doubts: int) -> str | None:
+        fails = FAILS_ANYWAY if run.is_undoing and self.asked.said.get("verdict") == "fail" else None
+        return not_alike(doubts) or fails
+
+    def _look_further(self, run: Run, head: Head) -> None:
+        """What is asked besides of a run whose state allows it. Raises DurableAgentsError."""
+        action = self.asked.action
+        if action == "budget":
+            self._must_be_raised(run, head)
+        elif action == "requeue" and is_in_pool(run, now=self.asked.now):
+            raise refusal(action, run, IN_POOL)
+        elif run.pk in self.crowded and (other := beside.in_the_way(run)) is not None:
+            raise refusal(action, run, beside.why_not(other))
+        elif run.pk in self.lives and run.state == State.FAILED:
+            raise refusal(action, run, retrying.KEY_LIVES.format(run.business_key))
+
+    def _must_be_raised(self, run: Run, head: Head) -> None:
+        wanted = Budget.model_validate(self.asked.said["budget"])
+        higher = raising.to_raise(run, head, self.questions.get(run.pk, []), wanted)
+        if higher.usd is not None and (no := self._unpriced(run, higher)) is not None:
+            raise no
+        raising.check_time(run, higher, now=self.asked.now)
+
+    def _unpriced(self, run: Run, higher: Budget) -> DurableAgentsError | None:
+        """Asked once for each agent."""
+        known = self.asked.unpriced
+        if run.graph_id not in known:
+            known[run.graph_id] = None
+            try:
+                raising.check_price(run, higher)
+            except DurableAgentsError as no:
+                known[run.graph_id] = no
+        return known[run.graph_id]

@@ -24,9 +24,9 @@ from ledger.web.roles import OPERATOR, roles
 from ledger.web.seeing.viewers import EVERYTHING, Viewer, looking_as, viewer_of
 from runs import seen
 from runs.journal.database_errors import is_refusal, is_transient
-from runs.models import Batch, BatchItem, Run
+from runs.models import Batch, BatchItem, Run, Wait
 from runs.services import authority, lifecycle, reconciling
-from runs.services.allowed.rules import NOT_ONE
+from runs.services.allowed.rules import ANOTHER_DOUBT, not_alike
 from runs.services.budgets import raising
 from runs.services.bulk.acts import STOPPING, digest_of, is_as_asked
 from runs.services.command import refusal
@@ -147,7 +147,8 @@ def _said(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
     if batch.action != "reconcile":
         return dict(batch.said)
     if item.wait_id is None:
-        raise refusal("reconcile", run, NOT_ONE)
+        doubts = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True).count()
+        raise refusal("reconcile", run, not_alike(doubts) or ANOTHER_DOUBT)
     receipt = {"receipt": batch.receipt} if "receipt" in batch.said else {}
     return batch.said | receipt | {"wait_id": item.wait_id}
 

@@ -6,6 +6,7 @@ news. A call in doubt is treated as after a loss: asked for, sent again under it
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
@@ -29,7 +30,7 @@ def requeue(run_id: UUID, *, by: Actor, justification: str) -> Run:
     run, head = act.run, act.head
     act.must_be_allowed()
     owner = run.owner
-    if owner is None and run.ready_at is not None and run.ready_at <= act.now:
+    if is_in_pool(run, now=act.now):
         raise act.refuse(IN_POOL)
     act.before |= {"worker": None if owner is None else str(owner)}
     given = e.RunRequeued(by=by.ref, role=by.role, worker="" if owner is None else str(owner), payload=act.payload)
@@ -44,6 +45,11 @@ def requeue(run_id: UUID, *, by: Actor, justification: str) -> Run:
     make_ready(run, now=act.now)
     save(run, "owner", "ready_at", now=act.now)
     return act.done(*told)
+
+
+def is_in_pool(run: Run, *, now: datetime) -> bool:
+    """Whether the next worker takes it anyway: its time has come, maybe since its row was written last."""
+    return run.owner is None and run.ready_at is not None and run.ready_at <= now
 
 
 def _lost(act: Act, owner: UUID) -> tuple[e.WorkerLost, Incident]:

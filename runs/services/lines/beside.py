@@ -8,11 +8,12 @@ its own work; what those were begun again as does the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import UUIDField
+from django.db.models import BooleanField, UUIDField
 from django.db.models.expressions import RawSQL
 
 from runs import seen
@@ -83,6 +84,12 @@ def others(run: Run) -> list[Other]:
     """Who else is at work on it, or has done something that it was not told of: what it was begun again as first, and
     of those the newest."""
     return [Other(row[0], row[1]) for row in _rows(run)]
+
+
+def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
+    """Those of these runs that `others` has anybody for: of many, these alone are asked who is in the way."""
+    some = RawSQL(f"EXISTS ({_KIN.format(of='runs_run.id')} SELECT 1 FROM others)", [], output_field=BooleanField())
+    return frozenset(Run.objects.filter(pk__in=list(run_ids)).filter(some).values_list("pk", flat=True))
 
 
 def in_the_way(run: Run) -> Other | None:
