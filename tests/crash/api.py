@@ -98,7 +98,10 @@ class Api:
         may have come already, or the run may have ended."""
         if wait["kind"] == "signal":
             name = wait["detail"]["name"]
-            self._ask("integrator", "POST", f"/runs/{run_id}/signals/{name}", json={"payload": "told", "id": name})
+            body = {"payload": "told", "id": name}
+            answer = self._ask("integrator", "POST", f"/runs/{run_id}/signals/{name}", json=body)
+            if answer.status_code == 404:  # an operator began it, such as a fork
+                self._ask("operator", "POST", f"/runs/{run_id}/signals/{name}", json=body)
         else:
             choices = wait["detail"].get("schema", {}).get("properties", {}).get("decision", {}).get("enum", ())
             # A fork takes what is on record half of the times that it can, and does the rest again.

@@ -18,7 +18,7 @@ TOLD, ROWS, SAID = (
     "tests/approvals/test_conditions.py",
 )
 
-BROUGHT, OF_A_VISIT_BEFORE = "runs/engine/steps/brought.py", "tests/approvals/test_brought.py"
+BROUGHT, OF_A_VISIT_BEFORE = "runs/engine/steps/policies/brought.py", "tests/approvals/test_brought.py"
 
 POLICIES = [
     Mutant(

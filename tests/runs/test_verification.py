@@ -22,7 +22,7 @@ from ledger.append import acted
 from ledger.errors import NotFound
 from ledger.models import Event, Head
 from ledger.verification.registers import verify_registers
-from ledger.verification.runs import SLACK, ReadJournal, known_runs, snapshot, verify, verify_all
+from ledger.verification.runs import SLACK, ReadJournal, known_runs, verify, verify_all
 from ledger.verification.runs import tables as every_table
 from runs.models import Run, Wait
 from tests.runs.sharing import pool
@@ -404,22 +404,6 @@ def test_a_run_that_is_being_driven_can_be_verified_at_any_point(stage: Stage, t
 
 
 # --- from a shell ---------------------------------------------------------------------------------
-
-
-def test_what_is_read_of_one_moment_locks_nothing_and_may_take_its_time(stage: Stage) -> None:
-    """On a busy machine more than a transaction's seconds may lie between two statements of a check."""
-
-    def limit() -> str:
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW idle_in_transaction_session_timeout")
-            return str(cursor.fetchone()[0])
-
-    before = limit()
-    with snapshot():
-        assert limit() == "2min" != before
-        with pytest.raises(Error, match="read-only"):
-            Run.objects.update(generation=0)
-    assert limit() == before
 
 
 def test_the_command_says_that_all_holds(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:

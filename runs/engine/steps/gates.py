@@ -24,8 +24,8 @@ from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
 from runs.engine.policy.judgement import Demand
-from runs.engine.steps.brought import bring, is_of_these_bytes
 from runs.engine.steps.logical_call import LogicalCall
+from runs.engine.steps.policies.brought import bring, is_of_these_bytes
 from runs.engine.steps.policies.judging import answered, is_shown, told
 from runs.engine.tape import LAPSED, Slot, payload_of
 from runs.engine.tools import Evidence, Gate

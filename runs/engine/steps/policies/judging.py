@@ -18,9 +18,9 @@ from runs.engine.gate.votes import is_whole, lacking, passed, shows
 from runs.engine.journal import Batch, Grant
 from runs.engine.outcomes import Broken, Stopped
 from runs.engine.policy.judgement import Asking, Demand, Judged
-from runs.engine.steps.brought import bring
 from runs.engine.steps.doubt import ask_person
 from runs.engine.steps.logical_call import LogicalCall
+from runs.engine.steps.policies.brought import bring
 from runs.engine.tape import LAPSED
 
 
