@@ -201,7 +201,7 @@ class Visit:
             return Asked(known, frozenset())
         if slot not in self._asked:
             tape = Tape(await self.look_up(self.journal.asked(slot)))
-            users = {name for name, one in tape.slots.items() if name != slot and one.was_invoked}
+            users = {name for name, one in tape.slots.items() if one.was_invoked}
             self._asked[slot] = Asked(tape.slot(slot), frozenset(users))
         return self._asked[slot]
 

@@ -27,13 +27,14 @@ from runs.engine.outcomes import Stopped
 from runs.engine.runtime import Control, Runtime, is_being_cancelled, log
 from runs.engine.steps.logical_call import LogicalCall, Settled
 from runs.engine.steps.sharing import halts
-from runs.engine.tape import Attempt, Slot, payload_of
+from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
 
 KEY_REJECTED = "key_rejected"
 _IDLE_WORD = "the hook says that it did not happen, which it was seen to say of a call that had happened"
 _HOOK_SAID = {DidNotHappen: "no effect", type(None): "no answer"}
 _NOT_ASKED = "not asked: its tool was halted"
+_OTHER_SIDE = f"the other side was {_NOT_ASKED}"
 
 # --- what a replay class allows ---------------------------------------------------------------------------------------
 
@@ -120,30 +121,15 @@ def witnessed(
 
 
 def unknown(
-    intent: Intent, wait: WaitSpec | None, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
+    intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
 ) -> Batch:
-    """Nobody knows, and a person is asked; without a `wait` nobody is yet, as a halt keeps the other side from being
-    asked first. `is_sender_done`: nothing of the call is on its way any more. `rejection` is what the other side said
-    of its key, where it rejected that."""
+    """Nobody knows, and a person is asked. `is_sender_done`: nothing of the call is on its way any more. `rejection` is
+    what the other side said of its key, where it rejected that."""
     payload = {"reason": reason, "arguments": arguments} | ({KEY_REJECTED: rejection} if rejection else {})
     event = e.ToolOutcomeUnknown(
         slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done, payload=payload
     )
-    return Batch([event, *([] if wait is None else [wait.opened()])], [intent.entry("unknown")], wait)
-
-
-def is_unasked(past: Attempt) -> bool:
-    """Whether it is on record that nobody knows, and neither the other side nor a person was asked: a halt was in the
-    way."""
-    return past.unknown is not None and past.waits_of("reconcile") == 0 and past.accepted is None
-
-
-def _may_be_denied(past: Attempt) -> bool:
-    """Whether the other side's word that nothing happened can settle it: not while something of it may be on its way,
-    and not where its key was rejected."""
-    known = past.unknown
-    is_sender_done = not isinstance(known, e.ToolOutcomeUnknown) or known.is_sender_done
-    return is_sender_done and not rejection_in(known)
+    return Batch([event, wait.opened()], [intent.entry("unknown")], wait)
 
 
 def told(slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None) -> e.UpstreamTold:
@@ -205,16 +191,6 @@ async def _asked_now(call: LogicalCall) -> Happened | DidNotHappen | None:
         return await ask_upstream(call.tool, call.args, call.tool_call())
 
 
-async def _put_off(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
-    """It is on record what this worker knows of it; whoever has the run after the lift asks the other side."""
-    batch = unknown(
-        call.intent(), None, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done, rejection=rejection
-    )
-    if not (await call.visit.commit(batch)).is_done:
-        call.visit.stop(Stopped("overtaken"))
-    halts.hold_back(call.visit, call.key_of_tool)
-
-
 async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
     """What the other side says of it. None: it may be sent again. Parks where only a person can tell."""
     answer = await _ask(call)
@@ -244,7 +220,7 @@ async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -
     sent again; while something of it may still be on its way, that is no answer. Parks where only a person can
     tell."""
     if await _may_not_ask(call):
-        await _put_off(call, reason, is_sender_done=is_sender_done and not call.lingers)
+        await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done and not call.lingers)
     said = await _asked_now(call)
     if isinstance(said, Happened):
         return await _settle(call, said)
@@ -260,7 +236,7 @@ async def rejected(call: LogicalCall, error: KeyRejected) -> Settled:
     rejection = {"message": message, "details": _told(error.details), "found_by_hook": _NOT_ASKED}
     why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
     if await _may_not_ask(call):
-        await _put_off(call, why, is_sender_done=not call.lingers, rejection=rejection)
+        await ask_person(call, why, is_sender_done=not call.lingers, rejection=rejection)
     found = await _asked_now(call)
     if isinstance(found, Happened):
         return await _settle(call, found)
@@ -296,29 +272,16 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
     return Settled(answer.output)  # checked when it was asked for
 
 
-async def _denied(call: LogicalCall) -> NoReturn:
-    """It did not happen, says the other side of what is on record as unknown: the call is made as a further attempt."""
-    event, entry = call.intent().reconciled("did_not", by="hook")
-    await call.visit.commit(Batch([event], [entry]))
-    call.visit.stop(Stopped("overtaken"))
-
-
 async def _ask_again(call: LogicalCall) -> Settled:
     """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as
     before. A call that was accepted and never answered comes here when its run is retried: its callback is waited for
-    beside the person. Nor was the other side asked yet of what a halt was in the way of."""
+    beside the person."""
     await _wait_on(call)
-    past = call.past
-    if past.unknown is None or is_unasked(past):
-        answer = await _ask(call)
-        if isinstance(answer, Happened):
+    if call.past.unknown is None:
+        if isinstance(answer := await _ask(call), Happened):
             return await _settle(call, answer)
-        if past.unknown is None:
-            why = "the other side took the call, and no callback came before its deadline"
-            await ask_person(call, why, is_sender_done=True)
-        agent, known = call.visit.agent, call.visit.runtime.certificates
-        if call.tool.is_unsafe and _may_be_denied(past) and await is_believed(answer, agent, call.tool, known):
-            await _denied(call)
+        why = "the other side took the call, and no callback came before its deadline"
+        await ask_person(call, why, is_sender_done=True)
     wait = _question(call)
     await call.visit.commit(Batch([wait.opened()], wait=wait))
     await _park(call, wait)
@@ -388,7 +351,7 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
     n = now.waits_of("reconcile") if open_question is None else open_question
     title = tool.title if tool else intent.tool
     wait = question(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
-    if open_question is not None or (now.unknown is not None and not is_unasked(now)):
+    if open_question is not None or now.unknown is not None:
         if open_question is None:
             await journal.commit(Batch([wait.opened()], wait=wait))
         if now.asked is not None:
@@ -398,18 +361,17 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
         return wait
     why = "the run was cancelled while this call was in doubt"
     if tool is not None and await _is_halted(run, tool):
-        why = f"{why}, and the other side was {_NOT_ASKED}"
+        why = f"{why}; {_OTHER_SIDE}"
     elif tool is not None:
         answer = await _upstream_of(run, intent, tool, arguments)
         if isinstance(answer, Happened):
             await journal.commit(happened(intent, tool, answer))
             return None
-        if _may_be_denied(now) and await is_believed(answer, run.agent, tool, run.runtime.certificates):
+        if await is_believed(answer, run.agent, tool, run.runtime.certificates):
             event, entry = intent.reconciled("did_not", by="hook")
             await journal.commit(Batch([event], [entry]))
             return None
-    batch = unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False)
-    reply = await journal.commit(batch if now.unknown is None else Batch([wait.opened()], wait=wait))
+    reply = await journal.commit(unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
     return wait if reply.is_done else None  # answered in this very moment
 
 

@@ -106,7 +106,8 @@ class Seen:
     @cached_property
     def pauser(self) -> str | None:
         """The same, also of a run that its worker has yet to lay down."""
-        return held_by(self.run)
+        is_asked = self.head is not None and self.head.is_pause_requested and self.run.state not in ENDED
+        return held_by(self.run) if is_asked or self.run.state == State.PAUSED else None
 
     @cached_property
     def stand(self) -> Stand:
