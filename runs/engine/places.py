@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from ledger import events as e
 from runs.engine.errors import MisusedContext
 from runs.engine.journal import WaitSpec
 from runs.engine.outcomes import Broken, describe_call, differs
@@ -119,3 +120,16 @@ class Recall:
 
 def _on_record(slot: Slot) -> dict[str, Any]:
     return describe_call(slot.what or "", slot.requested_hash or "", slot.arguments)
+
+
+class Asked(NamedTuple):
+    """The record of a question's slot, and the slots of the calls that went out under its yes in visits before."""
+
+    record: Slot
+    users: frozenset[str]
+
+
+def asked_at(slot: str, events: Iterable[e.Event]) -> Asked:
+    """The same of what the journal tells of a question that an earlier visit put."""
+    tape = Tape(events)
+    return Asked(tape.slot(slot), frozenset(name for name, one in tape.slots.items() if one.was_invoked))

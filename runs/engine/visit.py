@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 
@@ -20,21 +20,13 @@ from runs.engine.forks.evidence import Fork
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
 from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
-from runs.engine.places import Places, Recall
+from runs.engine.places import Asked, Places, Recall, asked_at
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
 from runs.engine.succession.declared import Talk
 from runs.engine.tape import Slot, Tape
 
 FENCED_REST_SECONDS = 0.05
 T = TypeVar("T")
-
-
-class Asked(NamedTuple):
-    """The record of a question's slot, and the slots of the calls that went out under its yes, besides those of this
-    visit."""
-
-    record: Slot
-    users: Collection[str]
 
 
 class Visit:
@@ -59,7 +51,6 @@ class Visit:
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
         self.talks: list[Talk] = []  # the conversations of its assistants, in their order
-        self._asked: dict[str, Asked] = {}  # in visits before, by the question's slot
         self.changes: Changes | None = None  # what was changed of the node's state by messages and operators
 
     def changes_of(self, state: BaseModel) -> Changes:
@@ -199,11 +190,7 @@ class Visit:
         """What people were asked at a slot, whichever visit that was in."""
         if (known := self.tape.slots.get(slot)) is not None and known.gate is not None:
             return Asked(known, frozenset())
-        if slot not in self._asked:
-            tape = Tape(await self.look_up(self.journal.asked(slot)))
-            users = {name for name, one in tape.slots.items() if one.was_invoked}
-            self._asked[slot] = Asked(tape.slot(slot), frozenset(users))
-        return self._asked[slot]
+        return asked_at(slot, await self.look_up(self.journal.asked(slot)))
 
     async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:
         """What the journal answers: one question at a time, and none while something is written."""

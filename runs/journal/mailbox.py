@@ -24,10 +24,13 @@ class _Commits(Protocol):
 
 
 class Mailbox:
-    """The part of the `Journal` port that is about messages and signals."""
+    """The part of the `Journal` port that is about messages and signals, and what people were asked."""
 
     async def signal(self: _Commits, name: str, n: int) -> SignalReceived | SignalCarried:
         return await self._lookups.signal(name, n)
+
+    async def asked(self: _Commits, slot: str) -> Sequence[Event]:
+        return await self._lookups.asked(slot)
 
     async def inbox(self: _Commits) -> MessageReceived | None:
         return await self._lookups.inbox()

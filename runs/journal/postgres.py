@@ -168,9 +168,6 @@ class PgJournal(Mailbox, Succession):
         self._note(history.reply)
         return history
 
-    async def asked(self, slot: str) -> Sequence[Event]:
-        return await self._lookups.asked(slot)
-
     async def models(self) -> Sequence[ModelsChosen]:
         return await self._lookups.models()
 

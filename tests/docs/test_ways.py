@@ -16,7 +16,7 @@ _STOP = re.compile(r"^(\d+)\. `([\w/.]+)` \*\*([\w.]+)\*\*(?: \((from|by way of)
 # How long a way may be, and over how many files it may lead, so that it can be held in the head.
 MOST_STOPS = {"A keyed call": 15, "A start over the API": 13}
 MOST_FILES = {"A keyed call": 10, "A start over the API": 10}
-LONGEST_TOUR = 1300
+LONGEST_TOUR = 1310
 
 
 @dataclass(frozen=True)

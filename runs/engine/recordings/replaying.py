@@ -29,7 +29,7 @@ from runs.engine.journal import Batch, Reply, Snapshot, WaitSpec
 from runs.engine.memory import MemoryJournal, MemoryRun
 from runs.engine.messages.changes import Changes, between, entered, handled_in
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
-from runs.engine.places import Recall
+from runs.engine.places import Asked, Recall
 from runs.engine.pydantic_agents.running import DIGESTS
 from runs.engine.recordings.differences import Difference, call_in_words, first_misfit, place_key, shown
 from runs.engine.recordings.recording import Recording
@@ -44,7 +44,7 @@ from runs.engine.tools import FOR_DISPATCH, Tool
 from runs.engine.undo.declared import UNDO_NODE
 from runs.engine.undoing.plan import Plan
 from runs.engine.undoing.visit import Undone, undo_visit
-from runs.engine.visit import Asked, Visit
+from runs.engine.visit import Visit
 
 HASHER = keyed_hasher(b"durableagents replays")
 NOTHING = "nothing"
