@@ -31,9 +31,10 @@ def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, 
     word = "Rückerstattungsgenehmigungsverfahrensstelle" * 2
     admin.goto("/queues")
     unfold(admin)
-    for field, text in {"name": "long_words", "title": word, "role": "approver_long", "why": word * 5}.items():
+    for field, text in {"name": "long_words", "title": word, "role": "approver_legal", "why": word * 5}.items():
         admin.fill(f"#q-{field}", text)
     admin.click("#queue-form button")
+    expect(admin.locator("main")).to_contain_text(word)
     operator = person("operator")
     operator.goto("/halts")
     operator.select_option("#n-scope", "agent")
@@ -44,7 +45,8 @@ def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, 
     for page, path in ((admin, "/queues"), (admin, "/queues/of/long_words"), (operator, "/halts"), (operator, "/")):
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 844})
-            page.goto(path)
+            answer = page.goto(path)
+            assert answer is not None and answer.ok, path
             is_inert(page, f"{path} at {width}")
     assert complaints == []
 
