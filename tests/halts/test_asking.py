@@ -116,8 +116,7 @@ def test_of_a_lost_answer_a_person_is_asked_who_may_have_the_other_side_asked_af
     everybody_goes_on()
     upstream.ask(run.id, wait.pk, justification=WHY, by=OLGA)
     assert stage.drive() == "parked" and len(asked) == 1
-    told = {"happened": "happened", "did_not": "did_not"}[verdict]
-    assert [x.answer for x in events(run, e.UpstreamTold)] == [told]
+    assert [x.answer for x in events(run, e.UpstreamTold)] == [verdict]
     stage.reconcile(run, verdict, {"ref": "seen"} if verdict == "happened" else None)
     assert stage.settle(run) == "completed"
     assert len(outside.requests) == (1 if verdict == "happened" else 2) and problems(run) == []

@@ -61,13 +61,9 @@ def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
 
 def missing(call: LogicalCall, judged: Judged) -> list[str]:
     """The queues whose yes to these very bytes is demanded, and not on record."""
-    given, brought = answered(call), None
-    if (
-        call.grant is not None
-        and call.record.grants.get(call.attempt, ("", ""))[0] == call.grant.slot
-        and (call.no_yes == "")
-    ):
-        brought = call.grant
+    given, grant = answered(call), None if call.no_yes else call.grant
+    is_in_use = grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == grant.slot
+    brought = grant if is_in_use else None
     yes = {*given} | (brought.queues if brought is not None else set())
     return [
         each.queue for each in judged.requirements
