@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from os import getpid
 from typing import Any
 from uuid import UUID
 
@@ -89,10 +90,8 @@ class Host:
     """Drives up to `slots` runs at once until it is drained."""
 
     def __init__(self, *, slots: int, incarnation: UUID, is_fenced: Callable[[], bool] = lambda: False) -> None:
-        import os
-
         self._is_fenced = is_fenced
-        self.slots, self.worker = slots, Worker(incarnation, this_host(), os.getpid())
+        self.slots, self.worker = slots, Worker(incarnation, this_host(), getpid())
         self._active: dict[UUID, tuple[asyncio.Task[None], Control]] = {}
         self._alone_with: UUID | None = None
         self._makes_room = False
@@ -131,6 +130,8 @@ class Host:
     def drain(self, deadline_seconds: float) -> None:
         """Claim nothing more, hand over at the next step boundary, give up after the deadline. From any thread."""
         self._drain_at = time.monotonic() + deadline_seconds
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ask_to_hand_over)
         self.ring()
 
     async def serve(self) -> None:
@@ -193,8 +194,7 @@ class Host:
                 self._bell.set()
 
     async def _call_all(self, pool: Pool) -> None:
-        """Hand a call by name on, because this worker can't take what it is for. A ring may be lost: everybody looks
-        each second."""
+        """Hand a call by name on: this worker can't take what it is for. It may be lost: all look each second."""
         self._is_called = False
         try:
             async with pool.connection() as link:
@@ -241,7 +241,7 @@ class Host:
     async def _claim(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> bool:
         """Take what fits. True if the slots are not full and there may be more."""
         room = self.slots - len(self._active)
-        is_closed = room <= 0 or self._is_fenced() or self._alone_with in self._active
+        is_closed = self._drain_at is not None or room <= 0 or self._is_fenced() or self._alone_with in self._active
         self._is_busy = is_closed or self._makes_room
         if is_closed:
             return False
@@ -252,8 +252,7 @@ class Host:
         claimed = await claim(pool, self.worker, self._loaded.graph_ids(), wanted, on_damaged=self._note_damaged)
         for one in claimed:
             self._start(one, pool, lent, bell)
-        # Fewer than it asked for is what there is, but for those that others are just taking: many of them, if it got
-        # many.
+        # Fewer than asked for is all there is, but for what others are just taking: many of them, if it got many.
         is_more = bool(claimed) and len(claimed) * 4 >= wanted
         self._is_busy = is_more and len(self._active) >= self.slots
         return is_more and not self._is_busy
@@ -271,8 +270,7 @@ class Host:
             self._start(one, pool, lent, bell)
 
     async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Take back runs that this process owns and doesn't drive (the answer to a claim was lost), and pass on stop
-        requests."""
+        """Take back own runs that aren't driven (the answer to a claim was lost), and pass on stop requests."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
@@ -304,8 +302,7 @@ class Host:
         self._damaged[run_id] = owner, problem
 
     async def _stop_damaged(self) -> None:
-        """Runs that the database refused to give: tried a few times, in case it was a passing thing, then stopped for
-        an operator."""
+        """Runs that the database refused to give: tried a few times, should it pass, then stopped for an operator."""
         damaged, self._damaged = self._damaged, {}
         for run_id, (owner, problem) in damaged.items():
             count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
@@ -326,14 +323,15 @@ class Host:
         elif is_chosen and not news.others and now >= self._room_until:
             self._no_room_until, is_chosen = now + ROOM_PAUSE_SECONDS, False
         self._makes_room = is_chosen
-        for run_id, (_, control) in self._active.items() if is_chosen else ():
-            if run_id != self._alone_with:
-                control.ask("drain")
+        if is_chosen:
+            self._ask_to_hand_over(but=self._alone_with)
 
     # --- driving ---
 
     def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         control = Control()
+        if self._drain_at is not None:  # asked for while the claim was under way
+            control.ask("drain")
         bell.ring(str(claimed.run_id), claimed.seq)
         if claimed.parent is not None:
             bell.ring(claimed.parent, 0)
@@ -392,6 +390,11 @@ class Host:
 
     # --- draining ---
 
+    def _ask_to_hand_over(self, but: UUID | None = None) -> None:
+        for run_id, (_, control) in self._active.items():
+            if run_id != but:
+                control.ask("drain")
+
     async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
         """Cut off at the drain's deadline: let go in good order, so that it isn't taken for a death. What was in flight
         is in doubt."""
@@ -418,12 +421,9 @@ class Host:
             log.info("run %s: handed over without a ring (%s)", journal.run_id, error)
 
     async def _finish(self) -> None:
-        """Ask every run to stop at its next step boundary and cut off at the deadline what hasn't: model requests,
-        reads, keyed calls. An unsafe call is left to its own timeout, after which it is *unknown*; the process's end
-        (runs/workers/worker_process.py) waits for that."""
+        """Cut off at the deadline what didn't hand over: model requests, reads, keyed calls. An unsafe call is left to
+        its own timeout, after which it is *unknown*; the process's end (worker_process.py) waits for that."""
         assert self._drain_at is not None
-        for _, control in self._active.values():
-            control.ask("drain")
         held: dict[UUID, float] = {}
         while self._active:
             now = time.monotonic()

@@ -21,6 +21,7 @@ REQUEUE, HOSTS, RULES = (
     "runs/services/allowed/rules.py",
 )
 CHECKS = "ledger/verification/checks.py"
+LOOP, DRAIN = "runs/workers/run_loop.py", "tests/runs/test_drain.py"
 HANDED, BACK, DEAD = "tests/runs/test_injecting.py", "tests/runs/test_requeueing.py", "tests/fleet/test_declare_dead.py"
 
 HANDED_OVER = [
@@ -52,6 +53,9 @@ HANDED_OVER = [
     Mutant("a run in the pool is given back again", REQUEUE, "        raise act.refuse(IN_POOL)\n", "        pass\n", f"{BACK} -k next_try"),
     Mutant("a drain is asked of anything", HOSTS, '    if process.kind != "worker":\n', "    if False:\n", f"{BACK} -k asked_once"),
     Mutant("anybody drains a worker", HOSTS, '    may_act(by, "drain a worker")\n', "", f"{BACK} -k asked_once"),
+    Mutant("a run hears of the drain when its host has looked for more", LOOP, "self._loop.call_soon_threadsafe(self._ask_to_hand_over)", "pass", f"{DRAIN} -k looks_for_more"),
+    Mutant("what is claimed while the drain is asked for is driven on", LOOP, "        if self._drain_at is not None:  # asked for while", "        if False:  # asked for while", f"{DRAIN} -k calls_nothing"),
+    Mutant("a host that drains claims once more", LOOP, "self._drain_at is not None or room <= 0", "room <= 0", f"{DRAIN} -k looks_for_more"),
     Mutant("anybody declares a host dead", HOSTS, '    may_act(by, "declare a host dead")\n', "", f"{BACK} -k declare_a_host"),
     Mutant("a host that lives is declared dead", HOSTS, "    if alive := [p for p in processes if p.silence < SILENT_SECONDS]:\n", "    if alive := []:\n", f"{BACK} -k declare_a_host"),
     Mutant("a host is declared dead as it stood before", HOSTS, '.order_by("pk").select_for_update()', '.order_by("pk")', f"{DEAD} -k in_between"),

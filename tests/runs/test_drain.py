@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from durableagents import Assistant, Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
 from runs.models import Run
-from tests.runs.hosts import working
+from tests.runs.hosts import TidyHost, working
 from tests.runs.stage import Stage, events, facts, fresh, kinds, now, output
 from tests.world import Done, Item, Notes, agent_of
 
@@ -104,6 +104,41 @@ def test_an_unsafe_call_is_not_cut_at_the_deadline(stage: Stage) -> None:
         door.open()
     assert facts(run) == ["pending", "committed"] and kinds(run)[-1] == "RunReleased"
     assert host.unsafe_calls == 0 and stage.drive(stage.hire()) == "completed" and output(run) == "done"
+
+
+def test_a_run_hears_of_the_drain_also_while_its_host_looks_for_more(stage: Stage) -> None:
+    class SlowlyLooking(TidyHost):
+        """Once it drives something, its look at the run table takes until it doesn't any more."""
+
+        async def _claim(self, *args: Any) -> bool:
+            while self.slots_used:  # noqa: ASYNC110  emptied by the runs
+                await asyncio.sleep(0.005)
+            return await super()._claim(*args)
+
+    door = Door()
+    run = stage.start(agent_with(ReplayClass.PURE, door))
+    with working(stage, kind=SlowlyLooking) as host:
+        assert door.reached.wait(30)
+        host.drain(30)
+        door.open()
+    assert kinds(run)[-1] == "RunReleased" and fresh(run).owner is None, "it began no other step"
+    assert kinds(run).count("RunClaimed") == 1, "nor did its host take it back"
+
+
+def test_what_is_claimed_while_the_drain_is_asked_for_calls_nothing_and_is_handed_over(stage: Stage) -> None:
+    class ToldMeanwhile(TidyHost):
+        """The drain is asked for while the database is being asked for runs."""
+
+        async def _claim(self, *args: Any) -> bool:
+            asyncio.get_running_loop().call_soon(self.drain, 5)
+            return await super()._claim(*args)
+
+    run = stage.start(agent_with(ReplayClass.PURE, Door()))
+    with working(stage, kind=ToldMeanwhile) as host:
+        while host._drain_at is None:
+            threading.Event().wait(0.005)
+    assert kinds(run) == ["RunCreated", "RunClaimed", "VisitEntered", "RunReleased"], "it called nothing"
+    assert events(run, e.RunReleased)[0].reason == "drain" and fresh(run).owner is None, "nor was it cut off"
 
 
 def test_an_unsafe_call_that_never_answers_has_its_own_timeout_and_is_then_unknown(stage: Stage) -> None:
