@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Complaints, Person, Site, read_all
+from tests.browser.conftest import Complaints, Person, Site, read_all, running
 from tests.browser.test_four_eyes import holds_up
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One of its own: whoever is asked counts what waits for them, and other stories' goods come in at any time."""
+    site = Site(tmp_path_factory.mktemp("asked") / "data")
+    with running(site, DURABLEAGENTS_AGENTS="tests.browser.agents"):
+        yield site
 
 
 def test_somebody_is_asked_and_answers_and_somebody_else_decides(
