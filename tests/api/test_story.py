@@ -292,7 +292,9 @@ def test_of_many_decisions_at_once_one_wins(story: Story) -> None:
     def decide(verdict: str) -> None:
         try:
             ready.wait(20)
-            codes.append(story.decide(approval=approval, verdict=verdict).status_code)
+            while (code := story.decide(approval=approval, verdict=verdict).status_code) == 503:
+                pass  # a busy machine lets nobody wait for long, and says: try again
+            codes.append(code)
         finally:
             connection.close()
 

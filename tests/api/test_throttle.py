@@ -15,6 +15,7 @@ from django.test import Client
 from durableagents.identity import password_check, throttle
 from durableagents.identity.throttle import TooManyAttempts, attempt
 from durableagents.models import Attempts
+from tests.runs.stage import in_turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RIGHT = "the right password"
@@ -66,7 +67,7 @@ def test_a_burst_at_one_name_can_not_pass_the_count_together() -> None:
 
     def one(n: int) -> bool:
         try:
-            attempt("olga", "192.0.2.1")
+            in_turn(lambda: attempt("olga", "192.0.2.1"))
         except TooManyAttempts:
             return False
         return True

@@ -25,7 +25,7 @@ from ledger.verification.runs import verify
 from runs.services import lifecycle, signals
 from tests.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
 from tests.approvals.test_queues import changed, forged
-from tests.runs.stage import Stage
+from tests.runs.stage import Stage, in_turn
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -209,9 +209,9 @@ def test_a_deputy_who_is_revoked_at_that_moment_decides_before_or_not_at_all(sta
     def attempt(n: int) -> str:
         try:
             if n % 2:
-                deputies.revoke(rows[n // 2].pk, by=ann, justification="back again")
+                in_turn(lambda: deputies.revoke(rows[n // 2].pk, by=ann, justification="back again"))
                 return "revoked"
-            say(approval, people[n // 2])
+            in_turn(lambda: say(approval, people[n // 2]))
             return "decided"
         except Exception as refusal:
             return type(refusal).__name__

@@ -32,7 +32,7 @@ from runs.journal import wait_hooks
 from runs.journal.asked.queues import Asked, Queues
 from runs.models import Run
 from tests.approvals.setup import WHY, asked, away, boss, buying, known_as, limited, say, somebody
-from tests.runs.stage import Stage, dump
+from tests.runs.stage import Stage, dump, in_turn
 from tests.world import FIONA, OLGA, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -317,7 +317,7 @@ def test_a_role_that_is_taken_one_moment_before_counts(stage: Stage, tools: Tool
                 with transaction.atomic():
                     group.user_set.clear()
                 return "taken"
-            say(approval, people[n])
+            in_turn(lambda: say(approval, people[n]))
             return "decided"
         except Exception as refusal:
             return type(refusal).__name__

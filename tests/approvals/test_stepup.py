@@ -37,7 +37,7 @@ from runs.journal import wait_hooks
 from tests.approvals.setup import WHY, asked, away, boss, buying, somebody, until_somebody_waits
 from tests.approvals.test_stages import nothing_changes
 from tests.runs.fold import check_against_journal
-from tests.runs.stage import Stage, events, problems
+from tests.runs.stage import Stage, events, in_turn, problems
 from tests.world import Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -243,7 +243,7 @@ def test_of_sixty_four_who_say_yes_at_once_those_who_showed_it_are_one(stage: St
 
     def one(n: int) -> None:
         try:
-            say(question, fresh(people[n]) if n % 2 else people[n])
+            in_turn(lambda: say(question, fresh(people[n]) if n % 2 else people[n]))
         except DurableAgentsError as error:
             refused[type(error)] += 1
         finally:

@@ -304,7 +304,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
         try:
             connection.ensure_connection()
             gate.wait(60)
-            answers[i] = _in_turn(act)
+            answers[i] = in_turn(act)
         except Exception as error:
             answers[i] = error
         finally:
@@ -319,7 +319,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
     return answers
 
 
-def _in_turn(act: Callable[[], Any]) -> Any:
+def in_turn(act: Callable[[], T]) -> T:
     """What `act` answers when it gets its turn: on a busy machine twenty in a row may wait for a lock longer than
     anybody may."""
     while True:
