@@ -278,8 +278,10 @@ def test_two_processes_a_day_apart_share_what_a_tool_says_of_itself(
     """Never more at once, and never more than the rate and the burst; neither by its own clock."""
     path = tmp_path / "told"
     said("tool:file_it", per_minute=1200, burst=4, at_once=3)
+    pids = {worker(86_400).pid, worker(-86_400).pid}
+    # Else the first one has done it all before the other has come.
+    until(lambda: Process.objects.filter(pid__in=pids).count() == 2, seconds=60)
     runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(60)]
-    worker(86_400), worker(-86_400)
     until(is_over(*runs), seconds=60)
     begun = sorted(at for what, at, *_ in told(path) if what == "+")
     assert len(begun) == 60 and most_at_once(path) <= 3

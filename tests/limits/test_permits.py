@@ -295,12 +295,16 @@ def test_whoever_waits_the_longest_goes_first_also_in_another_worker(stage: Stag
             await asyncio.sleep(0.02)
             who.give_back(permit)
 
+        async def stand_in_line(workers: int) -> None:
+            while await in_thread(LimitLine.objects.count) < workers:  # noqa: ASYNC110  what is waited for is a row
+                await asyncio.sleep(0.02)
+
         waiting = []
-        for who, name in ((other, "a"), (one, "b"), (other, "c")):
+        for who, name, workers in ((other, "a", 1), (one, "b", 2), (other, "c", 2)):
             waiting.append(asyncio.create_task(wait(who, name)))
-            await asyncio.sleep(0.3)
+            await stand_in_line(workers)
         waiting.append(asyncio.create_task(wait(other, "sent away before", earlier=3)))
-        await asyncio.sleep(0.3)
+        await stand_in_line(2)
         await in_thread(lambda: LimitLine.objects.update(seen_until=now() + timedelta(hours=1)))
         one.give_back(first)
         await asyncio.gather(*waiting)
