@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(420)]
 DOCUMENTS, AT_ONCE, PACE_SECONDS, REQUEST_SECONDS = 60, 4, 1.0, 0.4
 LONG_REQUEST_SECONDS = 4.0
 QUESTION = "How do transactions and locks behave when a database connection is lost?"
-JUST = 0.5  # seconds in which an answer that has left may not be on record yet
+JUST = 5.0  # seconds in which an answer that has left may not be on record yet, on a busy machine
 
 
 class Review(Installation):
