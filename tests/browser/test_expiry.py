@@ -3,6 +3,7 @@ calendar it has until people work again; and one that waits for ever reminds peo
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from tests.infra.installation import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 __all__ = ["admin"]  # fixtures
+# The next one comes a minute after the first: on a busy machine the page is looked at after that.
+REMINDED = re.compile(r"Reminded \d+ times?\.")
 SHUT = "SHUT"  # a calendar in which nobody works for days
 
 
@@ -134,11 +137,11 @@ def test_one_that_waits_for_ever_reminds_and_one_by_a_calendar_has_until_people_
         working, by_calendar = asked(site, "a visit", by_calendar=True)
         finance.goto(f"/inbox/{for_ever}")
         expect(finance.locator("#time")).to_contain_text("There is no deadline: it waits until somebody decides")
-        expect(finance.locator("#time")).to_contain_text("Reminded 1 time.")
+        expect(finance.locator("#time")).to_contain_text(REMINDED)
         expect(finance.locator("#case header").first).to_contain_text("no deadline")
-        eventually(lambda: reminders(site, for_ever) == ["sent"], "finance was reminded by their browser")
-        finance.goto("/inbox")  # the next reminder comes a minute after the first one
-        expect(finance.locator(f"#item-{for_ever}")).to_contain_text("reminded 1×")
+        eventually(lambda: set(reminders(site, for_ever)) == {"sent"}, "finance was reminded by their browser")
+        finance.goto("/inbox")
+        expect(finance.locator(f"#item-{for_ever}")).to_contain_text(re.compile(r"reminded \d+×"))
         finance.goto(f"/inbox/{for_ever}")
         kept(finance, "expiry-for-ever")
         holds_up(finance)

@@ -145,6 +145,7 @@ def test_the_keyboard_is_enough_to_decide(person: Person, site: Site) -> None:
     expect(item).to_be_focused()
     finance.keyboard.press("Enter")
     expect(item).to_have_attribute("aria-current", "true")
+    finance.wait_for_load_state()  # its keys are bound last
     finance.keyboard.press("a")
     finance.keyboard.type("By keyboard.")
     finance.keyboard.press("Tab")
@@ -264,7 +265,7 @@ def test_signing_out_elsewhere_closes_the_page(person: Person) -> None:
     other.click("text=Sign out")
     # Its own page may hear of it before the answer is there, and leave by itself.
     other.wait_for_url("**/login**")
-    operator.wait_for_url("**/login?next=/", timeout=10_000)
+    operator.wait_for_url("**/login?next=/")
 
 
 def test_what_was_written_outlasts_a_session_that_ended(person: Person, site: Site) -> None:
