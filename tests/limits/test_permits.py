@@ -298,6 +298,7 @@ def test_whoever_waits_the_longest_goes_first_also_in_another_worker(stage: Stag
         async def stand_in_line(workers: int) -> None:
             while await in_thread(LimitLine.objects.count) < workers:  # noqa: ASYNC110  what is waited for is a row
                 await asyncio.sleep(0.02)
+            await asyncio.sleep(0.3)  # who comes in a worker's line later changes its row
 
         waiting = []
         for who, name, workers in ((other, "a", 1), (one, "b", 2), (other, "c", 2)):
