@@ -127,8 +127,9 @@ async def test_an_injected_error_is_no_answer(sandbox: Sandbox, make_call: MakeC
 
 
 async def test_a_key_in_progress_is_no_refusal(sandbox: Sandbox, make_call: MakeCall) -> None:
-    sandbox.fault(system="erp", operation="create_vendor", latency_ms=700)
-    call = make_call("create_vendor")
+    # Long enough for a busy machine to look, and to ask again.
+    sandbox.fault(system="erp", operation="create_vendor", latency_ms=4000)
+    call = make_call("create_vendor", timeout=60.0)
     first = asyncio.ensure_future(tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call))
     seen = lambda: any(row["idempotency_key"] == call.key for row in sandbox.effects())  # noqa: E731
     await asyncio.to_thread(wait_for, seen, "the first request to arrive")
