@@ -14,7 +14,6 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from durableagents import Assistant, Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
 from runs.models import Run
-from runs.workers.run_loop import Host
 from tests.runs.hosts import TidyHost, working
 from tests.runs.stage import Stage, events, facts, fresh, kinds, now, output
 from tests.world import Done, Item, Notes, agent_of
@@ -53,23 +52,6 @@ def agent_with(replay_class: ReplayClass, door: Door, *, timeout: float = 30.0) 
     return agent_of(first, second, tools=[slow])
 
 
-class PastLooking(TidyHost):
-    """It says when it looks for nothing more. A claim that is under way when the drain is asked for may yet get what
-    becomes ready meanwhile, also what was just handed over, and hands it over in turn."""
-
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
-        self.has_looked = threading.Event()
-
-    async def _finish(self) -> None:
-        self.has_looked.set()
-        await super()._finish()
-
-
-def is_past_looking(host: Host) -> bool:
-    return isinstance(host, PastLooking) and host.has_looked.wait(30)
-
-
 def rings() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM django_q_ormq")
@@ -82,11 +64,11 @@ def test_a_step_that_ends_in_time_is_finished_and_the_run_handed_over_at_once(
 ) -> None:
     door = Door()
     run = stage.start(agent_with(replay_class, door))
-    with working(stage, kind=PastLooking) as host:
+    with working(stage) as host:
         assert door.reached.wait(30)
         before = rings()
         host.drain(30)
-        assert is_past_looking(host)
+        assert host.has_looked.wait(30)
         door.open()
     assert kinds(run)[-1] == "RunReleased" and events(run, e.RunReleased)[0].reason == "drain"
     assert fresh(run).owner is None and fresh(run).ready_at <= now() and rings() == before + 1, (
@@ -196,10 +178,10 @@ def test_a_model_request_is_cut_at_the_deadline_and_asked_again(stage: Stage) ->
 def test_a_draining_worker_claims_nothing_more(stage: Stage) -> None:
     door = Door()
     first = stage.start(agent_with(ReplayClass.UNSAFE_ON_REPLAY, door))
-    with working(stage, kind=PastLooking) as host:
+    with working(stage) as host:
         assert door.reached.wait(30)
         host.drain(30)
-        assert is_past_looking(host)
+        assert host.has_looked.wait(30)
         second = stage.start(agent_with(ReplayClass.PURE, Door()))
         host.ring()
         door.open()
