@@ -23,7 +23,7 @@ LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 # Every test process compiles every test, unless what came of it last time was kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up test test-all replay lint rules types crash bench bench-scale clean-data install lock
+.PHONY: help up test test-all lint rules types crash bench bench-scale clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,10 +55,6 @@ trap 'kill $$types 2>/dev/null; rm -rf "$$scratch"' EXIT; trap 'exit 130' INT TE
 $(1); tested=$$?; wait $$types; typed=$$?; cat "$$scratch/said"; \
 [ $$tested -ne 0 ] && exit $$tested; exit $$typed
 endef
-
-replay: install ## replay what every landed commit's code put on record by today's
-	@$(PY) -m pytest -q -p durableagents.testing.plugin --checkpoints tests/fixtures/journals \
-		--checkpoints-agents tests.upgrade.agents,tests.upgrade.agents_later,tests.upgrade.agents_released,tests.upgrade.agents_decided,tests.upgrade.agents_overseen tests/upgrade/test_journals.py
 
 crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_ARGS="--schedules 10000 --seed 7")
 	@exec $(PY) -m tests.crash $(CRASH_ARGS)

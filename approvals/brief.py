@@ -156,7 +156,7 @@ class Brief:
             (each.queue is not None and each.queue.role in each.who.roles)
             or any(d.is_now(each.now) for d in each.deputyships)
             for each in (self.facts, *self.facts.also)
-        )  # fmt: skip
+        )
 
     @property
     def why_not(self) -> str:
@@ -397,9 +397,10 @@ def _documents(plan: dict[str, Any], approval: Approval, earlier: list[Earlier])
 
 
 _FACTS = FACTS.format(
-    approval='"approvals_approval"."id"', queue='"approvals_approval"."queue"',
+    approval='"approvals_approval"."id"',
+    queue='"approvals_approval"."queue"',
     case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
-)  # fmt: skip
+)
 _TALK = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
 # UNION, and not UNION ALL: revisions that name each other in a ring (by other hands) end here too.
 _CHAIN = """

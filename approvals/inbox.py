@@ -260,9 +260,13 @@ def _listed(
 
 
 def _item(
-    approval: Approval, cards: dict[str, dict[str, ToolCard]], others: dict[str, StandsIn], part: str,
-    readable_ids: frozenset[UUID], own: OwnCase | None,
-) -> Item:  # fmt: skip
+    approval: Approval,
+    cards: dict[str, dict[str, ToolCard]],
+    others: dict[str, StandsIn],
+    part: str,
+    readable_ids: frozenset[UUID],
+    own: OwnCase | None,
+) -> Item:
     is_read, graph_id = approval.id in readable_ids, approval.run.graph_id
     plan = plan_of(approval) if is_read else {}
     if graph_id not in cards:
@@ -272,9 +276,15 @@ def _item(
     if not is_read:
         about = approval.run.about or graph_id
     return Item(
-        approval, title_of(approval, tool), asks_of(approval, tool), headline, about, others.get(approval.queue),
-        part, own,
-    )  # fmt: skip
+        approval,
+        title_of(approval, tool),
+        asks_of(approval, tool),
+        headline,
+        about,
+        others.get(approval.queue),
+        part,
+        own,
+    )
 
 
 def _part(stages: list[StageShown], person: int | None) -> str:

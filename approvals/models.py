@@ -48,9 +48,23 @@ class ApprovalState(models.TextChoices):
 A = ApprovalState
 # What a decision is made on: written when the question is put, never after.
 FROZEN = [
-    "run", "wait", "queue", "revision", "previous", "tool", "title", "effect", "rule", "plan", "plan_hash", "evidence",
-    "why", "requested_by", "requester", "opened_at",
-]  # fmt: skip
+    "run",
+    "wait",
+    "queue",
+    "revision",
+    "previous",
+    "tool",
+    "title",
+    "effect",
+    "rule",
+    "plan",
+    "plan_hash",
+    "evidence",
+    "why",
+    "requested_by",
+    "requester",
+    "opened_at",
+]
 
 
 class Approval(models.Model):
@@ -270,12 +284,27 @@ class Decision(models.Model):
         standing = {} if self.standing is None else {"standing": self.standing}
         vote = {} if self.closes else {"closes": False}
         proof = {} if self.proof is None else {"proof": self.proof}
-        return standing | vote | proof | {
-            "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash,
-            "justification": self.justification, "by": self.by, "person": self.person, "role": self.role,
-            "auth": self.auth, "address": self.address, "seq": self.seq, "chain": bytes(self.chain or b"").hex(),
-            "before": self.before, "after": self.after, "at": microseconds(self.at),
-        }  # fmt: skip
+        return (
+            standing
+            | vote
+            | proof
+            | {
+                "approval": str(self.approval_id),
+                "verdict": self.verdict,
+                "plan_hash": self.plan_hash,
+                "justification": self.justification,
+                "by": self.by,
+                "person": self.person,
+                "role": self.role,
+                "auth": self.auth,
+                "address": self.address,
+                "seq": self.seq,
+                "chain": bytes(self.chain or b"").hex(),
+                "before": self.before,
+                "after": self.after,
+                "at": microseconds(self.at),
+            }
+        )
 
 
 class Seat(models.Model):

@@ -255,8 +255,10 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
 def _within(queue: QueueFacts, standing: Standing, asked: Asked, *, approves: bool) -> Standing | No:
     """The standing again, if what is asked is within its limits."""
     whose = standing.deputyship.principal.name if standing.deputyship else ""
-    for cap, words in ((standing.cap, f"the limit of {whose}" if whose else "your limit"),
-                       (standing.deputy_cap, "your own limit")):  # fmt: skip
+    for cap, words in (
+        (standing.cap, f"the limit of {whose}" if whose else "your limit"),
+        (standing.deputy_cap, "your own limit"),
+    ):
         if approves and (why := _beyond(queue, cap, asked.amount, words)):
             return No(why, is_of_limit=True)
     return standing

@@ -52,10 +52,16 @@ class Queue(Coded):
     def coded(self) -> dict[str, Any]:
         more = {name: said for name in ("proof", "reasons", "again") if (said := getattr(self, name)) is not None}
         return more | {
-            "name": self.name, "title": self.title, "role": self.role, "state": str(self.state),
-            "currency": self.currency, "needs_amount": self.needs_amount, "set_by": self.set_by,
-            "made_at": microseconds(self.made_at), "changed_at": microseconds(self.changed_at),
-        }  # fmt: skip
+            "name": self.name,
+            "title": self.title,
+            "role": self.role,
+            "state": str(self.state),
+            "currency": self.currency,
+            "needs_amount": self.needs_amount,
+            "set_by": self.set_by,
+            "made_at": microseconds(self.made_at),
+            "changed_at": microseconds(self.changed_at),
+        }
 
 
 def ends_once(column: str) -> pgtrigger.Protect:
@@ -83,14 +89,16 @@ class Limit(Coded):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["queue", "person"], condition=models.Q(ended_at__isnull=True), nulls_distinct=False,
+                fields=["queue", "person"],
+                condition=models.Q(ended_at__isnull=True),
+                nulls_distinct=False,
                 name="approvals_limit_one_of_person",
             ),
             # Nobody puts one that has ended back in as it was before, code and all.
             models.UniqueConstraint(
                 fields=["queue", "person", "set_at"], nulls_distinct=False, name="approvals_limit_once"
             ),
-        ]  # fmt: skip
+        ]
         triggers = [ends_once("ended_at")]
 
     def __str__(self) -> str:
@@ -98,10 +106,15 @@ class Limit(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "queue": self.queue_id, "person": self.person, "most": number_text(self.most),
-            "currency": self.currency, "set_by": self.set_by, "set_at": microseconds(self.set_at),
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,
-        }  # fmt: skip
+            "queue": self.queue_id,
+            "person": self.person,
+            "most": number_text(self.most),
+            "currency": self.currency,
+            "set_by": self.set_by,
+            "set_at": microseconds(self.set_at),
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
+            "ended_by": self.ended_by,
+        }
 
 
 class Deputy(Coded):
@@ -143,9 +156,14 @@ class Deputy(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "principal": self.principal, "deputy": self.deputy, "queue": self.queue_id,
-            "starts_at": microseconds(self.starts_at), "ends_at": microseconds(self.ends_at), "reason": self.reason,
-            "set_by": self.set_by, "made_at": microseconds(self.made_at),
+            "principal": self.principal,
+            "deputy": self.deputy,
+            "queue": self.queue_id,
+            "starts_at": microseconds(self.starts_at),
+            "ends_at": microseconds(self.ends_at),
+            "reason": self.reason,
+            "set_by": self.set_by,
+            "made_at": microseconds(self.made_at),
             "revoked_at": None if self.revoked_at is None else microseconds(self.revoked_at),
             "revoked_by": self.revoked_by,
-        }  # fmt: skip
+        }

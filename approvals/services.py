@@ -69,8 +69,9 @@ class StalePlan(DurableAgentsError):
         super().__init__(
             f"The decision names another plan than the one that waits (revision {approval.revision}). "
             "Read it again, then decide.",
-            plan_hash=approval.plan_hash, revision=approval.revision,
-        )  # fmt: skip
+            plan_hash=approval.plan_hash,
+            revision=approval.revision,
+        )
 
 
 class AlreadyVoted(DurableAgentsError):
@@ -87,7 +88,7 @@ class OtherStage(DurableAgentsError):
         super().__init__(
             f"The decision names stage {given}, and this question is of stage {stage}. Read it again, then decide.",
             stage=stage,
-        )  # fmt: skip
+        )
 
 
 def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
@@ -124,9 +125,17 @@ def shown_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[
 @shown_first
 @transaction.atomic
 def decide(
-    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor, stage: int | None = None,
-    typed: Mapping[str, str] | None = None, besides: Mapping[str, Any] | None = None, signed: Signed | None = None,
-) -> Approval:  # fmt: skip
+    approval_id: UUID,
+    *,
+    verdict: str,
+    plan_hash: str,
+    justification: str,
+    by: Actor,
+    stage: int | None = None,
+    typed: Mapping[str, str] | None = None,
+    besides: Mapping[str, Any] | None = None,
+    signed: Signed | None = None,
+) -> Approval:
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
     Where several people decide, a yes is one of theirs, and the last one grants the call; one no ends it. `stage` is
@@ -159,10 +168,22 @@ def decide(
     terms = {**(told(standing, facts.asked) or {}), **(besides or {})} or None
     said = _Said(verdict, text, standing, terms, by, now, proof)
     decision = Decision(
-        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,
-        role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before,
-        standing=said.terms, proof=proof, at=now,
-    )  # fmt: skip
+        approval=approval,
+        verdict=verdict,
+        plan_hash=plan_hash,
+        justification=text,
+        by=by.ref,
+        person=by.person,
+        role=by.role,
+        auth=by.auth,
+        address=by.address,
+        seq=head.seq,
+        chain=bytes(head.chain),
+        before=before,
+        standing=said.terms,
+        proof=proof,
+        at=now,
+    )
     decision.closes = _take(run, wait, approval, said, stage)
     decision.after = snapshot(run, head)
     decision.code = row_code(code_key(), "decision", decision.coded())
@@ -211,9 +232,15 @@ class _Said:
 
 
 def _proof(
-    approval: Approval, run: Run, facts: Facts, standing: Standing, typed: Mapping[str, str], by: Actor, now: datetime,
+    approval: Approval,
+    run: Run,
+    facts: Facts,
+    standing: Standing,
+    typed: Mapping[str, str],
+    by: Actor,
+    now: datetime,
     signed: Signed | None,
-) -> dict[str, Any] | None:  # fmt: skip
+) -> dict[str, Any] | None:
     """What somebody showed with their yes. Raises StalePlan for what can't be read; and as `stepup.checking.shown`."""
     try:
         wanted = wanted_for(approval, run.graph_id, thresholds(facts, standing))
@@ -340,9 +367,15 @@ def _close(
     resolve(wait, verdict, by=by.ref, now=now)
     wake(run, now=now)
     return e.ApprovalDecided(
-        slot=wait.slot, n=wait.n, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash,
-        by=by.ref, role=by.role, payload=payload,
-    )  # fmt: skip
+        slot=wait.slot,
+        n=wait.n,
+        approval_id=str(approval.id),
+        verdict=verdict,
+        plan_hash=approval.plan_hash,
+        by=by.ref,
+        role=by.role,
+        payload=payload,
+    )
 
 
 def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:

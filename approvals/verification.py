@@ -107,13 +107,23 @@ class Gates:
 
     def _about(self, row: Approval, seq: int, request: e.ApprovalRequested) -> Iterator[str]:
         what, plan = f"approval {row.id}", row.planned()
-        yield from compared(what, row, {
-            "plan_hash": request.plan_hash, "queue": request.queue, "tool": request.tool, "rule": request.rule,
-            "requested_by": self.created_by, "deadline": self.times.deadline(request, row),
-            "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
-            "requester": self._requesters(seq), "case_id": _case(row, plan),
-            "same": {sameness_of(bytes(row.plan)), None},
-        })  # fmt: skip
+        yield from compared(
+            what,
+            row,
+            {
+                "plan_hash": request.plan_hash,
+                "queue": request.queue,
+                "tool": request.tool,
+                "rule": request.rule,
+                "requested_by": self.created_by,
+                "deadline": self.times.deadline(request, row),
+                "state": self._states(row),
+                "revision": row.previous.revision + 1 if row.previous else 1,
+                "requester": self._requesters(seq),
+                "case_id": _case(row, plan),
+                "same": {sameness_of(bytes(row.plan)), None},
+            },
+        )
         if row.previous_id is not None and not _is_revised_by(row.previous, row):
             yield f"{what}: it is no revision of approval {row.previous_id}"
         if plan is None or hasher()(plan) != request.plan_hash:
@@ -192,10 +202,13 @@ class Gates:
         for place, (seq, event, is_coded) in enumerate(told):
             payload = payload_of(event)
             right: dict[str, Any] = {
-                "by": event.by, "role": event.role, "plan_hash": event.plan_hash,
-                "justification": payload.get("justification"), "standing": payload.get("standing"),
+                "by": event.by,
+                "role": event.role,
+                "plan_hash": event.plan_hash,
+                "justification": payload.get("justification"),
+                "standing": payload.get("standing"),
                 "proof": payload.get("proof"),
-            }  # fmt: skip
+            }
             is_old = not is_coded and seq <= self.journal.coded_after
             if place == 0 and not (is_old and row.seq is None and row.chain is None):
                 right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
@@ -271,10 +284,15 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
 def plug_in() -> None:
     """Add to the verification of runs."""
     register(
-        Gates, approvals_approval="run_id", approvals_escalation="run_id", approvals_inquiry="run_id",
-        approvals_delegation="run_id", approvals_standinggrant="run_id", approvals_standinguse="run_id",
+        Gates,
+        approvals_approval="run_id",
+        approvals_escalation="run_id",
+        approvals_inquiry="run_id",
+        approvals_delegation="run_id",
+        approvals_standinggrant="run_id",
+        approvals_standinguse="run_id",
         approvals_assertion="run_id",
-    )  # fmt: skip
+    )
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:

@@ -54,13 +54,23 @@ class InboxPage(Page):
         # A wide screen has room for the first one beside the list; a phone shows the list until one is chosen.
         chosen_brief = opened_brief or (brief(items[0].approval.id, held, actor(request, "")) if items else None)
         context = {
-            "items": items, "b": chosen_brief, "show": "decided" if wanted.is_decided else "open",
-            "is_chosen": approval_id is not None, "refused": refused if is_decision else None,
-            "unheard": None if is_decision else refused, "questions": questions,
-            "more_questions": more_questions, "listed": listed, "wanted": wanted, "tally": tally,
-            "here_link": wanted.link(beyond=wanted.beyond), "first_link": wanted.link(),
-            "stands": stand_ins(held), "is_approver": bool(queues_of(held)), "next": _next(items, chosen_brief),
-        }  # fmt: skip
+            "items": items,
+            "b": chosen_brief,
+            "show": "decided" if wanted.is_decided else "open",
+            "is_chosen": approval_id is not None,
+            "refused": refused if is_decision else None,
+            "unheard": None if is_decision else refused,
+            "questions": questions,
+            "more_questions": more_questions,
+            "listed": listed,
+            "wanted": wanted,
+            "tally": tally,
+            "here_link": wanted.link(beyond=wanted.beyond),
+            "first_link": wanted.link(),
+            "stands": stand_ins(held),
+            "is_approver": bool(queues_of(held)),
+            "next": _next(items, chosen_brief),
+        }
         if refused and approval_id:
             context["here"] = reverse("approval", args=[approval_id])
         return self.show(request, context, status=refused.error.status if refused else 200)
@@ -98,8 +108,9 @@ def _done(verdict: str, decided: Approval, before: Brief) -> str:
         return f"Approved. {goes_on(before)}"
     return {
         REJECT: "Rejected. Your reason goes back to the run.",
-        FAIL: "Rejected. The run fails, with your reason.", ABSTAIN: "You stay out of it. Others decide.",
-    }[verdict]  # fmt: skip
+        FAIL: "Rejected. The run fails, with your reason.",
+        ABSTAIN: "You stay out of it. Others decide.",
+    }[verdict]
 
 
 class Deciding(Page):

@@ -41,8 +41,11 @@ from runs.services.budgets.pricing import set_price
 KEY_LIVES = timedelta(days=365)
 ADMIN = "admin"
 _MONEY: dict[str, Any] = {
-    "min_value": 0, "max_value": 10**6, "decimal_places": 6, "help_text": "For a million tokens, to the millionth.",
-}  # fmt: skip
+    "min_value": 0,
+    "max_value": 10**6,
+    "decimal_places": 6,
+    "help_text": "For a million tokens, to the millionth.",
+}
 _MODEL = re.compile(r"[^\s:\x00-\x1f]{1,100}:[^\s\x00-\x1f]{1,200}")
 
 
@@ -74,9 +77,12 @@ class OfBudgets(admin.ModelAdmin):
     """Rows with a budget. One that keeps runs from being started says so, also to who only looks."""
 
     def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "",
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
         extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:  # fmt: skip
+    ) -> HttpResponse:
         """As Django's."""
         row = self.get_object(request, object_id) if object_id and request.method == "GET" else None
         if row is not None:
@@ -260,9 +266,12 @@ class PriceAdmin(admin.ModelAdmin):
         micro = {way: int(given[way] * A_MILLION) for way in ("usd_in", "usd_out")}
         try:
             row = set_price(
-                obj.model, usd_micro_in=micro["usd_in"], usd_micro_out=micro["usd_out"], valid_from=given["valid_from"],
+                obj.model,
+                usd_micro_in=micro["usd_in"],
+                usd_micro_out=micro["usd_out"],
+                valid_from=given["valid_from"],
                 by=by,
-            )  # fmt: skip
+            )
         except Proposed as waits:  # what is proposed is kept: nothing may undo this form's transaction
             obj.proposed = waits.change  # type: ignore[attr-defined]
         else:

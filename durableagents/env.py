@@ -115,9 +115,17 @@ class Environment(BaseSettings):
     call_record: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_CALL_RECORD")
 
     @field_validator(
-        "agents", "serve", "models", "redact", "screens", "allowed_hosts", "trusted_proxies", "second_factor_roles",
-        "webhook_addresses", mode="before",
-    )  # fmt: skip
+        "agents",
+        "serve",
+        "models",
+        "redact",
+        "screens",
+        "allowed_hosts",
+        "trusted_proxies",
+        "second_factor_roles",
+        "webhook_addresses",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -87,9 +87,16 @@ def facts(entries: Sequence[Entry]) -> tuple[str, list[Any]]:
 
 def _fact(entry: Entry) -> tuple[Any, ...]:
     return (
-        entry.slot, entry.attempt, entry.fact, entry.tool, entry.replay_class, entry.key, entry.input_hash,
-        entry.external_id, entry.digest,
-    )  # fmt: skip
+        entry.slot,
+        entry.attempt,
+        entry.fact,
+        entry.tool,
+        entry.replay_class,
+        entry.key,
+        entry.input_hash,
+        entry.external_id,
+        entry.digest,
+    )
 
 
 def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = ()) -> int:
@@ -166,10 +173,20 @@ def override(
 ) -> OverrideRecord:
     """Put on record that a person changed the run's course, on the exact state they did it on."""
     record = OverrideRecord(
-        run_id=head.run_id, action=action, by=by.ref, person=by.person, role=by.role, auth=by.auth, address=by.address,
-        justification=justification, seq=head.seq, chain=bytes(head.chain), before=before,
-        after=after | _of_batch(by), at=database_now(),
-    )  # fmt: skip
+        run_id=head.run_id,
+        action=action,
+        by=by.ref,
+        person=by.person,
+        role=by.role,
+        auth=by.auth,
+        address=by.address,
+        justification=justification,
+        seq=head.seq,
+        chain=bytes(head.chain),
+        before=before,
+        after=after | _of_batch(by),
+        at=database_now(),
+    )
     record.code = row_code(code_key(), "override", record.coded())
     record.save(force_insert=True)
     return record
@@ -187,21 +204,40 @@ def hearing() -> Iterator[list[dict[str, Any]]]:
 
 
 def acted(
-    action: str, *, by: Actor, head: Head | None = None, subject: str = "", queue: str = "", justification: str = "",
-    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None, at: datetime | None = None,
+    action: str,
+    *,
+    by: Actor,
+    head: Head | None = None,
+    subject: str = "",
+    queue: str = "",
+    justification: str = "",
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    at: datetime | None = None,
     is_systems: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside
     does is no act of a person, and stands there only where it changes what people have set (`is_systems`). `at` is for
     whoever has just read the database's clock."""
     if not (by.is_person or by.auth == "shell" or is_systems):
         return
     record = ActRecord(
-        run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person,
-        role=by.role, auth=by.auth, address=by.address, justification=justification, seq=head.seq if head else None,
-        chain=bytes(head.chain) if head else None, before=before or {}, after=(after or {}) | _of_batch(by),
+        run_id=head.run_id if head else None,
+        action=action,
+        subject=subject,
+        queue=queue,
+        by=by.ref,
+        person=by.person,
+        role=by.role,
+        auth=by.auth,
+        address=by.address,
+        justification=justification,
+        seq=head.seq if head else None,
+        chain=bytes(head.chain) if head else None,
+        before=before or {},
+        after=(after or {}) | _of_batch(by),
         at=at or database_now(),
-    )  # fmt: skip
+    )
     if head is None:
         record.n, record.prev_hash = _next_place("acts")
     record.code = row_code(code_key(), "act", record.coded())

@@ -256,10 +256,20 @@ class OverrideRecord(models.Model):
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
         return {
-            "run": str(self.run_id), "action": self.action, "by": self.by, "person": self.person, "role": self.role,
-            "auth": self.auth, "address": self.address, "justification": self.justification, "seq": self.seq,
-            "chain": bytes(self.chain).hex(), "before": self.before, "after": self.after, "at": microseconds(self.at),
-        }  # fmt: skip
+            "run": str(self.run_id),
+            "action": self.action,
+            "by": self.by,
+            "person": self.person,
+            "role": self.role,
+            "auth": self.auth,
+            "address": self.address,
+            "justification": self.justification,
+            "seq": self.seq,
+            "chain": bytes(self.chain).hex(),
+            "before": self.before,
+            "after": self.after,
+            "at": microseconds(self.at),
+        }
 
 
 class ActRecord(models.Model):
@@ -314,11 +324,22 @@ class ActRecord(models.Model):
         run."""
         place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if is_placed and self.n is not None else {}
         return place | {
-            "run": str(self.run_id or ""), "action": self.action, "subject": self.subject, "queue": self.queue,
-            "by": self.by, "person": self.person, "role": self.role, "auth": self.auth, "address": self.address,
-            "justification": self.justification, "seq": self.seq, "chain": bytes(self.chain or b"").hex(),
-            "before": self.before, "after": self.after, "at": microseconds(self.at),
-        }  # fmt: skip
+            "run": str(self.run_id or ""),
+            "action": self.action,
+            "subject": self.subject,
+            "queue": self.queue,
+            "by": self.by,
+            "person": self.person,
+            "role": self.role,
+            "auth": self.auth,
+            "address": self.address,
+            "justification": self.justification,
+            "seq": self.seq,
+            "chain": bytes(self.chain or b"").hex(),
+            "before": self.before,
+            "after": self.after,
+            "at": microseconds(self.at),
+        }
 
 
 class AccountRecord(models.Model):
@@ -393,8 +414,11 @@ class FourEyes(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "n": self.n, "families": list(self.families), "set_by": self.set_by, "at": microseconds(self.at),
-        }  # fmt: skip
+            "n": self.n,
+            "families": list(self.families),
+            "set_by": self.set_by,
+            "at": microseconds(self.at),
+        }
 
 
 class RuleChange(Coded):
@@ -439,8 +463,19 @@ class RuleChange(Coded):
 
     def coded(self) -> dict[str, Any]:
         names = (
-            "family", "act", "given", "told", "why", "by", "person", "role", "auth", "address", "ended_by", "ended_why",
-        )  # fmt: skip
+            "family",
+            "act",
+            "given",
+            "told",
+            "why",
+            "by",
+            "person",
+            "role",
+            "auth",
+            "address",
+            "ended_by",
+            "ended_why",
+        )
         moments = {"made_at": microseconds(self.made_at), "ended_at": self.ended_at and microseconds(self.ended_at)}
         return {
             "id": str(self.pk),

@@ -105,19 +105,23 @@ def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[S
         for state in states:
             whole = {**each, **state}
             text = "".join(f" AND r.{column} = %s" for column in whole)
-            found.append((
-                "SELECT r.id AS run_id, r.created_at FROM runs_run r WHERE r.creator = %s"
-                f"{text} AND {later} ORDER BY r.created_at DESC, r.id DESC LIMIT %s",
-                [who.person, *whole.values(), *place],
-            ))  # fmt: skip
+            found.append(
+                (
+                    "SELECT r.id AS run_id, r.created_at FROM runs_run r WHERE r.creator = %s"
+                    f"{text} AND {later} ORDER BY r.created_at DESC, r.id DESC LIMIT %s",
+                    [who.person, *whole.values(), *place],
+                )
+            )
         for tag in sorted(who.tags):
             own = "".join(f" AND own.{column} = %s" for column in each)
             of_run = f"AND EXISTS (SELECT 1 FROM runs_run own WHERE own.id = r.id{own}) " if each else ""
-            found.append((
-                "SELECT r.id AS run_id, r.created_at FROM (SELECT run_id AS id, created_at, tag FROM runs_runtag) r"
-                f" WHERE r.tag = %s {of_run}AND {later} ORDER BY r.created_at DESC, r.id DESC LIMIT %s",
-                [tag, *each.values(), *place],
-            ))  # fmt: skip
+            found.append(
+                (
+                    "SELECT r.id AS run_id, r.created_at FROM (SELECT run_id AS id, created_at, tag FROM runs_runtag) r"
+                    f" WHERE r.tag = %s {of_run}AND {later} ORDER BY r.created_at DESC, r.id DESC LIMIT %s",
+                    [tag, *each.values(), *place],
+                )
+            )
     return found
 
 

@@ -14,11 +14,26 @@ TOGETHER = {
 }
 # The longest first: a long file that one process begins last, the other one waits for.
 LONGEST = [
-    *TOGETHER["crash"], *TOGETHER["browser"], "tests/infra/test_up.py", "tests/fleet/", "tests/upgrade/",
-    "tests/bench/", "tests/infra/test_restart.py", "tests/api/test_web_process.py", "tests/infra/test_start.py",
-    "tests/api/test_doors.py", "tests/runs/test_steering.py", "tests/runs/test_races.py", "tests/docs/test_examples.py",
-    "tests/crash/", "tests/pooler/", "tests/api/", "tests/runs/", "tests/infra/", "tests/console/",
-]  # fmt: skip
+    *TOGETHER["crash"],
+    *TOGETHER["browser"],
+    "tests/infra/test_up.py",
+    "tests/fleet/",
+    "tests/upgrade/",
+    "tests/bench/",
+    "tests/infra/test_restart.py",
+    "tests/api/test_web_process.py",
+    "tests/infra/test_start.py",
+    "tests/api/test_doors.py",
+    "tests/runs/test_steering.py",
+    "tests/runs/test_races.py",
+    "tests/docs/test_examples.py",
+    "tests/crash/",
+    "tests/pooler/",
+    "tests/api/",
+    "tests/runs/",
+    "tests/infra/",
+    "tests/console/",
+]
 
 
 class ByInstallation(LoadFileScheduling):  # type: ignore[misc]

@@ -22,9 +22,12 @@ def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
     failing one small takes longer than a test may, so that is left to `make test-all`."""
     phases = list(Phase) if LONG in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
     return settings(
-        max_examples=many(in_all, usually), stateful_step_count=steps, deadline=None,
-        suppress_health_check=list(HealthCheck), phases=phases,
-    )  # fmt: skip
+        max_examples=many(in_all, usually),
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=phases,
+    )
 
 
 def mostly_long(cases: Iterable[Sequence[Any]], usual: Iterable[Sequence[Any]]) -> list[Any]:

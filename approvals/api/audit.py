@@ -24,10 +24,15 @@ class Audit(ApiView):
         query = Query(request, *_NAMES)
         run_id = query.uuid("run_id")
         filters = Filters(
-            action=query.choice("action", ACTIONS) or "", by=query.text("by") or "", queue=query.text("queue") or "",
-            agent=query.text("agent") or "", run=str(run_id) if run_id else "", since=query.text("from") or "",
-            until=query.text("to") or "", before=query.text("cursor") or "",
-        )  # fmt: skip
+            action=query.choice("action", ACTIONS) or "",
+            by=query.text("by") or "",
+            queue=query.text("queue") or "",
+            agent=query.text("agent") or "",
+            run=str(run_id) if run_id else "",
+            since=query.text("from") or "",
+            until=query.text("to") or "",
+            before=query.text("cursor") or "",
+        )
         for name, fix in filters.problems.items():
             raise ParseError(
                 f"Query parameter {'cursor' if name == 'before' else name!r} can't be understood: send {fix}."

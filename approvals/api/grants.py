@@ -123,13 +123,26 @@ def grant_row(shown: listed.Shown) -> GrantRow:
     """One as the API tells it."""
     row, held = shown.row, shown.held
     return GrantRow.of(
-        None, id=row.pk, approval_id=row.approval_id, run_id=row.run_id, queue=row.queue, tool=row.tool,
-        agent=row.agent, scope="run" if row.is_of_run else "agent", fields=shown.fields, times=row.count,
-        used=held.used, sum=None if row.most is None else format(row.most, "f"),
-        spent=None if row.most is None else format(held.spent, "f"), currency=row.currency, until=row.until,
-        by=row.by, role=row.role, reason=row.reason, at=row.at, state=shown.state,
+        None,
+        id=row.pk,
+        approval_id=row.approval_id,
+        run_id=row.run_id,
+        queue=row.queue,
+        tool=row.tool,
+        agent=row.agent,
+        scope="run" if row.is_of_run else "agent",
+        fields=shown.fields,
+        times=row.count,
+        used=held.used,
+        sum=None if row.most is None else format(row.most, "f"),
+        spent=None if row.most is None else format(held.spent, "f"),
+        currency=row.currency,
+        until=row.until,
+        by=row.by,
+        role=row.role,
+        reason=row.reason,
+        at=row.at,
+        state=shown.state,
         end=None if held.end is None else EndRow.of(held.end),
-        uses=[
-            UseRow.of(use, amount=None if use.amount is None else format(use.amount, "f")) for use in shown.uses
-        ],
-    )  # fmt: skip
+        uses=[UseRow.of(use, amount=None if use.amount is None else format(use.amount, "f")) for use in shown.uses],
+    )

@@ -143,9 +143,12 @@ class Deliveries(ApiView):
         state, by = query.choice("state", Delivery.State.values), query.choice("by", Delivery.By.values)
         reads_all = is_admin(request.user) or log.may_read(roles(request.user))
         rows = log.deliveries(
-            state=state or "", by=by or "", beyond=query.placed(), limit=query.limit,
+            state=state or "",
+            by=by or "",
+            beyond=query.placed(),
+            limit=query.limit,
             person=None if reads_all else request.user.pk,
-        )  # fmt: skip
+        )
         return query.page(rows, lambda one: {"cursor": placed(one.row.made_at, one.row.pk)}, delivery_row)
 
 
@@ -215,9 +218,13 @@ def delivery_row(one: log.Shown) -> DeliveryRow:
     """A delivery as it is now."""
     notice = one.row.notice
     return DeliveryRow.of(
-        one.row, kind=notice.kind, to=one.to, run_id=notice.run_id, approval_id=notice.approval_id,
+        one.row,
+        kind=notice.kind,
+        to=one.to,
+        run_id=notice.run_id,
+        approval_id=notice.approval_id,
         tries=[TryRow.of(None, **{name: each[name] for name in TryRow.model_fields}) for each in one.row.tries],
-    )  # fmt: skip
+    )
 
 
 def channel_row(row: Channel) -> ChannelRow:

@@ -198,10 +198,13 @@ class PoliciesTry(ApiView):
         found = tried(read_body(request, TryBody), is_setter=is_admin(request.user))
         return Response(
             TriedRow.of(
-                found, gated=_change(found.gated), denied=_change(found.denied), let_through=_change(found.let_through),
+                found,
+                gated=_change(found.gated),
+                denied=_change(found.denied),
+                let_through=_change(found.let_through),
                 loads=[LoadRow.of(load) for load in found.loads],
             )
-        )  # fmt: skip
+        )
 
 
 def _change(of: Change) -> TriedChange:
@@ -211,10 +214,14 @@ def _change(of: Change) -> TriedChange:
 def rule_row(each: listed.Shown) -> RuleRow:
     """A rule as the list tells it."""
     return RuleRow.of(
-        each, source="code" if each.policy is None else "policy", within_hours=int(each.within.total_seconds() // 3600),
-        version=None if each.policy is None else each.policy.version, agent_versions=list(each.versions),
-        is_genuine=each.is_genuine, proof=None if each.policy is None else each.policy.proof,
-    )  # fmt: skip
+        each,
+        source="code" if each.policy is None else "policy",
+        within_hours=int(each.within.total_seconds() // 3600),
+        version=None if each.policy is None else each.policy.version,
+        agent_versions=list(each.versions),
+        is_genuine=each.is_genuine,
+        proof=None if each.policy is None else each.policy.proof,
+    )
 
 
 def row_of(name: str) -> PolicyRow:
@@ -222,8 +229,11 @@ def row_of(name: str) -> PolicyRow:
     newest = acts.find(name)
     versions = [
         VersionRow.of(
-            each.row, within_hours=each.row.within_seconds // 3600, is_genuine=each.is_genuine,
+            each.row,
+            within_hours=each.row.within_seconds // 3600,
+            is_genuine=each.is_genuine,
             changes=[ChangeRow.of(change) for change in each.changes],
-        ) for each in listed.versions(name)
-    ]  # fmt: skip
+        )
+        for each in listed.versions(name)
+    ]
     return PolicyRow.of(newest, is_in_force=newest.is_in_force, versions=versions)

@@ -46,11 +46,16 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     on = on_each(is_open) if is_open else {}
     return [
         approval_row(
-            a, stages[a.id], _said(decisions.get(a.id), ours), _said(decisions.get(a.previous_id), ours),
+            a,
+            stages[a.id],
+            _said(decisions.get(a.id), ours),
+            _said(decisions.get(a.previous_id), ours),
             is_read=a.id in shown,
-            talk=talk.of(a.id), on=on.get(a.id, []),
-        ) for a in approvals
-    ]  # fmt: skip
+            talk=talk.of(a.id),
+            on=on.get(a.id, []),
+        )
+        for a in approvals
+    ]
 
 
 def _said(decision: Decision | None, ours: Mapping[int, bool | None]) -> DecisionRow | None:
@@ -58,9 +63,15 @@ def _said(decision: Decision | None, ours: Mapping[int, bool | None]) -> Decisio
 
 
 def approval_row(
-    approval: Approval, stages: list[StageShown], decision: DecisionRow | None, earlier: DecisionRow | None = None, *,
-    is_read: bool = True, talk: Talk = NO_TALK, on: Sequence[OnIt] = (),
-) -> ApprovalRow:  # fmt: skip
+    approval: Approval,
+    stages: list[StageShown],
+    decision: DecisionRow | None,
+    earlier: DecisionRow | None = None,
+    *,
+    is_read: bool = True,
+    talk: Talk = NO_TALK,
+    on: Sequence[OnIt] = (),
+) -> ApprovalRow:
     """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
 
     `earlier` is the decision on the revision before this one. Without `is_read` nothing is told of what is asked,
@@ -98,8 +109,9 @@ def _documents(approval: Approval, plan: dict[str, Any]) -> list[DocumentRow]:
     return [
         DocumentRow.of(
             None, n=n, name=each.name, media_type=each.media_type, size=each.size, sha256=each.digest, url=f"{at}/{n}"
-        ) for n, each in enumerate(listed, 1)
-    ]  # fmt: skip
+        )
+        for n, each in enumerate(listed, 1)
+    ]
 
 
 def _stage(each: StageShown) -> StageRow:

@@ -265,22 +265,29 @@ def row_of(queue: Queue) -> QueueRow:
     limits = [shown.role_limit] if shown.role_limit is not None else []
     limits += [row for _, _, row in shown.own_limits]
     return QueueRow.of(
-        queue, open=shown.open, is_genuine=shown.is_genuine, proof=_proof_row(shown), reasons=shown.reasons,
+        queue,
+        open=shown.open,
+        is_genuine=shown.is_genuine,
+        proof=_proof_row(shown),
+        reasons=shown.reasons,
         grants=_bounds_row(queue),
         members=[
             MemberRow.of(None, name=m.name, person=m.person, limit=m.most, limit_of=m.whose) for m in shown.members
         ],
         limits=[
             LimitRow.of(
-                row, name=shown.names.get(row.person or 0, ""), is_genuine=row.is_genuine,
+                row,
+                name=shown.names.get(row.person or 0, ""),
+                is_genuine=row.is_genuine,
                 most=None if row.most is None else format(row.most, "f"),
-            ) for row in limits
+            )
+            for row in limits
         ],
         deputies=[
             DeputyRow.of(d.row, deputy=d.name, principal=d.principal, queue=d.queue, is_genuine=d.is_genuine)
             for d in shown.deputies
         ],
-    )  # fmt: skip
+    )
 
 
 def _proof_row(shown: listed.Shown) -> ProofRow | None:
@@ -288,10 +295,15 @@ def _proof_row(shown: listed.Shown) -> ProofRow | None:
     if asked is None:
         return None
     return ProofRow.of(
-        None, minutes=asked.proof.within // 60, second_factor=asked.proof.factor, type_amount=asked.proof.amount,
-        type_target=asked.proof.target, above=None if asked.above is None else format(asked.above, "f"),
-        currency=asked.currency, risk=asked.risk,
-    )  # fmt: skip
+        None,
+        minutes=asked.proof.within // 60,
+        second_factor=asked.proof.factor,
+        type_amount=asked.proof.amount,
+        type_target=asked.proof.target,
+        above=None if asked.above is None else format(asked.above, "f"),
+        currency=asked.currency,
+        risk=asked.risk,
+    )
 
 
 def _bounds_row(queue: Queue) -> BoundsRow | None:
@@ -306,6 +318,9 @@ def deputy_row(row: Deputy) -> DeputyRow:
     """One of them, with the names that the accounts have now."""
     names = dict(User.objects.filter(pk__in=[row.principal, row.deputy]).values_list("pk", "username"))
     return DeputyRow.of(
-        row, deputy=names.get(row.deputy, ""), principal=names.get(row.principal, ""),
-        queue=row.queue.name if row.queue else "", is_genuine=row.is_genuine,
-    )  # fmt: skip
+        row,
+        deputy=names.get(row.deputy, ""),
+        principal=names.get(row.principal, ""),
+        queue=row.queue.name if row.queue else "",
+        is_genuine=row.is_genuine,
+    )

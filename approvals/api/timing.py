@@ -192,10 +192,13 @@ def calendar_row(row: Any, hours: float = listed.HOURS) -> CalendarRow:
     """A calendar whole."""
     shown = listed.one(row, hours)
     return CalendarRow.of(
-        row, week=dict(shown.days), holidays=[HolidayRow.of(None, day=day, name=name) for day, name in shown.holidays],
-        used_by=list(shown.used_by), is_genuine=shown.is_genuine,
+        row,
+        week=dict(shown.days),
+        holidays=[HolidayRow.of(None, day=day, name=name) for day, name in shown.holidays],
+        used_by=list(shown.used_by),
+        is_genuine=shown.is_genuine,
         preview=[ExampleRow.of(None, asked=e.asked, due=e.due, what=e.what) for e in shown.examples],
-    )  # fmt: skip
+    )
 
 
 def timing_row(queue: Queue) -> TimingRow:
@@ -203,14 +206,20 @@ def timing_row(queue: Queue) -> TimingRow:
     shown = listed.timing_of(queue)
     row = shown.row
     return TimingRow.of(
-        None, queue=queue.name, version=row.version if row else 0, calendar=row.calendar if row else "",
-        on_timeout=shown.on_timeout, is_deserted=shown.is_deserted, is_genuine=shown.is_genuine,
+        None,
+        queue=queue.name,
+        version=row.version if row else 0,
+        calendar=row.calendar if row else "",
+        on_timeout=shown.on_timeout,
+        is_deserted=shown.is_deserted,
+        is_genuine=shown.is_genuine,
         steps=[StepRow.of(None, to=to, hours=minutes / 60) for to, minutes in (row.steps if row else [])],
-        remind=row.remind if row else [], every_hours=row.every / 60 if row and row.every else None,
+        remind=row.remind if row else [],
+        every_hours=row.every / 60 if row and row.every else None,
         clock_stops_hours=row.clock_stops / 60 if row and row.clock_stops else None,
         at_once_if_away=bool(row and row.at_once_if_away),
         absences=[AbsenceRow.of(a.row, name=a.name, is_genuine=a.is_genuine) for a in shown.absences],
-    )  # fmt: skip
+    )
 
 
 def absence_row(row: Absence) -> AbsenceRow:

@@ -91,9 +91,14 @@ def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
             errors=[{"field": "arguments", "problem": "go with no other verdict", "fix": fix}],
         )
     return amend(
-        approval_id, plan_hash=body.plan_hash, arguments=body.arguments, justification=body.justification, by=by,
-        stage=body.stage, typed=body.typed,
-    ).approval  # fmt: skip
+        approval_id,
+        plan_hash=body.plan_hash,
+        arguments=body.arguments,
+        justification=body.justification,
+        by=by,
+        stage=body.stage,
+        typed=body.typed,
+    ).approval
 
 
 def shown_one(approval_id: UUID, user: Any) -> Approval:

@@ -41,10 +41,15 @@ def timing_of(row: Timing, calendar: Calendar | None) -> QueueTiming:
     known = calendar if calendar is not None and calendar.is_genuine and not calendar.is_removed else None
     word = cast(OnTimeout, row.on_timeout) if row.on_timeout else None
     return QueueTiming(
-        version=row.version, calendar=None if known is None else calendar_of(known), on_timeout=word,
-        steps=tuple(Step(to, minutes) for to, minutes in row.steps), remind=tuple(row.remind), every=row.every,
-        at_once_if_away=row.at_once_if_away, clock_stops=row.clock_stops,
-    )  # fmt: skip
+        version=row.version,
+        calendar=None if known is None else calendar_of(known),
+        on_timeout=word,
+        steps=tuple(Step(to, minutes) for to, minutes in row.steps),
+        remind=tuple(row.remind),
+        every=row.every,
+        at_once_if_away=row.at_once_if_away,
+        clock_stops=row.clock_stops,
+    )
 
 
 def calendar_of(row: Calendar) -> calendars.Calendar:

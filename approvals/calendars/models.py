@@ -41,10 +41,15 @@ class Calendar(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "name": self.name, "version": self.version, "zone": self.zone, "week": self.week,
-            "holidays": self.holidays, "is_removed": self.is_removed, "set_by": self.set_by,
+            "name": self.name,
+            "version": self.version,
+            "zone": self.zone,
+            "week": self.week,
+            "holidays": self.holidays,
+            "is_removed": self.is_removed,
+            "set_by": self.set_by,
             "set_at": microseconds(self.set_at),
-        }  # fmt: skip
+        }
 
 
 class Timing(Coded):
@@ -79,10 +84,17 @@ class Timing(Coded):
     def coded(self) -> dict[str, Any]:
         stops = {"clock_stops": self.clock_stops} if self.clock_stops else {}  # as it was before there was any
         return stops | {
-            "queue": self.queue_id, "version": self.version, "calendar": self.calendar, "on_timeout": self.on_timeout,
-            "steps": self.steps, "remind": self.remind, "every": self.every, "at_once_if_away": self.at_once_if_away,
-            "set_by": self.set_by, "set_at": microseconds(self.set_at),
-        }  # fmt: skip
+            "queue": self.queue_id,
+            "version": self.version,
+            "calendar": self.calendar,
+            "on_timeout": self.on_timeout,
+            "steps": self.steps,
+            "remind": self.remind,
+            "every": self.every,
+            "at_once_if_away": self.at_once_if_away,
+            "set_by": self.set_by,
+            "set_at": microseconds(self.set_at),
+        }
 
 
 class Escalation(Coded):
@@ -110,9 +122,14 @@ class Escalation(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "approval": str(self.approval_id), "n": self.n, "run_id": str(self.run_id), "queue": self.queue,
-            "cause": self.cause, "deadline": microseconds(self.deadline), "at": microseconds(self.at),
-        }  # fmt: skip
+            "approval": str(self.approval_id),
+            "n": self.n,
+            "run_id": str(self.run_id),
+            "queue": self.queue,
+            "cause": self.cause,
+            "deadline": microseconds(self.deadline),
+            "at": microseconds(self.at),
+        }
 
 
 class Absence(Coded):
@@ -150,7 +167,12 @@ class Absence(Coded):
     def coded(self) -> dict[str, Any]:
         deputy = {} if self.deputy_id is None else {"deputy": self.deputy_id}
         return deputy | {
-            "person": self.person, "starts_at": microseconds(self.starts_at), "ends_at": microseconds(self.ends_at),
-            "reason": self.reason, "set_by": self.set_by, "made_at": microseconds(self.made_at),
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,
-        }  # fmt: skip
+            "person": self.person,
+            "starts_at": microseconds(self.starts_at),
+            "ends_at": microseconds(self.ends_at),
+            "reason": self.reason,
+            "set_by": self.set_by,
+            "made_at": microseconds(self.made_at),
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
+            "ended_by": self.ended_by,
+        }

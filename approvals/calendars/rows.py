@@ -65,11 +65,13 @@ def _value(field: models.Field[Any, Any], value: Any) -> Any:
 
 def _unreadable(model: type[Row], columns: dict[str, Any]) -> Row:
     known = {
-        each.attname: _value(each, columns[each.attname]) for each in model._meta.concrete_fields
+        each.attname: _value(each, columns[each.attname])
+        for each in model._meta.concrete_fields
         if each.attname in columns
-    }  # fmt: skip
+    }
     times = {
-        each.attname: _NEVER for each in model._meta.concrete_fields
+        each.attname: _NEVER
+        for each in model._meta.concrete_fields
         if isinstance(each, models.DateTimeField) and not each.null
-    }  # fmt: skip
+    }
     return model(**(times | known))

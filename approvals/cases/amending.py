@@ -157,9 +157,15 @@ def _by_its_code(
 @shown_first
 @transaction.atomic
 def amend(
-    approval_id: UUID, *, plan_hash: str, arguments: Any, justification: str, by: Actor, stage: int | None = None,
+    approval_id: UUID,
+    *,
+    plan_hash: str,
+    arguments: Any,
+    justification: str,
+    by: Actor,
+    stage: int | None = None,
     typed: Mapping[str, str] | None = None,
-) -> Amended:  # fmt: skip
+) -> Amended:
     """Approve exactly the plan that was read, with these arguments in the place of its own. `stage` is the stage that
     was read, for whoever wants that checked; `typed` what was typed for what it becomes, where a yes to that has to
     show it.
@@ -191,9 +197,18 @@ def amend(
     if queue != approval.queue and not known.course.is_endless:  # of that no time is left that could be given on
         said = _terms_of_the_first(approval, wait, queue, now, deadline)
     new = put_anew(
-        str(run.id), question, wanted.arguments, tool=tool_here(run, approval.tool), hasher=hasher(), by=by.ref,
-        role=by.role, justification=text, deadline=deadline, standing=terms, said=said,
-    )  # fmt: skip
+        str(run.id),
+        question,
+        wanted.arguments,
+        tool=tool_here(run, approval.tool),
+        hasher=hasher(),
+        by=by.ref,
+        role=by.role,
+        justification=text,
+        deadline=deadline,
+        standing=terms,
+        said=said,
+    )
     before = snapshot(run, head)
     approval.amend()
     approval.decided_at = now
@@ -260,15 +275,29 @@ def _terms_of_the_first(
 def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *, now: datetime) -> Approval:
     """The next revision's row."""
     return Approval.objects.create(
-        id=UUID(new.asked.approval_id), run_id=approval.run_id, wait_id=new.wait.id, queue=new.plan["queue"],
-        revision=approval.revision + 1, previous=approval, tool=approval.tool, title=approval.title,
-        effect=approval.effect, rule=new.plan["rule"], plan=new.bytes, plan_hash=new.asked.plan_hash,
-        evidence=approval.evidence, documents=new.plan.get(DOCUMENTS, []), why=approval.why,
+        id=UUID(new.asked.approval_id),
+        run_id=approval.run_id,
+        wait_id=new.wait.id,
+        queue=new.plan["queue"],
+        revision=approval.revision + 1,
+        previous=approval,
+        tool=approval.tool,
+        title=approval.title,
+        effect=approval.effect,
+        rule=new.plan["rule"],
+        plan=new.bytes,
+        plan_hash=new.asked.plan_hash,
+        evidence=approval.evidence,
+        documents=new.plan.get(DOCUMENTS, []),
+        why=approval.why,
         requested_by=approval.requested_by,
-        requester=approval.requester, opened_at=now, deadline=new.wait.deadline,
-        case_id=new.asked.approval_id if is_staged(new.plan) else None, timing=said,
+        requester=approval.requester,
+        opened_at=now,
+        deadline=new.wait.deadline,
+        case_id=new.asked.approval_id if is_staged(new.plan) else None,
+        timing=said,
         look_at=None if said is None else first_look(said),
-    )  # fmt: skip
+    )
 
 
 def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime) -> list[e.ApprovalEscalated]:
@@ -284,22 +313,47 @@ def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime
     due = [] if following.timing is None else following.timing["remind_at"]
     return [
         e.ApprovalEscalated(
-            slot=new.asked.slot, approval_id=str(following.pk), to=to, cause="amended",
-            deadline=following.deadline.isoformat(), n=known.escalations + i,
+            slot=new.asked.slot,
+            approval_id=str(following.pk),
+            to=to,
+            cause="amended",
+            deadline=following.deadline.isoformat(),
+            n=known.escalations + i,
             payload={"step": steps.index(to), "remind_at": due, "at": now.isoformat()},
-        ) for i, to in enumerate(known.went)
-    ]  # fmt: skip
+        )
+        for i, to in enumerate(known.went)
+    ]
 
 
 def _record(
-    approval: Approval, head: Head, run: Run, before: dict[str, Any], *, by: Actor, text: str,
-    terms: dict[str, Any] | None, now: Any,
-) -> None:  # fmt: skip
+    approval: Approval,
+    head: Head,
+    run: Run,
+    before: dict[str, Any],
+    *,
+    by: Actor,
+    text: str,
+    terms: dict[str, Any] | None,
+    now: Any,
+) -> None:
     decision = Decision(
-        approval=approval, verdict="amend", plan_hash=approval.plan_hash, justification=text, by=by.ref,
-        person=by.person, role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain),
-        before=before, after=snapshot(run, head), standing=terms, at=now, closes=True,
-    )  # fmt: skip
+        approval=approval,
+        verdict="amend",
+        plan_hash=approval.plan_hash,
+        justification=text,
+        by=by.ref,
+        person=by.person,
+        role=by.role,
+        auth=by.auth,
+        address=by.address,
+        seq=head.seq,
+        chain=bytes(head.chain),
+        before=before,
+        after=snapshot(run, head),
+        standing=terms,
+        at=now,
+        closes=True,
+    )
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
 

@@ -18,9 +18,16 @@ _OF_THE_ARGUMENTS = frozenset({"arguments", "headline", "rule", "amount", "stage
 def as_decision(event: e.PlanAmended) -> e.ApprovalDecided:
     """How an amendment ends its question, in the terms of every other end."""
     return e.ApprovalDecided(
-        slot=event.slot, attempt=event.attempt, n=event.n, approval_id=event.approval_id, verdict="amended",
-        plan_hash=event.plan_hash, by=event.by, role=event.role, payload=event.payload,
-    )  # fmt: skip
+        slot=event.slot,
+        attempt=event.attempt,
+        n=event.n,
+        approval_id=event.approval_id,
+        verdict="amended",
+        plan_hash=event.plan_hash,
+        by=event.by,
+        role=event.role,
+        payload=event.payload,
+    )
 
 
 def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmended | None) -> Iterator[str]:

@@ -25,9 +25,11 @@ from runs.journal.digests import hasher
 
 # What the page's form holds besides the arguments.
 _BESIDE = {
-    "plan_hash": Beside(), "looked": Beside(), "step": Beside(),
+    "plan_hash": Beside(),
+    "looked": Beside(),
+    "step": Beside(),
     "justification": Beside("Why", "justification"),
-}  # fmt: skip
+}
 
 
 class DecidersPage(Deciding):
@@ -67,9 +69,12 @@ class Changes(DecidersPage):
             if sent.texts.get("step") != "send" or sent.texts.get("looked") != _digest(wanted):
                 return self._show(request, opened, form, wanted=wanted, typed=sent.kept)
             done = amend(
-                approval_id, plan_hash=sent.texts.get("plan_hash", ""), arguments=given,
-                justification=sent.texts.get("justification", ""), by=by,
-            )  # fmt: skip
+                approval_id,
+                plan_hash=sent.texts.get("plan_hash", ""),
+                arguments=given,
+                justification=sent.texts.get("justification", ""),
+                by=by,
+            )
         except DurableAgentsError as error:
             if isinstance(error, InvalidInput):
                 form.mark(error, within=WITHIN)
@@ -82,14 +87,24 @@ class Changes(DecidersPage):
         return redirect("approval", approval_id=done.approval.id)
 
     def _show(
-        self, request: HttpRequest, opened: Brief, form: SchemaForm, *, wanted: Wanted | None = None,
-        typed: Mapping[str, str] | None = None, error: DurableAgentsError | None = None,
-    ) -> HttpResponse:  # fmt: skip
+        self,
+        request: HttpRequest,
+        opened: Brief,
+        form: SchemaForm,
+        *,
+        wanted: Wanted | None = None,
+        typed: Mapping[str, str] | None = None,
+        error: DurableAgentsError | None = None,
+    ) -> HttpResponse:
         context = {
-            "b": opened, "form": form, "error": error, "justification": (typed or {}).get("justification", ""),
-            "changes": _compared(wanted) if wanted else [], "looked": _digest(wanted) if wanted else "",
+            "b": opened,
+            "form": form,
+            "error": error,
+            "justification": (typed or {}).get("justification", ""),
+            "changes": _compared(wanted) if wanted else [],
+            "looked": _digest(wanted) if wanted else "",
             "may_change": opened.is_open and opened.is_editable,
-        }  # fmt: skip
+        }
         return self.show(request, context, status=error.status if error else 200)
 
 

@@ -88,22 +88,42 @@ def one(row: RuleChange, user: Any) -> Shown:
 def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
     if not row.is_genuine:
         return Shown(
-            _blank(row), title=title_of(row), parts=[], is_late=False, is_genuine=False, may_agree=False,
-            is_own=False, tries={},
-        )  # fmt: skip
+            _blank(row),
+            title=title_of(row),
+            parts=[],
+            is_late=False,
+            is_genuine=False,
+            may_agree=False,
+            is_own=False,
+            tries={},
+        )
     return Shown(
-        row, title=title_of(row), parts=[(each["subject"], parts_of(each)) for each in row.told],
-        is_late=is_late(row, now), is_genuine=True, may_agree=may_second(user, row),
-        is_own=user.pk == row.person, tries=_tries(row),
-    )  # fmt: skip
+        row,
+        title=title_of(row),
+        parts=[(each["subject"], parts_of(each)) for each in row.told],
+        is_late=is_late(row, now),
+        is_genuine=True,
+        may_agree=may_second(user, row),
+        is_own=user.pk == row.person,
+        tries=_tries(row),
+    )
 
 
 def _blank(row: RuleChange) -> RuleChange:
     """What can be told of a row that was written past us: none of its words, and nothing that may have any shape."""
     state = row.state if row.state in RuleChange.State.values else RuleChange.State.OPEN
     return RuleChange(
-        id=row.pk, family="", act="", given={}, told=[], why="", by="", person=0, made_at=row.made_at, state=state,
-    )  # fmt: skip
+        id=row.pk,
+        family="",
+        act="",
+        given={},
+        told=[],
+        why="",
+        by="",
+        person=0,
+        made_at=row.made_at,
+        state=state,
+    )
 
 
 def title_of(row: RuleChange) -> str:

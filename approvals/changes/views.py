@@ -57,9 +57,12 @@ class ChangesPage(RulesPage):
     ) -> HttpResponse:
         """The page, with what was refused and the families that were `ticked` there."""
         shown = {
-            "changes": listed.newest(request.user), "guards": listed.guards(ticked), "is_damaged": listed.is_damaged(),
-            "may_set": bool(request.user.is_superuser), "refused": refused,
-        }  # fmt: skip
+            "changes": listed.newest(request.user),
+            "guards": listed.guards(ticked),
+            "is_damaged": listed.is_damaged(),
+            "may_set": bool(request.user.is_superuser),
+            "refused": refused,
+        }
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 

@@ -38,7 +38,7 @@ class Claimed(DurableAgentsError):
         super().__init__(
             f"{said} Take it over from them, or decide it all the same.",
             claims=[{"id": one.id, "by": one.by, "until": one.until.isoformat()} for one in others],
-        )  # fmt: skip
+        )
 
 
 class NotOnIt(DurableAgentsError):

@@ -55,21 +55,49 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     principal = by.person
     assert principal is not None
     row = Delegation(
-        approval=found.approval, run_id=found.run.pk, n=_number(found.approval, found.wait.slot), principal=principal,
-        by=by.ref, role=by.role, deputy=user.pk, to=user.get_username(), reason=why, made_at=found.now,
-    )  # fmt: skip
+        approval=found.approval,
+        run_id=found.run.pk,
+        n=_number(found.approval, found.wait.slot),
+        principal=principal,
+        by=by.ref,
+        role=by.role,
+        deputy=user.pk,
+        to=user.get_username(),
+        reason=why,
+        made_at=found.now,
+    )
     row.seal()
     row.save(force_insert=True)
     _check(found.approval, user)
-    acted("delegate", by=by, head=found.head, subject=_subject(row), queue=found.approval.queue, justification=why,
-          at=found.now)  # fmt: skip
+    acted(
+        "delegate",
+        by=by,
+        head=found.head,
+        subject=_subject(row),
+        queue=found.approval.queue,
+        justification=why,
+        at=found.now,
+    )
     event = e.ApprovalDelegated(
-        slot=found.wait.slot, approval_id=str(approval_id), by=by.ref, role=by.role, principal=principal,
-        to=row.to, person=user.pk, n=row.n, payload={"justification": why},
-    )  # fmt: skip
+        slot=found.wait.slot,
+        approval_id=str(approval_id),
+        by=by.ref,
+        role=by.role,
+        principal=principal,
+        to=row.to,
+        person=user.pk,
+        n=row.n,
+        payload={"justification": why},
+    )
     journal(found.run.pk, event, by=by)
-    tell("delegated", f"{approval_id}:{row.n}", run_id=row.run_id, approval_id=approval_id, wait_id=found.wait.pk,
-         person=user.pk)  # fmt: skip
+    tell(
+        "delegated",
+        f"{approval_id}:{row.n}",
+        run_id=row.run_id,
+        approval_id=approval_id,
+        wait_id=found.wait.pk,
+        person=user.pk,
+    )
     show_to(row.deputy)
     return row
 
@@ -92,12 +120,23 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
     row.ended_at, row.ended_by = found.now, by.ref
     row.seal()
     row.save(update_fields=["ended_at", "ended_by", "code"])
-    acted("delegate_end", by=by, head=found.head, subject=_subject(row), queue=found.approval.queue,
-          justification=why, at=found.now)  # fmt: skip
+    acted(
+        "delegate_end",
+        by=by,
+        head=found.head,
+        subject=_subject(row),
+        queue=found.approval.queue,
+        justification=why,
+        at=found.now,
+    )
     event = e.DelegationEnded(
-        slot=found.wait.slot, approval_id=str(approval_id), by=by.ref, role=by.role, n=row.n,
+        slot=found.wait.slot,
+        approval_id=str(approval_id),
+        by=by.ref,
+        role=by.role,
+        n=row.n,
         payload={"justification": why},
-    )  # fmt: skip
+    )
     journal(found.run.pk, event, by=by)
     return row
 

@@ -54,19 +54,41 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     n, asker = free(Inquiry, found.approval.pk, known.inquiries), by.person
     assert asker is not None
     row = Inquiry(
-        approval=found.approval, run_id=found.run.pk, n=n, asker=asker, by=by.ref, role=by.role, person=user.pk,
-        to=user.get_username(), question=text, stops_clock=moved is not None, at=found.now,
-    )  # fmt: skip
+        approval=found.approval,
+        run_id=found.run.pk,
+        n=n,
+        asker=asker,
+        by=by.ref,
+        role=by.role,
+        person=user.pk,
+        to=user.get_username(),
+        question=text,
+        stops_clock=moved is not None,
+        at=found.now,
+    )
     row.seal()
     row.save(force_insert=True)
     event = e.InquiryMade(
-        slot=found.wait.slot, approval_id=str(found.approval.pk), by=by.ref, role=by.role, to=user.get_username(),
-        person=user.pk, deadline="" if moved is None else moved.deadline.isoformat(), n=n,
+        slot=found.wait.slot,
+        approval_id=str(found.approval.pk),
+        by=by.ref,
+        role=by.role,
+        to=user.get_username(),
+        person=user.pk,
+        deadline="" if moved is None else moved.deadline.isoformat(),
+        n=n,
         payload={"question": text} | ({} if moved is None else {"clock": told_stop(moved)}),
-    )  # fmt: skip
+    )
     _put(found, moved)
-    acted("inquiry", by=by, head=found.head, subject=_subject(found.approval, user.get_username()),
-          queue=found.approval.queue, justification=text, at=found.now)  # fmt: skip
+    acted(
+        "inquiry",
+        by=by,
+        head=found.head,
+        subject=_subject(found.approval, user.get_username()),
+        queue=found.approval.queue,
+        justification=text,
+        at=found.now,
+    )
     journal(found.run.pk, event, by=by)
     _tell("inquiry", row, row.person)
     show_to(row.person)
@@ -116,13 +138,25 @@ def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> In
     row.seal()
     row.save(update_fields=["outcome", "answer", "ended_by", "ended_at", "code"])
     event = e.InquiryEnded(
-        slot=found.wait.slot, approval_id=str(approval_id), outcome=outcome, by=by.ref, role=by.role,
-        deadline="" if moved is None else moved.deadline.isoformat(), n=n, payload={"answer": text} | clock,
-    )  # fmt: skip
+        slot=found.wait.slot,
+        approval_id=str(approval_id),
+        outcome=outcome,
+        by=by.ref,
+        role=by.role,
+        deadline="" if moved is None else moved.deadline.isoformat(),
+        n=n,
+        payload={"answer": text} | clock,
+    )
     _put(found, moved)
-    acted("inquiry_answer" if outcome == ANSWERED else "inquiry_withdraw", by=by, head=found.head,
-          subject=_subject(found.approval, row.to), queue=found.approval.queue, justification=text,
-          at=found.now)  # fmt: skip
+    acted(
+        "inquiry_answer" if outcome == ANSWERED else "inquiry_withdraw",
+        by=by,
+        head=found.head,
+        subject=_subject(found.approval, row.to),
+        queue=found.approval.queue,
+        justification=text,
+        at=found.now,
+    )
     journal(found.run.pk, event, by=by)
     if outcome == ANSWERED:
         _tell("inquiry_answer", row, row.asker)
@@ -135,8 +169,14 @@ def _subject(approval: Approval, to: str) -> str:
 
 
 def _tell(kind: str, row: Inquiry, person: int) -> None:
-    tell(kind, f"{row.approval_id}:{row.n}", run_id=row.run_id, approval_id=row.approval_id, person=person,
-         about=str(row.n))  # fmt: skip
+    tell(
+        kind,
+        f"{row.approval_id}:{row.n}",
+        run_id=row.run_id,
+        approval_id=row.approval_id,
+        person=person,
+        about=str(row.n),
+    )
 
 
 # --- its clock --------------------------------------------------------------------------------------------------------

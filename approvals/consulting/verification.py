@@ -66,11 +66,16 @@ class Talks:
     def _inquiries(self) -> Iterator[str]:
         def columns(made: e.InquiryMade, ended: e.InquiryEnded | None) -> dict[str, Any]:
             return {
-                "by": made.by, "role": made.role, "to": made.to, "person": made.person,
-                "question": payload_of(made).get("question"), "stops_clock": bool(made.deadline),
-                "outcome": "" if ended is None else ended.outcome, "ended_by": "" if ended is None else ended.by,
+                "by": made.by,
+                "role": made.role,
+                "to": made.to,
+                "person": made.person,
+                "question": payload_of(made).get("question"),
+                "stops_clock": bool(made.deadline),
+                "outcome": "" if ended is None else ended.outcome,
+                "ended_by": "" if ended is None else ended.by,
                 "answer": "" if ended is None else payload_of(ended).get("answer"),
-            }  # fmt: skip
+            }
 
         rows = Inquiry.objects.filter(run_id=self.journal.run_id).order_by("id")
         yield from self._against("inquiry", "about", [(row, row.at) for row in rows], self.asked, self.ended, columns)
@@ -78,19 +83,28 @@ class Talks:
     def _delegations(self) -> Iterator[str]:
         def columns(handed: e.ApprovalDelegated, back: e.DelegationEnded | None) -> dict[str, Any]:
             return {
-                "by": handed.by, "role": handed.role, "principal": handed.principal, "to": handed.to,
-                "deputy": handed.person, "reason": payload_of(handed).get("justification"),
+                "by": handed.by,
+                "role": handed.role,
+                "principal": handed.principal,
+                "to": handed.to,
+                "deputy": handed.person,
+                "reason": payload_of(handed).get("justification"),
                 "ended_by": "" if back is None else back.by,
-            }  # fmt: skip
+            }
 
         rows = Delegation.objects.filter(run_id=self.journal.run_id).order_by("id")
         told = [(row, row.made_at) for row in rows]
         yield from self._against("delegation", "of", told, self.handed, self.back, columns)
 
     def _against(
-        self, word: str, of: str, rows: Sequence[tuple[Inquiry | Delegation, datetime]], begun: Mapping[Key, Any],
-        ended: Mapping[Key, Any], columns: Callable[[Any, Any], dict[str, Any]],
-    ) -> Iterator[str]:  # fmt: skip
+        self,
+        word: str,
+        of: str,
+        rows: Sequence[tuple[Inquiry | Delegation, datetime]],
+        begun: Mapping[Key, Any],
+        ended: Mapping[Key, Any],
+        columns: Callable[[Any, Any], dict[str, Any]],
+    ) -> Iterator[str]:
         """Rows, each with when it began, against the events that begin and end what they say."""
         missing = dict(begun)
         yield from at_most_once(f"the {word} {of} approval", [(str(row.approval_id), row.n) for row, _ in rows])
@@ -122,9 +136,12 @@ class Talks:
             return
         id, person, principal = str(row.approval_id), row.person, deputy_of.get("person")
         held = [
-            key for key, (at, event) in self.handed.items()
-            if key[0] == id and at < seq and (event.person, event.principal) == (person, principal)
+            key
+            for key, (at, event) in self.handed.items()
+            if key[0] == id
+            and at < seq
+            and (event.person, event.principal) == (person, principal)
             and not (key in self.back and self.back[key][0] < seq)
-        ]  # fmt: skip
+        ]
         if not held:
             yield f"{what}: it was made in the place of account {principal}, who had not handed approval {id} over"

@@ -71,9 +71,12 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
     if is_moved(seen, shown_of(last)):
         raise Moved(f"The calendar {body.name}", _whose(last))
     row = Calendar(
-        name=body.name, version=_version("name", Calendar.objects.filter(name=body.name)), zone=_zone(body.zone),
-        week=_week({str(day): text for day, text in body.week.items()}), holidays=_holidays(body),
-    )  # fmt: skip
+        name=body.name,
+        version=_version("name", Calendar.objects.filter(name=body.name)),
+        zone=_zone(body.zone),
+        week=_week({str(day): text for day, text in body.week.items()}),
+        holidays=_holidays(body),
+    )
     _check_it_ends(row)
     is_same = last is not None and not last.is_removed and last.is_genuine and snapshot(last) == snapshot(row)
     if is_same:
@@ -93,9 +96,10 @@ def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
         raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} works by it.")
     given = snapshot(last) if last.is_genuine else {"zone": "UTC", "week": [[] for _ in DAYS], "holidays": []}
     row = Calendar(
-        name=name, version=_version("name", Calendar.objects.filter(name=name)),
+        name=name,
+        version=_version("name", Calendar.objects.filter(name=name)),
         **given | {"is_removed": True},
-    )  # fmt: skip
+    )
     return _store("calendar_remove", row, last, by=by, why=why)
 
 
@@ -120,21 +124,31 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     if is_moved(seen, shown_of(last)):
         raise Moved(f"What the queue {name} says of time", _whose(last))
     row = Timing(
-        queue=queue, version=_version("calendar", Timing.objects.filter(queue=queue)), calendar=body.calendar,
-        on_timeout=body.on_timeout, steps=[[each.to, _minutes("steps", each.hours)] for each in body.steps],
-        remind=sorted(body.remind), every=0 if body.every_hours is None else _minutes("every_hours", body.every_hours),
+        queue=queue,
+        version=_version("calendar", Timing.objects.filter(queue=queue)),
+        calendar=body.calendar,
+        on_timeout=body.on_timeout,
+        steps=[[each.to, _minutes("steps", each.hours)] for each in body.steps],
+        remind=sorted(body.remind),
+        every=0 if body.every_hours is None else _minutes("every_hours", body.every_hours),
         at_once_if_away=body.at_once_if_away,
         clock_stops=0 if body.clock_stops_hours is None else _minutes("clock_stops_hours", body.clock_stops_hours),
-        set_by=by.ref, set_at=database_now(),
-    )  # fmt: skip
+        set_by=by.ref,
+        set_at=database_now(),
+    )
     if last is not None and last.is_genuine and said(last) == said(row):
         raise Unchanged("calendar", "set something anew")
     row.seal()
     row.save(force_insert=True)
     acted(
-        "queue_timing", by=by, subject=f"deadlines of {queue.name}", queue=queue.name, justification=why,
-        before=shown_of(last), after=said(row),
-    )  # fmt: skip
+        "queue_timing",
+        by=by,
+        subject=f"deadlines of {queue.name}",
+        queue=queue.name,
+        justification=why,
+        before=shown_of(last),
+        after=said(row),
+    )
     return row
 
 
@@ -242,9 +256,13 @@ def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why:
     except IntegrityError:
         raise CalendarMoved(f"The calendar {row.name}") from None
     acted(
-        action, by=by, subject=f"calendar {row.name}", justification=why,
-        before=snapshot(last) if last is not None and last.is_genuine else {}, after=snapshot(row),
-    )  # fmt: skip
+        action,
+        by=by,
+        subject=f"calendar {row.name}",
+        justification=why,
+        before=snapshot(last) if last is not None and last.is_genuine else {},
+        after=snapshot(row),
+    )
     return row
 
 
@@ -255,9 +273,10 @@ def _version(field: str, rows: QuerySet[Any]) -> int:
     number = next_version(rows.values_list("version", flat=True), last)
     if number is None:
         raise wrong(
-            field, "has versions with the highest numbers there are that were not put there by this installation",
+            field,
+            "has versions with the highest numbers there are that were not put there by this installation",
             "have them taken away by whoever owns the database",
-        )  # fmt: skip
+        )
     return number
 
 

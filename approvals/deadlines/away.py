@@ -77,9 +77,14 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
         raise wrong("person", f"would be away once more than {MOST} times", "end one first")
     by, more = (replace(by, role=role), {}) if own is not None else (by, deputies.begins(body.starts_at))
     row = Absence(
-        person=person.pk, starts_at=starts_at, ends_at=body.ends_at, reason=why, set_by=by.ref, made_at=now,
+        person=person.pk,
+        starts_at=starts_at,
+        ends_at=body.ends_at,
+        reason=why,
+        set_by=by.ref,
+        made_at=now,
         deputy=_named(body, own, why, by),
-    )  # fmt: skip
+    )
     row.seal()
     row.save(force_insert=True)
     _record("absence", row, person.get_username(), by=by, why=why, before={}, after=snapshot(row) | more)
@@ -92,7 +97,7 @@ def _named(body: AbsenceBody, own: User | None, why: str, by: Actor) -> Deputy |
         return None
     named = DeputyBody(
         deputy=body.deputy, principal=body.person, starts_at=body.starts_at, ends_at=body.ends_at, justification=why
-    )  # fmt: skip
+    )
     return deputies.named(named, own, by=by)
 
 
@@ -127,9 +132,11 @@ def snapshot(row: Absence) -> dict[str, object]:
     """What it is, as an act's record keeps it."""
     deputy = {} if row.deputy_id is None else {"deputy": row.deputy_id}
     return deputy | {
-        "person": row.person, "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(),
+        "person": row.person,
+        "starts_at": row.starts_at.isoformat(),
+        "ends_at": row.ends_at.isoformat(),
         "ended_at": None if row.ended_at is None else row.ended_at.isoformat(),
-    }  # fmt: skip
+    }
 
 
 # Who decides at a queue, who of them is away, now or to come, and who stands in, with what decides whether they can: a
@@ -183,14 +190,15 @@ class There:
 def there_in(told: Mapping[str, Any]) -> There:
     """What AT_QUEUE gave."""
     return There(
-        datetime.fromisoformat(told["now"]), frozenset(told["members"]),
+        datetime.fromisoformat(told["now"]),
+        frozenset(told["members"]),
         [(row_of(Absence, each["row"]), each["name"]) for each in told["absences"]],
         [
             (row_of(Deputy, each["row"]), [row_of(Absence, row) for row in each["absences"]])
             for each in told["deputies"]
             if any(is_role(name) and name != AUDITOR for name in each["groups"])
         ],
-    )  # fmt: skip
+    )
 
 
 def is_deserted(queue: str) -> bool:

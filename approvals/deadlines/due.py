@@ -109,9 +109,13 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
 def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:
     """Once for as many reminders as became due while nobody swept."""
     event = e.ApprovalReminded(
-        slot=wait.slot, approval_id=str(approval.id), cause="before",
-        deadline=known.course.deadline.isoformat(), n=known.reminders, payload={"of": of},
-    )  # fmt: skip
+        slot=wait.slot,
+        approval_id=str(approval.id),
+        cause="before",
+        deadline=known.course.deadline.isoformat(),
+        n=known.reminders,
+        payload={"of": of},
+    )
     _count(approval, now)
     journal(approval.run_id, event, by=SWEEPER)
     _tell("reminder", approval, wait, known.reminders)
@@ -122,9 +126,13 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
     terms = known.course.terms or {}
     deadline = known.course.next_reminder(now, asof.recorded(terms) if terms.get("calendar") else None)
     event = e.ApprovalReminded(
-        slot=wait.slot, approval_id=str(approval.id), cause="no_deadline", deadline=deadline.isoformat(),
-        n=known.reminders, payload={"at": now.isoformat()},
-    )  # fmt: skip
+        slot=wait.slot,
+        approval_id=str(approval.id),
+        cause="no_deadline",
+        deadline=deadline.isoformat(),
+        n=known.reminders,
+        payload={"at": now.isoformat()},
+    )
     _count(approval, now)
     moving.count_anew(approval, wait, deadline, now)
     journal(approval.run_id, event, by=by)
@@ -142,9 +150,7 @@ def _further(approval: Approval, known: Read) -> Step | None:
     return None
 
 
-def _escalate(
-    approval: Approval, wait: Wait, known: Read, step: Step, cause: str, now: datetime, by: Actor
-) -> None:  # fmt: skip
+def _escalate(approval: Approval, wait: Wait, known: Read, step: Step, cause: str, now: datetime, by: Actor) -> None:
     """Put it to a further queue besides, with a time of its own."""
     terms = known.course.terms or {}
     calendar: Calendar | None = asof.recorded(terms)
@@ -153,9 +159,14 @@ def _escalate(
     due = reminders(terms, calendar, now, span)
     place = [each["to"] for each in terms["steps"]].index(step.to)
     event = e.ApprovalEscalated(
-        slot=wait.slot, approval_id=str(approval.id), to=step.to, cause=cause, deadline=deadline.isoformat(),
-        n=known.escalations, payload={"step": place, "remind_at": due, "at": now.isoformat()},
-    )  # fmt: skip
+        slot=wait.slot,
+        approval_id=str(approval.id),
+        to=step.to,
+        cause=cause,
+        deadline=deadline.isoformat(),
+        n=known.escalations,
+        payload={"step": place, "remind_at": due, "at": now.isoformat()},
+    )
     approval.escalated_to = [*known.went, step.to]
     moving.went_to(approval, _number(approval), step.to, cause, deadline, now)
     approval.save(update_fields=["escalated_to"])

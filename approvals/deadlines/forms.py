@@ -43,11 +43,17 @@ class CalendarForm(SteerBody):
         typed = [(n, line.strip().partition(" ")) for n, line in enumerate(self.holidays.splitlines(), 1)]
         lines = [(n, line) for n, line in typed if line[0]]
         seen = {f"holidays.{place}": ("holidays", f"line {n}") for place, (n, _) in enumerate(lines)}
-        return _fit(CalendarBody, seen, {
-            "name": self.name, "zone": self.zone, "justification": self.justification,
-            "week": {day: text for day in DAYS if (text := getattr(self, day))},
-            "holidays": [{"day": day, "name": name.strip() or "holiday"} for _, (day, _, name) in lines],
-        })  # fmt: skip
+        return _fit(
+            CalendarBody,
+            seen,
+            {
+                "name": self.name,
+                "zone": self.zone,
+                "justification": self.justification,
+                "week": {day: text for day in DAYS if (text := getattr(self, day))},
+                "holidays": [{"day": day, "name": name.strip() or "holiday"} for _, (day, _, name) in lines],
+            },
+        )
 
 
 class TimingForm(SteerBody):
@@ -74,10 +80,17 @@ class TimingForm(SteerBody):
         seen = {f"steps.{place}.to": ("steps", f"whom it goes to ({n})") for place, (n, _, _) in enumerate(steps)}
         seen |= {f"steps.{place}.hours": ("steps", f"hours they have ({n})") for place, (n, _, _) in enumerate(steps)}
         seen |= {f"remind.{place}": ("remind", share) for place, share in enumerate(shares)}
-        return _fit(TimingBody, seen, {
-            "calendar": self.calendar, "on_timeout": self.on_timeout, "justification": self.justification,
-            "steps": [{"to": to, "hours": hours} for _, to, hours in steps],
-            "remind": [int(share) if re.fullmatch("[0-9]{1,3}", share) else share for share in shares],
-            "every_hours": self.every_hours or None, "at_once_if_away": self.at_once_if_away,
-            "clock_stops_hours": self.clock_stops_hours or None,
-        })  # fmt: skip
+        return _fit(
+            TimingBody,
+            seen,
+            {
+                "calendar": self.calendar,
+                "on_timeout": self.on_timeout,
+                "justification": self.justification,
+                "steps": [{"to": to, "hours": hours} for _, to, hours in steps],
+                "remind": [int(share) if re.fullmatch("[0-9]{1,3}", share) else share for share in shares],
+                "every_hours": self.every_hours or None,
+                "at_once_if_away": self.at_once_if_away,
+                "clock_stops_hours": self.clock_stops_hours or None,
+            },
+        )

@@ -122,9 +122,10 @@ def examples(calendar: calendars.Calendar, hours: float, now: datetime) -> list[
     today = now.astimezone(zone).date()
     friday = today + timedelta(days=(4 - today.weekday()) % 7 or 7)
     moments = [
-        (now.replace(microsecond=0), "now"), (_at(friday, 16, zone), "on a Friday afternoon"),
+        (now.replace(microsecond=0), "now"),
+        (_at(friday, 16, zone), "on a Friday afternoon"),
         (_at(friday + timedelta(days=1), 12, zone), "at a weekend"),
-    ]  # fmt: skip
+    ]
     if (holiday := min((day for day in calendar.holidays if day > today), default=None)) is not None:
         moments.append((_at(holiday - timedelta(days=1), 16, zone), "before a holiday"))
     found = []
@@ -186,12 +187,14 @@ class ShownTiming:
             return {**typed, "steps": steps, "at_once": typed.get("at_once_if_away", "off") != "off"}
         given = [(to, hours_typed(minutes)) for to, minutes in (self.row.steps if self.row else [])]
         return {
-            "calendar": "" if self.calendar is None else self.calendar.name, "on_timeout": self.on_timeout,
+            "calendar": "" if self.calendar is None else self.calendar.name,
+            "on_timeout": self.on_timeout,
             "steps": [(n, *pair) for n, pair in enumerate([*given, ("", ""), ("", ""), ("", "")][:3], 1)],
-            "remind": self.remind, "every_hours": self.every,
+            "remind": self.remind,
+            "every_hours": self.every,
             "clock_stops_hours": self.clock_stops,
             "at_once": bool(self.row is not None and self.row.at_once_if_away),
-        }  # fmt: skip
+        }
 
     @property
     def remind_words(self) -> str:
@@ -243,10 +246,15 @@ def timing_of(queue: Queue) -> ShownTiming:
     offered = {name for name in told["calendars"] if acts.NAME.fullmatch(name)}
     offered |= {calendar.name} if calendar is not None else set()
     return ShownTiming(
-        queue, row, calendar, sorted(offered),
-        [_shown_one(each, name, there.now) for each, name in there.absences[:MOST_SHOWN]], there.is_deserted,
-        told["others"], is_genuine=bool(row or not told["timings"]) and bool(newest or not versions),
-    )  # fmt: skip
+        queue,
+        row,
+        calendar,
+        sorted(offered),
+        [_shown_one(each, name, there.now) for each, name in there.absences[:MOST_SHOWN]],
+        there.is_deserted,
+        told["others"],
+        is_genuine=bool(row or not told["timings"]) and bool(newest or not versions),
+    )
 
 
 def absences_of(person: int | None) -> list[ShownAbsence]:

@@ -51,9 +51,14 @@ class OneCalendarPage(QueuePage):
         shown = listed.one(acts.find(name), hours or listed.HOURS)
         days = [(day, known["typed"].get(day, text)) for day, text in shown.days]
         context = {
-            "c": shown, "days": days, "act": reverse("calendar_changes", args=[name]), "is_no_hours": hours is None,
-            "asked": asked if hours is None else f"{hours:g}", "most_hours": _MOST_HOURS, **known,
-        }  # fmt: skip
+            "c": shown,
+            "days": days,
+            "act": reverse("calendar_changes", args=[name]),
+            "is_no_hours": hours is None,
+            "asked": asked if hours is None else f"{hours:g}",
+            "most_hours": _MOST_HOURS,
+            **known,
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

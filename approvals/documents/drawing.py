@@ -42,9 +42,12 @@ class Undrawable(Exception):
 def confine() -> None:
     """Give away what drawing doesn't need. The processor's time ends it even where its parent is gone."""
     for what, most in (
-        (resource.RLIMIT_AS, MOST_MEMORY), (resource.RLIMIT_CPU, MOST_SECONDS), (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 16),
-    ):  # fmt: skip
+        (resource.RLIMIT_AS, MOST_MEMORY),
+        (resource.RLIMIT_CPU, MOST_SECONDS),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 16),
+    ):
         resource.setrlimit(what, (most, most))
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl

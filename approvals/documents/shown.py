@@ -77,8 +77,11 @@ def documents_of(
     facts = iter(drawn.facts_within(drawn.PAGE_SECONDS, [(each.named, each.bytes_of) for each in pictures]))
     for n, one in enumerate(told, 1):
         shown.append(one.as_text(n, patience) if one.named.is_text else one.as_pages(n, next(facts)))
-    gone = [DocumentShown(0, named, against=f"revision {before.revision} had it, and this one has it no more")
-            for named in earlier.values() if before is not None]  # fmt: skip
+    gone = [
+        DocumentShown(0, named, against=f"revision {before.revision} had it, and this one has it no more")
+        for named in earlier.values()
+        if before is not None
+    ]
     problems = [f"{each.named.name}: {each.problem}" for each in shown if each.problem]
     problems += [f"{each.named.name}: {DRAWING}" for each in shown if each.is_drawing]
     return shown + gone, problems[0] if problems else ""

@@ -51,9 +51,15 @@ _OF_HOW_MUCH = "“Of how much in all”"  # as the case's page calls it
 
 @transaction.atomic
 def approve_again(
-    approval_id: UUID, *, plan_hash: str, justification: str, by: Actor, again: AgainBody, stage: int | None = None,
+    approval_id: UUID,
+    *,
+    plan_hash: str,
+    justification: str,
+    by: Actor,
+    again: AgainBody,
+    stage: int | None = None,
     typed: Mapping[str, str] | None = None,
-) -> Approval:  # fmt: skip
+) -> Approval:
     """Approve a question, and let what is the same through without asking: as often, for so much and until when `again`
     says.
 
@@ -70,23 +76,36 @@ def approve_again(
         raise wrong("again", f"can't be: {error}", "approve this one alone") from None
     sum_ = _sum(asked, again)
     said = {
-        "times": again.times, "until": again.until.isoformat(), "scope": again.scope,
+        "times": again.times,
+        "until": again.until.isoformat(),
+        "scope": again.scope,
         **({} if sum_ is None else {"sum": format(sum_.value, "f"), "currency": sum_.currency}),
-    }  # fmt: skip
+    }
     facts = _locked_facts(unlocked, by)
     may_decide(unlocked, facts, by)
     _check(facts, again, sum_)
     _check_who_set_them(unlocked, by)
     _check_with_others(facts, again, sum_, others_of(asked.same, by.person))
     approval = decide(
-        approval_id, verdict=APPROVE, plan_hash=plan_hash, justification=justification, by=by, stage=stage,
-        typed=typed, besides={"again": said},
-    )  # fmt: skip
+        approval_id,
+        verdict=APPROVE,
+        plan_hash=plan_hash,
+        justification=justification,
+        by=by,
+        stage=stage,
+        typed=typed,
+        besides={"again": said},
+    )
     row = _given(approval, asked, again, sum_, justified("standing_grant", justification), by, approval.decided_at)
     acted(
-        "standing_grant", by=by, subject=_subject(row), queue=row.queue, justification=row.reason,
-        after=snapshot(row), at=row.at,
-    )  # fmt: skip
+        "standing_grant",
+        by=by,
+        subject=_subject(row),
+        queue=row.queue,
+        justification=row.reason,
+        after=snapshot(row),
+        at=row.at,
+    )
     return approval
 
 
@@ -183,11 +202,24 @@ def _given(
         fix = "approve this one alone, and tell an operator"
         raise wrong("again", "stands at this question already, written past this installation", fix)
     row = StandingGrant(
-        approval=approval, run_id=approval.run_id, queue=approval.queue, tool=asked.tool, agent=asked.agent,
-        is_of_run=again.scope == "run", same=asked.same, fields=asked.fields, count=again.times,
-        most=None if sum_ is None else sum_.value, currency="" if sum_ is None else sum_.currency, until=again.until,
-        person=by.person, by=by.ref, role=by.role, reason=why, at=at,
-    )  # fmt: skip
+        approval=approval,
+        run_id=approval.run_id,
+        queue=approval.queue,
+        tool=asked.tool,
+        agent=asked.agent,
+        is_of_run=again.scope == "run",
+        same=asked.same,
+        fields=asked.fields,
+        count=again.times,
+        most=None if sum_ is None else sum_.value,
+        currency="" if sum_ is None else sum_.currency,
+        until=again.until,
+        person=by.person,
+        by=by.ref,
+        role=by.role,
+        reason=why,
+        at=at,
+    )
     row.seal()
     row.save(force_insert=True)
     return row
@@ -221,9 +253,15 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
         cursor.execute(_LAPSE, [found.now, own, found.now])
         unused = sum(is_unused for (is_unused,) in cursor.fetchall())
     acted(
-        "standing_revoke", by=by, subject=_subject(row), queue=row.queue, justification=why,
-        before={"uses": len(found.uses)}, after={"lapsed": unused}, at=found.now,
-    )  # fmt: skip
+        "standing_revoke",
+        by=by,
+        subject=_subject(row),
+        queue=row.queue,
+        justification=why,
+        before={"uses": len(found.uses)},
+        after={"lapsed": unused},
+        at=found.now,
+    )
     return replace(found, end=end)
 
 
@@ -250,10 +288,16 @@ def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
 def snapshot(row: StandingGrant) -> dict[str, Any]:
     """What it is, as an act's record keeps it."""
     return {
-        "approval": str(row.approval_id), "tool": row.tool, "agent": row.agent, "fields": row.fields,
-        "scope": "run" if row.is_of_run else "agent", "times": row.count, "currency": row.currency,
-        "sum": None if row.most is None else format(row.most, "f"), "until": row.until.isoformat(),
-    }  # fmt: skip
+        "approval": str(row.approval_id),
+        "tool": row.tool,
+        "agent": row.agent,
+        "fields": row.fields,
+        "scope": "run" if row.is_of_run else "agent",
+        "times": row.count,
+        "currency": row.currency,
+        "sum": None if row.most is None else format(row.most, "f"),
+        "until": row.until.isoformat(),
+    }
 
 
 def _subject(row: StandingGrant) -> str:

@@ -16,19 +16,30 @@ from runs.engine.gate.votes import APPROVE
 
 def said(
     approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
-) -> Approval:  # fmt: skip
+) -> Approval:
     """Decide it as the body says; `signed` is what a passkey signed for it. Raises as `services.decide` and
     `approve_again` do."""
     if again is None:
         return services.decide(
-            approval_id, verdict=body.verdict, plan_hash=body.plan_hash, justification=body.justification,
-            stage=body.stage, typed=body.typed, by=by, signed=signed,
-        )  # fmt: skip
+            approval_id,
+            verdict=body.verdict,
+            plan_hash=body.plan_hash,
+            justification=body.justification,
+            stage=body.stage,
+            typed=body.typed,
+            by=by,
+            signed=signed,
+        )
     if body.verdict != APPROVE:
         raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")
     if body.changes_arguments:
         raise wrong("again", "does not go with changes", "approve the changed call, and allow it again another time")
     return approve_again(
-        approval_id, plan_hash=body.plan_hash, justification=body.justification, by=by, again=again,
-        stage=body.stage, typed=body.typed,
-    )  # fmt: skip
+        approval_id,
+        plan_hash=body.plan_hash,
+        justification=body.justification,
+        by=by,
+        again=again,
+        stage=body.stage,
+        typed=body.typed,
+    )

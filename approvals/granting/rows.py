@@ -141,7 +141,10 @@ def held_in(told: str) -> Held:
     """What one reading gave."""
     found = json.loads(told)
     return Held(
-        row_of(StandingGrant, found["grant"], found["readable"]), [row_of(StandingUse, use) for use in found["uses"]],
-        None if found["end"] is None else row_of(StandingEnd, found["end"]), datetime.fromisoformat(found["now"]),
-        found["has_unused"], (counted[0], Decimal(counted[1])) if (counted := found.get("counted")) else None,
-    )  # fmt: skip
+        row_of(StandingGrant, found["grant"], found["readable"]),
+        [row_of(StandingUse, use) for use in found["uses"]],
+        None if found["end"] is None else row_of(StandingEnd, found["end"]),
+        datetime.fromisoformat(found["now"]),
+        found["has_unused"],
+        (counted[0], Decimal(counted[1])) if (counted := found.get("counted")) else None,
+    )

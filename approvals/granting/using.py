@@ -98,13 +98,21 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     if isinstance(may, No):
         raise LeftToPeople(f"{row}: {may.why}")
     decided = decide(
-        approval_id, verdict=APPROVE, plan_hash=approval.plan_hash, justification=row.reason, by=by,
+        approval_id,
+        verdict=APPROVE,
+        plan_hash=approval.plan_hash,
+        justification=row.reason,
+        by=by,
         besides={"grant": row.pk, "use": n},
-    )  # fmt: skip
+    )
     use = StandingUse(
-        grant=row, n=n, approval=decided, run_id=run_id, at=decided.decided_at or found.now,
+        grant=row,
+        n=n,
+        approval=decided,
+        run_id=run_id,
+        at=decided.decided_at or found.now,
         amount=None if asked.amount is None else asked.amount.value,
-    )  # fmt: skip
+    )
     use.seal()
     use.save(force_insert=True)
 

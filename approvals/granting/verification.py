@@ -139,12 +139,20 @@ class Standing:
                 yield f"{what}: no decision gives it"
                 continue
             seq, decided, said = told
-            yield from compared(what, row, {
-                "by": decided.by, "role": decided.role, "reason": payload_of(decided).get("justification"),
-                "count": said.get("times"), "is_of_run": said.get("scope") == "run",
-                "currency": said.get("currency", ""), "most": _decimal(said.get("sum")),
-                "until": _moment(said.get("until")),
-            })  # fmt: skip
+            yield from compared(
+                what,
+                row,
+                {
+                    "by": decided.by,
+                    "role": decided.role,
+                    "reason": payload_of(decided).get("justification"),
+                    "count": said.get("times"),
+                    "is_of_run": said.get("scope") == "run",
+                    "currency": said.get("currency", ""),
+                    "most": _decimal(said.get("sum")),
+                    "until": _moment(said.get("until")),
+                },
+            )
             if not self.journal.is_about(seq, row.at):
                 yield f"{what}: its time is not that of its decision"
         for id in missing:

@@ -59,12 +59,24 @@ class StandingGrant(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "approval": str(self.approval_id), "run_id": str(self.run_id), "queue": self.queue, "tool": self.tool,
-            "agent": self.agent, "is_of_run": self.is_of_run, "same": self.same, "fields": self.fields,
-            "count": self.count, "most": number_text(self.most), "currency": self.currency,
-            "until": microseconds(self.until), "person": self.person, "by": self.by, "role": self.role,
-            "reason": self.reason, "at": microseconds(self.at),
-        }  # fmt: skip
+            "approval": str(self.approval_id),
+            "run_id": str(self.run_id),
+            "queue": self.queue,
+            "tool": self.tool,
+            "agent": self.agent,
+            "is_of_run": self.is_of_run,
+            "same": self.same,
+            "fields": self.fields,
+            "count": self.count,
+            "most": number_text(self.most),
+            "currency": self.currency,
+            "until": microseconds(self.until),
+            "person": self.person,
+            "by": self.by,
+            "role": self.role,
+            "reason": self.reason,
+            "at": microseconds(self.at),
+        }
 
 
 class StandingUse(Coded):
@@ -90,9 +102,13 @@ class StandingUse(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "grant": self.grant_id, "n": self.n, "approval": str(self.approval_id), "run_id": str(self.run_id),
-            "amount": number_text(self.amount), "at": microseconds(self.at),
-        }  # fmt: skip
+            "grant": self.grant_id,
+            "n": self.n,
+            "approval": str(self.approval_id),
+            "run_id": str(self.run_id),
+            "amount": number_text(self.amount),
+            "at": microseconds(self.at),
+        }
 
 
 class StandingEnd(Coded):
@@ -115,6 +131,10 @@ class StandingEnd(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "grant": self.grant_id, "person": self.person, "by": self.by, "role": self.role, "reason": self.reason,
+            "grant": self.grant_id,
+            "person": self.person,
+            "by": self.by,
+            "role": self.role,
+            "reason": self.reason,
             "at": microseconds(self.at),
-        }  # fmt: skip
+        }

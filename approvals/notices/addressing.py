@@ -122,9 +122,13 @@ def _look_ahead(case: Case) -> None:
     approval, near = case.approval, _near(case)
     if approval is not None and near is not None:
         tell(
-            "due_soon", case.notice.fact, run_id=approval.run_id, approval_id=approval.pk, wait_id=approval.wait_id,
+            "due_soon",
+            case.notice.fact,
+            run_id=approval.run_id,
+            approval_id=approval.pk,
+            wait_id=approval.wait_id,
             due_at=near,
-        )  # fmt: skip
+        )
 
 
 def _near(case: Case) -> datetime | None:
@@ -168,9 +172,14 @@ def _to_people(case: Case, now: datetime) -> Iterator[Delivery]:
             for device in _ends(user, way):
                 at, is_grouped = _when(wish, user, way, now)
                 yield Delivery(
-                    notice=case.notice, by=way, person=user.pk, device=device, due_at=at, is_grouped=is_grouped,
+                    notice=case.notice,
+                    by=way,
+                    person=user.pk,
+                    device=device,
+                    due_at=at,
+                    is_grouped=is_grouped,
                     made_at=now,
-                )  # fmt: skip
+                )
 
 
 def _ends(user: User, way: str) -> list[Device | None]:

@@ -117,9 +117,13 @@ def ask_for_test(channel_id: int, *, by: Actor) -> Channel:
 def snapshot(row: Channel) -> dict[str, Any]:
     """What it is, as an act's record keeps it."""
     return {
-        "name": row.name, "queue": row.queue.name if row.queue else "", "form": str(row.form), "address": row.shown,
-        "kinds": list(row.kinds), "ended": row.ended_at is not None,
-    }  # fmt: skip
+        "name": row.name,
+        "queue": row.queue.name if row.queue else "",
+        "form": str(row.form),
+        "address": row.shown,
+        "kinds": list(row.kinds),
+        "ended": row.ended_at is not None,
+    }
 
 
 def seen_of(row: Channel) -> str:

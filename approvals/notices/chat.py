@@ -97,9 +97,10 @@ def _is_named(address: Address) -> bool:
 def post(url: str, payload: Any, *, message: UUID) -> Outcome:
     """Hand over one message. The same `message` is the same one to whoever gets it twice."""
     headers = {
-        "Content-Type": "application/json; charset=utf-8", "Idempotency-Key": str(message),
+        "Content-Type": "application/json; charset=utf-8",
+        "Idempotency-Key": str(message),
         "X-Durable-Agents-Message": str(message),
-    }  # fmt: skip
+    }
     return handed(url, json.dumps(payload).encode(), headers)
 
 

@@ -147,9 +147,14 @@ def _put_off(head: Delivery) -> bool:
 def _with_it(head: Delivery) -> list[Delivery]:
     """What else is due for the same person and is told together."""
     rest = Delivery.objects.filter(
-        by=head.by, person=head.person, device=head.device_id, is_grouped=True, state=Delivery.State.WAITING,
-        message__isnull=True, due_at__lte=database_now(),
-    ).exclude(pk=head.pk)  # fmt: skip
+        by=head.by,
+        person=head.person,
+        device=head.device_id,
+        is_grouped=True,
+        state=Delivery.State.WAITING,
+        message__isnull=True,
+        due_at__lte=database_now(),
+    ).exclude(pk=head.pk)
     return [head, *rest.select_for_update(skip_locked=True).order_by("due_at", "pk")[: MOST_TOGETHER - 1]]
 
 

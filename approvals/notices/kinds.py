@@ -83,5 +83,12 @@ CHOSEN = _ALL
 OF_QUEUES = ("opened", "due_soon", "reminder", "escalated", "question")
 # And what the operators may.
 OF_OPERATORS = (
-    "unknown_outcome", "outcome_said", "operator_stop", "overdue", "budget", "failed", "version_missing", "rule_change",
-)  # fmt: skip
+    "unknown_outcome",
+    "outcome_said",
+    "operator_stop",
+    "overdue",
+    "budget",
+    "failed",
+    "version_missing",
+    "rule_change",
+)

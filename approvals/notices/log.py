@@ -53,9 +53,13 @@ class Shown:
 
 
 def deliveries(
-    *, state: str = "", by: str = "", person: int | None = None, beyond: tuple[datetime, int] | None = None,
+    *,
+    state: str = "",
+    by: str = "",
+    person: int | None = None,
+    beyond: tuple[datetime, int] | None = None,
     limit: int = PAGE,
-) -> list[Shown]:  # fmt: skip
+) -> list[Shown]:
     """The newest that fit, one more than `limit` if there are more."""
     rows = Delivery.objects.select_related("notice", "channel", "channel__queue").order_by("-made_at", "-id")
     if state:
@@ -103,9 +107,13 @@ def replay(delivery_id: int, *, by: Actor, justification: str) -> Delivery:
     row.save(update_fields=["state", "message", "note", "ended_at", "due_at", "is_grouped"])
     whom = _to(row, people_by_id([row.person] if row.person is not None else []))
     acted(
-        "notice_replay", by=by, subject=f"delivery {row.pk} of {row.notice.kind} to {whom}", justification=why,
-        before=before, after={"state": str(row.state)},
-    )  # fmt: skip
+        "notice_replay",
+        by=by,
+        subject=f"delivery {row.pk} of {row.notice.kind} to {whom}",
+        justification=why,
+        before=before,
+        after={"state": str(row.state)},
+    )
     return row
 
 

@@ -59,11 +59,15 @@ def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
     Preference.objects.update_or_create(
         person=by.person,
         defaults={
-            "ways": {name: sorted(set(ways)) for name, ways in body.ways.items()}, "zone": body.zone,
-            "quiet_from": _time(body.quiet_from), "quiet_until": _time(body.quiet_until), "digest": body.digest,
-            "digest_at": time.fromisoformat(body.digest_at), "changed_at": database_now(),
+            "ways": {name: sorted(set(ways)) for name, ways in body.ways.items()},
+            "zone": body.zone,
+            "quiet_from": _time(body.quiet_from),
+            "quiet_until": _time(body.quiet_until),
+            "digest": body.digest,
+            "digest_at": time.fromisoformat(body.digest_at),
+            "changed_at": database_now(),
         },
-    )  # fmt: skip
+    )
     after = preference_of(by.person)
     if after != before:
         acted("notice_settings", by=by, subject=by.name, before=before, after=after)

@@ -66,9 +66,15 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
         raise wrong("endpoint", f"would be one more than {MOST} devices", "take one away that you don't use any more")
     address = json.dumps([body.endpoint, body.p256dh, body.auth])
     row = Device(
-        person=by.person, name=name, service=service, address=seal(address), digest=digest, key=key,
-        token_hash=_hash(token), made_at=now,
-    )  # fmt: skip
+        person=by.person,
+        name=name,
+        service=service,
+        address=seal(address),
+        digest=digest,
+        key=key,
+        token_hash=_hash(token),
+        made_at=now,
+    )
     row.seal()
     row.save(force_insert=True)
     _choose(by.person)
@@ -166,9 +172,13 @@ def post(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
     if row.key != vapid.own().public:
         return Outcome("refused", "it was set up under another key of this installation", is_gone=True)
     headers = {
-        "Authorization": authorization, "Content-Type": "application/octet-stream", "Content-Encoding": "aes128gcm",
-        "TTL": str(TTL_SECONDS), "Urgency": "high", "Topic": message.hex,
-    }  # fmt: skip
+        "Authorization": authorization,
+        "Content-Type": "application/octet-stream",
+        "Content-Encoding": "aes128gcm",
+        "TTL": str(TTL_SECONDS),
+        "Urgency": "high",
+        "Topic": message.hex,
+    }
     if urlsplit(endpoint).scheme != "https":
         return Outcome("refused", "its address is no https address")
     # Sent twice, it is shown once: whatever the push service makes of the topic, the device goes by the tag.

@@ -105,9 +105,11 @@ class Case:
     @property
     def _is_gone(self) -> bool:
         named = (
-            (self.notice.run_id, self.run), (self.notice.approval_id, self.approval), (self.notice.wait_id, self.wait),
+            (self.notice.run_id, self.run),
+            (self.notice.approval_id, self.approval),
+            (self.notice.wait_id, self.wait),
             (_change_id(self.notice), self.change),
-        )  # fmt: skip
+        )
         return any(of is not None and row is None for of, row in named)
 
 

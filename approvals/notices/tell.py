@@ -28,9 +28,16 @@ _MISSING = """
 
 
 def tell(
-    kind: str, fact: str, *, run_id: UUID | None = None, approval_id: UUID | None = None, wait_id: UUID | None = None,
-    person: int | None = None, about: str = "", due_at: datetime | None = None,
-) -> None:  # fmt: skip
+    kind: str,
+    fact: str,
+    *,
+    run_id: UUID | None = None,
+    approval_id: UUID | None = None,
+    wait_id: UUID | None = None,
+    person: int | None = None,
+    about: str = "",
+    due_at: datetime | None = None,
+) -> None:
     """Let people be told, from `due_at` on, once the caller's transaction is committed. `fact` says what happened: the
     same one is told once. With a `person` it is for that account alone, if it may still know by then."""
     assert kind in KINDS, kind

@@ -108,7 +108,7 @@ def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
         ("Queue", ", ".join(case.queues)),
         ("Until", "it waits for ever" if is_endless(approval) else _moment(approval.deadline, zone)),
         ("Asked by", inert(approval.requested_by)),
-    ]  # fmt: skip
+    ]
     lines += [("Revision", str(approval.revision))] if approval.revision > 1 else []
     return f"{title}{f', {inert(amount)}' if isinstance(amount, Sum) else ''}", lines
 

@@ -54,9 +54,12 @@ def _gates(seen: Seen) -> Sequence[Wait]:
 
 def _decision(approval: Approval, reader: Reader) -> Offer:
     offer = Offer(
-        "decide", f"/api/v1/approvals/{approval.pk}/decision", DecisionBody, subject=str(approval.pk),
+        "decide",
+        f"/api/v1/approvals/{approval.pk}/decision",
+        DecisionBody,
+        subject=str(approval.pk),
         required=("justification",),
-    )  # fmt: skip
+    )
     try:
         by = services.deciding(approval, reader.by, reader.held)
     except (Forbidden, services.AlreadyVoted, services.AlreadyDecided) as no:

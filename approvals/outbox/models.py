@@ -119,11 +119,17 @@ class Channel(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "queue": self.queue_id, "form": str(self.form), "name": self.name, "address": self.address,
-            "shown": self.shown, "kinds": list(self.kinds), "set_by": self.set_by,
-            "made_at": microseconds(self.made_at), "changed_at": microseconds(self.changed_at),
+            "queue": self.queue_id,
+            "form": str(self.form),
+            "name": self.name,
+            "address": self.address,
+            "shown": self.shown,
+            "kinds": list(self.kinds),
+            "set_by": self.set_by,
+            "made_at": microseconds(self.made_at),
+            "changed_at": microseconds(self.changed_at),
             "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
-        }  # fmt: skip
+        }
 
 
 class Device(Coded):
@@ -170,10 +176,15 @@ class Device(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "person": self.person, "name": self.name, "service": self.service, "address": self.address,
-            "digest": bytes(self.digest).hex(), "key": self.key, "token_hash": bytes(self.token_hash).hex(),
+            "person": self.person,
+            "name": self.name,
+            "service": self.service,
+            "address": self.address,
+            "digest": bytes(self.digest).hex(),
+            "key": self.key,
+            "token_hash": bytes(self.token_hash).hex(),
             "made_at": microseconds(self.made_at),
-        }  # fmt: skip
+        }
 
 
 class Delivery(models.Model):

@@ -39,20 +39,33 @@ class Assertion(models.Model):
     def of(cls, signed: Signed, *, decision: Any, run_id: Any) -> Assertion:
         """The row that keeps it, not saved yet."""
         return cls(
-            run_id=run_id, decision=decision, person=signed.terms["person"], challenge=signed.challenge,
+            run_id=run_id,
+            decision=decision,
+            person=signed.terms["person"],
+            challenge=signed.challenge,
             terms=signed.terms,
-            rp_id=signed.rp_id, origin=signed.origin, credential=signed.credential, public_key=signed.public_key,
-            authenticator_data=signed.authenticator_data, client_data=signed.client_data, signature=signed.signature,
-        )  # fmt: skip
+            rp_id=signed.rp_id,
+            origin=signed.origin,
+            credential=signed.credential,
+            public_key=signed.public_key,
+            authenticator_data=signed.authenticator_data,
+            client_data=signed.client_data,
+            signature=signed.signature,
+        )
 
     @property
     def signed(self) -> Signed:
         """What it keeps."""
         return Signed(
-            terms=self.terms, rp_id=self.rp_id, origin=self.origin, credential=self.credential,
-            public_key=bytes(self.public_key), authenticator_data=bytes(self.authenticator_data),
-            client_data=bytes(self.client_data), signature=bytes(self.signature),
-        )  # fmt: skip
+            terms=self.terms,
+            rp_id=self.rp_id,
+            origin=self.origin,
+            credential=self.credential,
+            public_key=bytes(self.public_key),
+            authenticator_data=bytes(self.authenticator_data),
+            client_data=bytes(self.client_data),
+            signature=bytes(self.signature),
+        )
 
     @property
     def key(self) -> str:

@@ -22,17 +22,29 @@ ALGORITHMS = (-7, -8, -257)
 YES = "a yes to a question"
 # What the readers of foreign bytes raise.
 UNREADABLE = (
-    ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, NotImplementedError, OverflowError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    RecursionError,
+    NotImplementedError,
+    OverflowError,
     struct.error,
-)  # fmt: skip
+)
 
 
 def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str, person: int | None) -> dict[str, Any]:
     """What a signature for this yes is about, but for its number and time."""
     return {
-        "v": 1, "what": YES, "approval": str(approval_id), "revision": revision, "plan_hash": plan_hash,
-        "verdict": verdict, "person": person,
-    }  # fmt: skip
+        "v": 1,
+        "what": YES,
+        "approval": str(approval_id),
+        "revision": revision,
+        "plan_hash": plan_hash,
+        "verdict": verdict,
+        "person": person,
+    }
 
 
 def about(terms: dict[str, Any]) -> dict[str, Any]:
@@ -77,10 +89,15 @@ class Signed:
     def digest(self) -> str:
         """Of all of it: the decision's event names it."""
         told = {
-            "terms": self.terms, "rp_id": self.rp_id, "origin": self.origin, "credential": self.credential,
-            "public_key": text_of(self.public_key), "authenticator_data": text_of(self.authenticator_data),
-            "client_data": text_of(self.client_data), "signature": text_of(self.signature),
-        }  # fmt: skip
+            "terms": self.terms,
+            "rp_id": self.rp_id,
+            "origin": self.origin,
+            "credential": self.credential,
+            "public_key": text_of(self.public_key),
+            "authenticator_data": text_of(self.authenticator_data),
+            "client_data": text_of(self.client_data),
+            "signature": text_of(self.signature),
+        }
         return hashlib.sha256(canonical(told)).hexdigest()
 
     @property

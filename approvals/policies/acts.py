@@ -220,11 +220,20 @@ def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
     """What a body says, as a version that is not in force. Raises InvalidInput."""
     is_require = body.effect == "require"
     return Policy(
-        name=name, version=version, agent=body.agent, tool=body.tool, condition=body.condition.strip(),
-        kinds=check(body), effect=body.effect, queue=body.queue if is_require else "",
-        within_seconds=body.within_hours * 3600 if is_require else 0, rule=body.rule, set_by=by, made_at=at,
+        name=name,
+        version=version,
+        agent=body.agent,
+        tool=body.tool,
+        condition=body.condition.strip(),
+        kinds=check(body),
+        effect=body.effect,
+        queue=body.queue if is_require else "",
+        within_seconds=body.within_hours * 3600 if is_require else 0,
+        rule=body.rule,
+        set_by=by,
+        made_at=at,
         proof=body.proof.as_json() if body.proof.is_any else None,
-    )  # fmt: skip
+    )
 
 
 def _version(name: str, body: Rule, by: Actor, version: int) -> Policy:
@@ -269,9 +278,14 @@ def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why
     of = new or last
     assert of is not None
     acted(
-        action, by=by, subject=f"policy {of.name}", queue=of.queue, justification=why, before=before,
+        action,
+        by=by,
+        subject=f"policy {of.name}",
+        queue=of.queue,
+        justification=why,
+        before=before,
         after={} if new is None else new.said(),
-    )  # fmt: skip
+    )
     _turn(by)
     return of
 
@@ -284,10 +298,10 @@ def _turn(by: Actor) -> None:
     rows = _in_force()
     last = PolicyRevision.objects.order_by("-revision").values_list("revision", flat=True).first() or 0
     if last >= _LAST:
-        raise PoliciesDamaged("A revision that was written past this installation has the last number: the database's "
-                              "owner takes it away. Nothing was changed.")  # fmt: skip
-    turned = PolicyRevision(
-        revision=last + 1, live=len(rows), policies=digest(rows), set_by=by.ref, at=database_now()
-    )  # fmt: skip
+        raise PoliciesDamaged(
+            "A revision that was written past this installation has the last number: the database's "
+            "owner takes it away. Nothing was changed."
+        )
+    turned = PolicyRevision(revision=last + 1, live=len(rows), policies=digest(rows), set_by=by.ref, at=database_now())
     seal(turned)
     turned.save(force_insert=True)

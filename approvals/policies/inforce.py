@@ -70,7 +70,14 @@ def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
 def rule_of(row: Policy) -> Rule:
     """A version as it is judged by. Raises Misread, DefinitionError."""
     return Rule(
-        name=row.name, version=row.version, agent=row.agent, tool=row.tool,
-        condition=restored(row.condition, row.kinds), effect=str(row.effect), queue=row.queue,  # type: ignore[arg-type]
-        within=timedelta(seconds=row.within_seconds), rule=row.rule, proof=proof_in(row.proof),
-    )  # fmt: skip
+        name=row.name,
+        version=row.version,
+        agent=row.agent,
+        tool=row.tool,
+        condition=restored(row.condition, row.kinds),
+        effect=str(row.effect),
+        queue=row.queue,  # type: ignore[arg-type]
+        within=timedelta(seconds=row.within_seconds),
+        rule=row.rule,
+        proof=proof_in(row.proof),
+    )

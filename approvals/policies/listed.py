@@ -18,9 +18,15 @@ from runs.engine.gate.proof import threshold_in
 MOST_VERSIONS = 100
 # What people read of a version, in its order.
 FIELDS = (
-    ("agent", "Agent"), ("tool", "Tool"), ("condition", "When"), ("effect", "Effect"), ("queue", "Asks"),
-    ("within_seconds", "Within"), ("proof", "A yes shows"), ("rule", "Rule"),
-)  # fmt: skip
+    ("agent", "Agent"),
+    ("tool", "Tool"),
+    ("condition", "When"),
+    ("effect", "Effect"),
+    ("queue", "Asks"),
+    ("within_seconds", "Within"),
+    ("proof", "A yes shows"),
+    ("rule", "Rule"),
+)
 TONES = {"allow": "ok", "require": "hold", "deny": "bad"}
 
 
@@ -86,9 +92,16 @@ def in_force() -> tuple[list[Shown], str]:
 def shown(row: Policy) -> Shown:
     """A policy as the list has it."""
     return Shown(
-        row.name, row.agent, row.tool, row.condition, str(row.effect), row.queue,
-        timedelta(seconds=row.within_seconds), row.rule, policy=row,
-    )  # fmt: skip
+        row.name,
+        row.agent,
+        row.tool,
+        row.condition,
+        str(row.effect),
+        row.queue,
+        timedelta(seconds=row.within_seconds),
+        row.rule,
+        policy=row,
+    )
 
 
 def in_code() -> list[Shown]:

@@ -206,10 +206,18 @@ def _calls(most: int, found: Tried, book: Rulebook) -> Iterator[tuple[Call, Aski
 def _past(row: Sequence[Any], risks: Mapping[tuple[str, str], str], book: Rulebook) -> _Past:
     run_id, seq, slot, tool, replay_class, at, agent, version, by, tags, size = row
     asking = Asking(
-        run_id=str(run_id), agent=agent, version=version, tool=tool, replay_class=replay_class,
-        risk=risks.get((agent, tool), ""), arguments=None, source="", requester=by, cost_micro=None,
+        run_id=str(run_id),
+        agent=agent,
+        version=version,
+        tool=tool,
+        replay_class=replay_class,
+        risk=risks.get((agent, tool), ""),
+        arguments=None,
+        source="",
+        requester=by,
+        cost_micro=None,
         tags=tuple(tags),
-    )  # fmt: skip
+    )
     return _Past(Call(str(run_id), slot, tool, at), asking, seq, size if book.needs_arguments(asking) else 0)
 
 

@@ -151,9 +151,12 @@ def _number(text: str) -> Any:
 
 
 _READ: dict[str, Callable[[str], Any]] = {
-    "within_hours": _number, "proof_minutes": _number, "second_factor": is_on, "type_amount": is_on,
+    "within_hours": _number,
+    "proof_minutes": _number,
+    "second_factor": is_on,
+    "type_amount": is_on,
     "type_target": is_on,
-}  # fmt: skip
+}
 
 
 def _typed(of: Policy) -> dict[str, Any]:

@@ -17,15 +17,21 @@ from runs.engine.gate.calendars import DAYS
 from runs.engine.gate.proof import threshold_in
 
 _LABELS = {
-    "again": "the same again", "at_once_if_away": "at once, where everybody is away",
+    "again": "the same again",
+    "at_once_if_away": "at once, where everybody is away",
     "clock_stops": "while somebody is asked, the clock stands for at most",
     "every": "of what waits for ever, first after",
-    "on_timeout": "when nobody answers", "proof": "what a yes has to show", "remind": "reminders",
-    "steps": "to whom it goes", "within_seconds": "within",
-}  # fmt: skip
+    "on_timeout": "when nobody answers",
+    "proof": "what a yes has to show",
+    "remind": "reminders",
+    "steps": "to whom it goes",
+    "within_seconds": "within",
+}
 _ON_TIMEOUT = {
-    "reject": "it is denied", "escalate": "it goes to a further queue", "remind": "it waits, and people are reminded",
-}  # fmt: skip
+    "reject": "it is denied",
+    "escalate": "it goes to a further queue",
+    "remind": "it waits, and people are reminded",
+}
 
 
 def label_of(name: str) -> str:
@@ -92,8 +98,14 @@ def _holidays(value: Any) -> str:
 
 
 _WORDS: dict[str, Callable[[Any], str]] = {
-    "again": _again, "every": hours_of, "clock_stops": hours_of,
-    "holidays": _holidays, "on_timeout": lambda value: _ON_TIMEOUT.get(value, value or ""), "proof": _proof,
-    "remind": _remind, "steps": _steps, "week": _week,
+    "again": _again,
+    "every": hours_of,
+    "clock_stops": hours_of,
+    "holidays": _holidays,
+    "on_timeout": lambda value: _ON_TIMEOUT.get(value, value or ""),
+    "proof": _proof,
+    "remind": _remind,
+    "steps": _steps,
+    "week": _week,
     "within_seconds": lambda seconds: hours_of((seconds or 0) // 60),
-}  # fmt: skip
+}

@@ -45,8 +45,18 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 # What the application may change of a queue at all: its name and when it was made stay (durableagents/grants.py).
 CHANGES = [
-    "title", "role", "state", "currency", "needs_amount", "proof", "reasons", "again", "set_by", "changed_at", "code",
-]  # fmt: skip
+    "title",
+    "role",
+    "state",
+    "currency",
+    "needs_amount",
+    "proof",
+    "reasons",
+    "again",
+    "set_by",
+    "changed_at",
+    "code",
+]
 
 
 # What each form of a queue's page sets (sums are in its currency), what that is called, and the act on record that

@@ -122,14 +122,17 @@ def learnt(told: Any) -> list[Mark]:
     deputies = [(row_of(Deputy, row), whom, queues) for row, whom, queues in told["stands"]]
     stands = [
         StandsIn(queue, row.ends_at, whom)
-        for row, whom, queues in deputies if row.is_genuine for queue in queues if queue in ours
-    ]  # fmt: skip
+        for row, whom, queues in deputies
+        if row.is_genuine
+        for queue in queues
+        if queue in ours
+    ]
     cases = [
-        OwnCase(UUID(case), what, whom) for case, what, whom, row, places in told["cases"]
-        if row_of(Delegation if what == "decide" else Inquiry, row).is_genuine and (
-            what != "decide" or any(is_ours(place) and _is_asked_there(went) for place, went in places)
-        )
-    ]  # fmt: skip
+        OwnCase(UUID(case), what, whom)
+        for case, what, whom, row, places in told["cases"]
+        if row_of(Delegation if what == "decide" else Inquiry, row).is_genuine
+        and (what != "decide" or any(is_ours(place) and _is_asked_there(went) for place, went in places))
+    ]
     return [*stands, *cases]
 
 

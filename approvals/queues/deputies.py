@@ -75,9 +75,15 @@ def named(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
     if Deputy.objects.filter(principal=principal.pk, revoked_at__isnull=True, ends_at__gt=now).count() >= MOST:
         raise wrong("deputy", f"would be one more than {MOST} of {principal.get_username()}", "revoke one first")
     row = Deputy(
-        principal=principal.pk, deputy=deputy.pk, queue=queue, starts_at=starts_at, ends_at=body.ends_at, reason=why,
-        set_by=by.ref, made_at=now,
-    )  # fmt: skip
+        principal=principal.pk,
+        deputy=deputy.pk,
+        queue=queue,
+        starts_at=starts_at,
+        ends_at=body.ends_at,
+        reason=why,
+        set_by=by.ref,
+        made_at=now,
+    )
     row.seal()
     row.save(force_insert=True)
     more = {"decides_as": held, **begins(body.starts_at)}  # for whoever has to agree
@@ -123,25 +129,41 @@ def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
     row.save(update_fields=["revoked_at", "revoked_by", "code"])
     people = User.objects.in_bulk([row.principal, row.deputy])
     _record(
-        "deputy_revoke", row, people.get(row.principal), people.get(row.deputy), by=by, why=why, before=before,
+        "deputy_revoke",
+        row,
+        people.get(row.principal),
+        people.get(row.deputy),
+        by=by,
+        why=why,
+        before=before,
         after=snapshot(row),
-    )  # fmt: skip
+    )
     return row
 
 
 def snapshot(row: Deputy) -> dict[str, Any]:
     """What it is, as an act's record keeps it."""
     return {
-        "principal": row.principal, "deputy": row.deputy, "queue": row.queue.name if row.queue else "",
-        "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(),
+        "principal": row.principal,
+        "deputy": row.deputy,
+        "queue": row.queue.name if row.queue else "",
+        "starts_at": row.starts_at.isoformat(),
+        "ends_at": row.ends_at.isoformat(),
         "revoked_at": None if row.revoked_at is None else row.revoked_at.isoformat(),
-    }  # fmt: skip
+    }
 
 
 def _record(
-    action: str, row: Deputy, principal: User | None, deputy: User | None, *, by: Actor, why: str,
-    before: dict[str, Any], after: dict[str, Any],
-) -> None:  # fmt: skip
+    action: str,
+    row: Deputy,
+    principal: User | None,
+    deputy: User | None,
+    *,
+    by: Actor,
+    why: str,
+    before: dict[str, Any],
+    after: dict[str, Any],
+) -> None:
     names = [user.get_username() if user is not None else "somebody" for user in (deputy, principal)]
     subject, queue = f"{names[0]} for {names[1]}", row.queue.name if row.queue else ""
     acted(action, by=by, subject=subject, queue=queue, justification=why, before=before, after=after)

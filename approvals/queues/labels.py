@@ -45,12 +45,19 @@ _CALENDAR = (
     | {"week": ("k-mon", "Working hours")}
 )
 _POLICY = _of(
-    "p", name="Name", agent="Agent", tool="Tool", condition="When", effect="What becomes of the call",
-    queue="Whose yes", rule="The rule in words", confirm="What to type",
+    "p",
+    name="Name",
+    agent="Agent",
+    tool="Tool",
+    condition="When",
+    effect="What becomes of the call",
+    queue="Whose yes",
+    rule="The rule in words",
+    confirm="What to type",
 ) | {
     "within_hours": ("p-within", "Within, in hours"),
     "proof_minutes": ("p-proof", "Who one is, shown within, in minutes"),
-}  # fmt: skip
+}
 
 FIELDS: Mapping[str, Fields] = {
     "QueueLimits": _of("l", person="Whose", most="The most"),
@@ -64,7 +71,8 @@ FIELDS: Mapping[str, Fields] = {
     "QueueRemovals": _of("x"),
     "QueueReasons": _of("r", reasons="One in each line"),
     "QueueGrants": _of("g", times="Calls, at most", days="Days, at most", sum="In all, at most"),
-    "QueueTimings": _of("t", calendar="Business calendar") | {
+    "QueueTimings": _of("t", calendar="Business calendar")
+    | {
         "on_timeout": ("t-then", "When nobody answers"),
         "steps": ("t-to1", "First to"),
         "at_once_if_away": ("t-away", "At once, where everybody is away"),
@@ -72,14 +80,16 @@ FIELDS: Mapping[str, Fields] = {
         "every_hours": ("t-every", "Of what waits for ever: first after so many hours"),
         "clock_stops_hours": ("t-stops", "While somebody named is asked"),
     },
-    "add_queue": _of(
-        "q", name="Name", title="Title", role="Decided by the group", currency="Currency of its limits"
-    ),
-    "absence": _of("o", person="Who", deputy="Who stands in") | {
-        "starts_at": ("o-from", "From"), "ends_at": ("o-until", "Until"),
+    "add_queue": _of("q", name="Name", title="Title", role="Decided by the group", currency="Currency of its limits"),
+    "absence": _of("o", person="Who", deputy="Who stands in")
+    | {
+        "starts_at": ("o-from", "From"),
+        "ends_at": ("o-until", "Until"),
     },
-    "deputy": _of("d", principal="For whom", deputy="Who stands in", queue="Where") | {
-        "starts_at": ("d-from", "From"), "ends_at": ("d-until", "Until"),
+    "deputy": _of("d", principal="For whom", deputy="Who stands in", queue="Where")
+    | {
+        "starts_at": ("d-from", "From"),
+        "ends_at": ("d-until", "Until"),
     },
     "add_calendar": _CALENDAR,
     "CalendarChanges": {name: field for name, field in _CALENDAR.items() if name != "name"},
@@ -89,4 +99,4 @@ FIELDS: Mapping[str, Fields] = {
     "change": {name: field for name, field in _POLICY.items() if name != "name"},
     "retire": _of("x"),
     "restore": _of("r"),
-}  # fmt: skip
+}

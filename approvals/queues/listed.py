@@ -180,10 +180,13 @@ def overview(tally: Tally) -> list[Shown]:
     limits = _limits(queues)
     return [
         Shown(
-            queue, counted[f"open {queue.name}"], [ShownMember(name, pk) for name, pk in members.get(queue.role, [])],
+            queue,
+            counted[f"open {queue.name}"],
+            [ShownMember(name, pk) for name, pk in members.get(queue.role, [])],
             role_limit=limits.get((queue.pk, None)),
-        ) for queue in queues
-    ]  # fmt: skip
+        )
+        for queue in queues
+    ]
 
 
 def one(queue: Queue, tally: Tally) -> Shown:
@@ -198,9 +201,15 @@ def one(queue: Queue, tally: Tally) -> Shown:
         shown.append(ShownMember(name, pk, in_words(own or role_limit), whose))
     deputies, names = _deputies(queue, limits)
     return Shown(
-        queue, tally.read(to_count([queue]))[f"open {queue.name}"], shown, len(members) > MOST_SHOWN, role_limit,
-        list(limits.values()), names, deputies,
-    )  # fmt: skip
+        queue,
+        tally.read(to_count([queue]))[f"open {queue.name}"],
+        shown,
+        len(members) > MOST_SHOWN,
+        role_limit,
+        list(limits.values()),
+        names,
+        deputies,
+    )
 
 
 def deputies_of(person: int | None) -> list[ShownDeputy]:
@@ -240,7 +249,12 @@ def _shown(rows: Any) -> list[ShownDeputy]:
     names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
     return [
         ShownDeputy(
-            row, names.get(row.deputy, f"account {row.deputy}"), names.get(row.principal, f"account {row.principal}"),
-            row.queue.name if row.queue else "", row.starts_at <= now, row.is_genuine,
-        ) for row in found
-    ]  # fmt: skip
+            row,
+            names.get(row.deputy, f"account {row.deputy}"),
+            names.get(row.principal, f"account {row.principal}"),
+            row.queue.name if row.queue else "",
+            row.starts_at <= now,
+            row.is_genuine,
+        )
+        for row in found
+    ]

@@ -51,10 +51,7 @@ def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approv
     places = genuine_places([one for one in approvals if one.id in doubtful])
     here = {id for id, queues in places.items() if not there.isdisjoint(queues)}
     runs = seen.among({one.run_id for one in approvals if one.id in doubtful - here})
-    return [
-        one for one in approvals
-        if one.id not in doubtful - here or has_case(held, one.id) or one.run_id in runs
-    ]  # fmt: skip
+    return [one for one in approvals if one.id not in doubtful - here or has_case(held, one.id) or one.run_id in runs]
 
 
 def reads(approval: Approval) -> bool:

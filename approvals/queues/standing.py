@@ -105,8 +105,9 @@ def also(
     rows = Escalation.objects.filter(approval=approval.pk).order_by("n")
     return tuple(
         _facts_at(row.queue, approval, run, by, held, locked=locked)
-        for row in rows if row.is_genuine and row.queue != approval.queue
-    )  # fmt: skip
+        for row in rows
+        if row.is_genuine and row.queue != approval.queue
+    )
 
 
 def _facts_at(
@@ -139,9 +140,13 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     if run is not None and (role in who.roles or any(each.is_now(now) for each in deputyships)):
         who = who.having(_set_up(read["changed"]) or own_act(run, by.person, by.name))
     return Facts(
-        queue=None if queue is None else _queue(queue, caps.get(None)), name=at or approval.queue, who=who, now=now,
-        deputyships=deputyships, asked=asked_in(approval),
-    )  # fmt: skip
+        queue=None if queue is None else _queue(queue, caps.get(None)),
+        name=at or approval.queue,
+        who=who,
+        now=now,
+        deputyships=deputyships,
+        asked=asked_in(approval),
+    )
 
 
 def went_further(run_ids: Collection[UUID]) -> dict[UUID, set[str]]:
@@ -227,11 +232,17 @@ def _moment(at: str) -> str:
 
 def _queue(row: Queue, cap: Cap | None) -> QueueFacts:
     return QueueFacts(
-        row.name, row.role, is_open=row.state == Queue.State.OPEN, is_removed=row.state == Queue.State.REMOVED,
-        needs_amount=row.needs_amount, cap=cap, is_genuine=row.is_genuine,
+        row.name,
+        row.role,
+        is_open=row.state == Queue.State.OPEN,
+        is_removed=row.state == Queue.State.REMOVED,
+        needs_amount=row.needs_amount,
+        cap=cap,
+        is_genuine=row.is_genuine,
         threshold=threshold_in(row.proof) if row.is_genuine else None,
-        reasons=tuple(row.reasons or ()) if row.is_genuine else (), again=row.again if row.is_genuine else None,
-    )  # fmt: skip
+        reasons=tuple(row.reasons or ()) if row.is_genuine else (),
+        again=row.again if row.is_genuine else None,
+    )
 
 
 def _cap(row: Limit) -> Cap:
@@ -249,10 +260,11 @@ def told(standing: Standing, asked: Asked) -> dict[str, Any] | None:
     caps = [cap for cap in (standing.cap, standing.deputy_cap) if cap is not None]
     if caps:
         said["limits"] = [
-            {"of": cap.of} if cap.most is None
+            {"of": cap.of}
+            if cap.most is None
             else {"of": cap.of, "most": format(cap.most.value, "f"), "currency": cap.most.currency}
             for cap in caps
-        ]  # fmt: skip
+        ]
     if caps and isinstance(asked.amount, Sum):
         said["amount"] = {"value": format(asked.amount.value, "f"), "currency": asked.amount.currency}
     return said or None

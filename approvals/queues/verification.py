@@ -19,15 +19,19 @@ from runs.models import PolicyRevision
 
 MOST = 1000  # problems of one kind that are told
 _WHAT: dict[type[Coded], Callable[[Any], str]] = {
-    Queue: lambda row: f"queue {row.name}", Limit: lambda row: f"limit {row.pk}",
-    Deputy: lambda row: f"deputy {row.pk}", Channel: lambda row: f"channel {row.pk}",
+    Queue: lambda row: f"queue {row.name}",
+    Limit: lambda row: f"limit {row.pk}",
+    Deputy: lambda row: f"deputy {row.pk}",
+    Channel: lambda row: f"channel {row.pk}",
     Device: lambda row: f"device {row.pk}",
     Policy: lambda row: f"policy {row}",
     Calendar: lambda row: f"calendar {row.name!r}, version {row.version},",
     Timing: lambda row: f"what queue {row.queue_id} says of deadlines, version {row.version},",
     Absence: lambda row: f"absence {row.pk}",
-    StandingGrant: str, StandingUse: str, StandingEnd: str,
-}  # fmt: skip
+    StandingGrant: str,
+    StandingUse: str,
+    StandingEnd: str,
+}
 
 
 def every_row() -> Listed | None:

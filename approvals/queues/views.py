@@ -40,10 +40,14 @@ class QueuePage(Page):
         """What both pages know."""
         held = roles(request.user)
         return {
-            "tally": Tally(held), "may_set": is_admin(request.user), "refused": refused,
-            "typed": refused.typed if refused else {}, "me": request.user.pk, "sees_all": viewer().sees_all,
+            "tally": Tally(held),
+            "may_set": is_admin(request.user),
+            "refused": refused,
+            "typed": refused.typed if refused else {},
+            "me": request.user.pk,
+            "sees_all": viewer().sees_all,
             "decides": any(role != AUDITOR for role in ordered(held)),
-        }  # fmt: skip
+        }
 
 
 class QueuesPage(QueuePage):
@@ -239,9 +243,12 @@ class Revoking(QueuesPage):
 
 
 def done(
-    request: HttpRequest, name: str, act: Callable[[Sent, Actor], None], words: str,
+    request: HttpRequest,
+    name: str,
+    act: Callable[[Sent, Actor], None],
+    words: str,
     tell: Callable[[HttpRequest, Refused], HttpResponse],
-) -> HttpResponse | None:  # fmt: skip
+) -> HttpResponse | None:
     """Do it; the page again where it was refused."""
     form = Sent(request)
     role = ADMIN if is_admin(request.user) else (ordered(roles(request.user)) or [""])[0]

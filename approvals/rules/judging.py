@@ -61,9 +61,7 @@ class Rulebook:
             found = [rule for rule in matching if rule.effect == effect]
             if found:
                 first = found[0]
-                return Judged(
-                    effect, self.revision, first.name, first.version, first.rule, _demanded(found, effect)
-                )  # fmt: skip
+                return Judged(effect, self.revision, first.name, first.version, first.rule, _demanded(found, effect))
         return Judged("allow", self.revision)
 
     def needs_tags(self, asking: Asking) -> bool:

@@ -21,16 +21,26 @@ from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misr
 Schema = Mapping[str, Any]
 TEXT, NUMBER, FLAG, RISK, TEXTS, NUMBERS, OTHER = "text", "number", "flag", "risk", "texts", "numbers", "other"
 FIXED = {
-    "cost": NUMBER, "requester": TEXT, "source": TEXT, "tags": TEXTS, "risk": RISK, "class": TEXT, "version": TEXT,
-}  # fmt: skip
+    "cost": NUMBER,
+    "requester": TEXT,
+    "source": TEXT,
+    "tags": TEXTS,
+    "risk": RISK,
+    "class": TEXT,
+    "version": TEXT,
+}
 ARGUMENT = "args."
 DEEPEST = 8
 _ONE_OF = {"source": ("node", "model"), "class": tuple(str(each) for each in ReplayClass), "risk": RISKS[1:]}
 _SIGNS = {
-    TEXT: ("=", "!=", "in", "has", "set"), NUMBER: ("=", "!=", "<", "<=", ">", ">=", "in", "set"),
-    FLAG: ("=", "!=", "set"), RISK: ("=", "!=", "<", "<=", ">", ">=", "in", "set"), TEXTS: ("has", "set"),
-    NUMBERS: ("has", "set"), OTHER: ("set",),
-}  # fmt: skip
+    TEXT: ("=", "!=", "in", "has", "set"),
+    NUMBER: ("=", "!=", "<", "<=", ">", ">=", "in", "set"),
+    FLAG: ("=", "!=", "set"),
+    RISK: ("=", "!=", "<", "<=", ">", ">=", "in", "set"),
+    TEXTS: ("has", "set"),
+    NUMBERS: ("has", "set"),
+    OTHER: ("set",),
+}
 _MISSING = object()
 
 
@@ -177,9 +187,14 @@ def _check(look: Look, kind: str) -> None:
 
 
 _WORDS = {
-    TEXT: "a text", NUMBER: "a number", FLAG: "true or false", RISK: "a risk", TEXTS: "a list of texts",
-    NUMBERS: "a list of numbers", OTHER: "neither a text nor a number",
-}  # fmt: skip
+    TEXT: "a text",
+    NUMBER: "a number",
+    FLAG: "true or false",
+    RISK: "a risk",
+    TEXTS: "a list of texts",
+    NUMBERS: "a list of numbers",
+    OTHER: "neither a text nor a number",
+}
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------

@@ -78,17 +78,29 @@ class Policy(Coded):
 
     def coded(self) -> dict[str, Any]:
         ended = {} if self.ended_at is None else {"ended_at": microseconds(self.ended_at), "ended_by": self.ended_by}
-        return ended | self.said() | {
-            "kinds": self.kinds, "set_by": self.set_by, "made_at": microseconds(self.made_at),
-        }  # fmt: skip
+        return (
+            ended
+            | self.said()
+            | {
+                "kinds": self.kinds,
+                "set_by": self.set_by,
+                "made_at": microseconds(self.made_at),
+            }
+        )
 
     def said(self) -> dict[str, Any]:
         """What it says, as a record keeps it."""
         return ({} if self.proof is None else {"proof": self.proof}) | {
-            "name": self.name, "version": self.version, "agent": self.agent, "tool": self.tool,
-            "condition": self.condition, "effect": str(self.effect), "queue": self.queue,
-            "within_seconds": self.within_seconds, "rule": self.rule,
-        }  # fmt: skip
+            "name": self.name,
+            "version": self.version,
+            "agent": self.agent,
+            "tool": self.tool,
+            "condition": self.condition,
+            "effect": str(self.effect),
+            "queue": self.queue,
+            "within_seconds": self.within_seconds,
+            "rule": self.rule,
+        }
 
 
 def digest(rows: Iterable[Policy]) -> str:
@@ -99,9 +111,12 @@ def digest(rows: Iterable[Policy]) -> str:
 
 def _coded(row: PolicyRevision) -> dict[str, Any]:
     return {
-        "revision": row.revision, "live": row.live, "policies": row.policies, "set_by": row.set_by,
+        "revision": row.revision,
+        "live": row.live,
+        "policies": row.policies,
+        "set_by": row.set_by,
         "at": microseconds(row.at),
-    }  # fmt: skip
+    }
 
 
 def seal(row: PolicyRevision) -> None:

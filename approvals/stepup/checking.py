@@ -29,8 +29,9 @@ class ProofNeeded(DurableAgentsError):
         super().__init__(
             f"This needs somebody who has shown {what} within the last {minutes(wanted.within)}. "
             "Decide it on its page, which asks for it.",
-            within_seconds=wanted.within, second_factor=wanted.factor,
-        )  # fmt: skip
+            within_seconds=wanted.within,
+            second_factor=wanted.factor,
+        )
 
 
 class KeyCannotProve(DurableAgentsError):
@@ -41,8 +42,9 @@ class KeyCannotProve(DurableAgentsError):
         super().__init__(
             f"A yes to this needs {what}, shown within the last {minutes(wanted.within)}, which no API key can show, "
             "a passkey neither: decide it in the console. A key may reject it.",
-            within_seconds=wanted.within, second_factor=wanted.factor,
-        )  # fmt: skip
+            within_seconds=wanted.within,
+            second_factor=wanted.factor,
+        )
 
 
 class SignedForElse(DurableAgentsError):

@@ -49,12 +49,22 @@ class Inquiry(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "approval": str(self.approval_id), "run_id": str(self.run_id), "n": self.n, "asker": self.asker,
-            "by": self.by, "role": self.role, "person": self.person, "to": self.to, "question": self.question,
-            "stops_clock": self.stops_clock, "at": microseconds(self.at), "outcome": self.outcome,
-            "answer": self.answer, "ended_by": self.ended_by,
+            "approval": str(self.approval_id),
+            "run_id": str(self.run_id),
+            "n": self.n,
+            "asker": self.asker,
+            "by": self.by,
+            "role": self.role,
+            "person": self.person,
+            "to": self.to,
+            "question": self.question,
+            "stops_clock": self.stops_clock,
+            "at": microseconds(self.at),
+            "outcome": self.outcome,
+            "answer": self.answer,
+            "ended_by": self.ended_by,
             "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
-        }  # fmt: skip
+        }
 
 
 class Delegation(Coded):
@@ -81,10 +91,11 @@ class Delegation(Coded):
         constraints = [
             models.UniqueConstraint(fields=["approval", "n"], name="approvals_delegation_once"),
             models.UniqueConstraint(
-                fields=["approval", "principal", "deputy"], condition=models.Q(ended_at__isnull=True),
+                fields=["approval", "principal", "deputy"],
+                condition=models.Q(ended_at__isnull=True),
                 name="approvals_delegation_one_of_two",
             ),
-        ]  # fmt: skip
+        ]
         indexes = [
             models.Index(fields=["run_id"], name="approvals_delegation_of_run"),
             models.Index(fields=["deputy", "-made_at"], name="approvals_delegation_to"),
@@ -96,8 +107,16 @@ class Delegation(Coded):
 
     def coded(self) -> dict[str, Any]:
         return {
-            "approval": str(self.approval_id), "run_id": str(self.run_id), "n": self.n, "principal": self.principal,
-            "by": self.by, "role": self.role, "deputy": self.deputy, "to": self.to, "reason": self.reason,
+            "approval": str(self.approval_id),
+            "run_id": str(self.run_id),
+            "n": self.n,
+            "principal": self.principal,
+            "by": self.by,
+            "role": self.role,
+            "deputy": self.deputy,
+            "to": self.to,
+            "reason": self.reason,
             "made_at": microseconds(self.made_at),
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at), "ended_by": self.ended_by,
-        }  # fmt: skip
+            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
+            "ended_by": self.ended_by,
+        }

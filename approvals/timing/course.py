@@ -28,10 +28,16 @@ from runs.models import Wait
 from runs.services.halts.standing import stretches
 
 _KINDS = [
-    kind.KIND for kind in (
-        e.ApprovalRequested, e.ApprovalTimed, e.ApprovalReminded, e.ApprovalEscalated, e.InquiryMade, e.InquiryEnded,
+    kind.KIND
+    for kind in (
+        e.ApprovalRequested,
+        e.ApprovalTimed,
+        e.ApprovalReminded,
+        e.ApprovalEscalated,
+        e.InquiryMade,
+        e.InquiryEnded,
     )
-]  # fmt: skip
+]
 
 
 @dataclass(slots=True)

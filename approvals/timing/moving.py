@@ -37,8 +37,14 @@ def follow(wait: Wait) -> None:
 def went_to(approval: Approval, n: int, to: str, cause: str, deadline: datetime, now: datetime) -> None:
     """That it is put to a further queue, as the `n`-th one, until its deadline there: the row, which nobody has yet."""
     row = Escalation(
-        approval=approval, n=n, run_id=approval.run_id, queue=to, cause=cause, deadline=deadline, at=now,
-    )  # fmt: skip
+        approval=approval,
+        n=n,
+        run_id=approval.run_id,
+        queue=to,
+        cause=cause,
+        deadline=deadline,
+        at=now,
+    )
     row.seal()
     row.save(force_insert=True)
 

@@ -164,10 +164,15 @@ class Times:
         known, seq = self.of[id], self.last_reminder.get(id, 0)
         terms = known.course.terms
         went = [event.to for _, event in self.went.get(id, [])]
-        yield from compared(what, row, {
-            "timing": None if terms is None else dict(terms), "escalated_to": went or None,
-            "reminded": known.course.reminded,
-        })  # fmt: skip
+        yield from compared(
+            what,
+            row,
+            {
+                "timing": None if terms is None else dict(terms),
+                "escalated_to": went or None,
+                "reminded": known.course.reminded,
+            },
+        )
         if not (self.journal.is_about(seq, row.reminded_at) if seq else row.reminded_at is None):
             yield f"{what}: the time of its last reminder is not the journal's"
         if not self._is_wait_s(known.course, row):
@@ -210,9 +215,15 @@ class Times:
                 yield f"{what} has no event"
                 continue
             seq, event = told
-            yield from compared(what, row, {
-                "queue": event.to, "cause": event.cause, "deadline": datetime.fromisoformat(event.deadline),
-            })  # fmt: skip
+            yield from compared(
+                what,
+                row,
+                {
+                    "queue": event.to,
+                    "cause": event.cause,
+                    "deadline": datetime.fromisoformat(event.deadline),
+                },
+            )
             if not self.journal.is_about(seq, row.at):
                 yield f"{what}: its time is not that of its event"
             if not row.is_genuine:

@@ -47,14 +47,19 @@ def time_of(approval: Approval) -> TimeWords:
     terms = approval.timing if isinstance(approval.timing, dict) else None
     ended = (
         "No decision came in time, so nothing was sent. That is no rejection: the agent was told that nobody answered."
-        if approval.state == ApprovalState.EXPIRED else ""
-    )  # fmt: skip
+        if approval.state == ApprovalState.EXPIRED
+        else ""
+    )
     if terms is None:
         return TimeWords(then="Nobody deciding by then denies it.", ended=ended, is_halted=is_halted(approval))
     return TimeWords(
-        counted_in(terms), _then(terms, approval), _so_far(approval, terms), ended, is_endless(approval),
+        counted_in(terms),
+        _then(terms, approval),
+        _so_far(approval, terms),
+        ended,
+        is_endless(approval),
         is_halted(approval),
-    )  # fmt: skip
+    )
 
 
 def counted_in(terms: Mapping[str, Any]) -> str:

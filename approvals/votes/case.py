@@ -56,10 +56,17 @@ class Case:
         assert by.person is not None
         deputy = standing.deputyship
         return e.ApprovalVoted(
-            slot=wait.slot, n=wait.n, approval_id=str(self.approval.id), verdict=verdict, by=by.ref, role=by.role,
-            plan_hash=self.approval.plan_hash, person=by.person,
-            principal=None if deputy is None else deputy.principal.person, payload=payload,
-        )  # fmt: skip
+            slot=wait.slot,
+            n=wait.n,
+            approval_id=str(self.approval.id),
+            verdict=verdict,
+            by=by.ref,
+            role=by.role,
+            plan_hash=self.approval.plan_hash,
+            person=by.person,
+            principal=None if deputy is None else deputy.principal.person,
+            payload=payload,
+        )
 
     def is_last(self, vote: e.ApprovalVoted) -> bool:
         """Whether this yes completes its stage. Raises NotCounted where what stands there already is not what our
@@ -94,9 +101,12 @@ def case_of(approval: Approval, wait: Wait) -> Case:
     if question is None:
         raise RecordDamaged(approval.run_id, "the question that this answers")
     case = Case(
-        approval, question, asked, [x for x in told if isinstance(x, e.ApprovalDecided)],
+        approval,
+        question,
+        asked,
+        [x for x in told if isinstance(x, e.ApprovalDecided)],
         [x for x in told if isinstance(x, e.ApprovalVoted)],
-    )  # fmt: skip
+    )
     try:
         case.stage  # noqa: B018 - raises for a plan whose stages can't be read
     except DefinitionError as error:

@@ -79,9 +79,10 @@ class ResetPassword(NewPassword):
     """A password in the place of a lost one."""
 
     end_keys = forms.BooleanField(
-        label="End my API keys too", required=False,
+        label="End my API keys too",
+        required=False,
         help_text="Programs that use them stop working. Do this if somebody else may know your password.",
-    )  # fmt: skip
+    )
 
 
 class Lost(forms.Form):
@@ -134,9 +135,12 @@ class Claim(Door):
             given = form.cleaned_data
             try:
                 user = first_admin.claim(
-                    token, name=given["username"], email=given["email"], password=given["new_password1"],
+                    token,
+                    name=given["username"],
+                    email=given["email"],
+                    password=given["new_password1"],
                     address=request.META.get("REMOTE_ADDR", ""),
-                )  # fmt: skip
+                )
             except (ValidationError, links.NameTaken) as error:
                 form.add_error("username", error if isinstance(error, ValidationError) else error.detail)
             else:

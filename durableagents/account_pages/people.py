@@ -148,9 +148,14 @@ class Invite(People):
         given = form.cleaned_data
         try:
             row, link = invitations.invite(
-                name=given["username"], email=given["email"], roles=given["roles"], is_admin=given["is_admin"],
-                days=given["days"], by=self.by, justification=given["justification"],
-            )  # fmt: skip
+                name=given["username"],
+                email=given["email"],
+                roles=given["roles"],
+                is_admin=given["is_admin"],
+                days=given["days"],
+                by=self.by,
+                justification=given["justification"],
+            )
         except DurableAgentsError as error:
             form.add_error(_field_of(error), error.detail)
             return self.get(request, form=form, status=error.status)

@@ -86,8 +86,9 @@ def _people() -> Iterator[Item]:
         admins=Count("pk", filter=Q(is_superuser=True)), unreachable=Count("pk", filter=Q(email=""))
     )
     alone = "One account. A second one keeps you from being locked out."
-    yield Item("Administrator", "ok", alone if found["admins"] == 1 else _count(found["admins"], "account"), "people",
-               "People")  # fmt: skip
+    yield Item(
+        "Administrator", "ok", alone if found["admins"] == 1 else _count(found["admins"], "account"), "people", "People"
+    )
     members = Count("user", filter=Q(user__is_active=True))
     having = dict(Group.objects.filter(name__in=(known := known_roles())).annotate(n=members).values_list("name", "n"))
     is_open = {"revoked_at__isnull": True, "accepted_at__isnull": True, "expires_at__gt": Now()}

@@ -76,8 +76,12 @@ def _effect(row: dict[str, Any]) -> Effect | None:
         return None
     first = lambda *names: next((row[name] for name in names if row.get(name) is not None), None)  # noqa: E731
     tool, key, run = first("tool", "operation"), first("key", "idempotency_key"), first("run", "run_id")
-    return Effect(str(tool or ""), None if key is None else str(key), None if run is None else str(run),
-                  first("result", "receipt"))  # fmt: skip
+    return Effect(
+        str(tool or ""),
+        None if key is None else str(key),
+        None if run is None else str(run),
+        first("result", "receipt"),
+    )
 
 
 def left_in(lines: Iterable[dict[str, Any]]) -> Iterable[Effect]:

@@ -57,9 +57,12 @@ def crashtest(asked: Asked) -> dict[str, Any]:
     cases = test.cases(calm)
     told = [one for at in range(0, len(cases), BATCH) for one in test.matrix(cases[at : at + BATCH], calm)]
     return {
-        "about": _about(asked, agent, began), "calm": calm.as_json(), "cases": [one.as_json() for one in told],
-        "uncovered": uncovered(calm.run), "record": recorder.read(known.call_record),
-    }  # fmt: skip
+        "about": _about(asked, agent, began),
+        "calm": calm.as_json(),
+        "cases": [one.as_json() for one in told],
+        "uncovered": uncovered(calm.run),
+        "record": recorder.read(known.call_record),
+    }
 
 
 class _Test:
@@ -180,13 +183,17 @@ def _about(asked: Asked, agent: Agent, began: datetime) -> dict[str, Any]:
         cursor.execute("SHOW server_version")
         (server,) = cursor.fetchone() or ("",)
     return {
-        "agent": agent.graph_id, "fingerprint": agent.fingerprint(), "input": json.dumps(asked.input),
-        "begun": began.isoformat(timespec="seconds"), "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(), "postgresql": server,
+        "agent": agent.graph_id,
+        "fingerprint": agent.fingerprint(),
+        "input": json.dumps(asked.input),
+        "begun": began.isoformat(timespec="seconds"),
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "postgresql": server,
         "system": f"{platform.system()} {platform.release()}",
         "packages": ", ".join(f"{name} {metadata.version(name)}" for name in ("django", "psycopg", "pydantic")),
         "workers": f"{asked.workers}, one run each",
         "judged by": without_secrets(asked.effects) or _NO_JUDGE,
         "timers": "rung at once",
         "command": without_secrets(" ".join(sys.argv[1:])),
-    }  # fmt: skip
+    }

@@ -115,8 +115,12 @@ class People:
     def _receipt(self, told: Told, wait: Wait, tool: str, seen: Any) -> Any:
         if tool in (given := self._answers.get("receipts", {})):
             return given[tool]
-        done = [line for line in recorder.read(self._source.record) if line["what"] == "done"
-                and (line["run"], line["slot"], line["attempt"]) == (told.run, wait.slot, wait.attempt)]  # fmt: skip
+        done = [
+            line
+            for line in recorder.read(self._source.record)
+            if line["what"] == "done"
+            and (line["run"], line["slot"], line["attempt"]) == (told.run, wait.slot, wait.attempt)
+        ]
         return done[-1].get("result") if done else seen
 
     def _look(self, told: Told, wait: Wait) -> None:
@@ -137,10 +141,16 @@ def entries_of(run: str) -> list[Entry]:
         assert isinstance(event, e.ToolReconciled)
         said.setdefault((event.slot, event.attempt), []).append(event.verdict)
     return [
-        Entry(row.slot, row.attempt, row.fact, row.tool, row.key,
-              said.get((row.slot, row.attempt), [""])[-1] if row.fact == "reconciled" else "")
+        Entry(
+            row.slot,
+            row.attempt,
+            row.fact,
+            row.tool,
+            row.key,
+            said.get((row.slot, row.attempt), [""])[-1] if row.fact == "reconciled" else "",
+        )
         for row in LedgerEntry.objects.filter(run_id=run).order_by("id")
-    ]  # fmt: skip
+    ]
 
 
 def _note(told: Told, text: str, most: int = 5) -> None:

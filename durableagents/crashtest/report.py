@@ -25,14 +25,20 @@ def markdown(told: dict[str, Any]) -> str:
     bad = [case for case in cases if case["verdict"] in BAD]
     asked = sum(case["verdict"] == "asked" for case in cases)
     tried = sum(case["verdict"] != "not reached" for case in cases)
-    words = f"{tried} kills: {sum(case['verdict'] == 'doubled' for case in cases)} doubled, " \
-            f"{sum(case['verdict'] == 'lost' for case in cases)} lost, {asked} asked a person"  # fmt: skip
+    words = (
+        f"{tried} kills: {sum(case['verdict'] == 'doubled' for case in cases)} doubled, "
+        f"{sum(case['verdict'] == 'lost' for case in cases)} lost, {asked} asked a person"
+    )
     lines = [
-        f"# Crash test of {about['agent']}", "",
-        f"**{_verdict(told)}.** {words}.", "",
-        *_table(("what", "which"), about.items()), "",
+        f"# Crash test of {about['agent']}",
+        "",
+        f"**{_verdict(told)}.** {words}.",
+        "",
+        *_table(("what", "which"), about.items()),
+        "",
         "Rows are tools, columns where the worker was killed (docs/step-protocol.md). *once*: the effect is there once."
-        " *asked a person*: nobody could tell, and nothing was repeated unasked. –: the run doesn't come there.", "",
+        " *asked a person*: nobody could tell, and nothing was repeated unasked. –: the run doesn't come there.",
+        "",
         *_table(
             ("tool", *points),
             (
@@ -40,10 +46,16 @@ def markdown(told: dict[str, Any]) -> str:
                 for tool in tools
             ),
         ),
-    ]  # fmt: skip
+    ]
     if missing := told.get("uncovered"):
-        lines += ["", "## What this test leaves out", "", "Nobody was killed in runs that these runs started or went on"
-                  " as. Test their agents by themselves:", "", *(f"- {each}" for each in missing)]  # fmt: skip
+        lines += [
+            "",
+            "## What this test leaves out",
+            "",
+            "Nobody was killed in runs that these runs started or went on as. Test their agents by themselves:",
+            "",
+            *(f"- {each}" for each in missing),
+        ]
     if bad:
         lines += ["", "## What was doubled or lost", ""]
         lines += [f"- {_where(case)}, run {case['run']}: {'; '.join(case['problems'])}" for case in bad]
@@ -53,9 +65,19 @@ def markdown(told: dict[str, Any]) -> str:
     lines += ["", "## Runs", ""]
     lines += _table(
         ("case", "run", "ended", "seconds", "left the worker", "effects", "asked"),
-        ((_where(case), case["run"], case["state"], f"{case['seconds']:.1f}", _counts(case["sent"]),
-          _counts(case["effects"]), ", ".join(case["asked"]) or "–") for case in [told["calm"], *cases]),
-    )  # fmt: skip
+        (
+            (
+                _where(case),
+                case["run"],
+                case["state"],
+                f"{case['seconds']:.1f}",
+                _counts(case["sent"]),
+                _counts(case["effects"]),
+                ", ".join(case["asked"]) or "–",
+            )
+            for case in [told["calm"], *cases]
+        ),
+    )
     lines += [
         "",
         "Read and accepted:",

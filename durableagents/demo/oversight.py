@@ -98,9 +98,13 @@ def _calendar(now: datetime) -> CalendarBody:
 
 def _timing() -> TimingBody:
     return TimingBody(
-        calendar=CALENDAR, on_timeout="escalate", steps=[StepBody(to="legal", hours=4)], remind=[50, 80],
-        clock_stops_hours=8, justification=WHY,
-    )  # fmt: skip
+        calendar=CALENDAR,
+        on_timeout="escalate",
+        steps=[StepBody(to="legal", hours=4)],
+        remind=[50, 80],
+        clock_stops_hours=8,
+        justification=WHY,
+    )
 
 
 def _deputy(now: datetime) -> DeputyBody:
@@ -111,7 +115,13 @@ def _deputy(now: datetime) -> DeputyBody:
 
 def _policy() -> NewPolicyBody:
     return NewPolicyBody(
-        name=POLICY, agent="customer-refund", tool="refund_customer", condition="args.amount_usd > 5000",
-        effect="require", queue="legal", within_hours=48, rule="A refund above $5,000 is for legal as well",
+        name=POLICY,
+        agent="customer-refund",
+        tool="refund_customer",
+        condition="args.amount_usd > 5000",
+        effect="require",
+        queue="legal",
+        within_hours=48,
+        rule="A refund above $5,000 is for legal as well",
         justification=WHY,
-    )  # fmt: skip
+    )

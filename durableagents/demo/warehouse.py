@@ -92,17 +92,21 @@ async def receive(state: State, ctx: Context) -> str:
     return "compare"
 
 
-# fmt: off
 @agent.node(title="Compare")
 async def compare(state: State, ctx: Context) -> End:
     """What was ordered against what is there."""
     assert state.count is not None
     missing = max(0, state.delivery.pallets - state.count.pallets)
-    verdict: Literal["complete", "short", "damaged"] = "short" if missing else "damaged" if state.count.damaged else "complete"
+    verdict: Literal["complete", "short", "damaged"] = (
+        "short" if missing else "damaged" if state.count.damaged else "complete"
+    )
     carrier = state.handover.carrier if state.handover else None
     return End(
         Receipt(
-            order_number=state.delivery.order_number, verdict=verdict, counted=state.count.pallets, missing=missing, carrier=carrier
+            order_number=state.delivery.order_number,
+            verdict=verdict,
+            counted=state.count.pallets,
+            missing=missing,
+            carrier=carrier,
         )
     )
-# fmt: on

@@ -47,9 +47,13 @@ _NOTE = f"""
 
 
 def issue_key(
-    user: Any, name: str, *, token: str | None = None, expires_at: datetime | None = None,
+    user: Any,
+    name: str,
+    *,
+    token: str | None = None,
+    expires_at: datetime | None = None,
     budget: dict[str, Any] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """A key for `user`; the answer is the only time it can be read.
 
     `budget` is the most that it may give to a run. A given `token` (the demo keeps its own across restarts) is entered
@@ -58,9 +62,15 @@ def issue_key(
     token = token or _PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.get_or_create(
         hash=digest(token),
-        defaults={"user": user, "name": name, "prefix": token[:_SHOWN], "created_at": Now(), "expires_at": expires_at,
-                  "budget": budget},
-    )  # fmt: skip
+        defaults={
+            "user": user,
+            "name": name,
+            "prefix": token[:_SHOWN],
+            "created_at": Now(),
+            "expires_at": expires_at,
+            "budget": budget,
+        },
+    )
     return token
 
 

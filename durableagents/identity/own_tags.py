@@ -37,12 +37,16 @@ class NotOwn(DurableAgentsError):
 def checked(tag: str) -> str:
     """A tag as runs carry it. Raises InvalidInput."""
     problem = (
-        "is empty" if not tag
-        else f"has {len(tag)} characters, and {LONGEST} are the most" if len(tag) > LONGEST
-        else "has blanks around it" if tag != tag.strip()
-        else "holds what can't be seen" if any(is_hidden(c) for c in tag)
+        "is empty"
+        if not tag
+        else f"has {len(tag)} characters, and {LONGEST} are the most"
+        if len(tag) > LONGEST
+        else "has blanks around it"
+        if tag != tag.strip()
+        else "holds what can't be seen"
+        if any(is_hidden(c) for c in tag)
         else ""
-    )  # fmt: skip
+    )
     if problem:
         errors = [{"field": "tag", "problem": problem, "fix": "write it as runs carry it: late, or tenant:acme"}]
         raise InvalidInput(f"The tag {problem}.", errors=errors)

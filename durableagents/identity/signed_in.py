@@ -207,14 +207,26 @@ def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -
 
 # Each names itself after others, too: the first that fits is it.
 _BROWSERS = (
-    ("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("FxiOS", "Firefox"), ("CriOS", "Chrome"),
-    ("Chrome", "Chrome"), ("Safari", "Safari"), ("curl", "curl"), ("Python", "a Python program"),
+    ("Edg", "Edge"),
+    ("OPR", "Opera"),
+    ("Firefox", "Firefox"),
+    ("FxiOS", "Firefox"),
+    ("CriOS", "Chrome"),
+    ("Chrome", "Chrome"),
+    ("Safari", "Safari"),
+    ("curl", "curl"),
+    ("Python", "a Python program"),
     ("python", "a Python program"),
-)  # fmt: skip
+)
 _SYSTEMS = (
-    ("Windows", "Windows"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Android", "Android"), ("CrOS", "ChromeOS"),
-    ("Mac OS X", "macOS"), ("Linux", "Linux"),
-)  # fmt: skip
+    ("Windows", "Windows"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Android", "Android"),
+    ("CrOS", "ChromeOS"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
 
 
 def browser_of(name: str) -> str:

@@ -228,7 +228,13 @@ def _is_ambiguous(begun: bytes) -> bool:
 
 def _plain(status: int, phrase: bytes, text: bytes, more: bytes = b"") -> bytes:
     """An answer to somebody whose request was never one."""
-    return b"".join([
-        b"HTTP/1.1 %d %s\r\n" % (status, phrase), b"Content-Type: text/plain; charset=utf-8\r\n",
-        b"Content-Length: %d\r\n" % len(text), more, b"Connection: close\r\n\r\n", text,
-    ])  # fmt: skip
+    return b"".join(
+        [
+            b"HTTP/1.1 %d %s\r\n" % (status, phrase),
+            b"Content-Type: text/plain; charset=utf-8\r\n",
+            b"Content-Length: %d\r\n" % len(text),
+            more,
+            b"Connection: close\r\n\r\n",
+            text,
+        ]
+    )

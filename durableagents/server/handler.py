@@ -67,12 +67,20 @@ class Handler(ASGIHandler):
         ]
         self._answer(
             {
-                "type": "http", "http_version": "1.1", "method": "POST", "scheme": "https", "path": "/api/v1/runs",
-                "raw_path": b"/api/v1/runs", "query_string": b"", "root_path": "", "headers": headers,
-                "client": ("127.0.0.1", 0), "server": ("127.0.0.1", 0),
+                "type": "http",
+                "http_version": "1.1",
+                "method": "POST",
+                "scheme": "https",
+                "path": "/api/v1/runs",
+                "raw_path": b"/api/v1/runs",
+                "query_string": b"",
+                "root_path": "",
+                "headers": headers,
+                "client": ("127.0.0.1", 0),
+                "server": ("127.0.0.1", 0),
             },
             b"{}",
-        )  # fmt: skip
+        )
 
     def _answer(self, scope: Scope, body: bytes) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(scope))

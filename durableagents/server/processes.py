@@ -56,10 +56,13 @@ class Webs:
         try:
             listener = self._listener.fileno()
             process = subprocess.Popen(
-                [sys.executable, "manage.py", "web", f"--fd={listener}", f"--ready-fd={theirs}"], cwd=CHECKOUT,
-                stdin=subprocess.DEVNULL, pass_fds=[listener, theirs], start_new_session=True,
+                [sys.executable, "manage.py", "web", f"--fd={listener}", f"--ready-fd={theirs}"],
+                cwd=CHECKOUT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listener, theirs],
+                start_new_session=True,
                 preexec_fn=child_processes.die_with_parent(signal.SIGTERM),
-            )  # fmt: skip
+            )
         except BaseException:
             os.close(ours)
             raise

@@ -100,12 +100,20 @@ class Server(uvicorn.Server):
         http, socket = protocols(keeper)
         super().__init__(
             uvicorn.Config(
-                self._answers, http=http, ws=socket, h11_max_incomplete_event_size=HEADER_LIMIT,
-                ws_max_size=SOCKET_BYTES, access_log=False, server_header=False, proxy_headers=False,
-                log_level="warning", timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=STOP_SECONDS,
+                self._answers,
+                http=http,
+                ws=socket,
+                h11_max_incomplete_event_size=HEADER_LIMIT,
+                ws_max_size=SOCKET_BYTES,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                log_level="warning",
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=STOP_SECONDS,
                 backlog=BACKLOG,
             )
-        )  # fmt: skip
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -101,8 +101,15 @@ def _asked(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[s
             _strip(request)
             return Answer(signed=signed)
     kept = [] if not keeps or request.method != "POST" else _kept(request)
-    context = {"what": what, "has_factor": has_factor, "has_password": user.has_usable_password(), "kept": kept,
-               "told": told, "where": request.get_full_path(), **passkey_to_show(user, terms)}  # fmt: skip
+    context = {
+        "what": what,
+        "has_factor": has_factor,
+        "has_password": user.has_usable_password(),
+        "kept": kept,
+        "told": told,
+        "where": request.get_full_path(),
+        **passkey_to_show(user, terms),
+    }
     page = Again()
     page.setup(request)
     response = page.show(request, context, status=told.status if told else 403)
@@ -142,9 +149,7 @@ class WrongPassword(DurableAgentsError):
         super().__init__("This is not your password. Nothing was done.")
 
 
-def _check(
-    request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]
-) -> tuple[str, Signed | None]:  # fmt: skip
+def _check(request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]) -> tuple[str, Signed | None]:
     """With what they have shown it, and what a passkey signed. Raises WrongCode, WrongPassword, TooManyAttempts, Busy,
     FactorUnreadable; and as `passkeys.check`."""
     if has_factor and request.POST.get(PASSKEY):

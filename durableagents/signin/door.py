@@ -51,8 +51,16 @@ def proceed(
     if not has_second_factor:
         where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
         if where:
-            _keep(request, {"user": user.pk, "hash": user.get_session_auth_hash(), "at": time.time(),
-                            "strength": strength, "next": next_})  # fmt: skip
+            _keep(
+                request,
+                {
+                    "user": user.pk,
+                    "hash": user.get_session_auth_hash(),
+                    "at": time.time(),
+                    "strength": strength,
+                    "next": next_,
+                },
+            )
             request.session.set_expiry(WAITS_SECONDS)
             return reverse(where)
     let_in(request, user, strength=strength, has_factor=has_second_factor)

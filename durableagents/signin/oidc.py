@@ -122,9 +122,14 @@ def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[
     try:
         header = jwt.get_unverified_header(token)
         claims: dict[str, Any] = jwt.decode(
-            token, key=_key(header, keys), algorithms=[*ALGORITHMS], audience=provider.client_id,
-            issuer=provider.issuer, leeway=LEEWAY_SECONDS, options={"require": ["iss", "aud", "exp", "iat", "sub"]},
-        )  # fmt: skip
+            token,
+            key=_key(header, keys),
+            algorithms=[*ALGORITHMS],
+            audience=provider.client_id,
+            issuer=provider.issuer,
+            leeway=LEEWAY_SECONDS,
+            options={"require": ["iss", "aud", "exp", "iat", "sub"]},
+        )
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotBelieved(provider, f"its ID token is not valid ({_words(error)})") from error
     if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
@@ -216,12 +221,18 @@ class _Provider(OpenIDConnectProvider):  # type: ignore[misc]
     def __init__(self, request: HttpRequest, provider: OidcProvider) -> None:
         self._of = provider
         how = {
-            "server_url": provider.issuer.rstrip("/"), "oauth_pkce_enabled": True, "scope": list(provider.scopes),
-        }  # fmt: skip
+            "server_url": provider.issuer.rstrip("/"),
+            "oauth_pkce_enabled": True,
+            "scope": list(provider.scopes),
+        }
         app = SocialApp(
-            provider="openid_connect", provider_id=provider.id, name=provider.name, client_id=provider.client_id,
-            secret=provider.client_secret_file.read_text().strip(), settings=how,
-        )  # fmt: skip
+            provider="openid_connect",
+            provider_id=provider.id,
+            name=provider.name,
+            client_id=provider.client_id,
+            secret=provider.client_secret_file.read_text().strip(),
+            settings=how,
+        )
         super().__init__(request, app=app)
 
     def get_oauth2_adapter(self, request: HttpRequest) -> _Adapter:

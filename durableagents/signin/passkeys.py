@@ -102,10 +102,12 @@ def to_make(user: User) -> tuple[Challenge, dict[str, Any]]:
         "timeout": LIVES_SECONDS * 1000,
         "excludeCredentials": _named(known),
         "authenticatorSelection": {
-            "residentKey": "required", "requireResidentKey": True, "userVerification": "required",
+            "residentKey": "required",
+            "requireResidentKey": True,
+            "userVerification": "required",
         },
         "attestation": "none",
-    }  # fmt: skip
+    }
 
 
 def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list[str]:
@@ -122,9 +124,12 @@ def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list
         is_first = not factors.has_factor(user)
         told = {"id": text_of(made.credential), "key": made.public_key.hex(), "rp_id": where.rp_id}
         data = {
-            "name": name, "id": _digest(told["id"]), "key": key_digest(made.public_key), "sign_count": made.counter,
+            "name": name,
+            "id": _digest(told["id"]),
+            "key": key_digest(made.public_key),
+            "sign_count": made.counter,
             "sealed": Adapter().encrypt(json.dumps(told)),
-        }  # fmt: skip
+        }
         try:
             Authenticator.objects.create(user_id=user.pk, type=Authenticator.Type.WEBAUTHN, data=data)
         except IntegrityError:
@@ -179,10 +184,12 @@ def to_use(what: dict[str, Any], user: User | None = None) -> tuple[Challenge, d
     device offers. Raises PasskeysUnavailable."""
     where, challenge = webauthn.site(), webauthn.draw(what)
     return challenge, {
-        "rpId": where.rp_id, "challenge": challenge.text, "timeout": LIVES_SECONDS * 1000,
+        "rpId": where.rp_id,
+        "challenge": challenge.text,
+        "timeout": LIVES_SECONDS * 1000,
         "userVerification": "required",
         "allowCredentials": [] if user is None else _named(_good_here(user, where.rp_id)),
-    }  # fmt: skip
+    }
 
 
 def is_usable(user: User) -> bool:
@@ -216,10 +223,15 @@ def _signed(response: dict[str, Any], terms: dict[str, Any], passkey: Passkey, w
     if None in parts.values():
         raise WrongPasskey("what the browser sent of it can't be read")
     return Signed(
-        terms=terms, rp_id=where.rp_id, origin=where.origin, credential=passkey.credential,
-        public_key=passkey.public_key, authenticator_data=parts["authenticatorData"] or b"",
-        client_data=parts["clientDataJSON"] or b"", signature=parts["signature"] or b"",
-    )  # fmt: skip
+        terms=terms,
+        rp_id=where.rp_id,
+        origin=where.origin,
+        credential=passkey.credential,
+        public_key=passkey.public_key,
+        authenticator_data=parts["authenticatorData"] or b"",
+        client_data=parts["clientDataJSON"] or b"",
+        signature=parts["signature"] or b"",
+    )
 
 
 def _bytes(text: Any) -> bytes | None:
@@ -234,9 +246,11 @@ def _bytes(text: Any) -> bytes | None:
 def who_signs_in(answer: str) -> User:
     """Whose passkey a browser answers with: nothing of it is judged yet. Raises WrongPasskey."""
     given = webauthn.answer_in(answer)
-    row = Authenticator.objects.select_related("user").filter(
-        type=Authenticator.Type.WEBAUTHN, data__id=_digest(str(given.get("id", ""))), user__is_active=True
-    ).first()  # fmt: skip
+    row = (
+        Authenticator.objects.select_related("user")
+        .filter(type=Authenticator.Type.WEBAUTHN, data__id=_digest(str(given.get("id", ""))), user__is_active=True)
+        .first()
+    )
     if row is None:
         raise WrongPasskey("no account here has it")
     user: User = row.user

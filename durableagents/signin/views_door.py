@@ -126,9 +126,7 @@ class FirstFactor(AtTheDoor):
         if not caller.sealed:
             return redirect("sign_in_factor")
         try:
-            codes = factors.set_up(
-                caller.user, caller.sealed, request.POST.get("code", ""), by=caller.acting(request)
-            )  # fmt: skip
+            codes = factors.set_up(caller.user, caller.sealed, request.POST.get("code", ""), by=caller.acting(request))
         except DurableAgentsError as refusal:
             return self._form(request, refusal)
         door.let_in(request, caller.user, strength=f"{caller.strength}+{factors.TOTP}", has_factor=True)

@@ -39,15 +39,26 @@ def sections(request: HttpRequest) -> dict[str, Any]:
             request.session[_DRAFT] = draft.sealed
     names = {one.issuer: one.name for one in settings.DURABLEAGENTS.oidc}
     linked = [
-        {"pk": one.pk, "name": names.get(one.provider, one.provider), "subject": one.uid, "issuer": one.provider,
-         "last_used": one.last_login} for one in SocialAccount.objects.filter(user_id=user.pk).order_by("pk")
-    ]  # fmt: skip
+        {
+            "pk": one.pk,
+            "name": names.get(one.provider, one.provider),
+            "subject": one.uid,
+            "issuer": one.provider,
+            "last_used": one.last_login,
+        }
+        for one in SocialAccount.objects.filter(user_id=user.pk).order_by("pk")
+    ]
     known = {str(one["issuer"]) for one in linked}
     return {
-        "factor": factor, "codes_left": codes_left, "draft": draft, "is_needed": needs_factor(user),
-        "passkeys": passkeys.of_account(user), "no_passkeys": no_passkeys,
-        "linked": linked, "linkable": [one for one in settings.DURABLEAGENTS.oidc if one.issuer not in known],
-    }  # fmt: skip
+        "factor": factor,
+        "codes_left": codes_left,
+        "draft": draft,
+        "is_needed": needs_factor(user),
+        "passkeys": passkeys.of_account(user),
+        "no_passkeys": no_passkeys,
+        "linked": linked,
+        "linkable": [one for one in settings.DURABLEAGENTS.oidc if one.issuer not in known],
+    }
 
 
 def who(request: HttpRequest) -> User:

@@ -49,7 +49,7 @@ class Passkeys(NewPasskey):
         try:
             codes = passkeys.set_up(
                 user, given.get("challenge", ""), given["answer"], given.get("name", ""), by=actor(request, "")
-            )  # fmt: skip
+            )
         except DurableAgentsError as refusal:
             return self.tell(request, refusal)
         if is_first:

@@ -67,10 +67,8 @@ class Callback(Sso):
         address = request.META.get("REMOTE_ADDR", "")
         user = links.signed_in_by(one, came.claims, address=address, strength=door.SSO)
         return redirect(
-            door.proceed(
-                request, user, next_=came.next, strength=door.SSO, has_second_factor=one.has_second_factor
-            )
-        )  # fmt: skip
+            door.proceed(request, user, next_=came.next, strength=door.SSO, has_second_factor=one.has_second_factor)
+        )
 
     def _link(self, request: HttpRequest, provider: OidcProvider, claims: dict[str, Any], asked: int) -> HttpResponse:
         wanted = request.session.pop(LINKING, None)

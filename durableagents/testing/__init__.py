@@ -9,6 +9,16 @@ from durableagents.testing.problems import StoryProblem
 from durableagents.testing.replays import CheckpointDiffers, replay_checkpoint, replay_checkpoints
 
 __all__ = [
-    "CheckpointDiffers", "Clock", "Effect", "Harness", "Sent", "StoryProblem", "answers", "calls",
-    "replay_checkpoint", "replay_checkpoints", "says", "together",
-]  # fmt: skip
+    "CheckpointDiffers",
+    "Clock",
+    "Effect",
+    "Harness",
+    "Sent",
+    "StoryProblem",
+    "answers",
+    "calls",
+    "replay_checkpoint",
+    "replay_checkpoints",
+    "says",
+    "together",
+]

@@ -9,8 +9,12 @@ from ledger import events as e
 from runs.engine.memory import MemoryWait
 
 _RESOLUTIONS = {
-    "timer": "fired", "signal": "timed_out", "input": "timed_out", "message": "timed_out", "webhook": "timed_out",
-}  # fmt: skip
+    "timer": "fired",
+    "signal": "timed_out",
+    "input": "timed_out",
+    "message": "timed_out",
+    "webhook": "timed_out",
+}
 NOBODY = "No decision was made before the deadline."
 
 
@@ -31,9 +35,15 @@ def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
     if spec.kind == "approval":
         assert wait.gate is not None
         event = e.ApprovalDecided(
-            slot=spec.slot, n=spec.n, approval_id=str(wait.gate.approval_id), verdict="expired",
-            plan_hash=wait.gate.plan_hash, by="system:sweeper", role="", payload={"justification": NOBODY},
-        )  # fmt: skip
+            slot=spec.slot,
+            n=spec.n,
+            approval_id=str(wait.gate.approval_id),
+            verdict="expired",
+            plan_hash=wait.gate.plan_hash,
+            by="system:sweeper",
+            role="",
+            payload={"justification": NOBODY},
+        )
         member.run.resolve(wait_id, "expired", event=event)
         return
     resolution = _RESOLUTIONS[spec.kind]

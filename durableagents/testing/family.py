@@ -36,9 +36,13 @@ HASHER = keyed_hasher(b"durableagents.testing")
 MOST_ROUNDS = 2000
 ENDED = ("completed", "failed", "cancelled")
 POINTS = {
-    "before_intent": "CP1", "before_effect": "CP2", "after_effect": "CP4", "after_record": "CP6",
-    "after_node": "CP7", "before_wait": "CP8",
-}  # fmt: skip
+    "before_intent": "CP1",
+    "before_effect": "CP2",
+    "after_effect": "CP4",
+    "after_record": "CP6",
+    "after_node": "CP7",
+    "before_wait": "CP8",
+}
 
 
 @dataclass(eq=False)
@@ -201,12 +205,19 @@ class Family:
     def runtime(self) -> Runtime:
         """What the shell lends the engine in a story."""
         return Runtime(
-            hasher=HASHER, request_model=self.minds.request, retry=RETRY, hit=self._hit,
+            hasher=HASHER,
+            request_model=self.minds.request,
+            retry=RETRY,
+            hit=self._hit,
             callback_url=lambda token: f"https://testing.invalid/callbacks/{token}",
             models=lambda assistant: [f"{SCRIPTED}{assistant.name}"],
             route=lambda model: Route(model, self.prices.get(model.removeprefix(SCRIPTED))),
-            model_rest=0.0, price_patience=0.0, limit_patience=0.0, screens=self.screens, queues=self.queues,
-        )  # fmt: skip
+            model_rest=0.0,
+            price_patience=0.0,
+            limit_patience=0.0,
+            screens=self.screens,
+            queues=self.queues,
+        )
 
     def _hit(self, point: str, tool: str) -> None:
         if (point, tool) in self.kill_at:

@@ -54,14 +54,24 @@ class Harness(Assertions):
     """
 
     def __init__(
-        self, agent: Agent | str, input: Any, *, tools: Mapping[str, Any] | None = None,
-        models: Mapping[str, Script] | None = None, hooks: Mapping[str, Any] | None = None,
+        self,
+        agent: Agent | str,
+        input: Any,
+        *,
+        tools: Mapping[str, Any] | None = None,
+        models: Mapping[str, Script] | None = None,
+        hooks: Mapping[str, Any] | None = None,
         at: datetime | str = BEGINNING,
-        by: str = SOMEBODY, budget: Budget | None = None, prices: Mapping[str, tuple[int, int]] | None = None,
-        screens: Sequence[Screen] = (), queues: Sequence[str] | None = None,
-        children: Literal["driven", "played"] = "driven", record: Mapping[str, Any] | None = None,
-        kill: Sequence[tuple[str, str]] = (), run_id: str = "",
-    ) -> None:  # fmt: skip
+        by: str = SOMEBODY,
+        budget: Budget | None = None,
+        prices: Mapping[str, tuple[int, int]] | None = None,
+        screens: Sequence[Screen] = (),
+        queues: Sequence[str] | None = None,
+        children: Literal["driven", "played"] = "driven",
+        record: Mapping[str, Any] | None = None,
+        kill: Sequence[tuple[str, str]] = (),
+        run_id: str = "",
+    ) -> None:
         self.agent = _found(agent)
         known = {tool.name for tool in _every_tool(self.agent, is_wide=children == "driven")}
         for name in (*(tools or {}), *(hooks or {})):
@@ -73,10 +83,15 @@ class Harness(Assertions):
             given |= recorded.turns()
         self.clock = Clock(datetime.fromisoformat(at) if isinstance(at, str) else at)
         self._family = Family(
-            self.clock, Hands(dict(tools or {}), dict(hooks or {}), recorded), Minds(given), screens=tuple(screens),
-            prices={name: Price(0, name, *each) for name, each in (prices or {}).items()}, queues=queues,
-            drives_children=children == "driven" and recorded is None, record=recorded,
-        )  # fmt: skip
+            self.clock,
+            Hands(dict(tools or {}), dict(hooks or {}), recorded),
+            Minds(given),
+            screens=tuple(screens),
+            prices={name: Price(0, name, *each) for name, each in (prices or {}).items()},
+            queues=queues,
+            drives_children=children == "driven" and recorded is None,
+            record=recorded,
+        )
         limits = budget or self.agent.budget
         self._first = self._family.begin(self.agent, input, by=by, caps=_caps(limits), run_id=run_id)
         for point, tool in kill:
@@ -158,25 +173,44 @@ class Harness(Assertions):
     # --- people ---
 
     def approve(
-        self, queue: str = "", *, tool: str = "", slot: str = "", by: str = SOMEBODY, role: str = "approver",
+        self,
+        queue: str = "",
+        *,
+        tool: str = "",
+        slot: str = "",
+        by: str = SOMEBODY,
+        role: str = "approver",
         justification: str = "as tested",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Say yes to the one open gate; `queue`, `tool` or `slot` say which where there are several. `by`, `role` and
         `justification` go on record. A gate with a quorum takes a yes of each of so many people."""
         self._decide("approve", queue, tool, slot, by, role, justification)
 
     def reject(
-        self, queue: str = "", *, tool: str = "", slot: str = "", by: str = SOMEBODY, role: str = "approver",
-        justification: str = "as tested", fail: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        queue: str = "",
+        *,
+        tool: str = "",
+        slot: str = "",
+        by: str = SOMEBODY,
+        role: str = "approver",
+        justification: str = "as tested",
+        fail: bool = False,
+    ) -> None:
         """Say no: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`. With `fail` the run fails
         by that, and its node isn't asked."""
         self._decide("fail" if fail else "reject", queue, tool, slot, by, role, justification)
 
     def abstain(
-        self, queue: str = "", *, tool: str = "", slot: str = "", by: str = SOMEBODY, role: str = "approver",
+        self,
+        queue: str = "",
+        *,
+        tool: str = "",
+        slot: str = "",
+        by: str = SOMEBODY,
+        role: str = "approver",
         justification: str = "as tested",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Stay out of it: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`."""
         self._decide("abstain", queue, tool, slot, by, role, justification)
 
@@ -205,9 +239,15 @@ class Harness(Assertions):
         self._go_on()
 
     def settle(
-        self, verdict: Literal["happened", "did_not", "fail"], *, result: Any = None, receipt: Any = None,
-        tool: str = "", slot: str = "", by: str = SOMEBODY,
-    ) -> None:  # fmt: skip
+        self,
+        verdict: Literal["happened", "did_not", "fail"],
+        *,
+        result: Any = None,
+        receipt: Any = None,
+        tool: str = "",
+        slot: str = "",
+        by: str = SOMEBODY,
+    ) -> None:
         """Say what became of the one call of which nobody knows (`tool` or `slot` say which): it happened, with its
         `result` or a `receipt` that gives it; it did not, and is made again; or the run is to fail. `by` goes on
         record. This is the `verdict`."""

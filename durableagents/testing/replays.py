@@ -35,9 +35,13 @@ class Checkpoint:
 
 
 def replay_checkpoints(
-    directory: str | Path, agents: Iterable[Agent] = (), *, newest: bool = False, key: str = "",
+    directory: str | Path,
+    agents: Iterable[Agent] = (),
+    *,
+    newest: bool = False,
+    key: str = "",
     dump: str | Path | None = None,
-) -> list[Checkpoint]:  # fmt: skip
+) -> list[Checkpoint]:
     """Replay every file of a `directory` by today's code: each must load, find its calls at the same places and ask for
     nothing that isn't on record before its end. Nothing is sent.
 
@@ -61,9 +65,13 @@ def replay_checkpoints(
 
 
 def replay_checkpoint(
-    file: str | Path, agents: Iterable[Agent] = (), *, newest: bool = False, key: str = "",
+    file: str | Path,
+    agents: Iterable[Agent] = (),
+    *,
+    newest: bool = False,
+    key: str = "",
     dump: str | Path | None = None,
-) -> Checkpoint:  # fmt: skip
+) -> Checkpoint:
     """The same for one `file`, with `agents`, `newest`, `key` and `dump` as there. Raises CheckpointDiffers."""
     path = Path(file)
     try:

@@ -86,10 +86,19 @@ def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
         if _are_too_many(RuleChange.objects.filter(state=RuleChange.State.OPEN)):
             raise TooManyOpen(f"{MOST_OPEN} changes are open: put some in force, refuse or withdraw them first.")
         row = RuleChange(
-            id=UUID(str(uuid_utils.uuid7())), family=known.family, act=known.name, given=given, told=told,
-            why=_why(given), by=by.ref, person=person, role=by.role, auth=by.auth, address=by.address,
+            id=UUID(str(uuid_utils.uuid7())),
+            family=known.family,
+            act=known.name,
+            given=given,
+            told=told,
+            why=_why(given),
+            by=by.ref,
+            person=person,
+            role=by.role,
+            auth=by.auth,
+            address=by.address,
             made_at=database_now(),
-        )  # fmt: skip
+        )
         row.seal()
         row.save(force_insert=True)
         _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": told})

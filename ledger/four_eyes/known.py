@@ -85,9 +85,7 @@ class Guarded:
 
     def _settled(self, told: dict[str, Any]) -> dict[str, Any]:
         of = told["action"]
-        after = {
-            name: value for name, value in told["after"].items() if self.moving.isdisjoint((name, f"{of}.{name}"))
-        }  # fmt: skip
+        after = {name: value for name, value in told["after"].items() if self.moving.isdisjoint((name, f"{of}.{name}"))}
         what, _, last = told["subject"].rpartition(" ")
         subject = f"{what} (new)" if NUMBER in self.moving and last.isdecimal() else told["subject"]
         settled: dict[str, Any] = json.loads(json.dumps({**told, "subject": subject, "after": after}))

@@ -14,11 +14,19 @@ from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 
 # What an act's first event is.
 _ACTS: dict[str, tuple[type[e.Event], ...]] = {
-    "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
-    "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,), "budget": (e.BudgetSet,),
-    "models": (e.ModelsChosen,), "fork": (e.ForkMade,), "start_again": (e.ForkMade,), "migrate": (e.RunMigrated,),
-    "inject": (e.ContextInjected,), "requeue": (e.RunRequeued,),
-}  # fmt: skip
+    "pause": (e.PauseRequested, e.RunPaused),
+    "resume": (e.RunResumed,),
+    "cancel": (e.CancelRequested, e.RunCancelled),
+    "retry": (e.RunRetried, e.WaitResolved),
+    "reconcile": (e.ToolReconciled,),
+    "budget": (e.BudgetSet,),
+    "models": (e.ModelsChosen,),
+    "fork": (e.ForkMade,),
+    "start_again": (e.ForkMade,),
+    "migrate": (e.RunMigrated,),
+    "inject": (e.ContextInjected,),
+    "requeue": (e.RunRequeued,),
+}
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
 _NO_PERSON = ("operator", "budget", "hook", "worker:", "run:", "system:", "outside:")
@@ -90,10 +98,15 @@ class Overrides:
             yield f"{what}, {row.action}, has no event after event {row.seq}"
             return
         payload = event.payload if isinstance(event.payload, dict) else {}
-        yield from compared(what, row, {
-            "by": getattr(event, "by", None), "justification": payload.get("justification"),
-            "chain": self.journal.hash_at(row.seq),
-        })  # fmt: skip
+        yield from compared(
+            what,
+            row,
+            {
+                "by": getattr(event, "by", None),
+                "justification": payload.get("justification"),
+                "chain": self.journal.hash_at(row.seq),
+            },
+        )
         if isinstance(event, e.ContextInjected):
             fields = sorted([*payload.get("change", ()), *payload.get("gone", ())])
             told = {"fields": fields, "has_message": "message" in payload}
@@ -130,8 +143,10 @@ def _on_a_case(event: e.InquiryMade | e.InquiryEnded | e.ApprovalDelegated | e.D
 
 
 _SAYINGS = {
-    e.OutcomeProposed: "outcome_propose", e.OutcomeWithdrawn: "outcome_withdraw", e.UpstreamAsked: "upstream_ask",
-}  # fmt: skip
+    e.OutcomeProposed: "outcome_propose",
+    e.OutcomeWithdrawn: "outcome_withdraw",
+    e.UpstreamAsked: "upstream_ask",
+}
 
 
 class _Act(NamedTuple):
@@ -328,11 +343,24 @@ class HeadCheck:
         if head is None:
             return
         calls = set(range(self.tool_calls, self.tool_calls + self.perhaps + 1))
-        yield from compared("the head", head, {
-            "epoch": self.epoch, "claimed_seq": self.claimed_seq, "is_pause_requested": self.is_pause,
-            "is_cancel_requested": self.is_cancel, "tokens_in": self.tokens_in, "tokens_out": self.tokens_out,
-            "model_calls": self.model_calls, "tool_calls": calls, "steps": {self.turns + head.tool_calls},
-            "deaths": self.deaths, "usd_micro": self.usd_micro, "unpriced_calls": self.unpriced,
-        } | {f"cap_{name}": self.caps.get(name) for name in CAPPED})  # fmt: skip
+        yield from compared(
+            "the head",
+            head,
+            {
+                "epoch": self.epoch,
+                "claimed_seq": self.claimed_seq,
+                "is_pause_requested": self.is_pause,
+                "is_cancel_requested": self.is_cancel,
+                "tokens_in": self.tokens_in,
+                "tokens_out": self.tokens_out,
+                "model_calls": self.model_calls,
+                "tool_calls": calls,
+                "steps": {self.turns + head.tool_calls},
+                "deaths": self.deaths,
+                "usd_micro": self.usd_micro,
+                "unpriced_calls": self.unpriced,
+            }
+            | {f"cap_{name}": self.caps.get(name) for name in CAPPED},
+        )
         if self.is_held != (head.lease is not None):
             yield f"the head says that {'a worker' if head.lease else 'nobody'} holds the run, the journal otherwise"

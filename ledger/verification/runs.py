@@ -108,9 +108,12 @@ class Check(Protocol):
 checks: list[Callable[[ReadJournal], Check]] = []
 # Tables whose rows belong to runs, and the column that says to which.
 tables: dict[str, str] = {
-    "ledger_head": "run_id", "ledger_event": "run_id", "ledger_ledgerentry": "run_id",
-    "ledger_overriderecord": "run_id", "ledger_actrecord": "run_id",
-}  # fmt: skip
+    "ledger_head": "run_id",
+    "ledger_event": "run_id",
+    "ledger_ledgerentry": "run_id",
+    "ledger_overriderecord": "run_id",
+    "ledger_actrecord": "run_id",
+}
 
 
 def register(*more: Callable[[ReadJournal], Check], **of: str) -> None:

@@ -93,8 +93,10 @@ class SteerLimit(ApiView):
 
 
 ACTS: Mapping[str, Callable[..., Limit]] = {
-    "reset": acts.reset_limit, "open": acts.open_breaker, "close": acts.close_breaker,
-}  # fmt: skip
+    "reset": acts.reset_limit,
+    "open": acts.open_breaker,
+    "close": acts.close_breaker,
+}
 
 
 class RunPriority(ApiView):

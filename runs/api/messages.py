@@ -35,9 +35,13 @@ class OneMessage(ApiView):
         return Response(request_row(told, is_read=reads(run_id)))
 
     @described(
-        "Send a message to a run", RequestRow, status=202, body=MessageBody, query=("wait",),
+        "Send a message to a run",
+        RequestRow,
+        status=202,
+        body=MessageBody,
+        query=("wait",),
         headers=("Idempotency-Key",),
-    )  # fmt: skip
+    )
     def post(self, request: Request, run_id: UUID, name: str) -> Response:
         seconds = _seconds(request)
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
@@ -87,7 +91,14 @@ def request_row(told: Told, *, is_read: bool = True) -> RequestRow:
     """One message with what was asked and what was answered, for whoever reads that."""
     row, told = told.row, told if is_read else told.hidden
     return RequestRow.of(
-        row, id=row.n, run=row.run_id, outcome=row.outcome or "waiting", body=told.body, answer=told.answer,
-        hidden=not is_read, error=RequestError(code=told.code, message=told.why) if told.is_no else None,
-        sent_at=told.sent_at, answered_at=told.answered_at,
-    )  # fmt: skip
+        row,
+        id=row.n,
+        run=row.run_id,
+        outcome=row.outcome or "waiting",
+        body=told.body,
+        answer=told.answer,
+        hidden=not is_read,
+        error=RequestError(code=told.code, message=told.why) if told.is_no else None,
+        sent_at=told.sent_at,
+        answered_at=told.answered_at,
+    )

@@ -155,9 +155,17 @@ def row_of(found: Listed) -> PoolRow:
     """A pool of a list."""
     said = found.said
     return PoolRow.of(
-        found.pool, whose=found.of, resource=found.resource, limit=said(found.most), used=said(found.used),
-        reserved=said(found.reserved), left=said(found.left), starts_at=found.starts_at, refills_at=found.refills_at,
-        warned_at=found.warned_at, waiting=found.waiting,
+        found.pool,
+        whose=found.of,
+        resource=found.resource,
+        limit=said(found.most),
+        used=said(found.used),
+        reserved=said(found.reserved),
+        left=said(found.left),
+        starts_at=found.starts_at,
+        refills_at=found.refills_at,
+        warned_at=found.warned_at,
+        waiting=found.waiting,
         waiting_first=[_wait_row(found, wait) for wait in found.first],
         notices=[
             PoolNoticeRow.of(row, used=said(row.used), reserved=said(row.reserved), limit=said(row.most))
@@ -167,7 +175,7 @@ def row_of(found: Listed) -> PoolRow:
             PoolPeriodRow.of(row, used=said(row.used), reserved=said(row.reserved), limit=said(row.most))
             for row in found.last
         ],
-    )  # fmt: skip
+    )
 
 
 def _wait_row(found: Listed, wait: Wait) -> PoolWaitRow:

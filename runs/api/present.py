@@ -82,9 +82,11 @@ def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is
         detail["schema"] = row.get("schema")  # the agent's own code; whoever answers needs every name in it
     said = None if doubt is None else doubt.said
     proposed = None if said is None else ProposedRow.of(said, receipt=masked(said.receipt) if is_read else None)
-    upstream = None if doubt is None or not doubt.asked_seq else UpstreamRow.of(
-        doubt, answer=doubt.answer or None, result=masked(doubt.result) if is_read else None
-    )  # fmt: skip
+    upstream = (
+        None
+        if doubt is None or not doubt.asked_seq
+        else UpstreamRow.of(doubt, answer=doubt.answer or None, result=masked(doubt.result) if is_read else None)
+    )
     return WaitRow.of(
         wait, since=wait.opened_at, detail=detail, child=_child_row(wait), proposed=proposed, upstream=upstream
     )
@@ -146,11 +148,16 @@ def accepted_row(accepted: Accepted) -> RunRow:
     run, blocked = accepted.run, agent_versions.why_not_driven(accepted.run, accepted.drivable)
     told = accepted.assigned
     return run_row(
-        run, accepted.head, (), None, blocked, attributes=set_by(accepted.found_by),
+        run,
+        accepted.head,
+        (),
+        None,
+        blocked,
+        attributes=set_by(accepted.found_by),
         is_served=run.graph_id in accepted.drivable,
         assigned=None if told is None else {"ramp": told.ramp, "is_new": told.is_new, "why": told.why},
         halted=halt_told(accepted.halted),
-    )  # fmt: skip
+    )
 
 
 def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
@@ -200,9 +207,9 @@ def run_row(
         state=str(run.state),
         status=status_of(run.state),
         blocked=blocked,
-        waiting_for=[] if is_over else [
-            wait_row(wait, evidence.get(wait.id), heard_of.get(wait.id), is_read=is_read) for wait in waits
-        ],
+        waiting_for=[]
+        if is_over
+        else [wait_row(wait, evidence.get(wait.id), heard_of.get(wait.id), is_read=is_read) for wait in waits],
         step_index=head.steps,
         epoch=head.epoch,
         seq=head.seq,
@@ -227,15 +234,15 @@ def run_row(
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
         budget=budget_row(run, head, () if is_over else waits, aside),
-        parent=None if run.parent is None or run.parent not in kin else ParentRow.of(
-            run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt
-        ),
+        parent=None
+        if run.parent is None or run.parent not in kin
+        else ParentRow.of(run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt),
         children=_counts(families.states(head)),
         attributes=dict(attributes),
         last_durable_at=getattr(head, "last_at", None) if head.epoch else None,
         progress=None if (come := progress.progress_of(head)) is None else ProgressRow.of(come, total=come.of),
         log=LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
-    )  # fmt: skip
+    )
 
 
 def _is_retriable(run: Run) -> bool:
@@ -264,12 +271,18 @@ def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: amounts.Usage
         left=Amounts.of(run, **{one.name: one.shown(one.left) for one in all_}),
         cost_usd=spending.cost_usd(head),
         unpriced_calls=head.unpriced_calls,
-        exceeded=None if asked is None else ExceededRow.of(
-            asked, wait_id=asked.wait.id, most=asked.shown(asked.at_most), used=asked.shown(asked.used),
-            wanted=asked.shown(asked.wanted), reserved=asked.shown(asked.reserved),
+        exceeded=None
+        if asked is None
+        else ExceededRow.of(
+            asked,
+            wait_id=asked.wait.id,
+            most=asked.shown(asked.at_most),
+            used=asked.shown(asked.used),
+            wanted=asked.shown(asked.wanted),
+            reserved=asked.shown(asked.reserved),
             enough={name: spending.Share(name, 0, None).shown(least) for name, least in asked.enough.items()},
         ),
-    )  # fmt: skip
+    )
 
 
 def price_row(price: Price) -> PriceRow:

@@ -88,6 +88,9 @@ def row_of(found: Listed) -> ScheduleRow:
     last = [FiringRow.of(firing) for firing in found.last]
     is_read = acts.reads(found.schedule)
     return ScheduleRow.of(
-        found.schedule, input=masked(found.schedule.input) if is_read else None, hidden=not is_read, next=found.next,
+        found.schedule,
+        input=masked(found.schedule.input) if is_read else None,
+        hidden=not is_read,
+        next=found.next,
         last=last,
-    )  # fmt: skip
+    )

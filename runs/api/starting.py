@@ -32,9 +32,15 @@ def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = 
     wanted = keys.Wanted.of(body, key or "")
     if wanted.is_plain and wanted.deliver is None:
         accepted = lifecycle.accept(
-            body.agent, body.input, by=by, tags=body.tags, budget=body.budget, most=most, attributes=body.attributes,
+            body.agent,
+            body.input,
+            by=by,
+            tags=body.tags,
+            budget=body.budget,
+            most=most,
+            attributes=body.attributes,
             request_key=wanted.request_key,
-        )  # fmt: skip
+        )
         start_with(accepted.run, body.priority, by=by)
         return 201, accepted_row(accepted)
     begun = keys.start(wanted, by=by, most=most)

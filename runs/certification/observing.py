@@ -50,11 +50,15 @@ class Observation:
     def evidence(self, keys: dict[str, str]) -> dict[str, Any]:
         """As it is put on record: answers by their digests."""
         calls = {
-            name: {"key": keys[name], "what": seen.what, "said": seen.said[:500],
-                   "effect": None if seen.effect is None else _short(seen.effect),
-                   "digest": None if seen.answer is None else digest_of(seen.answer)}
+            name: {
+                "key": keys[name],
+                "what": seen.what,
+                "said": seen.said[:500],
+                "effect": None if seen.effect is None else _short(seen.effect),
+                "digest": None if seen.answer is None else digest_of(seen.answer),
+            }
             for name, seen in self.calls.items()
-        }  # fmt: skip
+        }
         return {"calls": calls, "hook": self.hook}
 
 

@@ -83,8 +83,11 @@ def find(name: str, agent: str) -> tuple[Agent, Tool]:
         known = sorted({tool.name for each in agents for tool in each.all_tools() if not tool.is_pure})
         raise _wrong("tool", f"{name!r} is no tool of {agent or 'any agent'}", f"one of {', '.join(known) or 'none'}")
     if len({tool_digest(tool) for _, tool in having}) > 1:
-        raise _wrong("agent", f"several agents have a tool {name!r}, and they differ",
-                     f"say which: {', '.join(each.graph_id for each, _ in having)}")  # fmt: skip
+        raise _wrong(
+            "agent",
+            f"several agents have a tool {name!r}, and they differ",
+            f"say which: {', '.join(each.graph_id for each, _ in having)}",
+        )
     return having[0]
 
 
@@ -93,9 +96,13 @@ def probe(ready: Prepared, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[
     known."""
     tool, subject = ready.plan.tool, f"tool {ready.plan.tool.name} of {ready.agent.graph_id}"
     begun = {
-        "tool": tool.name, "agent": ready.agent.graph_id, "made_of": tool_digest(tool), "keys": ready.keys,
-        "body": digest_of(plain(ready.plan.args)), "past_gate": ready.past_gate,
-    }  # fmt: skip
+        "tool": tool.name,
+        "agent": ready.agent.graph_id,
+        "made_of": tool_digest(tool),
+        "keys": ready.keys,
+        "body": digest_of(plain(ready.plan.args)),
+        "past_gate": ready.past_gate,
+    }
     why = "a probe calls the other side twice under one key"
     acted("probe", by=by, subject=subject, justification=why, after=begun)  # committed before anything leaves
     seen = asyncio.run(observe(ready.plan, pause))
@@ -111,11 +118,19 @@ def probe(ready: Prepared, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[
 def _kept(ready: Prepared, seen: Observation, evidence: dict[str, Any], told: str, by: Actor) -> Probe:
     now = database_now()
     row = Probe(
-        tool=ready.plan.tool.name, agent=ready.agent.name, version=ready.agent.version,
-        made_of=tool_digest(ready.plan.tool), verdict=seen.verdict, told=told, evidence=evidence,
-        evidence_digest=digest_of(evidence), by=by.ref, host=socket.gethostname(), at=now,
+        tool=ready.plan.tool.name,
+        agent=ready.agent.name,
+        version=ready.agent.version,
+        made_of=tool_digest(ready.plan.tool),
+        verdict=seen.verdict,
+        told=told,
+        evidence=evidence,
+        evidence_digest=digest_of(evidence),
+        by=by.ref,
+        host=socket.gethostname(),
+        at=now,
         expires_at=now + timedelta(days=settings.DURABLEAGENTS.probe_days),
-    )  # fmt: skip
+    )
     results.keep(row)
     return row
 

@@ -71,9 +71,15 @@ def _over(path: Path, args: BaseModel, call: ToolCall, answer: Any) -> Any:
 
 def _note(path: Path, what: str, args: BaseModel, call: ToolCall, **more: Any) -> None:
     line = {
-        "what": what, "tool": call.tool, "key": call.key, "run": call.run_id, "slot": call.slot,
-        "attempt": call.attempt, "body": digest_of(plain(args)), "pid": os.getpid(),
-    } | more  # fmt: skip
+        "what": what,
+        "tool": call.tool,
+        "key": call.key,
+        "run": call.run_id,
+        "slot": call.slot,
+        "attempt": call.attempt,
+        "body": digest_of(plain(args)),
+        "pid": os.getpid(),
+    } | more
     text = json.dumps(printable(line), default=str) + "\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

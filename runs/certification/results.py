@@ -25,8 +25,18 @@ log = logging.getLogger("runs.certification")
 
 TABLE = "probe"
 _COLUMNS = (
-    "tool", "agent", "version", "made_of", "verdict", "told", "evidence_digest", "by", "host", "at", "expires_at",
-)  # fmt: skip
+    "tool",
+    "agent",
+    "version",
+    "made_of",
+    "verdict",
+    "told",
+    "evidence_digest",
+    "by",
+    "host",
+    "at",
+    "expires_at",
+)
 # One row for each tool as it was made, however often it was probed: the newest that told anything, for one that told
 # nothing takes nothing back.
 NEWEST = f"""
@@ -57,9 +67,11 @@ class Found:
 
 
 _WORDS: dict[str, Word] = {
-    Probe.Verdict.HONOURS: "certified", Probe.Verdict.IGNORES: "ignores_keys",
-    Probe.Verdict.REFUSES: "refuses_repeats", Probe.Verdict.HOOK_DENIES: "hook_denies",
-}  # fmt: skip
+    Probe.Verdict.HONOURS: "certified",
+    Probe.Verdict.IGNORES: "ignores_keys",
+    Probe.Verdict.REFUSES: "refuses_repeats",
+    Probe.Verdict.HOOK_DENIES: "hook_denies",
+}
 
 
 def found_in(rows: Iterable[Sequence[Any]]) -> list[Found]:
@@ -68,8 +80,9 @@ def found_in(rows: Iterable[Sequence[Any]]) -> list[Found]:
     for *values, code, seconds in rows:
         row = Probe(**dict(zip(_COLUMNS, values, strict=True)))
         if not is_rows_code(code_key(), TABLE, row.coded(), bytes(code)):
-            log.warning("a probe of %s by %s isn't taken: it was not written with this installation's key",
-                        row.tool, row.by)  # fmt: skip
+            log.warning(
+                "a probe of %s by %s isn't taken: it was not written with this installation's key", row.tool, row.by
+            )
             continue
         found.append(
             Found(row.tool, row.agent, row.made_of, row.verdict, row.told, row.by, row.at, row.expires_at, seconds)

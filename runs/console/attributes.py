@@ -18,14 +18,21 @@ from runs.queries.attributes.shown import Told
 from runs.queries.attributes.shown import in_words as told
 
 _NOTES = {
-    "keywords": "several, separated by commas", "number": "a number", "money": "US dollars", "date": "YYYY-MM-DD",
-}  # fmt: skip
+    "keywords": "several, separated by commas",
+    "number": "a number",
+    "money": "US dollars",
+    "date": "YYYY-MM-DD",
+}
 
 
 _KINDS = {
-    "keyword": "a text", "keywords": "several texts", "number": "a number", "money": "US dollars", "date": "a day",
+    "keyword": "a text",
+    "keywords": "several texts",
+    "number": "a number",
+    "money": "US dollars",
+    "date": "a day",
     "flag": "true or false",
-}  # fmt: skip
+}
 
 
 def known(agent: str) -> list[tuple[str, str]]:

@@ -37,9 +37,14 @@ from runs.services.budgets.starting import outlook
 
 HOUR = 3600
 LABELS = {
-    "usd": "US dollars", "model_calls": "Model calls", "tool_calls": "Tool calls", "wall_seconds": "Hours from start",
-    "tokens_in": "Tokens in", "tokens_out": "Tokens out", "steps": "Steps",
-}  # fmt: skip
+    "usd": "US dollars",
+    "model_calls": "Model calls",
+    "tool_calls": "Tool calls",
+    "wall_seconds": "Hours from start",
+    "tokens_in": "Tokens in",
+    "tokens_out": "Tokens out",
+    "steps": "Steps",
+}
 AT_START = ("usd", "model_calls", "tool_calls", "wall_seconds")
 NO_CAP = "none"
 SEEN = "if_caps"
@@ -55,9 +60,13 @@ class BudgetForm(forms.Form):
     bound_field_class = Bound
 
     def __init__(
-        self, names: tuple[str, ...] = tuple(LABELS), *, data: Mapping[str, str] | None = None,
-        shown: Mapping[str, str] = MappingProxyType({}), notes: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+        self,
+        names: tuple[str, ...] = tuple(LABELS),
+        *,
+        data: Mapping[str, str] | None = None,
+        shown: Mapping[str, str] = MappingProxyType({}),
+        notes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(data=data)
         for name in names:
             widget = forms.TextInput({"inputmode": "decimal", "autocomplete": "off"})
@@ -293,9 +302,14 @@ def _short(name: str, asked: Exceeded, share: Share | None) -> Short:
 
 
 def block(
-    run: Run, head: Head, waits: list[Wait], *, may: frozenset[str], parent: tuple[Run, Head] | None = None,
+    run: Run,
+    head: Head,
+    waits: list[Wait],
+    *,
+    may: frozenset[str],
+    parent: tuple[Run, Head] | None = None,
     refused: Refused | None = None,
-) -> BudgetBlock:  # fmt: skip
+) -> BudgetBlock:
     """What the page of a run says of its budget. Where setting it was `refused`, with what was typed."""
     asked = None if run.state in ENDED else spending.exceeded(waits)
     around = {run.pk: (run, head)} if caps_of(head) != UNLIMITED else {}
@@ -324,9 +338,10 @@ def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, 
     )
     caps = {share.name: share.cap for share in spending.shares(head)}
     narrow = [
-        share for share in spending.shares(above, others)
+        share
+        for share in spending.shares(above, others)
         if share.left is not None and ((most := caps[share.name]) is None or most > share.left)
-    ]  # fmt: skip
+    ]
     words = [_counted(share.name, share.left) for share in narrow]
     return Above(parent, words) if words else None
 

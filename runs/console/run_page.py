@@ -48,11 +48,23 @@ CHILDREN_SHOWN = 20
 ACTS_SHOWN = 100
 # How a node is drawn that the run stands at, by what the run is doing.
 _NOW_STATUS = {
-    "running": "run", "queued": "run", "behind": "hold", "early": "hold",
-    "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
-    "exceeded": "hold", "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done",
-    "cancelled": "hold", "renewed": "done", "handed_off": "done",
-}  # fmt: skip
+    "running": "run",
+    "queued": "run",
+    "behind": "hold",
+    "early": "hold",
+    "pausing": "run",
+    "cancelling": "run",
+    "compensating": "run",
+    "paused": "hold",
+    "exceeded": "hold",
+    "failed": "bad",
+    "stopped": "bad",
+    "unknown": "unsure",
+    "completed": "done",
+    "cancelled": "hold",
+    "renewed": "done",
+    "handed_off": "done",
+}
 
 
 @dataclass
@@ -429,11 +441,25 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         if (html := drawn.get(("effect", agent is None, effect.face))) is not None
     }
     return Dossier(
-        run, head, story.open(opened, lane), opened, drawn, lane, sight, waits, question_seqs, agent, now, is_headless,
-        cut, kin.parent if run.parent else None, run_list.carded(kin.children, heads, open_waits),
-        heads.get(kin.parent.pk) if kin.parent and run.parent else None, is_read,
+        run,
+        head,
+        story.open(opened, lane),
+        opened,
+        drawn,
+        lane,
+        sight,
+        waits,
+        question_seqs,
+        agent,
+        now,
+        is_headless,
+        cut,
+        kin.parent if run.parent else None,
+        run_list.carded(kin.children, heads, open_waits),
+        heads.get(kin.parent.pk) if kin.parent and run.parent else None,
+        is_read,
         min(head.seq, getattr(run, "row_seq", None) or head.seq),
-    )  # fmt: skip
+    )
 
 
 def _why(answer: Line | None) -> str:

@@ -71,10 +71,16 @@ class RunsPage(SharedPage):
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
         counted = run_list.Numbers({}) if misread else run_list.counts(tally, filters)
         return {
-            "filters": filters, "cards": cards, "more": more, "agents": names, "misread": misread,
-            "tabs": run_list.tabs(filters, counted), "known": attributes.known(filters.agent),
-            "orders": run_list.orders(filters), "may_act": role_in(authority.STOPPERS, held) is not None,
-        }  # fmt: skip
+            "filters": filters,
+            "cards": cards,
+            "more": more,
+            "agents": names,
+            "misread": misread,
+            "tabs": run_list.tabs(filters, counted),
+            "known": attributes.known(filters.agent),
+            "orders": run_list.orders(filters),
+            "may_act": role_in(authority.STOPPERS, held) is not None,
+        }
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
@@ -93,18 +99,29 @@ class RunPage(Page):
         return self.tell(request, run_id)
 
     def tell(
-        self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None,
+        self,
+        request: HttpRequest,
+        run_id: UUID,
+        refused: Refused | None = None,
+        wrong: Wrong | None = None,
         unsent: NotSent | None = None,
-    ) -> HttpResponse:  # fmt: skip
+    ) -> HttpResponse:
         sight = sight_of(request)
         if refused is not None and refused.act == authority.MODELS:
             sight = replace(sight, tab="transcript")  # where its form is
         dossier = gather(run_id, sight)
         context: dict[str, Any] = {
-            "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": sight.tab,
-            "tabs": TABS, "refused": refused, "not_taken": wrong,
-            "questions": open_questions(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
-        }  # fmt: skip
+            "d": dossier,
+            "run": dossier.run,
+            "story": dossier.story,
+            "look": dossier.look,
+            "tab": sight.tab,
+            "tabs": TABS,
+            "refused": refused,
+            "not_taken": wrong,
+            "questions": open_questions(dossier.waits, roles(request.user), wrong, dossier.put),
+            "lane": dossier.lane,
+        }
         held, person = roles(request.user), request.user.pk
         stands = authority.standing_for(dossier.run, held)
         context["may"] = may = stands.allowed(held, person)
@@ -232,9 +249,12 @@ class Models(RunPage):
         try:
             body = form.read(ModelsBody, models=str.split)
             moving.move(
-                run_id, body.models, assistant=body.assistant, by=self.acting(request),
+                run_id,
+                body.models,
+                assistant=body.assistant,
+                by=self.acting(request),
                 justification=body.justification,
-            )  # fmt: skip
+            )
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused(authority.MODELS, error, form.kept))
         messages.success(request, "From the next request on the run asks them. It is on the record.", extra_tags="ok")
@@ -333,5 +353,8 @@ class ReconcilePage(SharedPage):
         shared = [pools.Shown(one) for one in gated()] if place is None else []
         return {
             "rows": [(card, words.get(card.wait.id)) for card in cards if card.wait is not None],
-            "more": more, "is_from_start": place is None, "may_raise": may_raise, "pools": shared,
-        }  # fmt: skip
+            "more": more,
+            "is_from_start": place is None,
+            "may_raise": may_raise,
+            "pools": shared,
+        }

@@ -123,9 +123,15 @@ class StartPage(Page):
         return run_id, said
 
     def _refuse(
-        self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, filled: _Filled,
-        error: DurableAgentsError, typed: dict[str, Any],
-    ) -> HttpResponse:  # fmt: skip
+        self,
+        request: HttpRequest,
+        agent: Agent,
+        form: SchemaForm,
+        mark: UUID | None,
+        filled: _Filled,
+        error: DurableAgentsError,
+        typed: dict[str, Any],
+    ) -> HttpResponse:
         """The form again, under its own mark where that is still unused; or else with what it has started."""
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:

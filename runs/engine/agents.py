@@ -173,9 +173,14 @@ class Agent:
         return declare
 
     def message(
-        self, name: str = "", *, takes: type[BaseModel], answers: type[BaseModel] | None = None,
-        check: Callable[[Any, Any], None] | None = None, title: str = "",
-    ) -> Callable[[Callable[[Any, Any], Any]], Message]:  # fmt: skip
+        self,
+        name: str = "",
+        *,
+        takes: type[BaseModel],
+        answers: type[BaseModel] | None = None,
+        check: Callable[[Any, Any], None] | None = None,
+        title: str = "",
+    ) -> Callable[[Callable[[Any, Any], Any]], Message]:
         """Declare a request that a run takes while it waits or works: a plain `def` of (state, request) that may change
         the state and returns the answer, or raises Refused.
 

@@ -168,9 +168,17 @@ class Context:
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
         try:
             outcome = await call_tool(
-                self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age, undo=undo,
+                self._visit,
+                slot,
+                tool,
+                checked,
+                evidence=evidence,
+                why=why,
+                grant=grant,
+                max_age=max_age,
+                undo=undo,
                 documents=shown.checked(documents),
-            )  # fmt: skip
+            )
         except ToolFailure as failure:
             self._note_amendment(slot, failure)
             raise
@@ -189,9 +197,13 @@ class Context:
 
     @_step
     async def think(
-        self, assistant: Assistant | PydanticAgent[Any, Any], prompt: str, *, deps: Any = None,
+        self,
+        assistant: Assistant | PydanticAgent[Any, Any],
+        prompt: str,
+        *,
+        deps: Any = None,
         after: Sequence[Said] = (),
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. `after` is a
         conversation that it goes on from, such as `await ctx.handed_over()`: it is shown it as data. Raises
         ModelFailure, Rejected (a gate of one of its tools was denied), ContentRefused (a hook withheld the prompt).
@@ -217,12 +229,25 @@ class Context:
 
     @_step
     async def approve(
-        self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None,
-        effect: str = "", rule: str = "", headline: str = "", evidence: Sequence[Evidence] = (), why: str = "",
-        within: timedelta | WorkingHours = timedelta(days=7), amount: Amount | None = None, quorum: int | None = None,
-        then: Sequence[Stage] | None = None, on_timeout: OnTimeout | None = None, escalate_to: str = "",
+        self,
+        queue: str,
+        *,
+        title: str,
+        body: BaseModel | dict[str, Any] | None = None,
+        tool: Tool | None = None,
+        effect: str = "",
+        rule: str = "",
+        headline: str = "",
+        evidence: Sequence[Evidence] = (),
+        why: str = "",
+        within: timedelta | WorkingHours = timedelta(days=7),
+        amount: Amount | None = None,
+        quorum: int | None = None,
+        then: Sequence[Stage] | None = None,
+        on_timeout: OnTimeout | None = None,
+        escalate_to: str = "",
         documents: Sequence[Document] = (),
-    ) -> Grant:  # fmt: skip
+    ) -> Grant:
         """Ask the people of `queue` and wait for their yes. Raises Rejected; Expired, which is one, when `within` (7
         days, or working hours of the queue's calendar) passes and nothing else is said of that (see `Gate`).
 
@@ -250,10 +275,22 @@ class Context:
             return Grant(slot, what_if.BY, "", requested_hash, what_if.BY, queue, required.pairs)
         given = self._documents_of(tool, body, documents)
         if record.gate is None:
-            plan = plan_of(
-                visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
-                title=title, effect=effect, headline=headline, evidence=evidence,
-            ) | self._amount_of(tool, body, amount) | required.in_plan()  # fmt: skip
+            plan = (
+                plan_of(
+                    visit,
+                    slot,
+                    queue=queue,
+                    rule=rule or f"{visit.node} asks {queue}",
+                    tool=name,
+                    arguments=arguments,
+                    title=title,
+                    effect=effect,
+                    headline=headline,
+                    evidence=evidence,
+                )
+                | self._amount_of(tool, body, amount)
+                | required.in_plan()
+            )
             plan |= same.told_of(tool) | shown.in_plan(given)
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, time=time, contents=given)
         must_show_the_same(visit, slot, record.gate, [each.as_json() for each in given])
@@ -273,9 +310,14 @@ class Context:
 
     @_step
     async def child(
-        self, agent: Agent | str, input: BaseModel | dict[str, Any], *, budget: Budget | None = None,
-        tags: Sequence[str] = (), attributes: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
+        self,
+        agent: Agent | str,
+        input: BaseModel | dict[str, Any],
+        *,
+        budget: Budget | None = None,
+        tags: Sequence[str] = (),
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Start a run of another `agent` (itself, a name, or name@version) with this `input`, and wait for its end
         without holding a worker. Returns its output, as the agent's own model where the agent itself is given.
 
@@ -349,9 +391,15 @@ class Context:
 
     @_step
     async def ask(
-        self, of: str, *, title: str, schema: type[M], prefilled: BaseModel | dict[str, Any] | None = None,
-        within: timedelta = timedelta(days=7), or_else: Any = RAISE,
-    ) -> M:  # fmt: skip
+        self,
+        of: str,
+        *,
+        title: str,
+        schema: type[M],
+        prefilled: BaseModel | dict[str, Any] | None = None,
+        within: timedelta = timedelta(days=7),
+        or_else: Any = RAISE,
+    ) -> M:
         """Ask a person to fill in a form made from `schema`: an operator, or somebody of the role or queue `of`.
 
         `title` heads the question; `prefilled` is what the form starts with. When the time `within` (7 days) runs out:

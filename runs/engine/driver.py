@@ -171,10 +171,20 @@ class Driver:
     def _new_visit(self, node: str) -> Visit:
         assert self.created is not None
         self._running = Visit(
-            self.agent, self.journal, self.runtime, self.control, self.tape, self.meter,
-            node=node, number=self.at.visit, generation=self.at.generation, created=self.created,
-            trace_id=self.trace_id, depth=self.depth, fork=self.fork,
-        )  # fmt: skip
+            self.agent,
+            self.journal,
+            self.runtime,
+            self.control,
+            self.tape,
+            self.meter,
+            node=node,
+            number=self.at.visit,
+            generation=self.at.generation,
+            created=self.created,
+            trace_id=self.trace_id,
+            depth=self.depth,
+            fork=self.fork,
+        )
         return self._running
 
     async def _visit(self) -> Outcome | Undone:
@@ -399,9 +409,13 @@ class Driver:
                 problem = f"the work was handed on {MOST_HANDOFFS} times, the last time to {to.agent.graph_id}"
                 return await self._fail(Crashed("too_many_handoffs", problem, ""))
             heir = heir_of(
-                self.journal.run_id, self.agent, going if isinstance(to, Renewed) else to, input=self.created.payload,
-                left=self.meter.left(), estate=estate,
-            )  # fmt: skip
+                self.journal.run_id,
+                self.agent,
+                going if isinstance(to, Renewed) else to,
+                input=self.created.payload,
+                left=self.meter.left(),
+                estate=estate,
+            )
             reply = await self.journal.succeed([*buffered, *ends_with(heir)], heir)
             if reply.is_done:
                 return "completed"

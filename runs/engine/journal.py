@@ -104,9 +104,13 @@ class WaitSpec:
     def opened(self, payload: Any = None) -> WaitOpened:
         """The event that tells of it."""
         return WaitOpened(
-            slot=self.slot, attempt=self.attempt, wait=self.kind, n=self.n,
-            deadline=self.deadline.isoformat(), payload=payload,
-        )  # fmt: skip
+            slot=self.slot,
+            attempt=self.attempt,
+            wait=self.kind,
+            n=self.n,
+            deadline=self.deadline.isoformat(),
+            payload=payload,
+        )
 
 
 def detail_of(opened: WaitOpened) -> dict[str, Any]:
@@ -140,9 +144,15 @@ class Intent:
         )
 
     def reconciled(
-        self, verdict: str, *, by: str, n: int = 0, payload: Any = None,
-        external_id: str | None = None, digest: str | None = None,
-    ) -> tuple[ToolReconciled, Entry]:  # fmt: skip
+        self,
+        verdict: str,
+        *,
+        by: str,
+        n: int = 0,
+        payload: Any = None,
+        external_id: str | None = None,
+        digest: str | None = None,
+    ) -> tuple[ToolReconciled, Entry]:
         """What became of the call, by whoever found out. `n` numbers the question to a person that it answers."""
         event = ToolReconciled(
             slot=self.slot, attempt=self.attempt, tool=self.tool, verdict=verdict, by=by, n=n, payload=payload

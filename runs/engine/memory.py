@@ -168,9 +168,16 @@ class MemoryRun:
         spec = self.children[child]
         payload = {"output": output} if state == "completed" else {"message": code}
         event = e.ChildEnded(
-            slot=spec.slot, attempt=spec.attempt, child=child, agent=f"{spec.agent}@{spec.version}", state=state,
-            code=code, unpriced_calls=0, payload=payload, **asdict(used),
-        )  # fmt: skip
+            slot=spec.slot,
+            attempt=spec.attempt,
+            child=child,
+            agent=f"{spec.agent}@{spec.version}",
+            state=state,
+            code=code,
+            unpriced_calls=0,
+            payload=payload,
+            **asdict(used),
+        )
         wait = WaitSpec(self.id, spec.slot, spec.attempt, "child", 0, datetime.now(UTC))
         is_told = self.resolve(wait.id, state, event=event)
         self.used += used if is_told else NOTHING_USED
@@ -218,9 +225,15 @@ class MemoryJournal(MemorySuccession):
         seq, snapshot = self.run.snapshots[-1] if self.run.snapshots else (0, None)
         run = self.run
         return History(
-            snapshot, list(run.events[seq:]), run.events[0], self._reply(), run.caps, run.used, run.depth,
+            snapshot,
+            list(run.events[seq:]),
+            run.events[0],
+            self._reply(),
+            run.caps,
+            run.used,
+            run.depth,
             forked=next((x for x in run.events[:4] if isinstance(x, e.RunForked)), None),
-        )  # fmt: skip
+        )
 
     async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
         self._fence()

@@ -392,12 +392,31 @@ def tool(
             problem = "a pure tool has nothing to undo" if isinstance(undo, Undo) else f"undo={undo!r}: give an Undo"
             raise DefinitionError(f"tool {name!r}: {problem}")
         return Tool(
-            name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect,
-            replay_class=replay_class, _function=function, input=taken, output=result, timeout=timeout,
-            key_ttl=key_ttl, gate=gate, answers_later=answers_later, external_id=external_id, reconcile=reconcile,
-            on_receipt=on_receipt, check_answer=check_answer, description=inspect.cleandoc(function.__doc__ or ""),
-            sequential=sequential, rate_limit=rate_limit, cache=cache, shared=shared, undo=undo, risk=risk, link=link,
-        )  # fmt: skip
+            name=name,
+            title=title or name.replace("_", " ").capitalize(),
+            system=system,
+            effect=effect,
+            replay_class=replay_class,
+            _function=function,
+            input=taken,
+            output=result,
+            timeout=timeout,
+            key_ttl=key_ttl,
+            gate=gate,
+            answers_later=answers_later,
+            external_id=external_id,
+            reconcile=reconcile,
+            on_receipt=on_receipt,
+            check_answer=check_answer,
+            description=inspect.cleandoc(function.__doc__ or ""),
+            sequential=sequential,
+            rate_limit=rate_limit,
+            cache=cache,
+            shared=shared,
+            undo=undo,
+            risk=risk,
+            link=link,
+        )
 
     return register
 

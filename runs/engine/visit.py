@@ -33,10 +33,22 @@ class Visit:
     """The running visit: hands out slots, writes through the journal, and unwinds when it must."""
 
     def __init__(
-        self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape, meter: Meter,
-        *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str, depth: int = 0,
+        self,
+        agent: Agent,
+        journal: Journal,
+        runtime: Runtime,
+        control: Control,
+        tape: Tape,
+        meter: Meter,
+        *,
+        node: str,
+        number: int,
+        generation: int,
+        created: e.RunCreated,
+        trace_id: str,
+        depth: int = 0,
         fork: Fork | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
         self.meter, self.depth, self.fork = meter, depth, fork
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id

@@ -46,9 +46,13 @@ _ANSWERED = """
 _BY_FACT = {"intent": Reached.INTENT, "result": Reached.RESULT}
 _MARKS: dict[str, Reached] = {
     **{kind: _BY_FACT[what.FACT] for kind, what in e.KINDS.items() if what.FACT in _BY_FACT},
-    "ToolRedispatched": Reached.INTENT, "ToolReconciled": Reached.RESULT, "VisitEntered": Reached.VISIT,
-    "WaitOpened": Reached.WAIT, "ApprovalRequested": Reached.WAIT, "ToolAccepted": Reached.WAIT,
-}  # fmt: skip
+    "ToolRedispatched": Reached.INTENT,
+    "ToolReconciled": Reached.RESULT,
+    "VisitEntered": Reached.VISIT,
+    "WaitOpened": Reached.WAIT,
+    "ApprovalRequested": Reached.WAIT,
+    "ToolAccepted": Reached.WAIT,
+}
 # By any of these after its claim a run has come further: each stands on record once, however often its worker dies. All
 # else may be written again and again without that: what a call or a request is sent anew with (its route, its price,
 # what policies say of it), what people wish, and what comes from outside.
@@ -58,9 +62,18 @@ FURTHER = sorted(
 )
 # What is written about a run beside its worker, which takes no step by it.
 _BESIDE = [
-    "RunClaimed", "PauseRequested", "CancelRequested", "RunResumed", "SignalReceived", "MessageReceived", "BudgetSet",
-    "ModelsChosen", "ForkMade", "CallbackArrivedLate", "ToolAnsweredLate",
-]  # fmt: skip
+    "RunClaimed",
+    "PauseRequested",
+    "CancelRequested",
+    "RunResumed",
+    "SignalReceived",
+    "MessageReceived",
+    "BudgetSet",
+    "ModelsChosen",
+    "ForkMade",
+    "CallbackArrivedLate",
+    "ToolAnsweredLate",
+]
 
 
 class Doubt(Shape):
@@ -121,11 +134,24 @@ def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stoo
     now = database_now()
     worker, host, pid = by
     Incident.objects.create(
-        run_id=run_id, seq=seq, at=now, cause=Incident.Cause.DRAIN_CUT,
-        proof="the drain's deadline passed while a call was under way", worker=worker, host=host, pid=pid, epoch=epoch,
-        reached=stood.reached, in_doubt=stood.stored_calls, replayed=stood.replayed, is_counted=False, deaths=0,
-        is_stopped=False, last_sign_at=now, detected_at=now,
-    )  # fmt: skip
+        run_id=run_id,
+        seq=seq,
+        at=now,
+        cause=Incident.Cause.DRAIN_CUT,
+        proof="the drain's deadline passed while a call was under way",
+        worker=worker,
+        host=host,
+        pid=pid,
+        epoch=epoch,
+        reached=stood.reached,
+        in_doubt=stood.stored_calls,
+        replayed=stood.replayed,
+        is_counted=False,
+        deaths=0,
+        is_stopped=False,
+        last_sign_at=now,
+        detected_at=now,
+    )
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -148,10 +174,15 @@ _FATES = """
     JOIN ledger_event e ON e.run_id = i.run_id AND e.slot = d.slot AND e.attempt = d.attempt AND e.seq > i.seq
     WHERE i.id = ANY(%s) AND e.kind = ANY(%s) ORDER BY i.id, d.slot, d.attempt, e.seq"""
 _FATE: dict[str, Fate] = {
-    "ToolRedispatched": "repeated", "ModelResponded": "repeated", "ModelFailed": "repeated", "ToolReturned": "repeated",
-    "ToolFailed": "repeated", "ToolOutcomeUnknown": "refused", "CallbackReceived": "answered",
+    "ToolRedispatched": "repeated",
+    "ModelResponded": "repeated",
+    "ModelFailed": "repeated",
+    "ToolReturned": "repeated",
+    "ToolFailed": "repeated",
+    "ToolOutcomeUnknown": "refused",
+    "CallbackReceived": "answered",
     "ToolAccepted": "repeated",
-}  # fmt: skip
+}
 _REPEATED = {
     "model": "the request was made, and paid for, again",
     "pure": "it only reads",

@@ -290,10 +290,16 @@ def _seconds(seconds: float) -> Combinable:
 def _row(sign: Sign) -> dict[str, Any]:
     identity = sign.identity
     return {
-        "id": incarnation_id(identity), "kind": sign.kind, "host": identity.host, "boot": identity.boot,
-        "pid": identity.pid, "born_ticks": identity.born_ticks, "age": identity.age_seconds,
-        "slots_used": sign.slots_used, "slots_total": sign.slots_total,
-    }  # fmt: skip
+        "id": incarnation_id(identity),
+        "kind": sign.kind,
+        "host": identity.host,
+        "boot": identity.boot,
+        "pid": identity.pid,
+        "born_ticks": identity.born_ticks,
+        "age": identity.age_seconds,
+        "slots_used": sign.slots_used,
+        "slots_total": sign.slots_total,
+    }
 
 
 def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:

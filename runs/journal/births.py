@@ -36,10 +36,22 @@ def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
     about = search.subject(spec.input)[: search.ABOUT_LENGTH]
     seconds = None if spec.time is None else int(spec.time.total_seconds())
     return _START.format(lines=placeholders), [
-        UUID(spec.parent), spec.slot, spec.attempt, spec.depth, run_id, spec.agent, spec.version,
-        f"{spec.agent}@{spec.version}", Jsonb(list(spec.tags)), spec.trace_id, about, words, *values, Jsonb(caps),
+        UUID(spec.parent),
+        spec.slot,
+        spec.attempt,
+        spec.depth,
+        run_id,
+        spec.agent,
+        spec.version,
+        f"{spec.agent}@{spec.version}",
+        Jsonb(list(spec.tags)),
+        spec.trace_id,
+        about,
+        words,
+        *values,
+        Jsonb(caps),
         seconds,
-    ]  # fmt: skip
+    ]
 
 
 def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
@@ -54,9 +66,22 @@ def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
         f"%s, %s, %s::bigint[], %s::bigint[], %s::int[], %s::bigint[], {placeholders}"
     )
     return parts, [
-        run_id, told.how, heir.agent, heir.version, UUID(told.first), told.turn, told.handoffs, told.business_key,
-        about, words, Jsonb(heir.left.stated()), Jsonb(heir.caps.stated()), list(heir.all_signals), *carried, *values,
-    ]  # fmt: skip
+        run_id,
+        told.how,
+        heir.agent,
+        heir.version,
+        UUID(told.first),
+        told.turn,
+        told.handoffs,
+        told.business_key,
+        about,
+        words,
+        Jsonb(heir.left.stated()),
+        Jsonb(heir.caps.stated()),
+        list(heir.all_signals),
+        *carried,
+        *values,
+    ]
 
 
 class _Commits(Protocol):

@@ -50,9 +50,14 @@ class PgJournal(Mailbox, Succession):
     """The `Journal` port over PostgreSQL, for one claimed run."""
 
     def __init__(
-        self, pool: Pool, worker: Worker, claimed: Claim, *,
-        on_write: Callable[[str, int], None] = lambda run_id, seq: None, on_birth: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        pool: Pool,
+        worker: Worker,
+        claimed: Claim,
+        *,
+        on_write: Callable[[str, int], None] = lambda run_id, seq: None,
+        on_birth: Callable[[], None] = lambda: None,
+    ) -> None:
         self.pool, self.worker, self.on_write, self.on_birth = pool, worker, on_write, on_birth
         self.run_id, self._id, self._actor = str(claimed.run_id), claimed.run_id, worker.ref
         self._committer, self._lookups = committer(pool), Lookups(pool, claimed.run_id)
@@ -90,16 +95,20 @@ class PgJournal(Mailbox, Succession):
 
     def _intend(self, batch: Batch) -> tuple[str, list[Any]]:
         (events, values), (entries, more), (wait, opening) = (
-            lines(batch.events, self._id, self.seq), facts(batch.entries), opening_of(batch.wait)
-        )  # fmt: skip
+            lines(batch.events, self._id, self.seq),
+            facts(batch.entries),
+            opening_of(batch.wait),
+        )
         statement = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {events}, {entries}, %s, %s, {wait})"
         return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
         written, cut, kept = with_cut(batch.events, batch.snapshot, *self._said)
         (events, values), (entries, more), (wait, opening) = (
-            lines(written, self._id, self.seq), facts(batch.entries), opening_of(batch.wait)
-        )  # fmt: skip
+            lines(written, self._id, self.seq),
+            facts(batch.entries),
+            opening_of(batch.wait),
+        )
         u = batch.usage
         used = [u.steps, u.tokens_in, u.tokens_out, u.tool_calls, u.model_calls]
         statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
@@ -120,9 +129,15 @@ class PgJournal(Mailbox, Succession):
         return await self._commit(events, statement, [[key] if key else [], *values], lets_go=True)
 
     async def _commit(
-        self, events: Sequence[Event], statement: str, values: list[Any], also: Extras = (), *,
-        after: Sequence[str] = (), lets_go: bool = False,
-    ) -> Reply:  # fmt: skip
+        self,
+        events: Sequence[Event],
+        statement: str,
+        values: list[Any],
+        also: Extras = (),
+        *,
+        after: Sequence[str] = (),
+        lets_go: bool = False,
+    ) -> Reply:
         """One commit, whatever the connection does, and one at a time: finding out what became of one takes the run
         again, and would fence off another in flight. Raises StaleLease, ApprovalMissing, StatementRefused."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False

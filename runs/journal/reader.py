@@ -33,7 +33,7 @@ from ledger.events import (
     RunForked,
     VisitEntered,
     decode,
-)  # fmt: skip
+)
 from ledger.keys import code_key
 from ledger.models import NO_RUN, Head
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage

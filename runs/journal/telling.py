@@ -64,6 +64,11 @@ class Teller:
 
 def _plain(told: Told) -> dict[str, Any]:
     return {
-        "place": told.place, "n": told.n, "at": told.at.isoformat(), "text": told.text, "level": told.level,
-        "done": told.done, "of": told.of,
-    }  # fmt: skip
+        "place": told.place,
+        "n": told.n,
+        "at": told.at.isoformat(),
+        "text": told.text,
+        "level": told.level,
+        "done": told.done,
+        "of": told.of,
+    }

@@ -77,5 +77,12 @@ def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:
     if wait is None:
         return "NULL", []
     return _OPENING, [
-        wait.id, wait.slot, wait.attempt, wait.kind, wait.n, wait.deadline, Jsonb(wait.detail), wait.token_hash,
-    ]  # fmt: skip
+        wait.id,
+        wait.slot,
+        wait.attempt,
+        wait.kind,
+        wait.n,
+        wait.deadline,
+        Jsonb(wait.detail),
+        wait.token_hash,
+    ]

@@ -139,9 +139,13 @@ def _wanted(given: dict[str, Any]) -> Wanted:
     if not isinstance(answers, dict | None):
         raise NotDone(f"{given['answers']} holds no results by tool")
     return Wanted(
-        given["visit"], version=given["onto"], state=_given(given["begin_with"]), what_if=given["what_if"],
-        answers=answers, seen=given["if_effects"],
-    )  # fmt: skip
+        given["visit"],
+        version=given["onto"],
+        state=_given(given["begin_with"]),
+        what_if=given["what_if"],
+        answers=answers,
+        seen=given["if_effects"],
+    )
 
 
 def _fork(run: Run, given: dict[str, Any]) -> Run:

@@ -74,4 +74,4 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RunSQL(SQL, UNDO),
-    ]  # fmt: skip
+    ]

@@ -31,9 +31,14 @@ class CachedRead(models.Model):
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that is believed of the row."""
         return coded(
-            self.key, self.tool, str(self.run_id), self.slot, microseconds(self.at), microseconds(self.expires_at),
+            self.key,
+            self.tool,
+            str(self.run_id),
+            self.slot,
+            microseconds(self.at),
+            microseconds(self.expires_at),
             self.sealed,
-        )  # fmt: skip
+        )
 
 
 def coded(
@@ -41,6 +46,11 @@ def coded(
 ) -> dict[str, Any]:
     """The same of a row that isn't an object."""
     return {
-        "key": bytes(key).hex(), "tool": tool, "run": run_id, "slot": slot, "at": at, "expires_at": expires_at,
+        "key": bytes(key).hex(),
+        "tool": tool,
+        "run": run_id,
+        "slot": slot,
+        "at": at,
+        "expires_at": expires_at,
         "sealed": bytes(sealed).hex(),
-    }  # fmt: skip
+    }

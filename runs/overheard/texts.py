@@ -112,6 +112,11 @@ class Texts:
 
 def _values(text: Text) -> dict[str, object]:
     return {
-        "run": text.run_id, "slot": text.slot, "attempt": text.attempt, "epoch": text.lease.epoch,
-        "lease": text.lease.token, "text": printable(text.end), "characters": text.characters,
-    }  # fmt: skip
+        "run": text.run_id,
+        "slot": text.slot,
+        "attempt": text.attempt,
+        "epoch": text.lease.epoch,
+        "lease": text.lease.token,
+        "text": printable(text.end),
+        "characters": text.characters,
+    }

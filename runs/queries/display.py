@@ -12,13 +12,24 @@ from runs.services.allowed.rules import UNDONE
 
 # The most human thing first: what a page should speak of when a run waits for several.
 URGENCY = [
-    Wait.Kind.RECONCILE, Wait.Kind.OPERATOR, Wait.Kind.BUDGET, Wait.Kind.APPROVAL, Wait.Kind.INPUT,
-    Wait.Kind.WEBHOOK, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE, Wait.Kind.CHILD, Wait.Kind.POOL, Wait.Kind.TIMER,
-]  # fmt: skip
+    Wait.Kind.RECONCILE,
+    Wait.Kind.OPERATOR,
+    Wait.Kind.BUDGET,
+    Wait.Kind.APPROVAL,
+    Wait.Kind.INPUT,
+    Wait.Kind.WEBHOOK,
+    Wait.Kind.SIGNAL,
+    Wait.Kind.MESSAGE,
+    Wait.Kind.CHILD,
+    Wait.Kind.POOL,
+    Wait.Kind.TIMER,
+]
 # What a run waits for that waits for no person and no system, where that isn't time alone.
 _EVENTS: dict[str, str] = {
-    Wait.Kind.CHILD: "waiting_children", Wait.Kind.SIGNAL: "waiting_signal", Wait.Kind.MESSAGE: "waiting_message",
-}  # fmt: skip
+    Wait.Kind.CHILD: "waiting_children",
+    Wait.Kind.SIGNAL: "waiting_signal",
+    Wait.Kind.MESSAGE: "waiting_message",
+}
 
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:

@@ -126,9 +126,18 @@ def _read(statement: str, values: list[Any]) -> list[Standing]:
 def _own(one: Standing) -> Standing:
     """Without what tells of others."""
     return replace(
-        one, served=None, failed=None, under_way=None, in_place=None, parked=None, runs=(), tokens=None, driven=None,
-        last_error="", last_error_at=None,
-    )  # fmt: skip
+        one,
+        served=None,
+        failed=None,
+        under_way=None,
+        in_place=None,
+        parked=None,
+        runs=(),
+        tokens=None,
+        driven=None,
+        last_error="",
+        last_error_at=None,
+    )
 
 
 def _plain(stored: Any) -> Any:

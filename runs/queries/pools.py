@@ -135,10 +135,22 @@ def listed(pools: Sequence[Pool], *, has_past: bool = True) -> list[Listed]:
     found = []
     for pool in pools:
         most, used, reserved, starts_at, ends_at, warned_at, waiting, person = standing[pool.pk]
-        found.append(Listed(
-            pool, person or pool.of, most, used, reserved, starts_at, ends_at, warned_at, waiting, first[pool.pk],
-            last.get(pool.pk, []), notices.get(pool.pk, []),
-        ))  # fmt: skip
+        found.append(
+            Listed(
+                pool,
+                person or pool.of,
+                most,
+                used,
+                reserved,
+                starts_at,
+                ends_at,
+                warned_at,
+                waiting,
+                first[pool.pk],
+                last.get(pool.pk, []),
+                notices.get(pool.pk, []),
+            )
+        )
     return found
 
 

@@ -33,8 +33,10 @@ def secret_paths(model: type[BaseModel] | None) -> list[str]:
 def models_of(agent: Agent) -> list[tuple[str, type[BaseModel] | None]]:
     """All that an agent says of what goes on record, each with whose it is."""
     models: list[tuple[str, type[BaseModel] | None]] = [
-        ("input", agent.input), ("state", agent.state), ("output", agent.output),
-    ]  # fmt: skip
+        ("input", agent.input),
+        ("state", agent.state),
+        ("output", agent.output),
+    ]
     for tool in agent.all_tools():
         models += [(f"{tool.name} input", tool.input), (f"{tool.name} output", tool.output)]
     models += [(f"{assistant.name} answer", assistant.output) for assistant in agent.assistants]

@@ -20,10 +20,16 @@ def ahead(runs: Iterable[Run]) -> dict[UUID, UUID]:
     queued = [run for run in runs if is_behind(run)]
     if not queued:
         return {}
-    rows = Run.objects.filter(
-        agent__in={run.agent for run in queued}, business_key__in={run.business_key for run in queued},
-        ended_at__isnull=True, is_queued=False,
-    ).exclude(business_key="").values_list("agent", "business_key", "id")  # fmt: skip
+    rows = (
+        Run.objects.filter(
+            agent__in={run.agent for run in queued},
+            business_key__in={run.business_key for run in queued},
+            ended_at__isnull=True,
+            is_queued=False,
+        )
+        .exclude(business_key="")
+        .values_list("agent", "business_key", "id")
+    )
     living = {(agent, key): run_id for agent, key, run_id in rows}
     found = {run.id: living.get((run.agent, run.business_key)) for run in queued}
     return {run_id: one for run_id, one in found.items() if one is not None}

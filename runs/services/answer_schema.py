@@ -51,9 +51,12 @@ def _validator() -> Any:
     from jsonschema import Draft202012Validator, validators
 
     rules: dict[str, Rule] = {
-        "pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": _additional,
-        "unevaluatedProperties": _unevaluated, "uniqueItems": _unique,
-    }  # fmt: skip
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional,
+        "unevaluatedProperties": _unevaluated,
+        "uniqueItems": _unique,
+    }
     return validators.extend(Draft202012Validator, rules)
 
 
@@ -76,9 +79,10 @@ def _additional(validator: Any, allowed: Any, given: Any, schema: Any) -> Iterat
         return
     patterns = schema.get("patternProperties", {})
     names = [
-        name for name in given
+        name
+        for name in given
         if name not in schema.get("properties", {}) and all(matches(each, name) is False for each in patterns)
-    ]  # fmt: skip
+    ]
     if validator.is_type(allowed, "object"):
         for name in names:
             yield from validator.descend(given[name], allowed, path=name)

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 MOST = 20
 _LONGEST = 300
 _KINDS = {
-    "integer": "a whole number, such as 12", "number": "a number, such as 12.5", "string": "text",
-    "boolean": "true or false", "array": 'a list, such as ["a", "b"]',
-    "object": 'an object, such as {"name": "value"}', "null": "nothing",
-}  # fmt: skip
+    "integer": "a whole number, such as 12",
+    "number": "a number, such as 12.5",
+    "string": "text",
+    "boolean": "true or false",
+    "array": 'a list, such as ["a", "b"]',
+    "object": 'an object, such as {"name": "value"}',
+    "null": "nothing",
+}
 _DECIMAL = {"integer", "number", "string"}
 
 

@@ -86,9 +86,11 @@ class Standing:
 
 # Acts whose names say too little.
 _IN_WORDS = {
-    MODELS: "choose the models of", "start_again": "start again from the input of", "priority": "set the priority of",
+    MODELS: "choose the models of",
+    "start_again": "start again from the input of",
+    "priority": "set the priority of",
     INJECT: "hand anything to",
-}  # fmt: skip
+}
 
 
 def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
@@ -231,11 +233,17 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
 # Where somebody had a hand, nearest first.
 _WHERE = ("this run", "a run that belongs with this one", "a run of which this work is a fork")
 _DID = {
-    "start": "started {}", "retry": "retried {}", "reconcile": "settled a call of {}",
-    "answer": "answered a question of {}", "outcome_propose": "said what became of a call of {}",
-    "signal": "sent {} a signal", "message": "sent {} a message", "models": "chose the models of {}",
-    "migrate": "moved {} to another version", INJECT: "handed something to {}",
-}  # fmt: skip
+    "start": "started {}",
+    "retry": "retried {}",
+    "reconcile": "settled a call of {}",
+    "answer": "answered a question of {}",
+    "outcome_propose": "said what became of a call of {}",
+    "signal": "sent {} a signal",
+    "message": "sent {} a message",
+    "models": "chose the models of {}",
+    "migrate": "moved {} to another version",
+    INJECT: "handed something to {}",
+}
 
 
 # All that belong together, each with its place in _WHERE. What a run's parents and those that it goes on from were told
@@ -305,9 +313,13 @@ def _hands(run: Run, person: int | None, name: str) -> list[tuple[int, datetime,
     """Where somebody had a hand, when, and in what. Which runs belong with this one is looked for once for its row as
     it was read, for a case is judged for several people."""
     given: dict[str, Any] = {
-        "name": name, "person": person, "run": run.pk, "first": run.first or run.pk,
-        "stopping": [*STOPPING, *FORKING, BUDGET, REQUEUE], "talking": ["start", *TALKING],
-    }  # fmt: skip
+        "name": name,
+        "person": person,
+        "run": run.pk,
+        "first": run.first or run.pk,
+        "stopping": [*STOPPING, *FORKING, BUDGET, REQUEUE],
+        "talking": ["start", *TALKING],
+    }
     known: list[tuple[UUID, int]] | None = run.__dict__.get(_FAMILY)
     if known is not None:
         given |= {"ids": [id_ for id_, _ in known], "places": [place for _, place in known]}

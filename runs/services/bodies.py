@@ -24,9 +24,10 @@ Tags = Annotated[
     | Annotated[dict[Tag, Tag], Field(max_length=50), Form(OBJECT)],
     Discriminator(
         lambda given: {list: ARRAY, dict: OBJECT}.get(type(given)),
-        custom_error_type="tags_type", custom_error_message="is neither an array of texts nor an object with texts",
+        custom_error_type="tags_type",
+        custom_error_message="is neither an array of texts nor an object with texts",
     ),
-]  # fmt: skip
+]
 
 
 def _as_text(given: Any) -> Any:

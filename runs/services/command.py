@@ -110,9 +110,16 @@ def open_waits(run: Run) -> list[Wait]:
 def open_wait(run: Run, spec: WaitSpec, *, now: datetime) -> None:
     """Store the row of a wait that somebody else than the run's worker opens. Its event is the caller's to write."""
     Wait.objects.create(
-        id=spec.id, run=run, slot=spec.slot, attempt=spec.attempt, kind=spec.kind, n=spec.n, opened_at=now,
-        deadline=spec.deadline, detail=spec.detail,
-    )  # fmt: skip
+        id=spec.id,
+        run=run,
+        slot=spec.slot,
+        attempt=spec.attempt,
+        kind=spec.kind,
+        n=spec.n,
+        opened_at=now,
+        deadline=spec.deadline,
+        detail=spec.detail,
+    )
 
 
 def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
@@ -137,10 +144,14 @@ def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
 def snapshot(run: Run, head: Head) -> dict[str, Any]:
     """What an override record says of a run before and after."""
     return {
-        "state": str(run.state), "node": run.node, "visit": run.visit, "epoch": head.epoch,
-        "is_owned": run.owner is not None, "is_pause_requested": head.is_pause_requested,
+        "state": str(run.state),
+        "node": run.node,
+        "visit": run.visit,
+        "epoch": head.epoch,
+        "is_owned": run.owner is not None,
+        "is_pause_requested": head.is_pause_requested,
         "is_cancel_requested": head.is_cancel_requested,
-    }  # fmt: skip
+    }
 
 
 def unpause(run: Run, head: Head, *, now: datetime) -> None:
@@ -292,9 +303,12 @@ class Act:
         """Raises IllegalTransition where the state does not allow it; `kinds` are what the run waits for, as far as it
         counts for this act."""
         stand = stand_of(
-            self.run, pause_asked=self.head.is_pause_requested, cancel_asked=self.head.is_cancel_requested,
-            kinds=kinds, is_held=is_held,
-        )  # fmt: skip
+            self.run,
+            pause_asked=self.head.is_pause_requested,
+            cancel_asked=self.head.is_cancel_requested,
+            kinds=kinds,
+            is_held=is_held,
+        )
         if (hint := why_not(self.action, stand)) is not None:
             raise self.refuse(hint)
 
@@ -312,9 +326,13 @@ class Act:
         reason on its own journal."""
         if self.by.kind != "system":
             override(
-                self.head, self.action, by=self.by, justification=self.justification, before=self.before,
+                self.head,
+                self.action,
+                by=self.by,
+                justification=self.justification,
+                before=self.before,
                 after=snapshot(self.run, self.head) | dict(after),
-            )  # fmt: skip
+            )
         journal(self.run.id, *events, by=self.by, entries=entries)
         for follow in on_act:
             follow(self.action, self.run)

@@ -56,16 +56,27 @@ def hand_in(late: LateAnswer, by: Actor) -> bool:
     outcome, payload = _testimony(late)
     contradicts = attempt.finding.belied_by(outcome)
     event = e.ToolAnsweredLate(
-        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts=contradicts, n=n,
+        slot=late.slot,
+        attempt=late.attempt,
+        tool=late.tool,
+        by=by.ref,
+        outcome=outcome,
+        contradicts=contradicts,
+        n=n,
         payload=payload,
-    )  # fmt: skip
+    )
     journal(run.id, event, by=by)
     level = logging.ERROR if contradicts else logging.WARNING
     consequence = f"; on record was {contradicts!r}" if contradicts else "; recorded, without effect"
     log.log(
-        level, "run %s: %s of slot %s %s, says the worker that sent it%s",
-        run.id, late.tool, late.slot, outcome, consequence,
-    )  # fmt: skip
+        level,
+        "run %s: %s of slot %s %s, says the worker that sent it%s",
+        run.id,
+        late.tool,
+        late.slot,
+        outcome,
+        consequence,
+    )
     return False
 
 
@@ -78,9 +89,15 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
     outcome, _ = _testimony(late)
     contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.belied_by(outcome)
     event = e.ToolAnsweredLate(
-        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts=contradicts, n=n,
+        slot=late.slot,
+        attempt=late.attempt,
+        tool=late.tool,
+        by=by.ref,
+        outcome=outcome,
+        contradicts=contradicts,
+        n=n,
         payload={"problem": problem, "external_id": late.external_id},
-    )  # fmt: skip
+    )
     journal(run.id, event, by=by)
 
 

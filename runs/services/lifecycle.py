@@ -85,10 +85,14 @@ class Plan:
     def told(self) -> e.StartPlanned:
         """The event that tells of it."""
         return e.StartPlanned(
-            business_key=self.business_key, on_conflict=self.on_conflict, start_at=_iso(self.start_at),
-            start_before=_iso(self.start_before), behind=None if self.behind is None else str(self.behind),
-            schedule="" if self.schedule is None else str(self.schedule), planned_at=_iso(self.planned_at),
-        )  # fmt: skip
+            business_key=self.business_key,
+            on_conflict=self.on_conflict,
+            start_at=_iso(self.start_at),
+            start_before=_iso(self.start_before),
+            behind=None if self.behind is None else str(self.behind),
+            schedule="" if self.schedule is None else str(self.schedule),
+            planned_at=_iso(self.planned_at),
+        )
 
     def store(self, run: Run, *, has_time: bool) -> None:
         """Put it into the new run's row, in the transaction that makes it. Unless it was given a time (`has_time`),
@@ -121,19 +125,32 @@ class Accepted:
 
 @transaction.atomic
 def start(
-    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
+    agent: str,
+    input: Any,
+    *,
+    by: Actor,
+    tags: Iterable[str] | dict[str, str] = (),
+    budget: Budget | None = None,
     attributes: Mapping[str, Any] = NOTHING,
-) -> Run:  # fmt: skip
+) -> Run:
     """Accept a run of `name` (which version: see releases/choosing.py) or `name@version`. Raises UnknownAgent,
     UnknownVersion, VersionClosed, VersionChanged, InvalidInput."""
     return accept(agent, input, by=by, tags=tags, budget=budget, attributes=attributes).run
 
 
 def accept(
-    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
-    most: Budget | None = None, plan: Plan | None = None, attributes: Mapping[str, Any] = NOTHING,
-    request_key: str = "", forked: e.RunForked | None = None,
-) -> Accepted:  # fmt: skip
+    agent: str,
+    input: Any,
+    *,
+    by: Actor,
+    tags: Iterable[str] | dict[str, str] = (),
+    budget: Budget | None = None,
+    most: Budget | None = None,
+    plan: Plan | None = None,
+    attributes: Mapping[str, Any] = NOTHING,
+    request_key: str = "",
+    forked: e.RunForked | None = None,
+) -> Accepted:
     """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
     give at most; `plan` when it may begin: whoever gives one holds the lock of its key. `request_key` is the request's
     Idempotency-Key, by which a ramp knows it where nothing of the business does; `forked` says whose fork it is."""
@@ -143,10 +160,16 @@ def accept(
     version = chosen.agent
     payload = checked(version, input)
     run = Run(
-        id=run_id, agent=version.name, version=version.version, graph_id=version.graph_id,
-        tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref,
-        creator=by.person, about=subject(payload)[:ABOUT_LENGTH],
-    )  # fmt: skip
+        id=run_id,
+        agent=version.name,
+        version=version.version,
+        graph_id=version.graph_id,
+        tags=dict(tags) if isinstance(tags, dict) else list(tags),
+        trace_id=secrets.token_hex(16),
+        created_by=by.ref,
+        creator=by.person,
+        about=subject(payload)[:ABOUT_LENGTH],
+    )
     created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, payload=payload)
     limits = starting.Limits.of(
         budget_for(version, budget, tags=tags, most=most), by, not_before=plan.start_at if plan else None
@@ -158,10 +181,24 @@ def accept(
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
     with connection.cursor() as cursor:
-        cursor.execute(_START.format(lines=placeholders), [
-            f"{TIME_TO_LIVE.days} days", run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags),
-            run.trace_id, by.ref, by.person, run.about, words, *values, FRESH_SECONDS,
-        ])  # fmt: skip
+        cursor.execute(
+            _START.format(lines=placeholders),
+            [
+                f"{TIME_TO_LIVE.days} days",
+                run.id,
+                run.agent,
+                run.version,
+                run.graph_id,
+                json.dumps(run.tags),
+                run.trace_id,
+                by.ref,
+                by.person,
+                run.about,
+                words,
+                *values,
+                FRESH_SECONDS,
+            ],
+        )
         seq, chain, at, fingerprint, drivable, run.time_up_at = cursor.fetchone()
     if fingerprint != version.fingerprint():
         note_use(version)
@@ -284,9 +321,7 @@ def _must_be_alone(act: Act) -> None:
 
 
 @transaction.atomic
-def cancel(
-    run_id: UUID, *, by: Actor, justification: str, effects: str | None = None, by_rule: bool = False
-) -> Run:  # fmt: skip
+def cancel(run_id: UUID, *, by: Actor, justification: str, effects: str | None = None, by_rule: bool = False) -> Run:
     """End a run. Nothing more is dispatched; a call in doubt is settled first. `effects` says what becomes of those
     that can be undone, where there are any: undo, or leave; of a run that the system ends, or `by_rule` (a later start
     of its key), its agent says so. Raises InvalidInput, and as `pause` does."""

@@ -126,9 +126,15 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     payload |= {"attested": gone} if gone else {}
     event = e.InputAnswered(slot=wait.slot, attempt=wait.attempt, n=wait.n, by=by.ref, role=by.role, payload=payload)
     acted(
-        "answer", by=by, head=head, subject=str(wait.detail.get("title", "")), queue=str(wait.detail.get("of", "")),
-        justification=justification, before=before, after=snapshot(run, head),
-    )  # fmt: skip
+        "answer",
+        by=by,
+        head=head,
+        subject=str(wait.detail.get("title", "")),
+        queue=str(wait.detail.get("of", "")),
+        justification=justification,
+        before=before,
+        after=snapshot(run, head),
+    )
     journal(run.id, event, by=by)
     return run
 

@@ -33,9 +33,16 @@ VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 @transaction.atomic
 def reconcile(
-    run_id: UUID, *, verdict: str, receipt: Any = None, sender_is_gone: bool = False, justification: str, by: Actor,
-    wait_id: UUID | None = None, agrees_with: int | None = None,
-) -> Proposal | None:  # fmt: skip
+    run_id: UUID,
+    *,
+    verdict: str,
+    receipt: Any = None,
+    sender_is_gone: bool = False,
+    justification: str,
+    by: Actor,
+    wait_id: UUID | None = None,
+    agrees_with: int | None = None,
+) -> Proposal | None:
     """Settle an unknown outcome of a run: the one that `wait_id` names, which may be left out where only one is open.
     Where two people settle that, the first one's word is put on record and waits for a second one who says the same: it
     is answered then, and nothing else has changed. `agrees_with` is the number of a word that is on record, for whoever
@@ -74,9 +81,13 @@ def reconcile(
                 payload |= {"proposal": first.n, "person": by.person}
                 after = {"proposed_by": first.by}
     settled, entry = Intent.of(invoked).reconciled(
-        verdict, by=by.ref, n=slot.at(wait.attempt).waits_of("reconcile") - 1, payload=payload,
-        external_id=_external_id(run, invoked, payload), digest=verdict,
-    )  # fmt: skip
+        verdict,
+        by=by.ref,
+        n=slot.at(wait.attempt).waits_of("reconcile") - 1,
+        payload=payload,
+        external_id=_external_id(run, invoked, payload),
+        digest=verdict,
+    )
     resolve(wait, verdict, by=by.ref, now=act.now)
     if verdict != "fail":
         answer = run.waits.filter(slot=wait.slot, attempt=wait.attempt, kind="webhook", resolved_at__isnull=True)
@@ -181,8 +192,6 @@ def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested:
     past = slot.at(wait.attempt)
     assert isinstance(past.intent, e.ToolInvoked)
     try:
-        return attested(
-            act.run, wait.slot, wait.attempt, past.intent.tool, past, now=act.now, is_attested=is_attested
-        )  # fmt: skip
+        return attested(act.run, wait.slot, wait.attempt, past.intent.tool, past, now=act.now, is_attested=is_attested)
     except MayStillSend as why:
         raise IllegalTransition("send the call again", str(act.run.state), str(why)) from why

@@ -68,9 +68,13 @@ def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry
         assert testimony is not None and isinstance(intent, e.ToolInvoked)
         result = payload_of(testimony)["result"]
         event, entry = doubt.witnessed(
-            Intent.of(intent), result, by=testimony.by, n=slot.now.waits_of("reconcile"), when="the run had ended",
+            Intent.of(intent),
+            result,
+            by=testimony.by,
+            n=slot.now.waits_of("reconcile"),
+            when="the run had ended",
             external_id=_external_id(run, testimony.tool, result),
-        )  # fmt: skip
+        )
         tape.add(event)
         settled.append(event)
         entries.append(entry)

@@ -166,9 +166,12 @@ class Fold:
 
     def __post_init__(self) -> None:
         parts: list[tuple[Any, Mapping[str, Callable[[Any, Fact], None]]]] = [
-            (self.timeline, timeline.STEPS), (self.pace, pace.STEPS), (self.effects, effects.STEPS),
-            (self.transcript, transcript.STEPS), (self.gates, gates.STEPS),
-        ]  # fmt: skip
+            (self.timeline, timeline.STEPS),
+            (self.pace, pace.STEPS),
+            (self.effects, effects.STEPS),
+            (self.transcript, transcript.STEPS),
+            (self.gates, gates.STEPS),
+        ]
         for part, steps in parts:
             for kind, step in steps.items():
                 self._steps.setdefault(kind, []).append((part, step))

@@ -89,6 +89,11 @@ def _amended(gates: Gates, line: Fact) -> None:
 
 
 STEPS: dict[str, Callable[[Gates, Fact], None]] = {
-    "ApprovalRequested": _requested, "ApprovalDecided": _decided, "ApprovalReminded": _reminded,
-    "ApprovalEscalated": _escalated, "PlanAmended": _amended, "InquiryMade": _put_off, "InquiryEnded": _put_off,
-}  # fmt: skip
+    "ApprovalRequested": _requested,
+    "ApprovalDecided": _decided,
+    "ApprovalReminded": _reminded,
+    "ApprovalEscalated": _escalated,
+    "PlanAmended": _amended,
+    "InquiryMade": _put_off,
+    "InquiryEnded": _put_off,
+}

@@ -311,10 +311,12 @@ def _moved(timeline: Timeline, line: Fact) -> None:
 
 
 _CAME = {
-    "ContextInjected": "something was handed to it", "RunRequeued": "given back to the pool",
-    "OutcomeProposed": "the first of two says what became of it", "OutcomeWithdrawn": "what was said is taken back",
+    "ContextInjected": "something was handed to it",
+    "RunRequeued": "given back to the pool",
+    "OutcomeProposed": "the first of two says what became of it",
+    "OutcomeWithdrawn": "what was said is taken back",
     "UpstreamAsked": "the other side is to be asked",
-}  # fmt: skip
+}
 
 
 def _came(timeline: Timeline, line: Fact) -> None:
@@ -344,9 +346,12 @@ def _taken(timeline: Timeline, line: Fact) -> None:
 
 
 _LOST = {
-    "proof": "worker died", "suspicion": "worker suspected", "host_gone": "host gone", "operator": "declared dead",
+    "proof": "worker died",
+    "suspicion": "worker suspected",
+    "host_gone": "host gone",
+    "operator": "declared dead",
     "requeued": "taken from its worker",
-}  # fmt: skip
+}
 
 
 def _lost(timeline: Timeline, line: Fact) -> None:

@@ -26,12 +26,34 @@ from runs.verification.waits import Waits
 def register() -> None:
     """Plug into the verification of runs."""
     add(
-        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges, Succession, Screened,
-        CachedReads, Assigned, Undoing, Forks, SeenBy, Batches,
-        runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
-        runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id", runs_cachedread="run_id",
+        Effects,
+        RunFields,
+        Checkpoints,
+        Signals,
+        Messages,
+        Incidents,
+        Waits,
+        Attributes,
+        Charges,
+        Succession,
+        Screened,
+        CachedReads,
+        Assigned,
+        Undoing,
+        Forks,
+        SeenBy,
+        Batches,
+        runs_run="id",
+        runs_wait="run_id",
+        runs_checkpoint="run_id",
+        runs_signal="run_id",
+        runs_incident="run_id",
+        runs_message="run_id",
+        runs_attribute="run_id",
+        runs_poolcharge="run_id",
+        runs_cachedread="run_id",
         runs_rampstart="run_id",
-    )  # fmt: skip
+    )
     for check in (every_pool, every_release, every_halt):
         if check not in registers.more:
             registers.more.append(check)

@@ -14,10 +14,14 @@ from runs.engine.canonical import digest_of
 from runs.engine.tape import payload_of
 
 _FACTS: dict[type[e.Event], str] = {
-    e.ToolInvoked: "pending", e.ToolReturned: "committed", e.CallbackReceived: "committed",
-    e.CallbackArrivedLate: "committed", e.ToolFailed: "failed", e.ToolOutcomeUnknown: "unknown",
+    e.ToolInvoked: "pending",
+    e.ToolReturned: "committed",
+    e.CallbackReceived: "committed",
+    e.CallbackArrivedLate: "committed",
+    e.ToolFailed: "failed",
+    e.ToolOutcomeUnknown: "unknown",
     e.ToolReconciled: "reconciled",
-}  # fmt: skip
+}
 
 
 @dataclass(slots=True)
@@ -57,9 +61,14 @@ class Effects:
         if isinstance(event, (e.CallbackReceived, e.CallbackArrivedLate)):
             key = None  # whoever takes a callback in needs none
         columns = {
-            "tool": intent.tool, "replay_class": intent.replay_class, "key": key, "input_hash": intent.requested_hash,
-            "actor": self._actor(line), "external_id": _external_ids(event), "digest": _digests(event),
-        }  # fmt: skip
+            "tool": intent.tool,
+            "replay_class": intent.replay_class,
+            "key": key,
+            "input_hash": intent.requested_hash,
+            "actor": self._actor(line),
+            "external_id": _external_ids(event),
+            "digest": _digests(event),
+        }
         expected = _Expected(line.seq, event.KIND, event.slot, event.attempt, fact, columns)
         self.expected.setdefault((event.slot, event.attempt, fact), []).append(expected)
 
@@ -67,9 +76,14 @@ class Effects:
         """The fact is about the effect, not about the call that undid it."""
         intent, _ = self.intents.get((event.of_slot, event.of_attempt), (None, None))
         columns = {
-            "tool": event.tool, "replay_class": intent.replay_class if intent else None, "key": None,
-            "input_hash": None, "actor": self._actor(line), "external_id": event.external_id, "digest": None,
-        }  # fmt: skip
+            "tool": event.tool,
+            "replay_class": intent.replay_class if intent else None,
+            "key": None,
+            "input_hash": None,
+            "actor": self._actor(line),
+            "external_id": event.external_id,
+            "digest": None,
+        }
         place = event.of_slot, event.of_attempt, "compensated"
         self.expected.setdefault(place, []).append(_Expected(line.seq, event.KIND, *place, columns))
 

@@ -66,9 +66,14 @@ class Forks:
         if self.late:
             yield f"event {self.late}, RunForked, does not stand at the journal's beginning"
         told = self.fork.told if self.fork else None
-        yield from compared("the run's row", row, {
-            "forked_from": UUID(told.origin) if told else None, "fork_how": told.how if told else "",
-        })  # fmt: skip
+        yield from compared(
+            "the run's row",
+            row,
+            {
+                "forked_from": UUID(told.origin) if told else None,
+                "fork_how": told.how if told else "",
+            },
+        )
         for seq, made in self.made:
             yield from self._about_a_fork(seq, made)
         if self.fork is not None:

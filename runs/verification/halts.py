@@ -63,13 +63,29 @@ def _opens(before: Halt, row: Halt) -> bool:
 
 def _said(now: HaltNow) -> tuple[object, ...]:
     return (
-        now.id, now.n, now.kind, now.scope, now.key, now.refuses, now.is_staged, now.share, list(now.agents),
+        now.id,
+        now.n,
+        now.kind,
+        now.scope,
+        now.key,
+        now.refuses,
+        now.is_staged,
+        now.share,
+        list(now.agents),
         list(now.tags),
-    )  # fmt: skip
+    )
 
 
 def _said_by(row: Halt) -> tuple[object, ...]:
     return (
-        row.id, row.n, str(row.kind), str(row.scope), row.key, row.refuses, row.stage == Halt.Stage.STAGED, row.share,
-        list(row.agents), list(row.tags),
-    )  # fmt: skip
+        row.id,
+        row.n,
+        str(row.kind),
+        str(row.scope),
+        row.key,
+        row.refuses,
+        row.stage == Halt.Stage.STAGED,
+        row.share,
+        list(row.agents),
+        list(row.tags),
+    )

@@ -48,9 +48,16 @@ class Assigned:
             yield f"its start by ramp {self.told[0][1].ramp} has no row"
             return
         _, told = self.told[0]
-        yield from compared("its start by a ramp", row, {
-            "ramp_id": told.ramp, "is_new": told.is_new, "why": told.why, "place": told.place,
-        })  # fmt: skip
+        yield from compared(
+            "its start by a ramp",
+            row,
+            {
+                "ramp_id": told.ramp,
+                "is_new": told.is_new,
+                "why": told.why,
+                "place": told.place,
+            },
+        )
 
 
 def every_release() -> Listed | None:

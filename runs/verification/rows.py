@@ -15,10 +15,19 @@ from runs.models import ENDED, WAITING, Firing, Run
 from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
-    e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken,
-    e.ToolReconciled, e.CancelRequested, e.ChildEnded, e.MessageReceived, e.UndoAsked,
+    e.WaitResolved,
+    e.ApprovalDecided,
+    e.InputAnswered,
+    e.CallbackReceived,
+    e.SignalReceived,
+    e.SignalTaken,
+    e.ToolReconciled,
+    e.CancelRequested,
+    e.ChildEnded,
+    e.MessageReceived,
+    e.UndoAsked,
     e.UpstreamAsked,
-)  # fmt: skip
+)
 
 
 class RunFields:
@@ -118,18 +127,35 @@ class RunFields:
         made = self.created
         # What is asked of a run that an operator cancels ends by people's acts: its row says no error then. Runs from
         # before there was an `about` have none.
-        yield from compared("the run's row", row, {
-            "agent": made.agent, "version": self.version, "graph_id": f"{made.agent}@{self.version}",
-            "created_by": made.by, "state": self._states(), "generation": self.generation, "node": self.node,
-            "visit": self.visit,
-            "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
-            "creator": self._creator(), "about": {self.about, ""},
-        })  # fmt: skip
+        yield from compared(
+            "the run's row",
+            row,
+            {
+                "agent": made.agent,
+                "version": self.version,
+                "graph_id": f"{made.agent}@{self.version}",
+                "created_by": made.by,
+                "state": self._states(),
+                "generation": self.generation,
+                "node": self.node,
+                "visit": self.visit,
+                "end_seq": self.end_seq,
+                "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
+                "creator": self._creator(),
+                "about": {self.about, ""},
+            },
+        )
         above = self.child
-        yield from compared("the run's row", row, {
-            "parent": UUID(above.parent) if above else None, "parent_slot": above.parent_slot if above else "",
-            "parent_attempt": above.parent_attempt if above else 0, "depth": above.depth if above else 0,
-        })  # fmt: skip
+        yield from compared(
+            "the run's row",
+            row,
+            {
+                "parent": UUID(above.parent) if above else None,
+                "parent_slot": above.parent_slot if above else "",
+                "parent_attempt": above.parent_attempt if above else 0,
+                "depth": above.depth if above else 0,
+            },
+        )
         yield from self._about_the_plan(row)
         if (str(row.owner) if row.owner else None) != self.owner:
             yield f"the run's row: owner says {row.owner}, the journal {self.owner}"
@@ -148,10 +174,16 @@ class RunFields:
     def _about_the_plan(self, row: Run) -> Iterator[str]:
         """When it was to begin, and after which others of its key."""
         plan = self.plan
-        yield from compared("the run's row", row, {
-            "business_key": self.come.business_key if self.come else plan.business_key, "is_queued": self.is_queued,
-            "start_at": _moment(plan.start_at), "start_before": _moment(plan.start_before),
-        })  # fmt: skip
+        yield from compared(
+            "the run's row",
+            row,
+            {
+                "business_key": self.come.business_key if self.come else plan.business_key,
+                "is_queued": self.is_queued,
+                "start_at": _moment(plan.start_at),
+                "start_before": _moment(plan.start_before),
+            },
+        )
         if plan.schedule:
             planned = {"schedule_id": plan.schedule, "planned_at": plan.planned_at, "outcome": Firing.Outcome.STARTED}
             if not Firing.objects.filter(run_id=row.id, **planned).exists():

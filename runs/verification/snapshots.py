@@ -98,9 +98,15 @@ class Incidents:
                     yield f"{what} has no event"
                 continue
             right = {
-                "cause": lost.cause, "proof": lost.proof, "host": lost.host, "pid": lost.pid, "epoch": lost.epoch,
-                "reached": lost.reached, "is_counted": lost.is_counted, "deaths": lost.deaths,
-            }  # fmt: skip
+                "cause": lost.cause,
+                "proof": lost.proof,
+                "host": lost.host,
+                "pid": lost.pid,
+                "epoch": lost.epoch,
+                "reached": lost.reached,
+                "is_counted": lost.is_counted,
+                "deaths": lost.deaths,
+            }
             yield from compared(what, row, right)
             if str(row.worker) != lost.worker or not self.journal.is_about(row.seq, row.at):
                 yield f"{what}: worker or time are not those of its event"

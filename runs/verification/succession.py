@@ -57,11 +57,18 @@ class Succession:
 
     def _about_the_row(self, row: Run) -> Iterator[str]:
         come, gone = self.come, self.gone
-        yield from compared("the run's row", row, {
-            "came_from": UUID(come.origin) if come else None, "first": UUID(come.first) if come else None,
-            "turn": come.turn if come else 0, "handoffs": come.handoffs if come else 0,
-            "goes_on_as": UUID(gone.successor) if gone else None, "goes_on_by": _GOES_ON[gone.KIND] if gone else "",
-        })  # fmt: skip
+        yield from compared(
+            "the run's row",
+            row,
+            {
+                "came_from": UUID(come.origin) if come else None,
+                "first": UUID(come.first) if come else None,
+                "turn": come.turn if come else 0,
+                "handoffs": come.handoffs if come else 0,
+                "goes_on_as": UUID(gone.successor) if gone else None,
+                "goes_on_by": _GOES_ON[gone.KIND] if gone else "",
+            },
+        )
 
     def _about_the_heir(self, gone: e.RunRenewed | e.RunHandedOff) -> Iterator[str]:
         if self.told > 1:

@@ -174,11 +174,18 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
     head.save(update_fields=["deaths", "lease"])
     run.owner, run.is_solo = None, head.deaths >= SOLO_FROM
     lost = e.WorkerLost(
-        worker=str(incarnation_id), epoch=head.epoch, pid=process.pid if process else 0, proof=proof,
-        is_counted=is_counted, deaths=head.deaths, cause=str(cause), host=process.host if process else "",
-        reached=str(stood.reached), call=stood.call,
+        worker=str(incarnation_id),
+        epoch=head.epoch,
+        pid=process.pid if process else 0,
+        proof=proof,
+        is_counted=is_counted,
+        deaths=head.deaths,
+        cause=str(cause),
+        host=process.host if process else "",
+        reached=str(stood.reached),
+        call=stood.call,
         silent_ms=None if process is None else max(0, round((now - process.last_heartbeat_at).total_seconds() * 1000)),
-    )  # fmt: skip
+    )
     is_stopped = head.deaths >= MOST_DEATHS
     if is_stopped:
         problem = (
@@ -190,11 +197,24 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
         seq = append(run.id, lost, by=WATCHDOG)
         make_ready(run, now=now + _backoff(head.deaths))
     Incident.objects.create(
-        run_id=run_id, seq=head.seq + 1, at=now, cause=cause, proof=proof, worker=incarnation_id, host=lost.host,
-        pid=lost.pid, epoch=head.epoch, reached=stood.reached, in_doubt=stood.stored_calls, replayed=stood.replayed,
-        is_counted=is_counted, deaths=head.deaths, is_stopped=is_stopped,
-        last_sign_at=process.last_heartbeat_at if process else None, detected_at=(process and process.ended_at) or now,
-    )  # fmt: skip
+        run_id=run_id,
+        seq=head.seq + 1,
+        at=now,
+        cause=cause,
+        proof=proof,
+        worker=incarnation_id,
+        host=lost.host,
+        pid=lost.pid,
+        epoch=head.epoch,
+        reached=stood.reached,
+        in_doubt=stood.stored_calls,
+        replayed=stood.replayed,
+        is_counted=is_counted,
+        deaths=head.deaths,
+        is_stopped=is_stopped,
+        last_sign_at=process.last_heartbeat_at if process else None,
+        detected_at=(process and process.ended_at) or now,
+    )
     save(run, "owner", "ready_at", "is_solo", now=now)
     notify.ring(run.id, seq)
     return True

@@ -138,9 +138,17 @@ class Host:
         """Drive until drained."""
         self._loop = asyncio.get_running_loop()
         pool: Pool = AsyncConnectionPool(
-            dsn(name="durableagents worker"), min_size=WARM, max_size=POOL_SIZE, open=False, timeout=5.0,
-            kwargs={"autocommit": True}, check=None, configure=rehearse, max_lifetime=3600, **RECONNECTS,
-        )  # fmt: skip
+            dsn(name="durableagents worker"),
+            min_size=WARM,
+            max_size=POOL_SIZE,
+            open=False,
+            timeout=5.0,
+            kwargs={"autocommit": True},
+            check=None,
+            configure=rehearse,
+            max_lifetime=3600,
+            **RECONNECTS,
+        )
         async with AsyncBell() as bell:
             await pool.open(wait=False)
             teller = Teller(lambda run_id: bell.ring(run_id, 0))

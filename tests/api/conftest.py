@@ -100,9 +100,15 @@ def order_agent() -> Iterator[Agent]:
     made = []
     for version in ("1.0.0", "1.1.0"):
         agent = Agent(
-            "order", version, input=Order, state=Seen, output=Order, initial=lambda order: Seen(order=order),
-            title="Order", samples=[Sample(label="One", input={"item": "chair", "amount": 1})],
-        )  # fmt: skip
+            "order",
+            version,
+            input=Order,
+            state=Seen,
+            output=Order,
+            initial=lambda order: Seen(order=order),
+            title="Order",
+            samples=[Sample(label="One", input={"item": "chair", "amount": 1})],
+        )
 
         @agent.node(start=True)
         async def echo(state: Seen, ctx: Any) -> End:

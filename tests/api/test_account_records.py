@@ -110,10 +110,21 @@ def test_every_kind_of_change_is_told_and_no_secret_is(ada: User) -> None:
     ada.save()
     ada.delete()
     assert [action for action, *_ in told()] == [
-        "key_issued", "key_revoked", "key_changed", "key_removed", "permission_given", "permission_taken", "role_added",
+        "key_issued",
+        "key_revoked",
+        "key_changed",
+        "key_removed",
         "permission_given",
-        "permission_taken", "role_removed", "account_changed", "password_changed", "role_taken", "account_removed",
-    ]  # fmt: skip
+        "permission_taken",
+        "role_added",
+        "permission_given",
+        "permission_taken",
+        "role_removed",
+        "account_changed",
+        "password_changed",
+        "role_taken",
+        "account_removed",
+    ]
     whole = str(told("action", "subject", "by", "before", "after"))
     assert token not in whole and "correct horse" not in whole
     assert ("account_changed", "user:Ada", {"username": "ada"}, {"username": "Ada"}) in told()

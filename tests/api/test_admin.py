@@ -94,11 +94,19 @@ def test_a_price_is_never_changed_or_deleted(boss: Client) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"usd_in": "-1"}, {"usd_in": "0.0000001"}, {"usd_in": "NaN"}, {"usd_in": "much"}, {"usd_in": ""},
-        {"usd_out": "1000001"}, {"model": ""}, {"model": "gpt"}, {"model": "a b:c"}, {"model": "a:b\x01"},
+        {"usd_in": "-1"},
+        {"usd_in": "0.0000001"},
+        {"usd_in": "NaN"},
+        {"usd_in": "much"},
+        {"usd_in": ""},
+        {"usd_out": "1000001"},
+        {"model": ""},
+        {"model": "gpt"},
+        {"model": "a b:c"},
+        {"model": "a:b\x01"},
         {"valid_from": "soon"},
     ],
-)  # fmt: skip
+)
 def test_a_wrong_price_is_not_taken(boss: Client, wrong: dict[str, str]) -> None:
     known = Price.objects.count()
     answer = boss.post(f"{PRICES}add/", {"model": "our:own", "usd_in": "1", "usd_out": "1", **wrong})
@@ -125,11 +133,19 @@ def test_a_default_is_kept_as_a_budget_and_each_change_is_on_record(boss: Client
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"budget": '{"eur": 5}'}, {"budget": '{"steps": -1}'}, {"budget": "{}"}, {"budget": "[]"}, {"budget": "7"},
-        {"budget": "{"}, {"budget": ""}, {"budget": '{"usd": NaN}'}, {"tag": "both"}, {"agent": ""},
+        {"budget": '{"eur": 5}'},
+        {"budget": '{"steps": -1}'},
+        {"budget": "{}"},
+        {"budget": "[]"},
+        {"budget": "7"},
+        {"budget": "{"},
+        {"budget": ""},
+        {"budget": '{"usd": NaN}'},
+        {"tag": "both"},
+        {"agent": ""},
         {"agent": "nobodys"},
     ],
-)  # fmt: skip
+)
 def test_a_wrong_default_is_not_taken(boss: Client, wrong: dict[str, str]) -> None:
     answer = boss.post(f"{DEFAULTS}add/", {"agent": "order", "tag": "", "budget": '{"steps": 9}', **wrong})
     assert answer.status_code == 200 and "errorlist" in answer.content.decode()

@@ -133,9 +133,7 @@ async def test_whoever_goes_away_whenever_leaves_no_place_behind(seed: int) -> N
     assert hall.is_empty()
 
 
-@pytest.mark.parametrize(
-    ("status", "headers"), [(401, []), (302, [(b"Location", b"/login?next=/")])]
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "headers"), [(401, []), (302, [(b"Location", b"/login?next=/")])])
 async def test_an_address_that_brought_a_false_key_goes_to_the_back_for_a_while(
     monkeypatch: pytest.MonkeyPatch, status: int, headers: list[tuple[bytes, bytes]]
 ) -> None:

@@ -21,9 +21,13 @@ from tests.api.conftest import Api, Order, Seen, is_problem
 
 pytestmark = pytest.mark.django_db
 DECLARED = {
-    "customer": Keyword("Customer"), "labels": Keywords(), "score": Number(), "amount": Money(), "due": Date(),
+    "customer": Keyword("Customer"),
+    "labels": Keywords(),
+    "score": Number(),
+    "amount": Money(),
+    "due": Date(),
     "urgent": Flag(),
-}  # fmt: skip
+}
 
 
 def made(name: str, attributes: dict[str, Any], version: str = "1.0.0") -> Agent:
@@ -83,8 +87,14 @@ def found(api: Api, where: str = "", **more: Any) -> list[str]:
 
 
 def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api) -> None:
-    given = {"customer": "ACME & Söhne", "labels": ["b", "a", "b"], "score": 2.5, "amount": "12.5", "due": "2026-03-31",
-             "urgent": True}  # fmt: skip
+    given = {
+        "customer": "ACME & Söhne",
+        "labels": ["b", "a", "b"],
+        "score": 2.5,
+        "amount": "12.5",
+        "due": "2026-03-31",
+        "urgent": True,
+    }
     body = {"agent": "sale", "input": {"item": "chair", "amount": 1}, "attributes": given}
     first = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
     again = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
@@ -243,8 +253,36 @@ def test_an_expression_that_is_too_long_is_refused(auditor: Api) -> None:
 
 def test_whatever_is_typed_is_answered_or_refused(five: dict[str, str], auditor: Api) -> None:
     dice = random.Random(7)
-    pieces = ["customer", "labels", "amount", "urgent", "=", "<", "in", "has", "(", ")", ",", '"', "and", "or", "not",
-              "true", "5", "is", "set", "\\", "'", "%", "%s", "\x00", "é", "--", "2026-01-01", "\ud83d"]  # fmt: skip
+    pieces = [
+        "customer",
+        "labels",
+        "amount",
+        "urgent",
+        "=",
+        "<",
+        "in",
+        "has",
+        "(",
+        ")",
+        ",",
+        '"',
+        "and",
+        "or",
+        "not",
+        "true",
+        "5",
+        "is",
+        "set",
+        "\\",
+        "'",
+        "%",
+        "%s",
+        "\x00",
+        "é",
+        "--",
+        "2026-01-01",
+        "\ud83d",
+    ]
     for _ in range(150):
         text = " ".join(dice.choices(pieces, k=dice.randint(1, 9))).encode("utf-8", "replace").decode()
         assert auditor.get("runs", where=text).status_code in (200, 400), text
@@ -263,9 +301,12 @@ def test_pages_in_an_attributes_order_have_every_run_once(
         monkeypatch.setattr(searching, "_FIRST", 2)
     dice = random.Random(name)
     values = {
-        "customer": ["ä", "Z", "a", "b"], "score": [-1.5, 10, 9, 100], "amount": ["9.99", 10, 100, -3],
-        "due": ["2026-01-01", "2026-10-01", "1999-12-31"], "urgent": [True, False],
-    }  # fmt: skip
+        "customer": ["ä", "Z", "a", "b"],
+        "score": [-1.5, 10, 9, 100],
+        "amount": ["9.99", 10, 100, -3],
+        "due": ["2026-01-01", "2026-10-01", "1999-12-31"],
+        "urgent": [True, False],
+    }
     made = [(value, sell(**{name: value})) for value in (dice.choice(values[name]) for _ in range(13))]
     sell(labels=["without"])
 
@@ -307,9 +348,15 @@ def test_a_page_looks_at_no_more_than_its_bound_and_the_next_goes_on(
 
 @pytest.mark.parametrize(
     ("sort", "says"),
-    [("nothing", "no attribute"), ("labels", "a list"), ("score", "different agents"), ("-", "no attribute"),
-     ("customer; --", "no attribute"), ("--customer", "no attribute")],
-)  # fmt: skip
+    [
+        ("nothing", "no attribute"),
+        ("labels", "a list"),
+        ("score", "different agents"),
+        ("-", "no attribute"),
+        ("customer; --", "no attribute"),
+        ("--customer", "no attribute"),
+    ],
+)
 def test_what_is_nothing_to_sort_by_is_refused(auditor: Api, sort: str, says: str) -> None:
     answer = auditor.get("runs", sort=sort)
     assert is_problem(answer, 400, "bad-search") and says in answer.json()["errors"][0]["problem"]
@@ -323,9 +370,15 @@ def test_a_cursor_that_was_cut_made_up_or_is_of_another_order_is_refused(sell: S
     by_time = auditor.get("runs", limit=1).json()["next"].partition("cursor=")[2].partition("&")[0].replace("%3D", "=")
     assert auditor.get("runs", sort="amount", cursor=cursor).status_code == 200
     for sort, wrong in [
-        ("amount", cursor[:-8]), ("amount", "x"), ("amount", by_time), ("-amount", cursor), ("customer", cursor),
-        ("amount", "WzFd"), ("amount", "W10="), ("amount", "é"),
-    ]:  # fmt: skip
+        ("amount", cursor[:-8]),
+        ("amount", "x"),
+        ("amount", by_time),
+        ("-amount", cursor),
+        ("customer", cursor),
+        ("amount", "WzFd"),
+        ("amount", "W10="),
+        ("amount", "é"),
+    ]:
         assert is_problem(auditor.get("runs", sort=sort, cursor=wrong), 400), wrong
 
 

@@ -39,10 +39,13 @@ def test_what_is_no_key_opens_nothing(header: str) -> None:
     assert answer["WWW-Authenticate"].startswith("Bearer")
 
 
-@pytest.mark.parametrize("change", [
-    {"revoked_at": timezone.now()},
-    {"expires_at": timezone.now() - timedelta(seconds=1)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"revoked_at": timezone.now()},
+        {"expires_at": timezone.now() - timedelta(seconds=1)},
+    ],
+)
 def test_a_key_that_ended_opens_nothing(caller: Callable[[Any], Api], change: dict[str, Any]) -> None:
     api = caller("auditor")
     ApiKey.objects.update(**change)

@@ -114,8 +114,10 @@ def test_a_cap_in_dollars_needs_a_price_of_every_model(integrator: Api) -> None:
         assert is_problem(answer, 422, "invalid-input")
         (error,) = answer.json()["errors"]
         assert error == {
-            "field": "budget.usd", "problem": "no price for scripted:thinker", "fix": "an admin sets it under Prices",
-        }  # fmt: skip
+            "field": "budget.usd",
+            "problem": "no price for scripted:thinker",
+            "fix": "an admin sets it under Prices",
+        }
         assert not Run.objects.exists()
         prices.put("scripted:thinker", usd_micro_in=1, usd_micro_out=1, by="user:boss")
         assert integrator.post("runs", PURCHASE | {"budget": {"usd": "5"}}).status_code == 201
@@ -218,10 +220,17 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     (wait,) = run["waiting_for"]
     assert (told["caps"]["tool_calls"], told["used"]["tool_calls"], told["left"]["tool_calls"]) == (0, 0, 0)
     assert told["exceeded"] == {
-        "wait_id": wait["id"], "resource": "tool_calls", "most": 0, "used": 0, "reserved": 0, "wanted": 1,
+        "wait_id": wait["id"],
+        "resource": "tool_calls",
+        "most": 0,
+        "used": 0,
+        "reserved": 0,
+        "wanted": 1,
         "enough": {"tool_calls": 1},
-        "since": wait["since"], "until": wait["deadline"], "queue": "",
-    }  # fmt: skip
+        "since": wait["since"],
+        "until": wait["deadline"],
+        "queue": "",
+    }
     assert not run["resumable"] and told["cost_usd"] is None and told["unpriced_calls"] == 1
     address = f"runs/{purchases.id}/budget"
     operator = purchases.caller("operator")
@@ -247,8 +256,10 @@ def test_after_a_raise_that_was_not_enough_the_wait_tells_what_is_lacking_now(pu
     told = purchases.caller("operator").post(f"runs/{purchases.id}/budget", body).json()
     (wait,) = told["waiting_for"]
     assert (told["state"], told["budget"]["exceeded"]["resource"], wait["detail"]["resource"]) == (
-        "paused", "steps", "steps",
-    )  # fmt: skip
+        "paused",
+        "steps",
+        "steps",
+    )
     assert "steps" in wait["detail"]["enough"] and wait["detail"]["most"] == steps
 
 
@@ -318,9 +329,14 @@ def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
 def test_a_damaged_wait_hides_no_run(start: Callable[..., dict[str, Any]], auditor: Api, detail: Any) -> None:
     run = Run.objects.get(pk=start()["id"])
     Wait.objects.create(
-        id="8d5e2f0c-6c0b-5d0e-9c7e-6f1a1a2b7f11", run=run, slot="budget/1", kind="budget", opened_at=run.created_at,
-        deadline=run.created_at, detail=detail or {},
-    )  # fmt: skip
+        id="8d5e2f0c-6c0b-5d0e-9c7e-6f1a1a2b7f11",
+        run=run,
+        slot="budget/1",
+        kind="budget",
+        opened_at=run.created_at,
+        deadline=run.created_at,
+        detail=detail or {},
+    )
     Wait.objects.update(detail=detail if detail is not None else {})
     told = auditor.get("runs").json()["results"][0]["budget"]["exceeded"]
     assert (told["resource"], told["most"], told["used"], told["wanted"]) == ("", None, None, None)
@@ -335,7 +351,7 @@ def test_a_raise_names_the_caps_that_it_was_decided_on(start: Callable[..., dict
     assert is_problem(late, 409, "stale-budget") and late.json()["caps"]["steps"] == 50
     assert late.json()["errors"] == [
         {"field": "budget.steps", "problem": "was 5, is 50 now", "fix": "look again"},
-    ]  # fmt: skip
+    ]
     assert Head.objects.get().cap_steps == 50 and OverrideRecord.objects.count() == 1
     now = first.json()["budget"]["caps"]
     again = operator.post(address, {"budget": {"steps": 9}, "justification": WHY, "if_caps": now})

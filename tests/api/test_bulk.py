@@ -57,11 +57,15 @@ def test_looking_first_then_starting_then_stopping(operator: Api, start: Any) ->
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"filter": {"state": "asleep"}}, "filter.state"), ({"runs": []}, "runs"), ({"runs": ["x"]}, "runs.0"),
-        ({"filter": {"colour": "red"}}, "filter.colour"), ({"filter": {}, "action": "explode"}, "action"),
-        ({"filter": {"agent": "none-such"}}, "filter"), ({}, "filter"),
+        ({"filter": {"state": "asleep"}}, "filter.state"),
+        ({"runs": []}, "runs"),
+        ({"runs": ["x"]}, "runs.0"),
+        ({"filter": {"colour": "red"}}, "filter.colour"),
+        ({"filter": {}, "action": "explode"}, "action"),
+        ({"filter": {"agent": "none-such"}}, "filter"),
+        ({}, "filter"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_meant_is_named(operator: Api, body: dict[str, Any], field: str) -> None:
     answer = ask(operator, **body)
     assert is_problem(answer, 422) and answer.json()["errors"][0]["field"] == field, answer.json()

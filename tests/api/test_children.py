@@ -79,8 +79,12 @@ def test_a_wait_tells_how_its_child_is(grown: Callable[..., Run], auditor: Api) 
     (wait,) = auditor.get(f"runs/{run.pk}").json()["waiting_for"]
     assert (wait["kind"], wait["detail"]["child"]) == ("child", str(child.pk))
     assert wait["child"] == {
-        "id": str(child.pk), "state": "waiting_event", "status": "waiting", "need": None, "need_at": None,
-    }  # fmt: skip
+        "id": str(child.pk),
+        "state": "waiting_event",
+        "status": "waiting",
+        "need": None,
+        "need_at": None,
+    }
     (own,) = auditor.get(f"runs/{child.pk}").json()["waiting_for"]
     assert (own["kind"], own["child"]) == ("signal", None)
 

@@ -54,8 +54,16 @@ def test_who_may_not_decide_may_not_claim_and_what_does_not_fit_is_refused(
         assert is_problem(caller(role).post(f"approvals/{id}/claim", {}), 403, "forbidden")
         assert is_problem(caller(role).post(f"approvals/{id}/release", {}), 409, "not-on-it")
     finance = caller("approver_finance")
-    for body in ({"minutes": 0}, {"minutes": 61}, {"minutes": True}, {"minutes": "5"}, {"take_over": 0},
-                 {"take_over": 2**63}, {"take_over": "1"}, {"who": 1}):  # fmt: skip
+    for body in (
+        {"minutes": 0},
+        {"minutes": 61},
+        {"minutes": True},
+        {"minutes": "5"},
+        {"take_over": 0},
+        {"take_over": 2**63},
+        {"take_over": "1"},
+        {"who": 1},
+    ):
         assert is_problem(finance.post(f"approvals/{id}/claim", body), 422, "invalid-input"), body
     assert is_problem(finance.post(f"approvals/{id}/release", {"minutes": 1}), 422)
     assert is_problem(finance.post(f"approvals/{story.id}/claim", {}), 404)

@@ -119,11 +119,15 @@ def test_what_was_taken_back_is_out_of_sight(case: str, finance: Api, ira: Api) 
 @pytest.mark.parametrize(
     "body",
     [
-        {}, {"to": 5, "question": "Why?"}, {"to": "x" * 500, "question": "Why?"}, {"to": "ira", "question": "x" * 9000},
-        {"to": "ira", "question": "a\x00b"}, {"to": "ira\u202e", "question": "Why?"},
+        {},
+        {"to": 5, "question": "Why?"},
+        {"to": "x" * 500, "question": "Why?"},
+        {"to": "ira", "question": "x" * 9000},
+        {"to": "ira", "question": "a\x00b"},
+        {"to": "ira\u202e", "question": "Why?"},
         {"to": "ira", "question": "Why?", "n": 1},
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_refused_and_changes_nothing(case: str, finance: Api, ira: Api, body: Any) -> None:
     answer = finance.post(f"{case}/inquiries", body)
     assert answer.status_code in (400, 422), answer.content

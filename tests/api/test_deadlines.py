@@ -57,18 +57,25 @@ def test_a_calendar_is_set_shown_set_anew_and_removed(admin: Api) -> None:
 @pytest.mark.parametrize(
     ("changed", "field"),
     [
-        ({"zone": "Mars/Olympus"}, "zone"), ({"zone": "../etc/passwd"}, "zone"), ({"week": {}}, "week"),
-        ({"week": {"mon": "18:00-09:00"}}, "week"), ({"week": {"mon": "09:00-25:00"}}, "week"),
-        ({"week": {"mon": "09:00-12:00, 11:00-13:00"}}, "week"), ({"week": {"mon": "always"}}, "week"),
-        ({"week": {"mon": "00:00-00:30"}}, "week"), ({"week": {"someday": "09:00-17:00"}}, "week"),
-        ({"name": "a b"}, "name"), ({"name": "x" * 41}, "name"), ({"name": "../x"}, "name"),
+        ({"zone": "Mars/Olympus"}, "zone"),
+        ({"zone": "../etc/passwd"}, "zone"),
+        ({"week": {}}, "week"),
+        ({"week": {"mon": "18:00-09:00"}}, "week"),
+        ({"week": {"mon": "09:00-25:00"}}, "week"),
+        ({"week": {"mon": "09:00-12:00, 11:00-13:00"}}, "week"),
+        ({"week": {"mon": "always"}}, "week"),
+        ({"week": {"mon": "00:00-00:30"}}, "week"),
+        ({"week": {"someday": "09:00-17:00"}}, "week"),
+        ({"name": "a b"}, "name"),
+        ({"name": "x" * 41}, "name"),
+        ({"name": "../x"}, "name"),
         ({"holidays": [{"day": "2026-02-30", "name": "never"}]}, "holidays"),
         ({"holidays": [{"day": "2026-12-25", "name": "one"}, {"day": "2026-12-25", "name": "two"}]}, "holidays"),
         ({"holidays": [{"day": "1026-12-25", "name": "old"}]}, "holidays"),
         ({"holidays": [{"day": "2026-12-25", "name": "\u202ehidden"}]}, "holidays"),
         ({"holidays": [{"day": "2026-12-25", "name": "x"}] * 401}, "holidays"),
     ],
-)  # fmt: skip
+)
 def test_a_calendar_that_makes_no_sense_is_refused_by_its_field(admin: Api, changed: Any, field: str) -> None:
     assert field in wrong(admin.post("calendars", DE | changed))
     assert not Calendar.objects.exists() and not ActRecord.objects.exists()
@@ -83,18 +90,23 @@ def test_holidays_that_leave_no_working_day_are_refused(admin: Api) -> None:
 @pytest.mark.parametrize(
     ("said", "field"),
     [
-        ({"calendar": "XX"}, "calendar"), ({"on_timeout": "approve"}, "on_timeout"),
-        ({"on_timeout": "escalate"}, "steps"), ({"steps": [{"to": "legal", "hours": 8}]}, "steps"),
+        ({"calendar": "XX"}, "calendar"),
+        ({"on_timeout": "approve"}, "on_timeout"),
+        ({"on_timeout": "escalate"}, "steps"),
+        ({"steps": [{"to": "legal", "hours": 8}]}, "steps"),
         ({"on_timeout": "escalate", "steps": [{"to": "finance_po", "hours": 8}]}, "steps"),
         ({"on_timeout": "escalate", "steps": [{"to": "nowhere", "hours": 8}]}, "steps"),
         ({"on_timeout": "escalate", "steps": [{"to": "legal", "hours": 8}] * 2}, "steps"),
         ({"on_timeout": "escalate", "steps": [{"to": "legal", "hours": 0.001}]}, "steps"),
         ({"on_timeout": "escalate", "steps": [{"to": "legal", "hours": -1}]}, "steps"),
-        ({"remind": [0]}, "remind"), ({"remind": [100]}, "remind"), ({"remind": [50, 50]}, "remind"),
-        ({"remind": [10, 20, 30, 40, 50, 60]}, "remind"), ({"every_hours": 4}, "every_hours"),
+        ({"remind": [0]}, "remind"),
+        ({"remind": [100]}, "remind"),
+        ({"remind": [50, 50]}, "remind"),
+        ({"remind": [10, 20, 30, 40, 50, 60]}, "remind"),
+        ({"every_hours": 4}, "every_hours"),
         ({"at_once_if_away": True}, "at_once_if_away"),
     ],
-)  # fmt: skip
+)
 def test_deadlines_that_make_no_sense_are_refused_by_their_field(admin: Api, said: Any, field: str) -> None:
     assert field in wrong(admin.post("queues/finance_po/timing", said | {"justification": WHY}))
     assert not Timing.objects.exists()

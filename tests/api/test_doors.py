@@ -33,9 +33,12 @@ class Door:
         self.port, self._log = int(env["PORT"]), log
         with log.open("wb") as told:
             self.process = subprocess.Popen(
-                [sys.executable, str(CHECKOUT / "manage.py"), "web"], env=env, cwd=CHECKOUT, start_new_session=True,
+                [sys.executable, str(CHECKOUT / "manage.py"), "web"],
+                env=env,
+                cwd=CHECKOUT,
+                start_new_session=True,
                 stderr=told,
-            )  # fmt: skip
+            )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
 
     def is_alive(self) -> bool:
@@ -226,9 +229,10 @@ def test_forged_proxy_headers_do_not_give_a_fresh_address(door: Door) -> None:
     token = page.text.split('name="csrfmiddlewaretoken" value="', 1)[1].split('"', 1)[0]
     answers = [
         door.client.post(
-            "/login", data={"username": "nobody", "password": "x", "csrfmiddlewaretoken": token},
-            headers={"X-Forwarded-For": f"198.51.100.{n}"}
+            "/login",
+            data={"username": "nobody", "password": "x", "csrfmiddlewaretoken": token},
+            headers={"X-Forwarded-For": f"198.51.100.{n}"},
         ).status_code
         for n in range(12)
-    ]  # fmt: skip
+    ]
     assert answers == [400] * 10 + [429] * 2

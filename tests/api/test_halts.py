@@ -39,12 +39,18 @@ def test_an_operator_halts_lifts_in_stages_and_everybody_reads_it(operator: Api,
 @pytest.mark.parametrize(
     "body",
     [
-        {"scope": "tool"}, {"scope": "tol", "key": "charge"}, {"scope": "all"}, {"scope": "all", "confirm": "yes"},
-        {"scope": "tool", "key": "charge", "justification": ""}, {"scope": "tool", "key": "charge\u0000"},
-        {"scope": "tool", "key": "c" * 400}, {"scope": "tool", "key": "charge", "stray": 1},
-        {"scope": "tag", "key": "a", "kind": "starts"}, {"key": "charge"},
+        {"scope": "tool"},
+        {"scope": "tol", "key": "charge"},
+        {"scope": "all"},
+        {"scope": "all", "confirm": "yes"},
+        {"scope": "tool", "key": "charge", "justification": ""},
+        {"scope": "tool", "key": "charge\u0000"},
+        {"scope": "tool", "key": "c" * 400},
+        {"scope": "tool", "key": "charge", "stray": 1},
+        {"scope": "tag", "key": "a", "kind": "starts"},
+        {"key": "charge"},
     ],
-)  # fmt: skip
+)
 def test_bad_input_halts_nothing(operator: Api, body: dict[str, Any]) -> None:
     is_problem(operator.post("halts", WHY | body), 422)
     assert not Halt.objects.exists() and not ActRecord.objects.filter(subject__startswith="halt").exists()

@@ -40,12 +40,18 @@ async def ask(app: Any, method: str, path: str, headers: dict[str, str] | None =
     answer, parts = Answer(), [body[:20], body[20:]]
     names = {"host": "127.0.0.1", "content-length": str(len(body)), **(headers or {})}
     scope = {
-        "type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path,
-        "raw_path": path.encode(), "query_string": b"",
-        "root_path": "", "headers": [(name.lower().encode(), value.encode()) for name, value in names.items()],
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in names.items()],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
-    }  # fmt: skip
+    }
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}

@@ -59,9 +59,12 @@ def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> N
 def test_a_body_that_means_the_same_is_the_same_body(integrator: Api) -> None:
     first = keyed(integrator, "k-1")
     shuffled = integrator.client.generic(
-        "POST", "/api/v1/runs", b' {"input":{"amount":2, "item":"ch\\u0061ir"},\n"agent":"order@1.0.0"} ',
-        content_type="application/json", headers=integrator.headers | {"Idempotency-Key": "k-1"},
-    )  # fmt: skip
+        "POST",
+        "/api/v1/runs",
+        b' {"input":{"amount":2, "item":"ch\\u0061ir"},\n"agent":"order@1.0.0"} ',
+        content_type="application/json",
+        headers=integrator.headers | {"Idempotency-Key": "k-1"},
+    )
     assert shuffled.content == first.content
 
 

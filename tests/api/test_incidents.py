@@ -23,11 +23,24 @@ def lose(run_id: str, seq: int = 1, *, host: str = "one", cause: str = "proof", 
         {"slot": "0.1/1", "attempt": 0, "tool": call, "replay_class": "unsafe_on_replay", "intent_at": now.isoformat()}
     ]
     row = Incident.objects.create(
-        run_id=UUID(run_id), seq=seq, at=now, cause=cause, proof="reaped", worker=uuid4(), host=host, pid=42, epoch=1,
+        run_id=UUID(run_id),
+        seq=seq,
+        at=now,
+        cause=cause,
+        proof="reaped",
+        worker=uuid4(),
+        host=host,
+        pid=42,
+        epoch=1,
         reached="intent_durable",
-        in_doubt=in_doubt if call else [], replayed=3, is_counted=False, deaths=0, is_stopped=False, last_sign_at=now,
+        in_doubt=in_doubt if call else [],
+        replayed=3,
+        is_counted=False,
+        deaths=0,
+        is_stopped=False,
+        last_sign_at=now,
         detected_at=now,
-    )  # fmt: skip
+    )
     return row.id
 
 
@@ -38,10 +51,14 @@ def test_they_come_newest_first_in_their_documented_shape(auditor: Api, start: C
     IncidentPage.model_validate_json(auditor.get("incidents").content)
     assert [row["id"] for row in answer["results"]] == ids[::-1]
     assert answer["results"][0]["calls"][0] | {"intent_at": ""} == {
-        "slot": "0.1/1", "attempt": 0, "tool": "mail", "replay_class": "unsafe_on_replay", "intent_at": "",
+        "slot": "0.1/1",
+        "attempt": 0,
+        "tool": "mail",
+        "replay_class": "unsafe_on_replay",
+        "intent_at": "",
         "fate": "open",
         "why": "nobody has come to it yet",
-    }  # fmt: skip
+    }
     for limit in (1, 2, 3):
         assert [row["id"] for row in follow(auditor, f"incidents?limit={limit}")] == ids[::-1]
 

@@ -54,8 +54,10 @@ def test_it_goes_on_with_it_once_however_often_that_is_sent(operator: Api, run: 
     assert kinds(run).count("ContextInjected") == 1
     assert is_problem(operator.post(f"runs/{run.id}/resume", body), 409, "illegal-state")
     assert list(OverrideRecord.objects.filter(run_id=run.id).order_by("id").values_list("action", flat=True)) == [
-        "pause", "inject", "resume"
-    ]  # fmt: skip
+        "pause",
+        "inject",
+        "resume",
+    ]
     page = operator.get(f"runs/{run.id}/events").json()
     assert "ContextInjected" in str(page)
 

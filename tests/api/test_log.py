@@ -80,8 +80,17 @@ def test_the_page_shows_progress_and_the_newest_lines_as_text(run: str, reader: 
     person = reader("operator")
     assert 'id="log"' not in person.get(f"/runs/{run}").content.decode()
     says(run, "<script>alert(1)</script>", *(f"line {n}" for n in range(40)), "\u202etxt.exe")
-    telling(run, lines=42, done=20, total=80, at=AT, note="<b>pallets</b>", since_epoch=1,
-            since_at=AT - timedelta(seconds=30), since_done=10)  # fmt: skip
+    telling(
+        run,
+        lines=42,
+        done=20,
+        total=80,
+        at=AT,
+        note="<b>pallets</b>",
+        since_epoch=1,
+        since_at=AT - timedelta(seconds=30),
+        since_done=10,
+    )
     answer = person.get(f"/runs/{run}")
     page, text = answer.content.decode(), text_of(answer)
     assert "20 of 80" in text and "left: about 3 m 00 s of work" in text and 'value="25"' in page

@@ -40,9 +40,7 @@ def two() -> Any:
 
 @pytest.fixture
 def runs(integrator: Api) -> list[str]:
-    return [
-        integrator.post("runs", {"agent": f"{NAME}@1.0.0", "input": {}}).json()["id"] for _ in range(3)
-    ]  # fmt: skip
+    return [integrator.post("runs", {"agent": f"{NAME}@1.0.0", "input": {}}).json()["id"] for _ in range(3)]
 
 
 def versions() -> list[str]:
@@ -74,8 +72,17 @@ def test_what_can_not_be_is_refused_by_name(operator: Api, integrator: Api, runs
     left_out = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"nodes": {}})
     assert is_problem(left_out, 422, "invalid-input")
     assert left_out.json()["errors"][0]["field"] == "nodes.finish"
-    for wrong in ({"to_version": "7.0.0"}, {"runs": []}, {"limit": 0}, {"limit": 101}, {"state": "failed"}, {"x": 1},
-                  {"nodes": {"finish": "x"}}, {"nodes": {"finish": 1}}, {"runs": ["no id"]}):  # fmt: skip
+    for wrong in (
+        {"to_version": "7.0.0"},
+        {"runs": []},
+        {"limit": 0},
+        {"limit": 101},
+        {"state": "failed"},
+        {"x": 1},
+        {"nodes": {"finish": "x"}},
+        {"nodes": {"finish": 1}},
+        {"runs": ["no id"]},
+    ):
         assert is_problem(operator.post(f"agents/{NAME}/migrations", MOVE | WHY | wrong), 422), wrong
     assert is_problem(operator.post(f"agents/{NAME}/migrations", MOVE), 422)
     assert is_problem(operator.post(f"agents/{NAME}/migrations", MOVE | {"justification": " "}), 422)
@@ -270,11 +277,20 @@ def test_the_command_says_which_were_moved_where_one_is_busy(runs: list[str]) ->
         out = io.StringIO()
         with pytest.raises(CommandError, match="1 of 3 stay where they are"):
             call_command(
-                "versions", "migrate", f"{NAME}@1.0.0", f"{NAME}@2.0.0", "--node", "finish=finish",
-                "--justification", "the old one is wrong", stdout=out,
-            )  # fmt: skip
+                "versions",
+                "migrate",
+                f"{NAME}@1.0.0",
+                f"{NAME}@2.0.0",
+                "--node",
+                "finish=finish",
+                "--justification",
+                "the old one is wrong",
+                stdout=out,
+            )
     lines = out.getvalue().splitlines()
     assert [line.split("\t")[:2] for line in lines] == [
-        [runs[0], "unbegun"], [runs[1], "refused"], [runs[2], "unbegun"],
-    ]  # fmt: skip
+        [runs[0], "unbegun"],
+        [runs[1], "refused"],
+        [runs[2], "unbegun"],
+    ]
     assert "busy; the database refused it" in lines[1]

@@ -46,12 +46,17 @@ def test_everybody_may_see_it_and_an_operator_moves_it(
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"models": ["gpt"]}, "models"), ({"models": []}, "models"), ({"models": "openai:gpt"}, "models"),
-        ({}, "models"), ({"models": [HERE], "assistant": "nobody"}, "assistant"),
-        ({"models": [HERE], "modle": 1}, "modle"), ({"models": [f"a:{n}" for n in range(9)]}, "models"),
-        ({"models": [7]}, "models.0"), ({"models": ["openai:\x00"]}, "models.0"),
+        ({"models": ["gpt"]}, "models"),
+        ({"models": []}, "models"),
+        ({"models": "openai:gpt"}, "models"),
+        ({}, "models"),
+        ({"models": [HERE], "assistant": "nobody"}, "assistant"),
+        ({"models": [HERE], "modle": 1}, "modle"),
+        ({"models": [f"a:{n}" for n in range(9)]}, "models"),
+        ({"models": [7]}, "models.0"),
+        ({"models": ["openai:\x00"]}, "models.0"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named_and_nothing_is_done(
     caller: Callable[[Any], Api], run: Story, body: dict[str, Any], field: str
 ) -> None:

@@ -43,12 +43,19 @@ def test_answers_have_the_described_shapes(operator: Api, start: Callable[..., A
     operator.post(f"runs/{run}/pause", {"justification": "to have a record"})
     RunRow.model_validate(operator.get(f"runs/{run}").json())
     for address, shape in {
-        "runs": RunPage, f"runs/{run}/events": EventPage, f"runs/{run}/ledger": EntryPage,
-        f"runs/{run}/overrides": OverridePage, f"runs/{run}/children": RunPage,
-        f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow,
-        "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage,
+        "runs": RunPage,
+        f"runs/{run}/events": EventPage,
+        f"runs/{run}/ledger": EntryPage,
+        f"runs/{run}/overrides": OverridePage,
+        f"runs/{run}/children": RunPage,
+        f"runs/{run}/transcript": MessagePage,
+        f"runs/{run}/verification": VerificationRow,
+        "verification": VerificationPage,
+        "agents": AgentPage,
+        "fleet": ProcessPage,
+        "approvals": ApprovalPage,
         "audit": AuditPage,
-    }.items():  # fmt: skip
+    }.items():
         shape.model_validate(operator.get(address).json())
 
 

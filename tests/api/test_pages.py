@@ -70,10 +70,21 @@ def test_a_limit_that_is_none_is_refused(auditor: Api, address: str, limit: str)
     assert is_problem(auditor.get(f"{address}?limit={limit}"), 400, "malformed")
 
 
-@pytest.mark.parametrize("query", [
-    "state=nonsense", "stat=failed", "state=failed&state=pending", "agent=%00", "agent=" + "a" * 501,
-    "cursor=x", "cursor=AAAA", "cursor=" + "A" * 32, "cursor=__________________________________________8=", "cursor=ü",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "query",
+    [
+        "state=nonsense",
+        "stat=failed",
+        "state=failed&state=pending",
+        "agent=%00",
+        "agent=" + "a" * 501,
+        "cursor=x",
+        "cursor=AAAA",
+        "cursor=" + "A" * 32,
+        "cursor=__________________________________________8=",
+        "cursor=ü",
+    ],
+)
 def test_a_query_that_means_nothing_is_refused(auditor: Api, query: str) -> None:
     answer = auditor.get(f"runs?{query}")
     # A well-formed cursor to a time that nothing is older than is an empty page.

@@ -34,11 +34,19 @@ def test_a_policy_is_put_in_force_changed_and_retired(caller: Callable[[Any], Ap
 def test_what_is_wrong_is_refused_by_field(caller: Callable[[Any], Api]) -> None:
     boss = caller("superuser")
     for wrong, field in (
-        ({"name": "restore"}, "name"), ({"name": "A b"}, "name"), ({"agent": "x"}, "agent"), ({"tool": "x"}, "tool"),
-        ({"queue": "x"}, "queue"), ({"condition": "cost >"}, "condition"), ({"effect": "maybe"}, "effect"),
-        ({"within_hours": 0}, "within_hours"), ({"rule": ""}, "rule"), ({"condition": ""}, "confirm"),
-        ({"rule": "a\u202eb"}, "rule"), ({"extra": 1}, "extra"),
-    ):  # fmt: skip
+        ({"name": "restore"}, "name"),
+        ({"name": "A b"}, "name"),
+        ({"agent": "x"}, "agent"),
+        ({"tool": "x"}, "tool"),
+        ({"queue": "x"}, "queue"),
+        ({"condition": "cost >"}, "condition"),
+        ({"effect": "maybe"}, "effect"),
+        ({"within_hours": 0}, "within_hours"),
+        ({"rule": ""}, "rule"),
+        ({"condition": ""}, "confirm"),
+        ({"rule": "a\u202eb"}, "rule"),
+        ({"extra": 1}, "extra"),
+    ):
         answer = boss.post("policies", BODY | wrong)
         assert is_problem(answer, 422), wrong
         assert field in [each["field"] for each in answer.json()["errors"]], (wrong, answer.json())

@@ -14,9 +14,14 @@ from tests.api.conftest import START, Api, is_problem
 pytestmark = pytest.mark.django_db
 WHY = {"justification": "for the test"}
 RESEARCH = WHY | {
-    "name": "Research", "scope": "tag", "whose": "team:research", "resource": "usd", "limit": "500.00",
-    "period": "month", "zone": "Europe/Berlin",
-}  # fmt: skip
+    "name": "Research",
+    "scope": "tag",
+    "whose": "team:research",
+    "resource": "usd",
+    "limit": "500.00",
+    "period": "month",
+    "zone": "Europe/Berlin",
+}
 
 
 def made(api: Api, **changed: Any) -> dict[str, Any]:
@@ -56,14 +61,29 @@ def test_pages_hold_each_once(operator: Api) -> None:
     assert seen == ids[::-1]
 
 
-@pytest.mark.parametrize(("wrong", "field"), [
-    ({"limit": -1}, "limit"), ({"limit": "1e9999"}, "limit"), ({"limit": None}, "limit"), ({"limit": True}, "limit"),
-    ({"resource": "eur"}, "resource"), ({"resource": "tool_calls", "limit": 1.5}, "limit"),
-    ({"zone": "Berlin"}, "zone"), ({"period": "hour"}, "period"), ({"scope": "team"}, "scope"),
-    ({"scope": "all"}, "whose"), ({"whose": ""}, "whose"), ({"whose": "a\u0000b"}, "whose"),
-    ({"scope": "agent"}, "whose"), ({"scope": "person"}, "whose"), ({"name": "x" * 101}, "name"),
-    ({"name": "a\u202eb"}, "name"), ({"currency": "EUR"}, "currency"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"limit": -1}, "limit"),
+        ({"limit": "1e9999"}, "limit"),
+        ({"limit": None}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"resource": "eur"}, "resource"),
+        ({"resource": "tool_calls", "limit": 1.5}, "limit"),
+        ({"zone": "Berlin"}, "zone"),
+        ({"period": "hour"}, "period"),
+        ({"scope": "team"}, "scope"),
+        ({"scope": "all"}, "whose"),
+        ({"whose": ""}, "whose"),
+        ({"whose": "a\u0000b"}, "whose"),
+        ({"scope": "agent"}, "whose"),
+        ({"scope": "person"}, "whose"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "a\u202eb"}, "name"),
+        ({"currency": "EUR"}, "currency"),
+    ],
+    ids=str,
+)
 def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:
     answer = operator.post("pools", RESEARCH | wrong)
     assert answer.status_code == 422, answer.content

@@ -50,8 +50,9 @@ def web(process_env: dict[str, str]) -> Iterator[httpx.Client]:
 @pytest.fixture
 def worker(process_env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     env = process_env | {
-        "DURABLEAGENTS_AGENTS": clockwork.__name__, "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
-    }  # fmt: skip
+        "DURABLEAGENTS_AGENTS": clockwork.__name__,
+        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
+    }
     command = [sys.executable, "-m", "tests.runs.skewed", "0"]
     process = subprocess.Popen(command, env=env, cwd=CHECKOUT, stdin=subprocess.PIPE)
     try:

@@ -90,12 +90,16 @@ def test_a_proxy_on_a_unix_socket_is_one_of_ours_where_there_are_any(monkeypatch
 @pytest.mark.parametrize(
     ("told", "kind", "scheme"),
     [
-        (b"https", "http", "https"), (b"https", "websocket", "wss"), (b"HTTPS ", "http", "https"),
+        (b"https", "http", "https"),
+        (b"https", "websocket", "wss"),
+        (b"HTTPS ", "http", "https"),
         (b"http", "http", "http"),
-        (b"https, http", "http", "http"), (b"http,https", "http", "https"), (b"", "http", "http"),
+        (b"https, http", "http", "http"),
+        (b"http,https", "http", "https"),
+        (b"", "http", "http"),
         (b"gopher", "websocket", "ws"),
     ],
-)  # fmt: skip
+)
 def test_the_scheme_is_the_nearest_proxys_word(told: bytes, kind: str, scheme: str) -> None:
     assert seen("10.1.2.3", (b"x-forwarded-proto", told), kind=kind)["scheme"] == scheme
 

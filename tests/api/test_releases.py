@@ -34,8 +34,10 @@ def test_versions_are_listed_newest_first_with_what_they_have_under_way(integrat
     started(integrator, f"{NAME}@1.0.0"), started(integrator, f"{NAME}@2.0.0"), started(integrator, f"{NAME}@2.0.0")
     told = auditor.get(f"agents/{NAME}/versions").json()
     assert [(one["version"], one["living"], one["runs"]["pending"]) for one in told["results"]] == [
-        ("10.0.0", 0, 0), ("2.0.0", 2, 2), ("1.0.0", 1, 1),
-    ]  # fmt: skip
+        ("10.0.0", 0, 0),
+        ("2.0.0", 2, 2),
+        ("1.0.0", 1, 1),
+    ]
     assert told["ramp"] is None and told["results"][0]["forecast"] is None
     assert told["results"][1]["forecast"]["why"] == "fewer than 10 of its runs have ended"
     assert not told["results"][1]["served"] and not told["results"][1]["is_closed"]
@@ -105,12 +107,27 @@ def test_a_repeat_sets_one(operator: Api) -> None:
     assert first.content == again.content and Ramp.objects.count() == 1
 
 
-@pytest.mark.parametrize(("wrong", "field"), [
-    ({"share": 0}, "share"), ({"share": 100.01}, "share"), ({"share": "1e9"}, "share"), ({"share": True}, "share"),
-    ({"share": None}, "share"), ({"share": 10.001}, "share"), ({"tags": []}, "tags"), ({"tags": "beta"}, "tags"),
-    ({"to_version": "1.0.0"}, "to_version"), ({"to_version": "3.0.0"}, "to_version"), ({"agent": "x@1"}, "agent"),
-    ({"failed": 0}, "failed"), ({"failed": 5.5}, "failed"), ({"edits": 3}, "edits"), ({"at_least": 0}, "at_least"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"share": 0}, "share"),
+        ({"share": 100.01}, "share"),
+        ({"share": "1e9"}, "share"),
+        ({"share": True}, "share"),
+        ({"share": None}, "share"),
+        ({"share": 10.001}, "share"),
+        ({"tags": []}, "tags"),
+        ({"tags": "beta"}, "tags"),
+        ({"to_version": "1.0.0"}, "to_version"),
+        ({"to_version": "3.0.0"}, "to_version"),
+        ({"agent": "x@1"}, "agent"),
+        ({"failed": 0}, "failed"),
+        ({"failed": 5.5}, "failed"),
+        ({"edits": 3}, "edits"),
+        ({"at_least": 0}, "at_least"),
+    ],
+    ids=str,
+)
 def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:
     answer = operator.post("ramps", RAMP | wrong)
     assert answer.status_code == 422, answer.content
@@ -119,9 +136,15 @@ def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], 
 
 def test_many_starts_in_one_request_stay_on_their_sides(operator: Api, integrator: Api) -> None:
     worker = Process.objects.create(
-        id="00000000-0000-0000-0000-00000000aaaa", kind="worker", host="h", boot="b", pid=1, born_ticks=1,
-        started_at=timezone.now(), last_heartbeat_at=timezone.now() + timedelta(hours=1),
-    )  # fmt: skip
+        id="00000000-0000-0000-0000-00000000aaaa",
+        kind="worker",
+        host="h",
+        boot="b",
+        pid=1,
+        born_ticks=1,
+        started_at=timezone.now(),
+        last_heartbeat_at=timezone.now() + timedelta(hours=1),
+    )
     for version in ("1.0.0", "2.0.0"):
         Served.objects.create(worker=worker.pk, graph_id=f"{NAME}@{version}")
     operator.post("ramps", RAMP | {"share": 50})

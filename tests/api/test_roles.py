@@ -282,16 +282,30 @@ def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], ro
 def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
     run = lifecycle.start("order@1.0.0", {"item": "theirs", "amount": 7}, by=SHOP)
     wait = Wait.objects.create(
-        id=uuid4(), run_id=run.pk, slot="0.1/1", kind="input", opened_at=timezone.now(),
-        deadline=timezone.now() + timedelta(days=1), detail={"of": "integrator", "schema": {}, "title": "theirs"},
-    )  # fmt: skip
+        id=uuid4(),
+        run_id=run.pk,
+        slot="0.1/1",
+        kind="input",
+        opened_at=timezone.now(),
+        deadline=timezone.now() + timedelta(days=1),
+        detail={"of": "integrator", "schema": {}, "title": "theirs"},
+    )
     gate = Wait.objects.create(
         id=uuid4(), run_id=run.pk, slot="0.1/2", kind="approval", opened_at=wait.opened_at, deadline=wait.deadline
     )
     approval = Approval.objects.create(
-        id=uuid4(), run_id=run.pk, wait_id=gate.pk, queue="finance_po", tool="buy", title="theirs", plan=b"{}",
-        plan_hash="h", evidence=[], opened_at=gate.opened_at, deadline=gate.deadline,
-    )  # fmt: skip
+        id=uuid4(),
+        run_id=run.pk,
+        wait_id=gate.pk,
+        queue="finance_po",
+        tool="buy",
+        title="theirs",
+        plan=b"{}",
+        plan_hash="h",
+        evidence=[],
+        opened_at=gate.opened_at,
+        deadline=gate.deadline,
+    )
     nightly = {"name": "theirs", "agent": "order", "cron": "@daily", "input": {"item": "theirs", "amount": 1}}
     schedule = caller("operator").post("schedules", nightly).json()["id"]
     pool = {"name": "theirs", "resource": "tool_calls", "limit": 2, "scope": "all", "period": "month"}
@@ -299,21 +313,34 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
     many = {"action": "pause", "runs": [str(run.pk)], "justification": "Hold on.", "start": False}
     batch = caller("operator").post("bulk", many).json()["id"]
     return {
-        "<uuid:batch_id>": str(batch), "<uuid:run_id>": str(run.pk), "<uuid:wait_id>": str(wait.pk),
+        "<uuid:batch_id>": str(batch),
+        "<uuid:run_id>": str(run.pk),
+        "<uuid:wait_id>": str(wait.pk),
         "<uuid:approval_id>": str(approval.pk),
-        "<uuid:schedule_id>": str(schedule), "<int:pool_id>": str(made["id"]),
-    }  # fmt: skip
+        "<uuid:schedule_id>": str(schedule),
+        "<int:pool_id>": str(made["id"]),
+    }
 
 
 OF_NOBODY = {
-    "<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:ramp_id>": "404",
-    "<str:queue>": "legal", "<str:policy>": "none", "<int:n>": "404", "<int:page>": "1", "<int:deputy_id>": "404",
+    "<str:name>": "order",
+    "<str:reference>": "order",
+    "<str:version>": "1.0.0",
+    "<int:ramp_id>": "404",
+    "<str:queue>": "legal",
+    "<str:policy>": "none",
+    "<int:n>": "404",
+    "<int:page>": "1",
+    "<int:deputy_id>": "404",
     "<int:delivery_id>": "404",
-    "<int:channel_id>": "404", "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
+    "<int:channel_id>": "404",
+    "<uuid:halt>": "00000000-0000-0000-0000-000000000001",
     "<uuid:process_id>": "00000000-0000-0000-0000-000000000003",
-    "<uuid:change_id>": "00000000-0000-0000-0000-000000000002", "<str:calendar>": "DE", "<int:absence_id>": "404",
+    "<uuid:change_id>": "00000000-0000-0000-0000-000000000002",
+    "<str:calendar>": "DE",
+    "<int:absence_id>": "404",
     "<int:grant_id>": "404",
-}  # fmt: skip
+}
 # A token is the right to use it, whoever has it.
 BY_ITSELF = {"api-callback"}
 # Acts on many runs: whoever asked for one, operators and auditors.

@@ -53,12 +53,25 @@ def test_pages_hold_each_once(integrator: Api) -> None:
     assert seen == made[::-1]
 
 
-@pytest.mark.parametrize(("wrong", "field"), [
-    ({"cron": "0 0 31 2 *"}, "cron"), ({"cron": "hourly"}, "cron"), ({"cron": ""}, "cron"), ({"cron": 5}, "cron"),
-    ({"zone": "Berlin"}, "zone"), ({"zone": ""}, "zone"), ({"missed": "maybe"}, "missed"),
-    ({"overlap": "debounce"}, "overlap"), ({"input": {"item": ""}}, "input.item"), ({"name": ""}, "name"),
-    ({"name": "x" * 101}, "name"), ({"budget": {"steps": -1}}, "budget.steps"), ({"start_at": "soon"}, "start_at"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"cron": "0 0 31 2 *"}, "cron"),
+        ({"cron": "hourly"}, "cron"),
+        ({"cron": ""}, "cron"),
+        ({"cron": 5}, "cron"),
+        ({"zone": "Berlin"}, "zone"),
+        ({"zone": ""}, "zone"),
+        ({"missed": "maybe"}, "missed"),
+        ({"overlap": "debounce"}, "overlap"),
+        ({"input": {"item": ""}}, "input.item"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"budget": {"steps": -1}}, "budget.steps"),
+        ({"start_at": "soon"}, "start_at"),
+    ],
+    ids=str,
+)
 def test_what_could_start_nothing_is_refused_by_name(integrator: Api, wrong: dict[str, Any], field: str) -> None:
     answer = integrator.post("schedules", NIGHTLY | wrong)
     assert is_problem(answer, 422, "invalid-input"), answer.json()

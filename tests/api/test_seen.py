@@ -54,8 +54,16 @@ def listed(api: Api, **query: Any) -> list[str]:
 
 
 OF_NO_RUN = (
-    "api-schema", "start", "healthz", "readyz", "password", "login", "sign_in_code", "sign_in_factor", "second_factor"
-)  # fmt: skip
+    "api-schema",
+    "start",
+    "healthz",
+    "readyz",
+    "password",
+    "login",
+    "sign_in_code",
+    "sign_in_factor",
+    "second_factor",
+)
 
 
 def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
@@ -73,11 +81,15 @@ def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
         answer = client.get(reverse(name, args=args), headers=headers if name.startswith("api-") else {})
         text = answer.content.decode()
         for moves in (
-            r'name="(csrfmiddlewaretoken|token)" value="[^"]+"', r"csrf[^,]*", r'data-as-of="\d+"',
+            r'name="(csrfmiddlewaretoken|token)" value="[^"]+"',
+            r"csrf[^,]*",
+            r'data-as-of="\d+"',
             r"\d+(\.\d+)? ?m?s\b",
             r'"(token|options)": "(\\.|[^"\\])*"',  # a passkey's challenge is another one each time
-            r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)", r"\d\d:\d\d:\d\d(\.\d+)?", r'data-(at|now)="[^"]+"',
-        ):  # fmt: skip
+            r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)",
+            r"\d\d:\d\d:\d\d(\.\d+)?",
+            r'data-(at|now)="[^"]+"',
+        ):
             text = re.sub(moves, "…", text)
         told[name] = f"{answer.status_code} {text}"
     return told
@@ -118,9 +130,17 @@ def _as_orders(agent: str) -> None:
 def test_no_search_finds_a_run_of_others(integrator: Api, operator: Api) -> None:
     hidden = theirs(tags={"tenant": "acme"})
     LedgerEntry.objects.create(
-        run_id=hidden.pk, seq=1, slot="0.1/1", attempt=0, fact="committed", tool="buy", external_id="PO-9",
-        replay_class="idempotent_with_key", actor="system:engine", at=hidden.created_at,
-    )  # fmt: skip
+        run_id=hidden.pk,
+        seq=1,
+        slot="0.1/1",
+        attempt=0,
+        fact="committed",
+        tool="buy",
+        external_id="PO-9",
+        replay_class="idempotent_with_key",
+        actor="system:engine",
+        at=hidden.created_at,
+    )
     whole = str(hidden.pk)
     for words in (whole, whole[:9], whole[-8:], f"{whole[:4]}…{whole[-4:]}", "theirs", "acme", "shop", "PO-9"):
         assert whole in listed(operator, q=words), words
@@ -145,9 +165,14 @@ def test_lists_go_on_page_by_page_and_name_nobody_elses_run(integrator: Api) -> 
 # --- own tags ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("tags", "own"), [
-    (["late", "acme"], "acme"), ({"tenant": "acme"}, "tenant:acme"), ({"tenant": "acme"}, "tenant"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tags", "own"),
+    [
+        (["late", "acme"], "acme"),
+        ({"tenant": "acme"}, "tenant:acme"),
+        ({"tenant": "acme"}, "tenant"),
+    ],
+)
 def test_a_tag_of_ones_own_shows_its_runs_until_it_is_taken(integrator: Api, tags: Any, own: str) -> None:
     run, browser = theirs(tags=tags), Client()
     browser.force_login(me())
@@ -212,10 +237,19 @@ def test_giving_and_taking_a_tag_is_on_record_with_who_and_why(integrator: Api) 
     ]
 
 
-@pytest.mark.parametrize(("tag", "why"), [
-    ("", WHY), (" acme", WHY), ("ac\u200bme", WHY), ("x" * 201, WHY), ("acme\n", WHY), ("acme", ""), ("acme", "…"),
-    ("acme", " \n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tag", "why"),
+    [
+        ("", WHY),
+        (" acme", WHY),
+        ("ac\u200bme", WHY),
+        ("x" * 201, WHY),
+        ("acme\n", WHY),
+        ("acme", ""),
+        ("acme", "…"),
+        ("acme", " \n"),
+    ],
+)
 def test_a_tag_that_no_run_could_carry_and_one_without_a_reason_are_refused(
     integrator: Api, tag: str, why: str
 ) -> None:
@@ -308,9 +342,14 @@ def test_limits_tell_what_counts_and_nothing_of_who_waits(integrator: Api, opera
     assert operator.post("limits", {"key": "tag:acme", "at_once": 4, "justification": WHY}).status_code == 200
     hidden = theirs()
     Wait.objects.create(
-        id=uuid4(), run_id=hidden.pk, slot="0.1/1", kind="timer", opened_at=hidden.created_at,
-        deadline=hidden.created_at, detail={"limit": "tool:charge"},
-    )  # fmt: skip
+        id=uuid4(),
+        run_id=hidden.pk,
+        slot="0.1/1",
+        kind="timer",
+        opened_at=hidden.created_at,
+        deadline=hidden.created_at,
+        detail={"limit": "tool:charge"},
+    )
     (told,) = integrator.get("limits").json()["results"]
     assert (told["key"], told["rule"]["at_once"], told["breaker"]) == ("tool:charge", 4, "closed")
     assert (told["waiting"], told["under_way"], told["served"], told["runs"]) == (None, None, None, [])

@@ -93,9 +93,10 @@ def test_what_is_refused_changes_nothing(run: Run, ann: Signed, ben: Signed, ope
     assert is_problem(ann.post(at, SAID), 409, "already-said")
     assert is_problem(operator.post(at, SAID), 403, "forbidden")
     for body in (
-        {"verdict": "happened", "agrees_with": 1}, {"verdict": "did_not", "agrees_with": 0},
+        {"verdict": "happened", "agrees_with": 1},
+        {"verdict": "did_not", "agrees_with": 0},
         {"verdict": "happened", "receipt": {"ref": "x"}, "agrees_with": 0},
-    ):  # fmt: skip
+    ):
         assert is_problem(ben.post(at, body | {"justification": WHY, "wait_id": wait}), 409, "said-otherwise")
     assert is_problem(ben.post(at, SAID | {"agrees_with": 0}), 422, "invalid-input")  # a repeat could mean another call
     assert is_problem(ben.post(at, SAID | {"agrees_with": -1}), 422, "invalid-input")

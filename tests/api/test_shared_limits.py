@@ -22,8 +22,13 @@ def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, audi
     assert answer.status_code == 200, answer.content
     told = answer.json()
     assert told["rule"] == {
-        "per_minute": 60, "burst": None, "at_once": 4, "breaker": None, "rest": None, "weight": None,
-    }  # fmt: skip
+        "per_minute": 60,
+        "burst": None,
+        "at_once": 4,
+        "breaker": None,
+        "rest": None,
+        "weight": None,
+    }
     assert (told["breaker"], told["waiting"], told["under_way"], told["runs"]) == ("closed", 0, 0, [])
     assert operator.post("limits/open", KEY).json()["is_by_hand"] is True
     page = auditor.get("limits?limit=1").json()
@@ -36,13 +41,18 @@ def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, audi
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({"key": "charge", "at_once": 1}, 422), ({"key": "tool:a", "weight": 1}, 422),
-        ({"key": "tool:a", "at_once": 0}, 422), ({"key": "tool:a", "at_once": "1"}, 422),
-        ({"key": "tool:a", "at_once": True}, 422), ({"key": "tool:a\u0000", "at_once": 1}, 422),
-        ({"key": "tool:" + "a" * 400, "at_once": 1}, 422), ({"at_once": 1}, 422),
-        ({"key": "tool:a", "at_once": 1, "justification": ""}, 422), ({"key": "tool:a", "stray": 1}, 422),
+        ({"key": "charge", "at_once": 1}, 422),
+        ({"key": "tool:a", "weight": 1}, 422),
+        ({"key": "tool:a", "at_once": 0}, 422),
+        ({"key": "tool:a", "at_once": "1"}, 422),
+        ({"key": "tool:a", "at_once": True}, 422),
+        ({"key": "tool:a\u0000", "at_once": 1}, 422),
+        ({"key": "tool:" + "a" * 400, "at_once": 1}, 422),
+        ({"at_once": 1}, 422),
+        ({"key": "tool:a", "at_once": 1, "justification": ""}, 422),
+        ({"key": "tool:a", "stray": 1}, 422),
     ],
-)  # fmt: skip
+)
 def test_bad_input_changes_nothing(operator: Api, body: dict[str, Any], status: int) -> None:
     is_problem(operator.post("limits", WHY | body), status)
     assert not Limit.objects.exists() and not ActRecord.objects.filter(subject__startswith="limit").exists()

@@ -65,10 +65,15 @@ async def served(keeper: Doorkeeper) -> AsyncIterator[int]:
     (port,) = free_ports(1)
     server = uvicorn.Server(
         uvicorn.Config(
-            application, port=port, http=http, ws=socket, lifespan="off", log_level="critical",
+            application,
+            port=port,
+            http=http,
+            ws=socket,
+            lifespan="off",
+            log_level="critical",
             ws_per_message_deflate=False,
         )
-    )  # fmt: skip
+    )
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(20):
         while not server.started:  # noqa: ASYNC110  uvicorn has no event for it

@@ -71,23 +71,37 @@ def _moment(value: Any) -> Any:
     return value if found is None else in_hours(int(found[1]))
 
 
-@pytest.mark.parametrize(("body", "field"), [
-    ({"on_conflict": "queue"}, "on_conflict"), ({"on_conflict": "perhaps", "business_key": "k"}, "on_conflict"),
-    ({"business_key": ""}, "business_key"), ({"business_key": " k"}, "business_key"),
-    ({"business_key": "k\u202e"}, "business_key"), ({"business_key": "k\nl"}, "business_key"),
-    ({"business_key": "k" * 65}, "business_key"), ({"business_key": "schedule:1"}, "business_key"),
-    ({"business_key": 7}, "business_key"),
-    ({"business_key": "k", "on_conflict": "debounce"}, "debounce_seconds"),
-    ({"debounce_seconds": 5}, "debounce_seconds"),
-    ({"business_key": "k", "on_conflict": "debounce", "debounce_seconds": 0}, "debounce_seconds"),
-    ({"business_key": "k", "on_conflict": "debounce", "debounce_seconds": 5, "start_at": "in 1 h"}, "start_at"),
-    ({"start_at": 1_800_000_000}, "start_at"), ({"start_at": "soon"}, "start_at"),
-    ({"start_at": "2026-11-22T09:00:00"}, "start_at"), ({"start_at": "in 9600 h"}, "start_at"),
-    ({"start_at": "0001-01-01T00:00:00+14:00"}, "start_at"), ({"start_at": "9999-12-31T23:59:59-12:00"}, "start_at"),
-    ({"start_before": "in -1 h"}, "start_before"), ({"start_before": "9999-12-31T23:59:59+00:00"}, None),
-    ({"start_at": "in 2 h", "start_before": "in 1 h"}, "start_before"),
-    ({"signal": {"name": "NO NAME"}}, "name"), ({"signal": "go"}, "signal"), ({"signal": {}}, "signal.name"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"on_conflict": "queue"}, "on_conflict"),
+        ({"on_conflict": "perhaps", "business_key": "k"}, "on_conflict"),
+        ({"business_key": ""}, "business_key"),
+        ({"business_key": " k"}, "business_key"),
+        ({"business_key": "k\u202e"}, "business_key"),
+        ({"business_key": "k\nl"}, "business_key"),
+        ({"business_key": "k" * 65}, "business_key"),
+        ({"business_key": "schedule:1"}, "business_key"),
+        ({"business_key": 7}, "business_key"),
+        ({"business_key": "k", "on_conflict": "debounce"}, "debounce_seconds"),
+        ({"debounce_seconds": 5}, "debounce_seconds"),
+        ({"business_key": "k", "on_conflict": "debounce", "debounce_seconds": 0}, "debounce_seconds"),
+        ({"business_key": "k", "on_conflict": "debounce", "debounce_seconds": 5, "start_at": "in 1 h"}, "start_at"),
+        ({"start_at": 1_800_000_000}, "start_at"),
+        ({"start_at": "soon"}, "start_at"),
+        ({"start_at": "2026-11-22T09:00:00"}, "start_at"),
+        ({"start_at": "in 9600 h"}, "start_at"),
+        ({"start_at": "0001-01-01T00:00:00+14:00"}, "start_at"),
+        ({"start_at": "9999-12-31T23:59:59-12:00"}, "start_at"),
+        ({"start_before": "in -1 h"}, "start_before"),
+        ({"start_before": "9999-12-31T23:59:59+00:00"}, None),
+        ({"start_at": "in 2 h", "start_before": "in 1 h"}, "start_before"),
+        ({"signal": {"name": "NO NAME"}}, "name"),
+        ({"signal": "go"}, "signal"),
+        ({"signal": {}}, "signal.name"),
+    ],
+    ids=str,
+)
 def test_what_does_not_go_together_is_refused_by_name(integrator: Api, body: dict[str, Any], field: str | None) -> None:
     answer = integrator.post("runs", START | {name: _moment(value) for name, value in body.items()})
     if field is None:

@@ -136,8 +136,11 @@ def test_the_records_of_a_purchase(story: Story) -> None:
     address = f"runs/{story.id}"
     entries = EntryPage.model_validate(story.auditor.get(f"{address}/ledger").json()).results
     assert [(entry.tool, entry.fact) for entry in entries] == [
-        ("ask_quote", "pending"), ("ask_quote", "committed"), ("pay", "pending"), ("pay", "committed"),
-    ]  # fmt: skip
+        ("ask_quote", "pending"),
+        ("ask_quote", "committed"),
+        ("pay", "pending"),
+        ("pay", "committed"),
+    ]
     assert entries[-1].external_id == "paid 500" and entries[-1].key == entries[-2].key is not None
     said = MessagePage.model_validate(story.auditor.get(f"{address}/transcript").json()).results
     text = json.dumps([message.content for message in said])

@@ -134,8 +134,21 @@ def test_the_api_takes_no_form_and_says_so(
     assert Run.objects.get().state == "pending"
 
 
-@pytest.mark.parametrize("path", ["/", "/login", "/runs", "/inbox", "/runs/new", "/account/password", "/admin/",
-                                  "/admin/auth/user/", "/audit", "/fleet"])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/login",
+        "/runs",
+        "/inbox",
+        "/runs/new",
+        "/account/password",
+        "/admin/",
+        "/admin/auth/user/",
+        "/audit",
+        "/fleet",
+    ],
+)
 def test_an_address_of_thousands_of_names_is_an_ordinary_refusal(errors: Callable[[], list[str]], path: str) -> None:
     query, browser = "&".join(f"a{n}" for n in range(2000)), somebody()
     for address in (f"{path}?{query}", f"{path}?fragment=live&{query}", f"{path}?" + "&" * 2000):

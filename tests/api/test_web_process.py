@@ -32,8 +32,11 @@ class Web:
     def __init__(self, env: dict[str, str], *options: str, wire: Wire | None = None) -> None:
         port, self._wire = env["PORT"], wire
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "web", *options], env=env, cwd=CHECKOUT, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "manage.py", "web", *options],
+            env=env,
+            cwd=CHECKOUT,
+            start_new_session=True,
+        )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=15)
 
     @property
@@ -213,9 +216,10 @@ def test_connections_are_shared_and_bounded(web: Web, operator: Any) -> None:
 
 def test_a_small_body_in_chunks_is_read_and_a_giant_is_answered(web: Web, integrator: Any) -> None:
     answer = web.client.post(
-        "/api/v1/runs", content=iter([b'{"agent": ', b'"nobody", "input": 1}']),
+        "/api/v1/runs",
+        content=iter([b'{"agent": ', b'"nobody", "input": 1}']),
         headers=integrator.headers | {"Content-Type": "application/json"},
-    )  # fmt: skip
+    )
     assert answer.status_code == 422 and answer.json()["code"] == "unknown-agent"
 
     def giant() -> Iterator[bytes]:

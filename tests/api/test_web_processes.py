@@ -72,10 +72,11 @@ async def test_a_socket_is_served_by_whichever_process(several: Web, operator: A
     name = f"durableagents_session_{port}"
     cookie = f"{name}={await database_sync_to_async(lambda: client.session.session_key)()}"
     links = [
-        await connect(f"ws://127.0.0.1:{port}/ws/live", origin=f"http://127.0.0.1:{port}",
-                      additional_headers={"Cookie": cookie})
+        await connect(
+            f"ws://127.0.0.1:{port}/ws/live", origin=f"http://127.0.0.1:{port}", additional_headers={"Cookie": cookie}
+        )
         for _ in range(12)
-    ]  # fmt: skip
+    ]
     assert all([await link.recv() for link in links])
     await database_sync_to_async(client.logout)()
     for link in links:

@@ -71,10 +71,18 @@ async def ask_quote(args: Asked, call: ToolCall) -> Pending:
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Pay", effect="Moves money.", external_id="receipt",
-    gate=Gate(queue="finance_po", rule="Anything above 100", editable=["amount"], when=lambda args: args.amount > 100,
-              headline=lambda args: f"${args.amount}"),
-)  # fmt: skip
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+    title="Pay",
+    effect="Moves money.",
+    external_id="receipt",
+    gate=Gate(
+        queue="finance_po",
+        rule="Anything above 100",
+        editable=["amount"],
+        when=lambda args: args.amount > 100,
+        headline=lambda args: f"${args.amount}",
+    ),
+)
 async def pay(args: Purchase, call: ToolCall) -> Paid:
     """Pays."""
     return Paid(receipt=f"paid {args.amount}")
@@ -99,9 +107,15 @@ def purchase_agent() -> Iterator[Agent]:
 
     thinker = Assistant(name="thinker", instructions="Guess the price.", output=Quote, offline=_offline)
     agent = Agent(
-        "purchase", "1.0.0", input=Purchase, state=Basket, output=Paid, initial=lambda order: Basket(order=order),
-        tools=[ask_quote, pay, send_letter], assistants=[thinker],
-    )  # fmt: skip
+        "purchase",
+        "1.0.0",
+        input=Purchase,
+        state=Basket,
+        output=Paid,
+        initial=lambda order: Basket(order=order),
+        tools=[ask_quote, pay, send_letter],
+        assistants=[thinker],
+    )
 
     @agent.node(start=True, to=("buy",))
     async def shop(state: Basket, ctx: Context) -> str:

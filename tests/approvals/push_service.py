@@ -58,8 +58,10 @@ class Browser:
         assert len(record) <= size
         shared = self.key.exchange(ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), theirs))
         secret = _hkdf(shared, self.auth, b"WebPush: info\x00" + self.public + theirs, 32)
-        key, nonce = (_hkdf(secret, salt, b"Content-Encoding: " + what + b"\x00", n) for what, n in
-                      ((b"aes128gcm", 16), (b"nonce", 12)))  # fmt: skip
+        key, nonce = (
+            _hkdf(secret, salt, b"Content-Encoding: " + what + b"\x00", n)
+            for what, n in ((b"aes128gcm", 16), (b"nonce", 12))
+        )
         plain = AESGCM(key).decrypt(nonce, record, None).rstrip(b"\x00")
         assert plain[-1] == 2  # the last record
         return plain[:-1]
@@ -105,13 +107,17 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=2))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     cert, private = folder / "cert.pem", folder / "key.pem"
     cert.write_bytes(made.public_bytes(Encoding.PEM))
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

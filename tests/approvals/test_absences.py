@@ -112,9 +112,15 @@ def test_a_forged_absence_ends_nobodys_deputy(stage: Stage, tools: Toolbox) -> N
     somebody("bob", "operator")
     row, now = leaves(ann, "bob"), timezone.now()
     forged = Absence.objects.create(
-        person=cora.person, starts_at=now, ends_at=now + timedelta(days=1), reason="x", set_by="user:cora", made_at=now,
-        deputy_id=row.deputy_id, code=bytes(33),
-    )  # fmt: skip
+        person=cora.person,
+        starts_at=now,
+        ends_at=now + timedelta(days=1),
+        reason="x",
+        set_by="user:cora",
+        made_at=now,
+        deputy_id=row.deputy_id,
+        code=bytes(33),
+    )
     away.come_back(forged.pk, by=admin, justification=WHY)
     assert stand() == {row.deputy_id}
 

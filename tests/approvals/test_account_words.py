@@ -26,20 +26,32 @@ def told(before: Any, after: Any) -> list[Change]:
         ({}, ADA, [("name", "", "ada"), ("may sign in", "", "yes")]),
         (ADA, {}, [("name", "ada", ""), ("may sign in", "yes", "")]),
         ({"is_active": True}, {"is_active": False}, [("may sign in", "yes", "no")]),
-        ({"is_superuser": False, "email": ""}, {"is_superuser": True, "email": "a@b.example"},
-         [("e-mail", "none", "a@b.example"), ("has every right", "no", "yes")]),
-        ({"email": "a@b.example", "first_name": "Ada"}, {"email": "", "first_name": "Eve"},
-         [("e-mail", "a@b.example", "none"), ("first name", "Ada", "Eve")]),
-        ({"revoked_at": None, "name": "x"}, {"revoked_at": "2026-11-22T10:00:01.5+01:00", "name": "y"},
-         [("name", "x", "y"), ("revoked", "no", "22 Nov 2026 09:00:01 UTC")]),
-        ({"expires_at": "2026-11-22T10:00:00Z"}, {"expires_at": None},
-         [("expires", "22 Nov 2026 10:00:00 UTC", "never")]),
+        (
+            {"is_superuser": False, "email": ""},
+            {"is_superuser": True, "email": "a@b.example"},
+            [("e-mail", "none", "a@b.example"), ("has every right", "no", "yes")],
+        ),
+        (
+            {"email": "a@b.example", "first_name": "Ada"},
+            {"email": "", "first_name": "Eve"},
+            [("e-mail", "a@b.example", "none"), ("first name", "Ada", "Eve")],
+        ),
+        (
+            {"revoked_at": None, "name": "x"},
+            {"revoked_at": "2026-11-22T10:00:01.5+01:00", "name": "y"},
+            [("name", "x", "y"), ("revoked", "no", "22 Nov 2026 09:00:01 UTC")],
+        ),
+        (
+            {"expires_at": "2026-11-22T10:00:00Z"},
+            {"expires_at": None},
+            [("expires", "22 Nov 2026 10:00:00 UTC", "never")],
+        ),
         ({}, {"role": "operator"}, [("role", "", "Operator")]),
         ({"kind": "md5"}, {"kind": "argon2"}, [("kept by", "md5", "argon2")]),
         ({}, {"odd_column": [1]}, [("odd column", "", "[1]")]),
         ("damaged", None, []),
     ],
-)  # fmt: skip
+)
 def test_a_record_is_told_in_words(before: Any, after: Any, expected: list[tuple[str, str, str]]) -> None:
     assert [(one.label, one.was, one.now) for one in told(before, after)] == expected
 

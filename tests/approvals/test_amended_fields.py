@@ -138,8 +138,10 @@ def test_a_name_within_a_field_that_the_tool_does_not_know_is_refused(
 def test_an_amount_that_is_emptied_is_said_to_be_empty(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     first = asked(stage, ordering(tools, "price"))
     assert refused(first, fiona, price="") == {
-        "field": "arguments.price", "problem": "is empty", "fix": "fill it in",
-    }  # fmt: skip
+        "field": "arguments.price",
+        "problem": "is empty",
+        "fix": "fill it in",
+    }
     found = refused(first, fiona, price="much")
     assert (found["problem"], found["fix"]) == ("input should be a valid decimal", "change it")
 
@@ -156,8 +158,9 @@ def test_the_stage_that_was_read_is_checked_with_changes_too(stage: Stage, tools
     by = replace(fiona, role=ROLE)
 
     def at(number: int | None) -> Any:
-        return amend(first.id, plan_hash=first.plan_hash, arguments={"amount": 4000}, justification="so", by=by,
-                     stage=number)  # fmt: skip
+        return amend(
+            first.id, plan_hash=first.plan_hash, arguments={"amount": 4000}, justification="so", by=by, stage=number
+        )
 
     with pytest.raises(OtherStage):
         at(2)

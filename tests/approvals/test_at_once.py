@@ -97,9 +97,9 @@ def test_closing_changing_and_removing_at_once_come_one_after_the_other(stage: S
 def test_of_limits_that_are_set_at_once_one_counts_and_none_is_lost(stage: Stage) -> None:
     admin = boss()
     wanted = [Decimal(n) for n in range(1, 9)]
-    answers = at_once(*(
-        lambda most=most: acts.limit("legal", LimitBody(most=most, justification=WHY), by=admin) for most in wanted
-    ))  # fmt: skip
+    answers = at_once(
+        *(lambda most=most: acts.limit("legal", LimitBody(most=most, justification=WHY), by=admin) for most in wanted)
+    )
     assert all(isinstance(one, Queue) for one in answers)
     (row,) = Limit.objects.filter(ended_at__isnull=True)
     rows = records_hold("legal")
@@ -141,12 +141,16 @@ def test_a_deputy_whose_place_is_being_taken_waits_to_hear_whether_it_was(
 
 # Of each pair one would make what the other rests on go away.
 PAIRS: dict[str, tuple[Callable[[Actor], object], Callable[[Actor], object]]] = {
-    "calendar": (lambda by: deadlines.remove_calendar("DE", by=by, justification=WHY),
-                 lambda by: timing(by, calendar="DE")),
-    "steps": (lambda by: acts.remove("refunds", by=by, justification=WHY),
-              lambda by: timing(by, on_timeout="escalate", steps=[{"to": "refunds", "hours": 1}])),
+    "calendar": (
+        lambda by: deadlines.remove_calendar("DE", by=by, justification=WHY),
+        lambda by: timing(by, calendar="DE"),
+    ),
+    "steps": (
+        lambda by: acts.remove("refunds", by=by, justification=WHY),
+        lambda by: timing(by, on_timeout="escalate", steps=[{"to": "refunds", "hours": 1}]),
+    ),
     "policy": (lambda by: acts.remove("refunds", by=by, justification=WHY), lambda by: put(by, queue="refunds")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", PAIRS)
@@ -185,9 +189,11 @@ def test_two_queues_that_name_each_other_at_once_are_both_set(stage: Stage) -> N
     """Each holds the other, in one order for both."""
     admin = boss()
     for hours in range(1, 6):
-        told = at_once(*[
-            partial(timing, admin, queue, on_timeout="escalate", steps=[{"to": to, "hours": hours}])
-            for queue, to in (("finance_po", "legal"), ("legal", "finance_po"))
-        ])  # fmt: skip
+        told = at_once(
+            *[
+                partial(timing, admin, queue, on_timeout="escalate", steps=[{"to": to, "hours": hours}])
+                for queue, to in (("finance_po", "legal"), ("legal", "finance_po"))
+            ]
+        )
         assert not any(isinstance(each, Exception) for each in told), told
     assert len(in_force()) == 2

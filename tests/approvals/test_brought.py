@@ -147,8 +147,10 @@ def test_what_expired_is_asked_anew_of_all_who_had_to_say_yes(stage: Stage, tool
     run = stage.start(agent)
     roles = {queue.name: queue.role for queue in Queue.objects.filter(name__in=["finance_po", "legal"])}
     ann, ben, lea = (
-        somebody("ann", roles["finance_po"]), somebody("ben", roles["finance_po"]), somebody("lea", roles["legal"]),
-    )  # fmt: skip
+        somebody("ann", roles["finance_po"]),
+        somebody("ben", roles["finance_po"]),
+        somebody("lea", roles["legal"]),
+    )
     for who in (ann, ben, lea):
         stage.drive()
         yes(open_case(run)[0], who)

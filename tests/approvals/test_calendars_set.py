@@ -26,8 +26,19 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.usefixtures("db")
-@pytest.mark.parametrize("zone", ["localtime", "posixrules", "Factory", "right/Europe/Berlin", "posix/Europe/Berlin",
-                                  "europe/berlin", "zone.tab", "Europe/Berlin "])  # fmt: skip
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "localtime",
+        "posixrules",
+        "Factory",
+        "right/Europe/Berlin",
+        "posix/Europe/Berlin",
+        "europe/berlin",
+        "zone.tab",
+        "Europe/Berlin ",
+    ],
+)
 def test_a_zone_that_is_another_one_on_another_machine_is_none(zone: str) -> None:
     with pytest.raises(InvalidInput, match="zone"):
         calendar(boss(), zone=zone)
@@ -36,8 +47,14 @@ def test_a_zone_that_is_another_one_on_another_machine_is_none(zone: str) -> Non
 
 @pytest.mark.usefixtures("db")
 def test_a_calendar_that_was_set_to_such_a_zone_before_works_on() -> None:
-    row = Calendar(name="old", version=1, zone="Factory", week=[[[0, 1440]]] * 7, set_by="user:boss",
-                   set_at=datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")))  # fmt: skip
+    row = Calendar(
+        name="old",
+        version=1,
+        zone="Factory",
+        week=[[[0, 1440]]] * 7,
+        set_by="user:boss",
+        set_at=datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")),
+    )
     row.seal()
     row.save()
     assert calendar_of(acts.find("old")).is_open(datetime(2026, 1, 1, 12, tzinfo=ZoneInfo("UTC")))
@@ -64,8 +81,9 @@ def test_of_two_names_alike_at_once_one_is_added(stage: Stage) -> None:
     assert len(set(Calendar.objects.values_list("name", flat=True))) == 1
 
 
-@pytest.mark.parametrize("given", [{"every_hours": True}, {"clock_stops_hours": False},
-                                   {"steps": [{"to": "legal", "hours": True}]}])  # fmt: skip
+@pytest.mark.parametrize(
+    "given", [{"every_hours": True}, {"clock_stops_hours": False}, {"steps": [{"to": "legal", "hours": True}]}]
+)
 def test_true_is_no_hour(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="valid number"):
         TimingBody.model_validate(given | {"justification": WHY})
@@ -104,8 +122,15 @@ def test_a_calendar_that_was_removed_is_told_in_the_log(stage: Stage, caplog: py
     admin = boss()
     calendar(admin)
     timing(admin, calendar="DE")
-    gone = Calendar(name="DE", version=2, is_removed=True, zone="UTC", week=[[]] * 7, set_by="user:boss",
-                    set_at=datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")))  # fmt: skip
+    gone = Calendar(
+        name="DE",
+        version=2,
+        is_removed=True,
+        zone="UTC",
+        week=[[]] * 7,
+        set_by="user:boss",
+        set_at=datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")),
+    )
     gone.seal()
     gone.save()
     wait_hooks.queues.read()

@@ -82,16 +82,37 @@ def test_retry_after_is_kept_to_and_a_redirect_is_followed_by_nobody(stage: Stag
 
 
 INSIDE = [
-    "https://127.0.0.1/x", "https://localhost/x", "https://10.1.2.3/x", "https://169.254.169.254/latest", "https://[::1]/x",
-    "https://[::ffff:10.0.0.1]/x", "https://2130706433/x", "https://0x7f000001/x", "https://017700000001/x",
-    "https://127.1/x", "https://0.0.0.0/x", "https://[fe80::1]/x", "https://[fd00::1]/x", "https://100.64.0.1/x",
-    "https://[64:ff9b::7f00:1]/x", "https://[2002:7f00:1::]/x", "https://224.0.0.1/x", "https://[::127.0.0.1]/x",
-]  # fmt: skip
+    "https://127.0.0.1/x",
+    "https://localhost/x",
+    "https://10.1.2.3/x",
+    "https://169.254.169.254/latest",
+    "https://[::1]/x",
+    "https://[::ffff:10.0.0.1]/x",
+    "https://2130706433/x",
+    "https://0x7f000001/x",
+    "https://017700000001/x",
+    "https://127.1/x",
+    "https://0.0.0.0/x",
+    "https://[fe80::1]/x",
+    "https://[fd00::1]/x",
+    "https://100.64.0.1/x",
+    "https://[64:ff9b::7f00:1]/x",
+    "https://[2002:7f00:1::]/x",
+    "https://224.0.0.1/x",
+    "https://[::127.0.0.1]/x",
+]
 SHAPES = [
-    "http://example.com/x", "ftp://example.com", "https://", "https://user:pass@example.com/x",
-    "https://example.com/#x", "https://exa mple.com/", "https://example.com:99999/", "file:///etc/passwd",
-    "https://ex\u0430mple.com/", "https://example.com\\@127.0.0.1/",
-]  # fmt: skip
+    "http://example.com/x",
+    "ftp://example.com",
+    "https://",
+    "https://user:pass@example.com/x",
+    "https://example.com/#x",
+    "https://exa mple.com/",
+    "https://example.com:99999/",
+    "file:///etc/passwd",
+    "https://ex\u0430mple.com/",
+    "https://example.com\\@127.0.0.1/",
+]
 
 
 @pytest.mark.parametrize("url", [*INSIDE, *SHAPES])
@@ -135,9 +156,16 @@ def test_of_a_name_with_several_addresses_one_inside_is_enough_to_refuse(monkeyp
 def test_a_channel_that_somebody_forged_or_changed_is_told_nothing(stage: Stage, tools: Toolbox, room: Room) -> None:
     row = channel(room.url)
     Channel.objects.create(
-        form="webhook", name="forged", address=row.address, shown="x", kinds=["opened"], set_by="user:boss",
-        made_at=now(), changed_at=now(), queue=row.queue,
-    )  # fmt: skip
+        form="webhook",
+        name="forged",
+        address=row.address,
+        shown="x",
+        kinds=["opened"],
+        set_by="user:boss",
+        made_at=now(),
+        changed_at=now(),
+        queue=row.queue,
+    )
     Channel.objects.filter(pk=row.pk).update(kinds=["opened", "question"])
     asked(stage, tools)
     deliver()
@@ -197,9 +225,19 @@ def test_a_test_goes_to_that_channel_alone(stage: Stage, room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "state"), [(200, "sent"), (204, "sent"), (301, "refused"), (400, "refused"), (410, "refused"),
-                          (408, "failed"), (429, "failed"), (500, "failed"), (503, "failed")],
-)  # fmt: skip
+    ("status", "state"),
+    [
+        (200, "sent"),
+        (204, "sent"),
+        (301, "refused"),
+        (400, "refused"),
+        (410, "refused"),
+        (408, "failed"),
+        (429, "failed"),
+        (500, "failed"),
+        (503, "failed"),
+    ],
+)
 def test_what_an_answer_means(status: int, state: str) -> None:
     outcome: Outcome = chat.judged(status, None)
     assert outcome.state == state

@@ -38,9 +38,13 @@ def test_what_is_forged_keeps_nobody_from_anything(stage: Stage, tools: Toolbox)
     fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
     now, soon, forever = "clock_timestamp()", "clock_timestamp() + interval '1 minute'", "'infinity'"
     never = [
-        (now, forever), ("'-infinity'", forever), ("'-infinity'", soon), (soon, now),
-        ("'0001-01-01 BC'", "'290000-01-01'"), (now, "clock_timestamp() + interval '9 days'"),
-    ]  # fmt: skip
+        (now, forever),
+        ("'-infinity'", forever),
+        ("'-infinity'", soon),
+        (soon, now),
+        ("'0001-01-01 BC'", "'290000-01-01'"),
+        (now, "clock_timestamp() + interval '9 days'"),
+    ]
     for n, (at, until) in enumerate(never):
         forged(approval, somebody(f"ghost{n}", FINANCE), at=at, until=until)
     assert who(approval) == [], "what nobody can have said is not told"
@@ -88,8 +92,11 @@ def test_the_application_may_do_all_of_it_and_takes_no_row_away(stage: Stage, to
         say(approval, fiona)
     assert [one.why for one in Claim.objects.order_by("id")] == ["taken over", "let go", "closed"]
     for statement in (
-        "DELETE FROM approvals_claim", "UPDATE approvals_claim SET by = 'user:else'", "TRUNCATE approvals_claim",
-        "UPDATE approvals_claim SET approval_id = approval_id", "UPDATE approvals_claim SET ended_at = NULL",
-    ):  # fmt: skip
+        "DELETE FROM approvals_claim",
+        "UPDATE approvals_claim SET by = 'user:else'",
+        "TRUNCATE approvals_claim",
+        "UPDATE approvals_claim SET approval_id = approval_id",
+        "UPDATE approvals_claim SET ended_at = NULL",
+    ):
         with pytest.raises(DatabaseError):
             as_the_application(statement)

@@ -46,25 +46,39 @@ def forge_timing(
         "INSERT INTO approvals_timing (queue_id, version, calendar, on_timeout, steps, remind, every, at_once_if_away,"
         " set_by, set_at, code) SELECT id, %s, '', 'escalate', %s, '[]', 0, false, 'user:admin', %s, %s"
         " FROM approvals_queue WHERE name = %s",
-        version, steps, set_at, code, queue,
-    )  # fmt: skip
+        version,
+        steps,
+        set_at,
+        code,
+        queue,
+    )
 
 
-def forge_calendar(name: str, version: int = 1, zone: str = "UTC", week: str = "[]", holidays: str = "[]",
-                   is_removed: bool = False) -> None:  # fmt: skip
+def forge_calendar(
+    name: str, version: int = 1, zone: str = "UTC", week: str = "[]", holidays: str = "[]", is_removed: bool = False
+) -> None:
     forge(
         "INSERT INTO approvals_calendar (name, version, zone, week, holidays, is_removed, set_by, set_at)"
         " VALUES (%s, %s, %s, %s, %s, %s, 'x', now())",
-        name, version, zone, week, holidays, is_removed,
-    )  # fmt: skip
+        name,
+        version,
+        zone,
+        week,
+        holidays,
+        is_removed,
+    )
 
 
 def forge_deputy(principal: int | None, deputy: int | None, until: str = "infinity") -> None:
     forge(
         "INSERT INTO approvals_deputy (principal, deputy, starts_at, ends_at, reason, set_by, made_at, revoked_by,"
         " code) VALUES (%s, %s, '2020-01-01', %s, 'x', 'user:ann', %s, '', %s)",
-        principal, deputy, until, until, bytes(33),
-    )  # fmt: skip
+        principal,
+        deputy,
+        until,
+        until,
+        bytes(33),
+    )
 
 
 def client_of(by: Actor) -> Client:
@@ -131,10 +145,14 @@ def test_more_forged_versions_than_are_looked_at_are_named_as_what_is_wrong() ->
 
 
 BAD = {
-    "a/b": {}, "": {}, "garb": {"zone": "Nowhere", "week": '{"a": 1}', "holidays": '{"b": 2}'},
-    "garb2": {"week": '"x"', "holidays": '[["2026-99-99", "x"]]'}, "garb3": {"week": "[[[0, 99999]], 1]"},
-    "garb4": {"week": f"[{HUGE}]", "holidays": "[1e400]"}, "\u202e": {},
-}  # fmt: skip
+    "a/b": {},
+    "": {},
+    "garb": {"zone": "Nowhere", "week": '{"a": 1}', "holidays": '{"b": 2}'},
+    "garb2": {"week": '"x"', "holidays": '[["2026-99-99", "x"]]'},
+    "garb3": {"week": "[[[0, 99999]], 1]"},
+    "garb4": {"week": f"[{HUGE}]", "holidays": "[1e400]"},
+    "\u202e": {},
+}
 
 
 @pytest.mark.usefixtures("db")
@@ -142,8 +160,14 @@ def test_forged_calendars_break_no_page_and_are_shown_as_what_they_are() -> None
     admin = boss()
     for name, what in BAD.items():
         forge_calendar(name, **what)
-    assert statuses(admin, [*PAGES, "/queues/calendars/of/garb", "/queues/calendars/of/garb2"],
-                    [*READS, "/calendars/garb", "/calendars/garb4"]) == {}  # fmt: skip
+    assert (
+        statuses(
+            admin,
+            [*PAGES, "/queues/calendars/of/garb", "/queues/calendars/of/garb2"],
+            [*READS, "/calendars/garb", "/calendars/garb4"],
+        )
+        == {}
+    )
     page = client_of(admin).get("/queues/calendars").content.decode()
     assert page.count("not genuine: does not count") == len(BAD) and 'calendars/of/garb3"' in page
     assert "/of/a/b" not in page and "/of/a%2Fb" not in page
@@ -216,8 +240,9 @@ def test_a_forged_absence_breaks_no_page(at: str) -> None:
         forge(
             "INSERT INTO approvals_absence (person, starts_at, ends_at, reason, set_by, made_at, ended_by)"
             " VALUES (%s, '-infinity', %s, 'x', 'user:ann', clock_timestamp(), '')",
-            ann.person, ends_at,
-        )  # fmt: skip
+            ann.person,
+            ends_at,
+        )
     assert statuses(ann) == {}
 
 
@@ -275,12 +300,20 @@ def test_verification_names_each_row_that_was_forged(stage: Stage, tools: Toolbo
     forge_deputy(ann.person, admin.person)
     forge(
         "INSERT INTO approvals_absence (person, starts_at, ends_at, reason, set_by, made_at, ended_by)"
-        " VALUES (%s, now(), 'infinity', 'x', 'user:ann', now(), '')", ann.person,
-    )  # fmt: skip
+        " VALUES (%s, now(), 'infinity', 'x', 'user:ann', now(), '')",
+        ann.person,
+    )
     forge("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
     forge("UPDATE approvals_limit SET ended_at = now()")
     found = " ".join(set_up())
     assert len(set_up()) == 7
-    for what in ("queue finance_po", "limit ", "deputy ", "calendar 'DE', version 2147483647", "calendar 'garb'",
-                 "says of deadlines, version 2", "absence "):  # fmt: skip
+    for what in (
+        "queue finance_po",
+        "limit ",
+        "deputy ",
+        "calendar 'DE', version 2147483647",
+        "calendar 'garb'",
+        "says of deadlines, version 2",
+        "absence ",
+    ):
         assert what in found

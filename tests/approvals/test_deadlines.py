@@ -103,17 +103,24 @@ def test_what_time_says_is_no_part_of_what_is_approved(stage: Stage, tools: Tool
 @pytest.mark.parametrize(
     ("queue", "gate", "word"),
     [
-        (None, None, "reject"), ("remind", None, "remind"), (None, "remind", "remind"), ("remind", "reject", "reject"),
-        ("reject", "remind", "reject"), ("escalate", "remind", "escalate"), ("remind", "escalate", "escalate"),
-        ("escalate", "reject", "reject"), ("reject", "escalate", "reject"),
+        (None, None, "reject"),
+        ("remind", None, "remind"),
+        (None, "remind", "remind"),
+        ("remind", "reject", "reject"),
+        ("reject", "remind", "reject"),
+        ("escalate", "remind", "escalate"),
+        ("remind", "escalate", "escalate"),
+        ("escalate", "reject", "reject"),
+        ("reject", "escalate", "reject"),
     ],
-)  # fmt: skip
+)
 def test_the_stricter_word_wins(queue: Any, gate: Any, word: str) -> None:
     steps = (Step("cfo", 60),) if queue == "escalate" else ()
     terms = settle(
-        datetime(2026, 1, 1, tzinfo=UTC), Time(timedelta(hours=1), gate, "board" if gate == "escalate" else ""),
+        datetime(2026, 1, 1, tzinfo=UTC),
+        Time(timedelta(hours=1), gate, "board" if gate == "escalate" else ""),
         queue=QueueTiming(1, None, queue, steps),
-    )  # fmt: skip
+    )
     assert terms.said is not None and terms.said["on_timeout"] == word
     assert bool(terms.said["steps"]) is (word == "escalate")
 
@@ -360,9 +367,15 @@ def test_a_forged_escalation_lets_nobody_decide(stage: Stage, tools: Toolbox) ->
     asked = put(stage, tools)
     Approval.objects.update(escalated_to=["legal"])
     Escalation(
-        approval=asked, n=1, run_id=asked.run_id, queue="legal", cause="timeout", deadline=asked.deadline,
-        at=timezone.now(), code=b"\x01" * 33,
-    ).save()  # fmt: skip
+        approval=asked,
+        n=1,
+        run_id=asked.run_id,
+        queue="legal",
+        cause="timeout",
+        deadline=asked.deadline,
+        at=timezone.now(),
+        code=b"\x01" * 33,
+    ).save()
     with pytest.raises(Forbidden):
         yes(asked, LENA)
     found = " ".join(problems(asked.run))

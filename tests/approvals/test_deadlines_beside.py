@@ -71,8 +71,14 @@ def test_whoever_may_decide_it_now_is_told_that_it_went_further(stage: Stage, to
     for name, role in (("fiona", "finance"), ("lena", "legal"), ("otto", "operations")):
         somebody(name, f"approver_{role}", email=f"{name}@example.org")
     for queue in ("legal", "finance_po"):
-        body = ChannelBody(name=queue, queue=queue, form="mailbox", address=f"{queue}@example.org",
-                           kinds=["escalated"], justification=WHY)  # fmt: skip
+        body = ChannelBody(
+            name=queue,
+            queue=queue,
+            form="mailbox",
+            address=f"{queue}@example.org",
+            kinds=["escalated"],
+            justification=WHY,
+        )
         channels.add(body, by=admin)
     timing(admin, **LEGAL)
     put(stage, tools, within=SOON)
@@ -180,8 +186,11 @@ def test_each_stage_has_the_time_of_its_own_queue(stage: Stage, tools: Toolbox, 
     board(admin)
     timing(admin, "finance_po", on_timeout="remind", every_hours=3)
     timing(admin, "legal", remind=[50])
-    stage.start(staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], on_timeout="escalate",
-                                   escalate_to="board")))  # fmt: skip
+    stage.start(
+        staged(
+            tools, Gate("legal", "large sums", then=[Then("finance_po")], on_timeout="escalate", escalate_to="board")
+        )
+    )
     assert stage.drive() == "parked"
     first = Approval.objects.get()
     assert first.timing["on_timeout"] == "escalate" and first.timing["steps"][0]["to"] == "board"

@@ -72,9 +72,14 @@ def test_a_forged_escalation_keeps_nobody_from_being_asked_and_gives_no_power(st
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
     asked = put(stage, tools, within=timedelta(hours=1))
     Escalation.objects.create(
-        approval=asked, n=1, run_id=asked.run_id, queue="legal", cause="timeout", deadline=asked.deadline,
+        approval=asked,
+        n=1,
+        run_id=asked.run_id,
+        queue="legal",
+        cause="timeout",
+        deadline=asked.deadline,
         at=asked.opened_at,
-    )  # fmt: skip
+    )
     Approval.objects.update(escalated_to=["legal"])
     Wait.objects.update(also=["legal"])
     with pytest.raises(Forbidden):

@@ -55,8 +55,13 @@ def test_a_yes_is_on_record_with_everything_that_it_was_about(stage: Stage, aske
     decided = deciding(asked, justification="  as quoted  ")
     (decision,) = Decision.objects.all()
     assert (decision.verdict, decision.by, decision.role, decision.auth, decision.address, decision.justification) == (
-        "approve", "user:fiona", "approver_finance", "session", "192.0.2.3", "as quoted",
-    )  # fmt: skip
+        "approve",
+        "user:fiona",
+        "approver_finance",
+        "session",
+        "192.0.2.3",
+        "as quoted",
+    )
     assert decision.plan_hash == asked.plan_hash and decided.decided_at == decision.at
     wait = Wait.objects.get(pk=asked.wait_id)
     assert (wait.resolution, wait.resolved_by, wait.grant_hash) == ("approved", "user:fiona", asked.plan_hash)
@@ -201,11 +206,15 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
 def test_a_question_that_was_put_can_not_be_changed(asked: Approval, stage: Stage, tools: Toolbox, field: str) -> None:
     column = {f: f"{f}_id" for f in ("run", "wait", "previous")}.get(field, field)
     other = {
-        "run": f"(SELECT id FROM runs_run WHERE id <> '{asked.run_id}')", "wait": "gen_random_uuid()",
+        "run": f"(SELECT id FROM runs_run WHERE id <> '{asked.run_id}')",
+        "wait": "gen_random_uuid()",
         "previous": f"'{asked.id}'",
-        "revision": "revision + 1", "requester": "7", "plan": "'{}'::bytea", "evidence": "'[1]'::jsonb",
+        "revision": "revision + 1",
+        "requester": "7",
+        "plan": "'{}'::bytea",
+        "evidence": "'[1]'::jsonb",
         "opened_at": "opened_at + interval '1 second'",
-    }.get(field, "'something else'")  # fmt: skip
+    }.get(field, "'something else'")
     stage.start(buying(tools))
     before = dump()
     with pytest.raises(Error, match="question_is_frozen"), transaction.atomic(), connection.cursor() as cursor:

@@ -53,8 +53,9 @@ def test_who_has_it_decides_just_this_one_in_the_others_place(
     say(case, dora)
     decision = Decision.objects.get()
     assert (decision.by, decision.standing["deputy_of"]) == (
-        "user:dora", {"name": "fiona", "person": fiona.person, "delegation": row.pk},
-    )  # fmt: skip
+        "user:dora",
+        {"name": "fiona", "person": fiona.person, "delegation": row.pk},
+    )
     assert {seat.person for seat in Seat.objects.all()} <= {fiona.person, dora.person}
     assert stage.drive() == "completed"
     sound(case.run)
@@ -165,9 +166,17 @@ def test_a_decision_in_a_place_that_nobody_handed_over_is_found(
     """The row has its code: whoever has the key could have written it, and the journal knows nothing of it."""
     case = asked(stage, tools)
     row = Delegation(
-        approval=case, run_id=case.run_id, n=0, principal=fiona.person, by="user:fiona", role=ROLE, deputy=dora.person,
-        to="dora", reason=WHY, made_at=case.opened_at,
-    )  # fmt: skip
+        approval=case,
+        run_id=case.run_id,
+        n=0,
+        principal=fiona.person,
+        by="user:fiona",
+        role=ROLE,
+        deputy=dora.person,
+        to="dora",
+        reason=WHY,
+        made_at=case.opened_at,
+    )
     row.seal()
     row.save(force_insert=True)
     say(case, dora)

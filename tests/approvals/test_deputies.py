@@ -80,9 +80,14 @@ def test_many_deputyships_to_come_do_not_hide_the_one_that_is_now(stage: Stage, 
     now = timezone.now()
     for n in range(30):
         row = Deputy(
-            principal=10_000 + n, deputy=bob.person, starts_at=now, ends_at=now + timedelta(days=300), reason=WHY,
-            set_by="user:x", made_at=now,
-        )  # fmt: skip
+            principal=10_000 + n,
+            deputy=bob.person,
+            starts_at=now,
+            ends_at=now + timedelta(days=300),
+            reason=WHY,
+            set_by="user:x",
+            made_at=now,
+        )
         row.seal()
         row.save(force_insert=True)
     say(approval, bob)
@@ -156,15 +161,19 @@ def test_their_time_counts_by_the_databases_clock(stage: Stage, tools: Toolbox) 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"deputy": "ann"}, "deputy is the one who is away"), ({"deputy": "nobody"}, "deputy is nobody's name"),
-        ({"deputy": "gone"}, "account that is closed"), ({"deputy": "audrey"}, "no role with which"),
-        ({"deputy": "plain"}, "no role with which"), ({"queue": "nowhere"}, "queue is no queue"),
-        ({"queue": "legal"}, "ann decides nothing in legal"), ({"ends_at": timedelta(days=-1)}, "ends_at has passed"),
+        ({"deputy": "ann"}, "deputy is the one who is away"),
+        ({"deputy": "nobody"}, "deputy is nobody's name"),
+        ({"deputy": "gone"}, "account that is closed"),
+        ({"deputy": "audrey"}, "no role with which"),
+        ({"deputy": "plain"}, "no role with which"),
+        ({"queue": "nowhere"}, "queue is no queue"),
+        ({"queue": "legal"}, "ann decides nothing in legal"),
+        ({"ends_at": timedelta(days=-1)}, "ends_at has passed"),
         ({"ends_at": timedelta(days=1), "starts_at": timedelta(days=2)}, "not after the beginning"),
         ({"ends_at": timedelta(days=400)}, "more than a year"),
         ({"ends_at": timedelta(days=500), "starts_at": timedelta(days=490)}, "more than a year"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_a_deputy_is_refused_by_name(stage: Stage, given: dict[str, Any], words: str) -> None:
     ann = somebody("ann", "approver_finance")
     somebody("bob", "operator")

@@ -157,9 +157,11 @@ def test_nobody_puts_other_bytes_under_a_digest_nor_takes_any_away(stage: Stage,
         connection.cursor().execute(forged, [digest])
     approval = asked(stage, paying(tools, [text()]))
     for act in (
-        "UPDATE approvals_document SET content = 'x'", "DELETE FROM approvals_document", "TRUNCATE approvals_document",
+        "UPDATE approvals_document SET content = 'x'",
+        "DELETE FROM approvals_document",
+        "TRUNCATE approvals_document",
         "UPDATE approvals_approval SET documents = '[]'",
-    ):  # fmt: skip
+    ):
         with pytest.raises(DatabaseError, match=r"append-only|Cannot update"), transaction.atomic():
             connection.cursor().execute(act)
     assert opened(approval).documents[0].problem == ""
@@ -179,9 +181,14 @@ def test_a_text_is_marked_word_by_word_against_the_revision_before(stage: Stage,
     assert [(x.against, x.is_compared) for x in opened(approval).documents] == [("", False)] * 3
     contract, terms, new, gone = opened(revised(stage, approval)).documents
     assert [(x.what, x.text) for x in contract.parts] == [
-        ("same", "The sum of "), ("removed", "100"), ("added", "900"), ("same", " USD\nis "), ("removed", "due."),
-        ("added", "due at once."), ("same", "\n"),
-    ]  # fmt: skip
+        ("same", "The sum of "),
+        ("removed", "100"),
+        ("added", "900"),
+        ("same", " USD\nis "),
+        ("removed", "due."),
+        ("added", "due at once."),
+        ("same", "\n"),
+    ]
     assert contract.words == {"added": 4, "removed": 2}
     assert (terms.against, terms.is_compared) == ("the same as in revision 1", False)
     assert new.against.startswith("new: revision 1") and gone.n == 0 and "no more" in gone.against
@@ -362,8 +369,13 @@ def test_a_yes_needs_every_page(stage: Stage, tools: Toolbox, monkeypatch: pytes
     approval = asked(stage, paying(tools, [pdf(6)]))
     assert opened(approval).not_shown == "" and drawn.kept.undrawn(named_in({"documents": approval.documents})[0], 6)
     ask = drawn._ask
-    monkeypatch.setattr(drawn, "_ask", lambda named, content, first: ({"problem": "its page 5 can't be drawn"}, [])
-                        if first > 4 else ask(named, content, first))  # fmt: skip
+    monkeypatch.setattr(
+        drawn,
+        "_ask",
+        lambda named, content, first: (
+            ({"problem": "its page 5 can't be drawn"}, []) if first > 4 else ask(named, content, first)
+        ),
+    )
     with pytest.raises(NotShown, match="page 5"):
         say(approval, somebody("ann", "approver_finance"))
     assert "page 5" in opened(approval).not_shown, "and now everybody who looks is told"

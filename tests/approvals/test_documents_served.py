@@ -60,8 +60,9 @@ def test_the_original_comes_as_a_file_that_runs_nothing(stage: Stage, tools: Too
     ann, program = reader_of("ann", "approver_finance"), api_of("bob", "approver_finance")
     for n, one in enumerate(given, 1):
         for answer in (
-            ann.get(f"/approvals/{approval.id}/documents/{n}"), program.get(f"approvals/{approval.id}/documents/{n}")
-        ):  # fmt: skip
+            ann.get(f"/approvals/{approval.id}/documents/{n}"),
+            program.get(f"approvals/{approval.id}/documents/{n}"),
+        ):
             assert answer.status_code == 200 and answer.content == one.bytes
             assert answer["Content-Type"].startswith(one.media_type)
             assert answer["Content-Disposition"].startswith("attachment; filename")
@@ -118,10 +119,15 @@ def test_the_answer_of_an_approval_names_them(stage: Stage, tools: Toolbox) -> N
     told = program.get(f"approvals/{approval.id}").json()["documents"]
     assert told == [
         {
-            "n": n, "name": one.name, "media_type": one.media_type, "size": len(one.bytes), "sha256": one.digest,
+            "n": n,
+            "name": one.name,
+            "media_type": one.media_type,
+            "size": len(one.bytes),
+            "sha256": one.digest,
             "url": f"/api/v1/approvals/{approval.id}/documents/{n}",
-        } for n, one in enumerate(given, 1)
-    ]  # fmt: skip
+        }
+        for n, one in enumerate(given, 1)
+    ]
     pages = program.get(f"{told[1]['url']}/pages").json()
     assert (pages["problem"], pages["note"], len(pages["pages"])) == ("", "", 2)
     assert pages["pages"][1] == {"n": 2, "width": 1240, "height": 1754, "url": f"{told[1]['url']}/pages/2"}

@@ -225,5 +225,4 @@ def test_what_one_reads_is_shown_beside_what_is_being_drawn(
     monkeypatch.setattr(drawn, "ACT_SECONDS", 0.1)
     ann = somebody("ann", "approver_finance")
     with pytest.raises(Busy):
-        decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="yes",
-               by=ann)  # fmt: skip
+        decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="yes", by=ann)

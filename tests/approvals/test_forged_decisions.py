@@ -119,11 +119,20 @@ def test_whoever_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Tool
 
 STAGES = '"stages": [{"queue": "finance_po", "quorum": 1}, {"queue": "legal", "quorum": 2}]'
 PLANS = [
-    "{}", "[]", "5", '{"a": NaN}', "[" * 3000, "[" * 900 + "]" * 900, '{"tool": 5, "arguments": []}',
-    f'{{"a": {"9" * 5000}}}', '{"evidence": [5], "documents": [5]}',
-    f'{{{STAGES}, "stage": 1}}', f'{{{STAGES}, "stage": 2, "passed": 5}}', '{"stages": 5, "stage": 1}',
+    "{}",
+    "[]",
+    "5",
+    '{"a": NaN}',
+    "[" * 3000,
+    "[" * 900 + "]" * 900,
+    '{"tool": 5, "arguments": []}',
+    f'{{"a": {"9" * 5000}}}',
+    '{"evidence": [5], "documents": [5]}',
+    f'{{{STAGES}, "stage": 1}}',
+    f'{{{STAGES}, "stage": 2, "passed": 5}}',
+    '{"stages": 5, "stage": 1}',
     '{"amount": {"value": "NaN", "currency": "USD"}, "proof": {"typed": {"amount": "x"}}}',
-]  # fmt: skip
+]
 
 
 def put(run: Run, plan: str, state: str) -> Approval:
@@ -133,10 +142,22 @@ def put(run: Run, plan: str, state: str) -> Approval:
         id=uuid4(), run=run, slot=f"forged/{uuid4()}", kind="approval", opened_at=now, deadline=now + timedelta(days=1)
     )
     return Approval.objects.create(
-        id=id, run=run, wait=wait, queue="finance_po", state=state, tool="pay", title="t", rule="r", plan=plan.encode(),
-        plan_hash="sha256:x", requested_by="user:x", opened_at=now, deadline=now + timedelta(days=1),
-        decided_at=None if state == "open" else now, case_id=id if "stages" in plan else None,
-    )  # fmt: skip
+        id=id,
+        run=run,
+        wait=wait,
+        queue="finance_po",
+        state=state,
+        tool="pay",
+        title="t",
+        rule="r",
+        plan=plan.encode(),
+        plan_hash="sha256:x",
+        requested_by="user:x",
+        opened_at=now,
+        deadline=now + timedelta(days=1),
+        decided_at=None if state == "open" else now,
+        case_id=id if "stages" in plan else None,
+    )
 
 
 @pytest.mark.parametrize("state", ["open", "astray", "approved"])
@@ -206,8 +227,9 @@ def test_a_forged_absence_that_is_ended_is_over_and_stays_forged() -> None:
     ann = somebody("ann", FINANCE)
     forge(
         "INSERT INTO approvals_absence (person, starts_at, ends_at, reason, set_by, made_at, ended_by)"
-        " VALUES (%s, now(), 'tomorrow', 'x', 'user:ann', now(), '')", ann.person,
-    )  # fmt: skip
+        " VALUES (%s, now(), 'tomorrow', 'x', 'user:ann', now(), '')",
+        ann.person,
+    )
     row = Absence.objects.get()
     absences.come_back(row.pk, by=ann, justification=WHY)
     row.refresh_from_db()

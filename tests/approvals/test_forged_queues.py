@@ -129,9 +129,13 @@ def test_where_a_question_is_said_to_have_gone_is_told_nothing(case: Approval) -
     """Else its title and its sum would stand in another queue's chat."""
     admin = boss()
     body = ChannelBody(
-        name="legal chat", queue="legal", form="mailbox", address="legal@example.org", kinds=["opened"],
+        name="legal chat",
+        queue="legal",
+        form="mailbox",
+        address="legal@example.org",
+        kinds=["opened"],
         justification=WHY,
-    )  # fmt: skip
+    )
     chat = channels.add(body, by=admin)
     notice = Notice.objects.get(kind="opened", approval_id=case.pk)
     forged("UPDATE approvals_approval SET escalated_to = '{legal}'")

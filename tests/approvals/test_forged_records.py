@@ -49,35 +49,80 @@ def put(table: str, **values: Any) -> int:
 
 def act(said: str, action: str, **more: Any) -> int:
     told = {
-        "action": action, "subject": "x", "queue": "", "by": "user:fiona", "role": "operator", "auth": "session",
-        "address": "", "justification": "forged", "before": said, "after": said, "at": "now",
-    }  # fmt: skip
+        "action": action,
+        "subject": "x",
+        "queue": "",
+        "by": "user:fiona",
+        "role": "operator",
+        "auth": "session",
+        "address": "",
+        "justification": "forged",
+        "before": said,
+        "after": said,
+        "at": "now",
+    }
     return put("ledger_actrecord", **(told | more))
 
 
 def override(said: str, run: Run, action: str = "pause") -> int:
     return put(
-        "ledger_overriderecord", run_id=run.pk, action=action, by="user:fiona", role="operator", auth="session",
-        address="", justification="forged", seq=2, chain=bytes(32), before=said, after=said, at="now",
-    )  # fmt: skip
+        "ledger_overriderecord",
+        run_id=run.pk,
+        action=action,
+        by="user:fiona",
+        role="operator",
+        auth="session",
+        address="",
+        justification="forged",
+        seq=2,
+        chain=bytes(32),
+        before=said,
+        after=said,
+        at="now",
+    )
 
 
 def decision(said: str, run: Run) -> int:
     asked = run.approvals.get()
     return put(
-        "approvals_decision", approval_id=asked.pk, verdict="reject", plan_hash=asked.plan_hash, justification="forged",
-        by="user:fiona", role="approver_finance", auth="session", address="", before=said, after=said, standing=said,
-        proof=said, at="now", closes=False,
-    )  # fmt: skip
+        "approvals_decision",
+        approval_id=asked.pk,
+        verdict="reject",
+        plan_hash=asked.plan_hash,
+        justification="forged",
+        by="user:fiona",
+        role="approver_finance",
+        auth="session",
+        address="",
+        before=said,
+        after=said,
+        standing=said,
+        proof=said,
+        at="now",
+        closes=False,
+    )
 
 
 def change(said: str) -> UUID:
     id = uuid4()
     put(
-        "ledger_rulechange", id=id, family="policies", act="approvals.policies.acts.create", given=said, told=said,
-        why="x", by="user:fiona", person=1, role="", auth="", address="", made_at="now", state="open", ended_by="",
+        "ledger_rulechange",
+        id=id,
+        family="policies",
+        act="approvals.policies.acts.create",
+        given=said,
+        told=said,
+        why="x",
+        by="user:fiona",
+        person=1,
+        role="",
+        auth="",
+        address="",
+        made_at="now",
+        state="open",
+        ended_by="",
         ended_why="",
-    )  # fmt: skip
+    )
     return id
 
 
@@ -174,9 +219,16 @@ def test_a_proposed_change_that_nobody_can_read_takes_no_list_away(said: str) ->
 def test_rows_that_people_are_listed_by_take_no_list_away(busy: Run, said: str) -> None:
     admin, olga = boss(), somebody("olga", "operator", "auditor")
     put(
-        "approvals_channel", form="email", name="forged", address=b"", shown="x", kinds=said, set_by="x", made_at="now",
+        "approvals_channel",
+        form="email",
+        name="forged",
+        address=b"",
+        shown="x",
+        kinds=said,
+        set_by="x",
+        made_at="now",
         changed_at="now",
-    )  # fmt: skip
+    )
     notice = put(
         "approvals_notice",
         fact="forged",
@@ -189,13 +241,29 @@ def test_rows_that_people_are_listed_by_take_no_list_away(busy: Run, said: str) 
         due_at="now",
     )
     put(
-        "approvals_delivery", notice_id=notice, by="email", person=olga.person, state="sent", is_grouped=False,
-        due_at="now", tries=said, note="", made_at="now",
-    )  # fmt: skip
+        "approvals_delivery",
+        notice_id=notice,
+        by="email",
+        person=olga.person,
+        state="sent",
+        is_grouped=False,
+        due_at="now",
+        tries=said,
+        note="",
+        made_at="now",
+    )
     put(
-        "durableagents_invitation", username="eve", email="eve@example.com", roles=said, is_admin=False,
-        token_hash=bytes(32), made_by="user:boss", maker=admin.person, made_at="now", expires_at="tomorrow",
-    )  # fmt: skip
+        "durableagents_invitation",
+        username="eve",
+        email="eve@example.com",
+        roles=said,
+        is_admin=False,
+        token_hash=bytes(32),
+        made_by="user:boss",
+        maker=admin.person,
+        made_at="now",
+        expires_at="tomorrow",
+    )
     with connection.cursor() as cursor:
         cursor.execute("UPDATE runs_run SET tags = %s", [said])
     paths = ["/", "/people", "/runs", f"/runs/{busy.pk}", "/notifications/channels", "/notifications/log"]

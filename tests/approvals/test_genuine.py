@@ -85,12 +85,13 @@ def test_a_forged_row_is_marked_on_the_page_and_in_the_api(busy: Run, read: Call
     [
         ("ledger_overriderecord", "by = 'user:fiona'", "pause"),
         ("approvals_decision", "justification = 'x'", "approve"),
-        ("ledger_actrecord", "subject = 'x'", "start"), ("ledger_actrecord", "code = NULL", "declare_dead"),
+        ("ledger_actrecord", "subject = 'x'", "start"),
+        ("ledger_actrecord", "code = NULL", "declare_dead"),
         ("approvals_decision", "code = NULL", "approve"),
         ("ledger_overriderecord", "code = decode(md5(id::text), 'hex')", "pause"),
         ("ledger_actrecord", "code = NULL, n = -n", "declare_dead"),
     ],
-)  # fmt: skip
+)
 def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str) -> None:
     as_superuser(f"UPDATE {table} SET {change}")
     assert marks()[action] is False
@@ -99,11 +100,12 @@ def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str
 @pytest.mark.parametrize(
     ("table", "which"),
     [
-        ("ledger_actrecord", "run_id IS NULL"), ("ledger_actrecord", "run_id IS NOT NULL"),
+        ("ledger_actrecord", "run_id IS NULL"),
+        ("ledger_actrecord", "run_id IS NOT NULL"),
         ("ledger_overriderecord", "action = 'pause'"),
         ("approvals_decision", "verdict = 'approve'"),
     ],
-)  # fmt: skip
+)
 def test_nobody_puts_in_a_copy_of_what_somebody_did(busy: Run, table: str, which: str) -> None:
     """With the application's own rights: its code would be right, and it would be one act more."""
     with connection.cursor() as cursor:

@@ -80,9 +80,12 @@ def test_what_is_not_the_same_is_asked(stage: Stage, tools: Toolbox, fiona: Acto
     given(asks(stage, paying(tools)), fiona)
     assert stage.drive() == "completed"
     made: dict[str, Any] = {
-        "agent": {"name": "another"}, "rule": {"rule": "another one"}, "queue": {"queue": "legal"},
-        "no amount": {"amount": None}, "fields": {"same": ["name", "amount"]},
-    }  # fmt: skip
+        "agent": {"name": "another"},
+        "rule": {"rule": "another one"},
+        "queue": {"queue": "legal"},
+        "no amount": {"amount": None},
+        "fields": {"same": ["name", "amount"]},
+    }
     text = {"name": "pencil 5000", "sum": "pen 20001"}.get(what, "pen 5000")
     if what == "title":
         tools.pay = replace(tools.pay, title="Pay it back")
@@ -181,9 +184,11 @@ def test_who_may_take_it_back(stage: Stage, tools: Toolbox, fiona: Actor) -> Non
     allowed(admin)
     agent = paying(tools)
     for by, roles, role in (
-        (somebody("frank", ROLE), [ROLE], ROLE), (somebody("olga", "operator"), ["operator"], "operator"),
-        (fiona, [], ROLE), (admin, [], "admin"),
-    ):  # fmt: skip
+        (somebody("frank", ROLE), [ROLE], ROLE),
+        (somebody("olga", "operator"), ["operator"], "operator"),
+        (fiona, [], ROLE),
+        (admin, [], "admin"),
+    ):
         grant = given(asks(stage, agent), fiona)
         for other, held in ((somebody(f"lena{grant.pk}", "approver_legal"), ["approver_legal"]), (admin, ["auditor"])):
             other = replace(other, person=None) if other is admin else other
@@ -233,11 +238,13 @@ def test_it_reaches_no_further_than_who_gave_it_and_what_is_asked_now(
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"times": 6}, "“How many more” is more than 5"), ({"days": -1}, "“Until when” has passed"),
+        ({"times": 6}, "“How many more” is more than 5"),
+        ({"days": -1}, "“Until when” has passed"),
         ({"days": 31}, "“Until when” is after 2.* UTC, the latest there"),
-        ({"sum": "30001"}, "more than .30,000"), ({"sum": None}, "names an amount"),
+        ({"sum": "30001"}, "more than .30,000"),
+        ({"sum": None}, "names an amount"),
     ],
-)  # fmt: skip
+)
 def test_one_that_goes_further_than_it_may_is_refused_by_name(
     stage: Stage, tools: Toolbox, fiona: Actor, said: dict[str, Any], words: str
 ) -> None:
@@ -345,7 +352,7 @@ def test_how_far_it_may_go_is_set_by_two_people_where_two_set_queues(guarded: No
 @pytest.mark.parametrize(
     ("said", "field"),
     [({"times": 3, "days": 0}, "days"), ({"times": 0, "days": 3}, "times"), ({"times": 0, "sum": "5"}, "times")],
-)  # fmt: skip
+)
 def test_bounds_that_say_half_of_it_are_refused(stage: Stage, said: dict[str, Any], field: str) -> None:
     admin = boss()
     allowed(admin)

@@ -85,10 +85,18 @@ def test_a_forged_grant_answers_nothing(stage: Stage, tools: Toolbox, fiona: Act
     assert state(other.run) == "approved" and stage.drive() == "completed"
     case = asks(stage, agent)
     copied(
-        grant, case, approval_id=f"'{case.pk}'::uuid", at="at - interval '1 day'",
-        **{"copied": {}, "wider": {"count": "1000"}, "endless": {"until": "'infinity'::timestamptz"},
-           "nobody's": {"person": "10000000000"}, "not JSON": {"fields": "'[1]'::jsonb", "code": "NULL"}}[what],
-    )  # fmt: skip
+        grant,
+        case,
+        approval_id=f"'{case.pk}'::uuid",
+        at="at - interval '1 day'",
+        **{
+            "copied": {},
+            "wider": {"count": "1000"},
+            "endless": {"until": "'infinity'::timestamptz"},
+            "nobody's": {"person": "10000000000"},
+            "not JSON": {"fields": "'[1]'::jsonb", "code": "NULL"},
+        }[what],
+    )
     swept()
     assert state(case.run) == "open" and StandingUse.objects.count() == 1
     assert any("was not written with this installation's key" in problem for problem in named())
@@ -191,9 +199,10 @@ def test_under_a_forged_queue_whoever_needs_no_place_there_takes_it_back(
         with pytest.raises(Forbidden, match="finance_po was changed past this installation"):
             take_back(grant.pk, justification=WHY, by=other, roles=[role])
     by, roles, role = {
-        "whoever gave it": (fiona, [ROLE], ROLE), "an operator": (olga, ["operator"], "operator"),
+        "whoever gave it": (fiona, [ROLE], ROLE),
+        "an operator": (olga, ["operator"], "operator"),
         "an administrator": (admin, [], "admin"),
-    }[who]  # fmt: skip
+    }[who]
     assert take_back(grant.pk, justification=WHY, by=by, roles=roles).end is not None
     assert StandingEnd.objects.get(grant=grant).role == role
 
@@ -201,11 +210,17 @@ def test_under_a_forged_queue_whoever_needs_no_place_there_takes_it_back(
 @pytest.mark.parametrize(
     "other",
     [
-        {"most": "1e28"}, {"most": "'NaN'"}, {"most": "-1e29"}, {"until": "'infinity'::timestamptz"},
-        {"person": "10000000000"}, {"count": "-1"}, {"fields": "'[1]'::jsonb"}, {"reason": "repeat('x', 100000)"},
+        {"most": "1e28"},
+        {"most": "'NaN'"},
+        {"most": "-1e29"},
+        {"until": "'infinity'::timestamptz"},
+        {"person": "10000000000"},
+        {"count": "-1"},
+        {"fields": "'[1]'::jsonb"},
+        {"reason": "repeat('x', 100000)"},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_forged_rows_are_shown_and_keep_no_page_from_anybody(
     stage: Stage, tools: Toolbox, fiona: Actor, other: dict[str, str]
 ) -> None:
@@ -234,11 +249,13 @@ DEEP = "[" * 3000 + "]" * 3000
 @pytest.mark.parametrize(
     "other",
     [
-        {"fields": "'[1e5000]'::jsonb"}, {"fields": f"'{DEEP}'::jsonb"}, {"queue": "'a/b'"},
+        {"fields": "'[1e5000]'::jsonb"},
+        {"fields": f"'{DEEP}'::jsonb"},
+        {"queue": "'a/b'"},
         {"queue": "''", "fields": "'[1e5000]'::jsonb"},
     ],
     ids=["a number of 5,000 digits", "3,000 lists", "a queue that no address holds", "both"],
-)  # fmt: skip
+)
 def test_a_row_that_nobody_can_read_has_its_place_on_every_page(
     stage: Stage, tools: Toolbox, fiona: Actor, other: dict[str, str]
 ) -> None:
@@ -262,7 +279,7 @@ def test_a_row_that_nobody_can_read_has_its_place_on_every_page(
     assert told == {
         grant.pk: ("active", str(grant.approval_id), grant.count),
         forged: ("not_genuine", str(case.pk), grant.count),
-    }  # fmt: skip
+    }
     alone = client.get(f"/api/v1/grants/{forged}", headers=key).json()
     assert alone["id"] == forged and alone["run_id"] == str(grant.run_id)
 

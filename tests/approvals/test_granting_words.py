@@ -41,13 +41,15 @@ def test_the_same_again_is_refused_by_the_name_and_at_the_place_of_its_field(
         ({"again_until": "2036-01-01T09:00"}, "“How many more” is missing", "again_times"),
         (
             {"again_times": "2", "again_until": "2036-01-01T09:00", "again_sum": "9000"},
-            "UTC, the latest there", "again_until",
+            "UTC, the latest there",
+            "again_until",
         ),
         (
             {"again_times": "9", "again_until": "2036-01-01T09:00", "again_sum": "9000"},
-            "“How many more” is more than 5", "again_times",
+            "“How many more” is more than 5",
+            "again_times",
         ),
-    ):  # fmt: skip
+    ):
         answer = decided(case, fiona, **again)
         page = text_of(answer)
         assert answer.status_code == 422 and words in page and f'id="{at}_error"' in answer.content.decode(), again

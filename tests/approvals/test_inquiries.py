@@ -77,8 +77,10 @@ def test_nobody_else_answers_and_nobody_twice(stage: Stage, tools: Toolbox, fion
     with pytest.raises(JustificationRequired):
         answer(case.id, 0, answer="  ", by=ira)
     answer(case.id, 0, answer="Yes, of course.", by=ira)
-    for late in (lambda: answer(case.id, 0, answer="No!", by=ira),
-                 lambda: withdraw(case.id, 0, justification="never mind", by=fiona)):  # fmt: skip
+    for late in (
+        lambda: answer(case.id, 0, answer="No!", by=ira),
+        lambda: withdraw(case.id, 0, justification="never mind", by=fiona),
+    ):
         with pytest.raises(AlreadyEnded) as refused:
             late()
         assert "answered by user:ira" in str(refused.value)
@@ -284,10 +286,16 @@ def offered(case: Approval, reader: Actor) -> list[str]:
 def test_the_names_that_are_offered_are_those_that_are_taken(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     case = asked(stage, tools)
     for name, *roles in (
-        ("adam <b>", "operator"), ("cleo", "approver_something"), ("ear", "auditor"), ("nobody",), ("gone", "operator"),
-        ("hidden\u200b", "operator"), ("treasur\u0435r", "operator"), ("odd", "approver_Odd!"),
+        ("adam <b>", "operator"),
+        ("cleo", "approver_something"),
+        ("ear", "auditor"),
+        ("nobody",),
+        ("gone", "operator"),
+        ("hidden\u200b", "operator"),
+        ("treasur\u0435r", "operator"),
+        ("odd", "approver_Odd!"),
         ("two", "auditor", "integrator"),
-    ):  # fmt: skip
+    ):
         user = User.objects.create(username=name, is_active=name != "gone")
         user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
     names = offered(case, fiona)

@@ -44,9 +44,10 @@ def test_of_a_form(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any, type
     """A limit, from where on a yes shows more, how far the same again goes, and a standing grant."""
     admin, at = boss(), "/queues/of/finance_po"
     for what, sent in {
-        "limits": {"person": "", "most": typed}, "proofs": {"minutes": "5", "above": typed},
+        "limits": {"person": "", "most": typed},
+        "proofs": {"minutes": "5", "above": typed},
         "grants": {"times": "3", "days": "3", "sum": typed},
-    }.items():  # fmt: skip
+    }.items():
         assert post(admin, f"{at}/{what}", justification=WHY, **sent).status_code == 302, what
     limit, queue = Limit.objects.get(), Queue.objects.get(name="finance_po")
     assert limit.is_genuine and limit.most == 0 and "-0" not in str((queue.proof, queue.again))

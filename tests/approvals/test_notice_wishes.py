@@ -166,11 +166,13 @@ def test_a_browser_is_not_told_of_what_happened_long_ago(stage: Stage, tools: To
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"zone": "Mars/Olympus"}, "zone"), ({"zone": "../etc/passwd"}, "zone"),
+        ({"zone": "Mars/Olympus"}, "zone"),
+        ({"zone": "../etc/passwd"}, "zone"),
         ({"quiet_from": "22:00"}, "quiet_until"),
-        ({"quiet_from": "22:00", "quiet_until": "22:00"}, "quiet_until"), ({"ways": {"nothing": []}}, "ways"),
+        ({"quiet_from": "22:00", "quiet_until": "22:00"}, "quiet_until"),
+        ({"ways": {"nothing": []}}, "ways"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_is_refused_by_the_field(stage: Stage, wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         prefer(fiona(), **wrong)
@@ -213,8 +215,13 @@ def test_the_sweep_tells_of_what_is_overdue(stage: Stage, postbox: Postbox) -> N
     somebody("olga", "operator", email="olga@example.org")
     run = stage.start(agent_of(ends_with("done")))
     Wait.objects.create(
-        id="00000000-0000-4000-8000-000000000002", run_id=run.pk, slot="operator/1", kind="operator", opened_at=now(),
-        deadline=now() - timedelta(seconds=1), detail={"title": "Needs an operator", "reason": "poison"},
-    )  # fmt: skip
+        id="00000000-0000-4000-8000-000000000002",
+        run_id=run.pk,
+        slot="operator/1",
+        kind="operator",
+        opened_at=now(),
+        deadline=now() - timedelta(seconds=1),
+        detail={"title": "Needs an operator", "reason": "poison"},
+    )
     timers.sweep()
     assert sorted(Notice.objects.values_list("kind", flat=True)) == ["operator_stop", "overdue"]

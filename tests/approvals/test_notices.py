@@ -164,9 +164,14 @@ def test_an_unknown_outcome_is_told_to_operators(stage: Stage, tools: Toolbox, p
     stage.settle(run)
     with transaction.atomic():
         Wait.objects.create(
-            id="00000000-0000-4000-8000-000000000001", run_id=run.pk, slot="0.1/9", kind="reconcile", opened_at=now(),
-            deadline=now() + timedelta(days=1), detail={"tool": "pay", "title": "Pay", "attempt": 0},
-        )  # fmt: skip
+            id="00000000-0000-4000-8000-000000000001",
+            run_id=run.pk,
+            slot="0.1/9",
+            kind="reconcile",
+            opened_at=now(),
+            deadline=now() + timedelta(days=1),
+            detail={"tool": "pay", "title": "Pay", "attempt": 0},
+        )
     deliver()
     assert postbox.to == ["olga@example.org"] and postbox.mails[0]["Subject"] == "Unknown outcome: Pay"
     Wait.objects.update(deadline=now() - timedelta(seconds=1))

@@ -99,9 +99,12 @@ def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_beside_it(
     assert event.payload["proof"] == decision.proof
     terms = row.terms
     assert {name: terms[name] for name in ("approval", "revision", "plan_hash", "verdict", "person")} == {
-        "approval": str(question.id), "revision": 1, "plan_hash": question.plan_hash, "verdict": "approve",
+        "approval": str(question.id),
+        "revision": 1,
+        "plan_hash": question.plan_hash,
+        "verdict": "approve",
         "person": fay.user.pk,
-    }  # fmt: skip
+    }
     check_against_journal(question.run)
     assert problems(question.run) == []
 
@@ -170,9 +173,15 @@ def test_what_was_signed_for_another_question_is_none_for_this(
     answer = device.sign(options)
     by = actor_of(fay)
     for wrong in (
-        {"approval": "00000000-0000-0000-0000-000000000000"}, {"revision": 2}, {"plan_hash": "0" * 64},
-        {"verdict": "reject"}, {"person": fay.user.pk + 1}, {"what": "a sign-in"}, {"v": 2}, {"more": "x"},
-    ):  # fmt: skip
+        {"approval": "00000000-0000-0000-0000-000000000000"},
+        {"revision": 2},
+        {"plan_hash": "0" * 64},
+        {"verdict": "reject"},
+        {"person": fay.user.pk + 1},
+        {"what": "a sign-in"},
+        {"v": 2},
+        {"more": "x"},
+    ):
         what = terms_of_yes(first.id, 1, first.plan_hash, "approve", fay.user.pk) | wrong
         signed = signed_for(fay, device, what)
         with pytest.raises(SignedForElse, match="something else"):
@@ -228,9 +237,13 @@ def test_one_that_was_shown_too_long_ago_is_asked_for_again(
     monkeypatch.undo()
     with pytest.raises(ProofNeeded):
         decide(
-            question.id, verdict="approve", plan_hash=question.plan_hash, justification="as quoted", by=actor_of(fay),
+            question.id,
+            verdict="approve",
+            plan_hash=question.plan_hash,
+            justification="as quoted",
+            by=actor_of(fay),
             signed=signed,
-        )  # fmt: skip
+        )
 
 
 def test_a_device_that_did_not_verify_its_holder_decides_nothing(
@@ -307,8 +320,10 @@ def said(stage: Stage, tools: Toolbox, fay: Someone, device: Device) -> Run:
 
 def test_nobody_changes_or_takes_away_what_was_signed(said: Run) -> None:
     for sql in (
-        "UPDATE approvals_assertion SET origin = 'x'", "DELETE FROM approvals_assertion", "TRUNCATE approvals_assertion"
-    ):  # fmt: skip
+        "UPDATE approvals_assertion SET origin = 'x'",
+        "DELETE FROM approvals_assertion",
+        "TRUNCATE approvals_assertion",
+    ):
         with (
             pytest.raises(DatabaseError, match=r"append-only|Cannot update or delete"),
             transaction.atomic(),
@@ -327,15 +342,15 @@ def test_nobody_changes_or_takes_away_what_was_signed(said: Run) -> None:
         ("UPDATE approvals_assertion SET authenticator_data = set_byte(authenticator_data, 32, 1)", "did not verify"),
         ("UPDATE approvals_assertion SET public_key = ''", "does not hold"),
         ("UPDATE approvals_assertion SET public_key = set_byte(public_key, 3, 1)", "does not hold"),
-        ("UPDATE approvals_assertion SET terms = terms || '{\"plan_hash\": \"00\"}'", "was signed for something else"),
+        ('UPDATE approvals_assertion SET terms = terms || \'{"plan_hash": "00"}\'', "was signed for something else"),
         ("UPDATE approvals_assertion SET terms = '[]'", "can't be read"),
-        ("UPDATE approvals_assertion SET terms = terms || '{\"nonce\": \"x\"}'", "challenge is not that of its terms"),
+        ('UPDATE approvals_assertion SET terms = terms || \'{"nonce": "x"}\'', "challenge is not that of its terms"),
         ("UPDATE approvals_assertion SET rp_id = 'evil.example'", "for another site"),
         ("UPDATE approvals_assertion SET origin = 'https://evil.example'", "made on a page of"),
         ("UPDATE approvals_assertion SET credential = 'x'", "not the one that was made for it"),
         ("UPDATE approvals_assertion SET person = person + 1", "is of another account"),
     ],
-)  # fmt: skip
+)
 def test_a_part_of_it_that_was_changed_is_found(said: Run, sql: str, told: str) -> None:
     changed(sql.replace("%", "%%"))
     found = problems(said)
@@ -349,8 +364,11 @@ def test_one_that_somebody_signed_with_a_key_of_their_own_is_found(said: Run) ->
     answer = json.loads(mine.sign({"challenge": b64(challenge_of(row.terms))}))["response"]
     changed(
         "UPDATE approvals_assertion SET public_key = %s, client_data = %s, authenticator_data = %s, signature = %s",
-        cose(mine.key), unb64(answer["clientDataJSON"]), unb64(answer["authenticatorData"]), unb64(answer["signature"]),
-    )  # fmt: skip
+        cose(mine.key),
+        unb64(answer["clientDataJSON"]),
+        unb64(answer["authenticatorData"]),
+        unb64(answer["signature"]),
+    )
     assert Assertion.objects.get().signed.problem() == ""
     found = problems(said)
     assert any("not the one that was made for it" in each for each in found), found
@@ -390,9 +408,10 @@ def test_a_passkey_that_is_taken_away_later_leaves_its_decisions_whole(said: Run
     (one,) = passkeys.of_account(fay.user)
     passkeys.take_away(fay.user, one.pk, by=actor_of(fay))
     assert problems(said) == []
-    assert key_digest(bytes(Assertion.objects.get().public_key)) == AccountRecord.objects.get(
-        action="factor_removed", before__factor="webauthn"
-    ).before["key"]  # fmt: skip
+    assert (
+        key_digest(bytes(Assertion.objects.get().public_key))
+        == AccountRecord.objects.get(action="factor_removed", before__factor="webauthn").before["key"]
+    )
 
 
 def test_the_page_that_asks_says_what_is_signed_and_keeps_all_they_wrote(

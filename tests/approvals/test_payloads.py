@@ -44,9 +44,18 @@ from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_o
 pytestmark = pytest.mark.django_db
 # A word for each kind of payload, which stands nowhere else.
 INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED = (
-    "zz-input", "zz-state", "zz-argument", "zz-said", "zz-mail", "zz-view", "zz-error", "zz-trouble", "zz-output",
-    "zz-planned", "zz-rejected",
-)  # fmt: skip
+    "zz-input",
+    "zz-state",
+    "zz-argument",
+    "zz-said",
+    "zz-mail",
+    "zz-view",
+    "zz-error",
+    "zz-trouble",
+    "zz-output",
+    "zz-planned",
+    "zz-rejected",
+)
 EVERYWHERE = {INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED}
 AT_FINANCE, AT_LEGAL = {"zz-plan", "$5000"}, {"zz-prefilled"}
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
@@ -119,8 +128,12 @@ def _runs(stage: Stage, tools: Toolbox, outside: Outside, by: Actor, **more: Any
     given = {"name": "n", "agent": agent.graph_id, "cron": "@daily", "input": {"text": PLANNED}, "zone": "UTC"}
     schedules.create(ScheduleBody(**given), by=by if by.person is not None else replace(OLGA, person=404))
     assert [str(Run.objects.get(pk=run.pk).state) for run in runs] == [
-        "waiting_human", "failed", "waiting_human", "completed", "waiting_human",
-    ]  # fmt: skip
+        "waiting_human",
+        "failed",
+        "waiting_human",
+        "completed",
+        "waiting_human",
+    ]
     return runs
 
 
@@ -128,9 +141,11 @@ def pages(runs: list[Run], client: Client, key: str) -> Iterator[tuple[str, str,
     """Everything that can be read of these runs, page by page and list by list."""
     approval = Approval.objects.filter(run_id=runs[0].pk).first()
     values: dict[str, Any] = {
-        "approval_id": approval.id if approval else UUID(int=4), "graph_id": runs[0].graph_id,
-        "reference": runs[0].graph_id, "queue": "legal",
-    }  # fmt: skip
+        "approval_id": approval.id if approval else UUID(int=4),
+        "graph_id": runs[0].graph_id,
+        "reference": runs[0].graph_id,
+        "queue": "legal",
+    }
     headers = {"Authorization": f"Bearer {key}"}
     for name, route in named(get_resolver()):
         if not is_read(route) or name in BESIDES:
@@ -178,12 +193,30 @@ def test_whoever_has_the_right_reads_all_of_it(told: list[Run], role: str) -> No
     assert words(told, client, key).keys() >= EVERYWHERE | AT_FINANCE | {"a key"}
 
 
-@pytest.mark.parametrize(("role", "theirs", "where"), [
-    ("approver_finance", AT_FINANCE, {"overview", "inbox", "approval", "changes", "api-approval", "api-approvals",
-                                      "run", "runs", "api-run", "api-runs", "api-run-latest"}),
-    ("approver_legal", AT_LEGAL, {"run", "api-run", "api-runs", "api-run-latest"}),
-    ("approver_other", set(), set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("role", "theirs", "where"),
+    [
+        (
+            "approver_finance",
+            AT_FINANCE,
+            {
+                "overview",
+                "inbox",
+                "approval",
+                "changes",
+                "api-approval",
+                "api-approvals",
+                "run",
+                "runs",
+                "api-run",
+                "api-runs",
+                "api-run-latest",
+            },
+        ),
+        ("approver_legal", AT_LEGAL, {"run", "api-run", "api-runs", "api-run-latest"}),
+        ("approver_other", set(), set()),
+    ],
+)
 def test_an_approver_reads_what_is_asked_at_their_queue_and_nothing_else(
     told: list[Run], role: str, theirs: set[str], where: set[str]
 ) -> None:
@@ -282,7 +315,7 @@ def test_it_counts_from_the_next_request_on_and_is_on_record(told: list[Run]) ->
     assert [(a.by, a.subject, a.justification, a.after) for a in acts] == [
         ("user:boss", "user:eve-approver_other", "They look into a complaint.", {"reads_payloads": True}),
         ("user:boss", "user:eve-approver_other", "It is settled.", {"reads_payloads": False}),
-    ]  # fmt: skip
+    ]
     given = AccountRecord.objects.filter(after__permission=READ_PAYLOADS, subject="user:eve-approver_other")
     assert [row.by for row in given] == ["user:boss"]
 

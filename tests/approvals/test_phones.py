@@ -83,9 +83,12 @@ def test_the_example_of_the_rfc_comes_out_to_the_byte() -> None:
 
     theirs = Browser("", private("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94"), unb64("BTBZMqHH6r4Tts7J_aSIgg"))
     sealed = encrypted(
-        b"When I grow up, I want to be a watermelon", Keys(theirs.public, theirs.auth),
-        salt=unb64("DGv6ra1nlYgDCS1FRnbzlw"), own=private("yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"), length=0,
-    )  # fmt: skip
+        b"When I grow up, I want to be a watermelon",
+        Keys(theirs.public, theirs.auth),
+        salt=unb64("DGv6ra1nlYgDCS1FRnbzlw"),
+        own=private("yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"),
+        length=0,
+    )
     right = (
         "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl"
         "7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
@@ -310,9 +313,17 @@ def test_another_key_of_the_installation_ends_devices_of_the_first_by_name(
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["http://push.example.org/x", "https://user:pw@push.example.org/x", "https://push.example.org/x#y", "ftp://x", "x",
-     "https:///x", "https://push.example.org/ x", "https://ex\u00e4mple.org/"],
-)  # fmt: skip
+    [
+        "http://push.example.org/x",
+        "https://user:pw@push.example.org/x",
+        "https://push.example.org/x#y",
+        "ftp://x",
+        "x",
+        "https:///x",
+        "https://push.example.org/ x",
+        "https://ex\u00e4mple.org/",
+    ],
+)
 def test_what_is_no_https_address_is_no_device(service: Service, endpoint: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         subscribed(somebody("fiona", FINANCE), Browser(endpoint))
@@ -321,9 +332,16 @@ def test_what_is_no_https_address_is_no_device(service: Service, endpoint: str) 
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["https://127.0.0.1/x", "https://localhost/x", "https://10.1.2.3/x", "https://169.254.169.254/latest",
-     "https://[::1]/x", "https://2130706433/x", "https://[::ffff:10.0.0.1]/x"],
-)  # fmt: skip
+    [
+        "https://127.0.0.1/x",
+        "https://localhost/x",
+        "https://10.1.2.3/x",
+        "https://169.254.169.254/latest",
+        "https://[::1]/x",
+        "https://2130706433/x",
+        "https://[::ffff:10.0.0.1]/x",
+    ],
+)
 def test_an_address_inside_is_sent_nothing(service: Service, settings: Any, endpoint: str) -> None:
     allow(settings)
     fiona = somebody("fiona", FINANCE)
@@ -341,7 +359,7 @@ def test_http_is_refused_where_a_chat_of_ones_own_network_may_have_it(service: S
 @pytest.mark.parametrize(
     "wrong",
     [{"p256dh": "x"}, {"p256dh": "A" * 87}, {"p256dh": "B" + "_" * 86}, {"auth": "AAAA"}, {"auth": "\u00e4"}],
-)  # fmt: skip
+)
 def test_keys_that_are_none_are_no_device(service: Service, wrong: dict[str, str]) -> None:
     with pytest.raises(InvalidInput):
         phones.subscribe(DeviceBody(**service.device().body | wrong), "x", by=somebody("fiona", FINANCE))
@@ -358,7 +376,7 @@ def test_a_device_that_none_of_our_processes_wrote_is_told_nothing(
     device, stolen = subscribed(fiona, service.device()), service.device()
     for n, change in enumerate(
         ({"address": seal(json.dumps([*eve.body.values()]))}, {"person": fiona.person}, {"code": None})
-    ):  # fmt: skip
+    ):
         row = Device.objects.get(pk=device.pk)
         row.pk, row._state.adding, row.digest = None, True, bytes([n]) * 32
         row.made_at += timedelta(seconds=n)

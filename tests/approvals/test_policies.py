@@ -117,9 +117,14 @@ def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_n
     assert said.startswith("Approved by ") and said.endswith(told)
     client.force_login(User.objects.get(pk=somebody("lena", "legal", "operator", "auditor").person))
     for place in (
-        f"/inbox/{asked.id}", f"/runs/{run.id}", "/audit",
-        f"/api/v1/approvals/{asked.id}", f"/api/v1/runs/{run.id}", f"/api/v1/runs/{run.id}/events", "/api/v1/audit",
-    ):  # fmt: skip
+        f"/inbox/{asked.id}",
+        f"/runs/{run.id}",
+        "/audit",
+        f"/api/v1/approvals/{asked.id}",
+        f"/api/v1/runs/{run.id}",
+        f"/api/v1/runs/{run.id}/events",
+        "/api/v1/audit",
+    ):
         page = client.get(place)
         assert page.status_code == 200, place
         text = page.content.decode()
@@ -164,8 +169,11 @@ def test_nobody_but_an_administrator_changes_anything(stage: Stage, tools: Toolb
     ordering(tools)
     put(boss())
     by = somebody("nobody", who)
-    for act in (lambda: put(by, name="mine"), lambda: turned(by, effect="deny"),
-                lambda: acts.retire("orders", by=by, justification=WHY)):  # fmt: skip
+    for act in (
+        lambda: put(by, name="mine"),
+        lambda: turned(by, effect="deny"),
+        lambda: acts.retire("orders", by=by, justification=WHY),
+    ):
         changed(act, "Only an administrator", Forbidden)
 
 
@@ -227,8 +235,9 @@ def test_who_changes_what_somebody_has_changed_meanwhile_is_told(stage: Stage, t
     turned(admin, effect="deny")
     changed(
         lambda: acts.change("orders", PolicyBody(seen=1, **body("allow")), by=admin),
-        "at version 2 by now", acts.PolicyChanged,
-    )  # fmt: skip
+        "at version 2 by now",
+        acts.PolicyChanged,
+    )
     changed(lambda: turned(admin, effect="deny"), "as it was")
     changed(lambda: put(admin), "in force")
     changed(lambda: acts.retire("orders", by=admin, justification=" "), "reason|why|justif", JustificationRequired)

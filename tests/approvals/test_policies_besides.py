@@ -73,8 +73,9 @@ def test_whom_a_policy_asks_besides_is_said_before_the_first_yes(
         assert (f"A policy wants a yes of <b>{other}</b> besides" in page) is not is_last
         done = client.post(
             f"/approvals/{asked.id}/decision",
-            {"verdict": "approve", "plan_hash": asked.plan_hash, "justification": "So be it."}, follow=True,
-        ).content.decode()  # fmt: skip
+            {"verdict": "approve", "plan_hash": asked.plan_hash, "justification": "So be it."},
+            follow=True,
+        ).content.decode()
         assert (f"A policy wants a yes of {other} besides" in done) is not is_last
         assert ("Approved. The run goes on." in done) is is_last
         stage.drive()

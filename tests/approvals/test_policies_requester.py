@@ -104,9 +104,17 @@ def test_where_it_cant_be_told_who_started_a_run_a_rule_that_restricts_counts(
 def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
     """That nobody can say who it was is no word for *nobody*."""
     asking = Asking(
-        run_id="1", agent="a", version="1", tool="order", replay_class="", risk="", arguments={}, source="",
-        requester=None, cost_micro=None,
-    )  # fmt: skip
+        run_id="1",
+        agent="a",
+        version="1",
+        tool="order",
+        replay_class="",
+        risk="",
+        arguments={},
+        source="",
+        requester=None,
+        cost_micro=None,
+    )
     for effect in STRICTEST:
         rule = Rule("orders", 1, "", "", typed(condition, []), effect, "", timedelta(days=1), "")
         assert rule.matches(asking) is (effect != "allow")

@@ -25,9 +25,12 @@ def usd(value: str) -> Sum:
 
 
 def may(
-    who: Member, queue: QueueFacts | None = LEGAL, *deputyships: Deputyship, amount: Sum | str | None = None,
+    who: Member,
+    queue: QueueFacts | None = LEGAL,
+    *deputyships: Deputyship,
+    amount: Sum | str | None = None,
     approves: bool = True,
-) -> Standing | No:  # fmt: skip
+) -> Standing | No:
     return judge(Facts(queue, "legal", who, NOW, deputyships, Asked(amount)), approves=approves)
 
 
@@ -82,10 +85,16 @@ def test_why_not_is_said_in_words() -> None:
 @pytest.mark.parametrize(
     ("amount", "is_within"),
     [
-        (usd("50000"), True), (usd("50000.000001"), False), (usd("0"), True), (usd("-50000"), True),
-        (usd("-50001"), False), (Sum(Decimal(1), "EUR"), False), ("the field is gone", False), (None, True),
+        (usd("50000"), True),
+        (usd("50000.000001"), False),
+        (usd("0"), True),
+        (usd("-50000"), True),
+        (usd("-50001"), False),
+        (Sum(Decimal(1), "EUR"), False),
+        ("the field is gone", False),
+        (None, True),
     ],
-)  # fmt: skip
+)
 def test_a_limit_is_the_most_and_what_can_not_be_judged_is_above_it(amount: Sum | str | None, is_within: bool) -> None:
     capped = replace(LEGAL, cap=Cap(usd("50000")))
     assert isinstance(may(ANN, capped, amount=amount), Standing) is is_within
@@ -143,10 +152,18 @@ def test_there_are_three_verdicts() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("5", "$5"), ("5.00", "$5"), ("5.1", "$5.10"), ("1234.56", "$1,234.56"), ("0.125", "$0.125"),
-        ("0.000000", "$0"), ("-12.5", "$-12.50"), ("1E+3", "$1,000"), ("1E+28", f"$10{',000' * 9}"), ("NaN", "$NaN"),
+        ("5", "$5"),
+        ("5.00", "$5"),
+        ("5.1", "$5.10"),
+        ("1234.56", "$1,234.56"),
+        ("0.125", "$0.125"),
+        ("0.000000", "$0"),
+        ("-12.5", "$-12.50"),
+        ("1E+3", "$1,000"),
+        ("1E+28", f"$10{',000' * 9}"),
+        ("NaN", "$NaN"),
         ("Infinity", "$Infinity"),
     ],
-)  # fmt: skip
+)
 def test_a_sum_of_any_size_has_words(value: str, words: str) -> None:
     assert str(Sum(Decimal(value), "USD")) == words

@@ -54,8 +54,10 @@ def changed(act: Callable[[], object], words: str, error: type[Exception] = Inva
 
 def test_an_upgraded_installation_has_the_queues_it_had_and_keeps_what_was_changed(stage: Stage) -> None:
     assert {q.name: q.role for q in Queue.objects.all()} == {
-        "finance_po": "approver_finance", "legal": "approver_legal", "customer_refunds": "approver_finance",
-    }  # fmt: skip
+        "finance_po": "approver_finance",
+        "legal": "approver_legal",
+        "customer_refunds": "approver_finance",
+    }
     admin = boss()
     acts.change("legal", QueueChangeBody(title="Law", justification=WHY), by=admin)
     acts.close("finance_po", by=admin, justification=WHY)
@@ -96,8 +98,14 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage) -
     acts.remove("refunds", by=admin, justification=WHY)
     rows = list(ActRecord.objects.order_by("id"))
     assert [row.action for row in rows] == [
-        "queue", "queue_limit", "queue_limit", "queue_limit_lift", "queue_close", "queue_open", "queue_remove",
-    ]  # fmt: skip
+        "queue",
+        "queue_limit",
+        "queue_limit",
+        "queue_limit_lift",
+        "queue_close",
+        "queue_open",
+        "queue_remove",
+    ]
     assert {(row.by, row.role, row.queue, row.justification) for row in rows} == {
         ("user:boss", "admin", "refunds", WHY)
     }
@@ -143,14 +151,21 @@ def test_nobody_but_an_administrator_sets_anything_up(stage: Stage, who: str) ->
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"name": "LEGAL"}, "name is that of the queue legal"), ({"name": "Refunds"}, "small letters"),
-        ({"name": "a:b"}, "small letters"), ({"name": "approver_finance"}, "the name of a role"),
-        ({"name": "operator"}, "the name of a role"), ({"role": "approver_nobody"}, "no group that there is"),
-        ({"role": "operator"}, "decides nothing"), ({"role": "boss"}, "decides nothing"),
-        ({"title": "two\nlines"}, "can't be seen"), ({"title": "right\u202eleft"}, "can't be seen"),
-        ({"title": " "}, "is empty"), ({"title": "x" * 101}, "101 characters"), ({"currency": "usd"}, "no currency"),
+        ({"name": "LEGAL"}, "name is that of the queue legal"),
+        ({"name": "Refunds"}, "small letters"),
+        ({"name": "a:b"}, "small letters"),
+        ({"name": "approver_finance"}, "the name of a role"),
+        ({"name": "operator"}, "the name of a role"),
+        ({"role": "approver_nobody"}, "no group that there is"),
+        ({"role": "operator"}, "decides nothing"),
+        ({"role": "boss"}, "decides nothing"),
+        ({"title": "two\nlines"}, "can't be seen"),
+        ({"title": "right\u202eleft"}, "can't be seen"),
+        ({"title": " "}, "is empty"),
+        ({"title": "x" * 101}, "101 characters"),
+        ({"currency": "usd"}, "no currency"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_a_queue_is_refused_by_name(stage: Stage, given: dict[str, Any], words: str) -> None:
     admin = boss()
     Group.objects.get_or_create(name="approver_refunds")
@@ -236,8 +251,9 @@ def test_a_queue_with_an_open_question_is_not_removed(stage: Stage, tools: Toolb
     approval = asked(stage, tools)
     changed(
         lambda: acts.remove("finance_po", by=admin, justification=WHY),
-        f"can't be removed: .* is open there .approval {approval.id}", acts.QueueInUse,
-    )  # fmt: skip
+        f"can't be removed: .* is open there .approval {approval.id}",
+        acts.QueueInUse,
+    )
     say(approval, FIONA, "reject")
     changed(lambda: acts.remove("finance_po", by=admin, justification=WHY), "asks there: close it", acts.QueueInUse)
 

@@ -62,11 +62,29 @@ def test_a_row_from_before_there_were_any_keeps_its_code(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "reasons",
     [
-        [""], ["  "], [" a reason"], ["a reason "], ["two\nlines"], ["two\rlines"], ["a\u2028b c"], ["tab\there"],
-        ["hid\u200bden"], ["turned \u202e round"], ["x" * 201], ["NUL \x00 in it"], ["x"], ["…"], ["twice", "Twice"],
-        [f"reason {n}" for n in range(21)], ["a word", 7], [None], "a word", None, [["a word"]],
+        [""],
+        ["  "],
+        [" a reason"],
+        ["a reason "],
+        ["two\nlines"],
+        ["two\rlines"],
+        ["a\u2028b c"],
+        ["tab\there"],
+        ["hid\u200bden"],
+        ["turned \u202e round"],
+        ["x" * 201],
+        ["NUL \x00 in it"],
+        ["x"],
+        ["…"],
+        ["twice", "Twice"],
+        [f"reason {n}" for n in range(21)],
+        ["a word", 7],
+        [None],
+        "a word",
+        None,
+        [["a word"]],
     ],
-)  # fmt: skip
+)
 def test_what_nobody_should_be_offered_is_refused_by_its_name(stage: Stage, reasons: Any) -> None:
     admin = boss()
     with pytest.raises(InvalidInput) as refused:

@@ -34,8 +34,12 @@ def test_all_of_both_is_told_in_order(new: str, old: str) -> None:
 
 def test_what_differs_is_told_by_words() -> None:
     assert told("pay 900 USD now", "pay 100 USD") == [
-        (SAME, "pay "), (REMOVED, "100"), (ADDED, "900"), (SAME, " USD"), (ADDED, " now"),
-    ]  # fmt: skip
+        (SAME, "pay "),
+        (REMOVED, "100"),
+        (ADDED, "900"),
+        (SAME, " USD"),
+        (ADDED, " now"),
+    ]
     assert told("one\ntwo\nthree\n", "one\nthree\n") == [(SAME, "one\n"), (ADDED, "two\n"), (SAME, "three\n")]
     assert told("same", "same") == [(SAME, "same")] and told("", "") == []
     assert told("", "gone") == [(REMOVED, "gone")] and told("new", "") == [(ADDED, "new")]
@@ -43,8 +47,11 @@ def test_what_differs_is_told_by_words() -> None:
 
 def test_words_that_were_replaced_together_stand_together() -> None:
     assert told("to Mallory Ltd at once", "to Acme Inc at once") == [
-        (SAME, "to "), (REMOVED, "Acme Inc"), (ADDED, "Mallory Ltd"), (SAME, " at once"),
-    ]  # fmt: skip
+        (SAME, "to "),
+        (REMOVED, "Acme Inc"),
+        (ADDED, "Mallory Ltd"),
+        (SAME, " at once"),
+    ]
 
 
 def test_a_blank_that_nobody_sees_is_a_difference() -> None:

@@ -31,12 +31,21 @@ def read(change: RuleChange, by: Actor) -> str:
 
 def test_deadlines_are_read_in_hours(guarded: None, anna: Actor, bert: Actor) -> None:
     body = TimingBody(
-        on_timeout="escalate", steps=[StepBody(to="legal", hours=6)], remind=[50, 80], clock_stops_hours=2,
-        at_once_if_away=True, justification=WHY,
-    )  # fmt: skip
+        on_timeout="escalate",
+        steps=[StepBody(to="legal", hours=6)],
+        remind=[50, 80],
+        clock_stops_hours=2,
+        at_once_if_away=True,
+        justification=WHY,
+    )
     page = read(proposed(lambda: deadlines.set_timing("finance_po", body, by=anna)), bert)
-    for words in ("to whom it goes none legal for 6 hours", "after 50 % and 80 % of the time", "a further queue",
-                  "the clock stands for at most none 2 hours", "everybody is away none yes"):  # fmt: skip
+    for words in (
+        "to whom it goes none legal for 6 hours",
+        "after 50 % and 80 % of the time",
+        "a further queue",
+        "the clock stands for at most none 2 hours",
+        "everybody is away none yes",
+    ):
         assert words in page, words
     assert "360" not in page and "[" not in page and "of what waits for ever" not in page
 
@@ -54,10 +63,15 @@ def test_what_a_yes_has_to_show_and_how_far_it_may_go_are_read_in_words(
 
 
 def test_a_calendar_is_read_as_it_was_typed(guarded: None, anna: Actor, bert: Actor) -> None:
-    body = CalendarBody.model_validate({
-        "name": "DE", "zone": "Europe/Berlin", "week": {"mon": "09:00-12:00, 13:00-18:00", "fri": "09:00-12:00"},
-        "holidays": [{"day": "2026-12-25", "name": "Christmas Day"}], "justification": WHY,
-    })  # fmt: skip
+    body = CalendarBody.model_validate(
+        {
+            "name": "DE",
+            "zone": "Europe/Berlin",
+            "week": {"mon": "09:00-12:00, 13:00-18:00", "fri": "09:00-12:00"},
+            "holidays": [{"day": "2026-12-25", "name": "Christmas Day"}],
+            "justification": WHY,
+        }
+    )
     page = read(proposed(lambda: deadlines.set_calendar(body, by=anna)), bert)
     assert "Mon 09:00-12:00, 13:00-18:00; Fri 09:00-12:00" in page and "2026-12-25 Christmas Day" in page
 

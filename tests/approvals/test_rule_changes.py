@@ -99,7 +99,7 @@ def test_what_one_proposes_changes_nothing_until_a_second_person_agrees(
     assert not Policy.objects.exists() and change.state == "open" and change.is_genuine
     assert [(told["action"], told["subject"], told["before"]) for told in change.told] == [
         ("policy", "policy orders", {})
-    ]  # fmt: skip
+    ]
     assert change.told[0]["after"]["rule"] == "not now"
     assert agreed(change, bert).state == "applied"
     (policy,) = Policy.objects.all()
@@ -278,7 +278,7 @@ def test_each_family_of_rules_waits_for_a_second_person(
             lambda: rights.set_roles(olga.person or 0, ["auditor"], True, by=anna, justification=WHY),
             lambda: User.objects.get(username="olga", is_superuser=True, groups__name="auditor"),
         ),
-    }  # fmt: skip
+    }
     for name, (act, made) in every.items():
         change = proposed(act)
         assert change.family == name.partition(",")[0]

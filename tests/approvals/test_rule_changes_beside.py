@@ -98,9 +98,14 @@ def test_whoever_accepts_at_that_moment_did_so_before_it_or_not_at_all(stage: St
 
 def test_a_link_for_a_password_of_before_is_no_door_into_a_second_persons_account(anna: Actor, bert: Actor) -> None:
     bob = User.objects.create_user("bob", email="bob@example.org", password="what he lost before")
-    made = {who: resets.make_link(pk, by=anna, justification=WHY)[1] for who, pk in (
-        ("bert", bert.person or 0), ("bob", bob.pk), ("anna", anna.person or 0),
-    )}  # fmt: skip
+    made = {
+        who: resets.make_link(pk, by=anna, justification=WHY)[1]
+        for who, pk in (
+            ("bert", bert.person or 0),
+            ("bob", bob.pk),
+            ("anna", anna.person or 0),
+        )
+    }
     paths = {who: path_of(link) for who, link in made.items()}
     mailed = path_of(resets._link(User.objects.get(pk=bert.person)))
     guard_all(anna)
@@ -195,9 +200,15 @@ def sent(client: Client, path: str, body: dict[str, Any], key: str = "k") -> Any
 
 
 POOL = {
-    "name": "all", "scope": "all", "whose": "", "resource": "tool_calls", "period": "day", "zone": "UTC", "limit": 9,
+    "name": "all",
+    "scope": "all",
+    "whose": "",
+    "resource": "tool_calls",
+    "period": "day",
+    "zone": "UTC",
+    "limit": 9,
     "justification": WHY,
-}  # fmt: skip
+}
 
 
 def ramp_of(tools: Toolbox) -> dict[str, Any]:
@@ -206,8 +217,12 @@ def ramp_of(tools: Toolbox) -> dict[str, Any]:
     for version in ("1.0.0", "2.0.0"):
         agent_of(node, name="importer", version=version, tools=tools.all())
     return {
-        "agent": "importer", "from_version": "1.0.0", "to_version": "2.0.0", "share": "5", "justification": WHY,
-    }  # fmt: skip
+        "agent": "importer",
+        "from_version": "1.0.0",
+        "to_version": "2.0.0",
+        "share": "5",
+        "justification": WHY,
+    }
 
 
 @pytest.mark.django_db(transaction=True)

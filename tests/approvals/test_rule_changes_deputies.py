@@ -169,15 +169,23 @@ def _another_is_away() -> None:
 @pytest.mark.parametrize(
     ("meanwhile", "error"),
     [
-        (_closed, InvalidInput), (_without_role, InvalidInput), (_decides_no_more, InvalidInput),
-        (_principal_gone, InvalidInput), (_another_of_that_name, changes.ChangedMeanwhile),
+        (_closed, InvalidInput),
+        (_without_role, InvalidInput),
+        (_decides_no_more, InvalidInput),
+        (_principal_gone, InvalidInput),
+        (_another_of_that_name, changes.ChangedMeanwhile),
         (_another_is_away, changes.ChangedMeanwhile),
     ],
-)  # fmt: skip
+)
 def test_what_is_otherwise_by_then_is_not_put_in_force(
-    fay: Actor, guarded: None, anna: Actor, bert: Actor, act: Callable[..., Any], meanwhile: Callable[[], None],
+    fay: Actor,
+    guarded: None,
+    anna: Actor,
+    bert: Actor,
+    act: Callable[..., Any],
+    meanwhile: Callable[[], None],
     error: type[DurableAgentsError],
-) -> None:  # fmt: skip
+) -> None:
     somebody("anna2", "operator")
     change = proposed(lambda: act(anna, "anna2"))
     meanwhile()

@@ -36,16 +36,33 @@ TOLD = [{"action": "policy", "subject": EVIL, "queue": "", "before": {}, "after"
 DEEP = "[" * 4000 + "]" * 4000
 # What none of our processes would write: no list, no records, texts and numbers in the place of others, unreadable.
 SHAPES = (
-    "5", '"5"', "null", "{}", '["x"]', "[5]", "[{}]", "[null]", HUGE, DEEP,
-    json.dumps([{**TOLD[0], "before": 5, "after": "x"}]), json.dumps([{**TOLD[0], "action": {}, "subject": []}]),
-)  # fmt: skip
+    "5",
+    '"5"',
+    "null",
+    "{}",
+    '["x"]',
+    "[5]",
+    "[{}]",
+    "[null]",
+    HUGE,
+    DEEP,
+    json.dumps([{**TOLD[0], "before": 5, "after": "x"}]),
+    json.dumps([{**TOLD[0], "action": {}, "subject": []}]),
+)
 READS = ("/changes", "/api/v1/changes", "/api/v1/changes?state=open", "/policies")
 
 
 def forge(
-    *, told: str = json.dumps(TOLD), given: str = "{}", state: str = "open", made_at: str = "now", person: int = 1,
-    act: str = "approvals.policies.acts.create", ended_at: str | None = None, code: bytes | None = None,
-) -> UUID:  # fmt: skip
+    *,
+    told: str = json.dumps(TOLD),
+    given: str = "{}",
+    state: str = "open",
+    made_at: str = "now",
+    person: int = 1,
+    act: str = "approvals.policies.acts.create",
+    ended_at: str | None = None,
+    code: bytes | None = None,
+) -> UUID:
     number = uuid4()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")

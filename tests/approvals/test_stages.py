@@ -105,11 +105,15 @@ def test_legal_says_yes_and_then_two_of_finance_and_then_it_is_paid(
     say(frank)
     assert stage.drive() == "completed" and len(outside.requests) == 1
     assert [(d.by, d.verdict, d.closes) for d in Decision.objects.order_by("id")] == [
-        ("user:lena", "approve", True), ("user:fiona", "approve", False), ("user:frank", "approve", True),
-    ]  # fmt: skip
+        ("user:lena", "approve", True),
+        ("user:fiona", "approve", False),
+        ("user:frank", "approve", True),
+    ]
     assert [(x.by, x.person) for x in events(first.run, e.ApprovalVoted)] == [
-        ("user:lena", lena.person), ("user:fiona", fiona.person), ("user:frank", frank.person),
-    ]  # fmt: skip
+        ("user:lena", lena.person),
+        ("user:fiona", fiona.person),
+        ("user:frank", frank.person),
+    ]
     check_against_journal(first.run)
 
 
@@ -271,19 +275,33 @@ def test_a_stage_that_is_not_the_one_that_was_read_is_refused(stage: Fleet, ask:
 def forged(approval: Approval, somebody: Actor, **changed: Any) -> Decision:
     """A yes of somebody, as whoever has the application's rights in the database would write it."""
     told = {
-        "approval": approval, "verdict": "approve", "plan_hash": approval.plan_hash, "justification": "so",
-        "by": somebody.ref, "person": somebody.person, "role": FINANCE, "auth": "session", "at": approval.opened_at,
+        "approval": approval,
+        "verdict": "approve",
+        "plan_hash": approval.plan_hash,
+        "justification": "so",
+        "by": somebody.ref,
+        "person": somebody.person,
+        "role": FINANCE,
+        "auth": "session",
+        "at": approval.opened_at,
         "closes": False,
-    }  # fmt: skip
+    }
     return Decision.objects.create(**(told | changed))
 
 
 def vote_of(approval: Approval, by: Actor) -> e.ApprovalVoted:
     wait = Wait.objects.get(pk=approval.wait_id)
     return e.ApprovalVoted(
-        slot=wait.slot, n=wait.n, approval_id=str(approval.id), verdict="approve", plan_hash=approval.plan_hash,
-        by=by.ref, role=FINANCE, person=by.person or 0, payload={"justification": "so"},
-    )  # fmt: skip
+        slot=wait.slot,
+        n=wait.n,
+        approval_id=str(approval.id),
+        verdict="approve",
+        plan_hash=approval.plan_hash,
+        by=by.ref,
+        role=FINANCE,
+        person=by.person or 0,
+        payload={"justification": "so"},
+    )
 
 
 def test_a_forged_decision_completes_nothing(ask: Callable[..., Approval], stage: Fleet) -> None:
@@ -335,9 +353,12 @@ def test_the_database_gives_nobody_two_seats(ask: Callable[..., Approval], stage
     say(fiona)
     in_place = {"deputy_of": {"name": "x", "person": fiona.person, "deputy": 1}}
     tries: list[tuple[Actor, dict[str, Any]]] = [
-        (fiona, {}), (fiona, {"by": "key:laptop"}), (frank, {"standing": in_place}), (lena, {}),
+        (fiona, {}),
+        (fiona, {"by": "key:laptop"}),
+        (frank, {"standing": in_place}),
+        (lena, {}),
         (frank, {"standing": {"deputy_of": {"name": "x", "person": lena.person, "deputy": 1}}}),
-    ]  # fmt: skip
+    ]
     for by, changed in tries:
         with pytest.raises(IntegrityError, match="approvals_seat_one_each"), transaction.atomic():
             forged(second, by, **changed)

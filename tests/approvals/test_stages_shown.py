@@ -68,8 +68,15 @@ def test_the_page_says_who_decides_how_far_they_are_and_what_ones_own_yes_would_
 ) -> None:
     first, _ = ask(LEGAL_THEN_TWO), people()
     page = reads("lena").read(f"/inbox/{first.id}")
-    for words in ("Who decides", "0 of 1 yes", "you may be the first", "finance_po next 0 of 2 yes",
-                  "finance_po is asked next. Nothing is sent before", "Fail the run", "Abstain"):  # fmt: skip
+    for words in (
+        "Who decides",
+        "0 of 1 yes",
+        "you may be the first",
+        "finance_po next 0 of 2 yes",
+        "finance_po is asked next. Nothing is sent before",
+        "Fail the run",
+        "Abstain",
+    ):
         assert words in page, (words, page)
     told = text_of(decides(reads("lena"), first, "approve", stage="1"))
     assert "Approved. It is put to finance_po next." in told and "lena said yes" in told
@@ -77,9 +84,15 @@ def test_the_page_says_who_decides_how_far_they_are_and_what_ones_own_yes_would_
     assert "Asked after this one, as a case of its own" in reads("lena").read(f"/inbox/{first.id}")
     second = now()
     page = reads("fiona").read(f"/inbox/{second.id}")
-    for words in ("legal done", "1 of 1 yes", "user:lena said yes", "“approve as quoted”", "0 of 2 said yes",
-                  "Your yes is counted, and 1 more is needed",
-                  "2 different people, each a finance approver"):  # fmt: skip
+    for words in (
+        "legal done",
+        "1 of 1 yes",
+        "user:lena said yes",
+        "“approve as quoted”",
+        "0 of 2 said yes",
+        "Your yes is counted, and 1 more is needed",
+        "2 different people, each a finance approver",
+    ):
         assert words in page, (words, page)
     assert "stage 2 of 2: 0 of 2 yes" in reads("fiona").read("/inbox")
     told = text_of(decides(reads("fiona"), second, "approve", stage="2"))
@@ -171,8 +184,9 @@ def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask: Callable[..., 
     lena, fiona, frank = calls("lena"), calls("fiona"), calls("frank")
     row = lena.get(f"approvals/{first.id}").json()
     assert row["stage"] == 1 and [(s["queue"], s["quorum"], s["state"], s["yes"]) for s in row["stages"]] == [
-        ("legal", 1, "now", 0), ("finance_po", 2, "next", 0),
-    ]  # fmt: skip
+        ("legal", 1, "now", 0),
+        ("finance_po", 2, "next", 0),
+    ]
     body = {"verdict": "approve", "plan_hash": row["plan_hash"], "justification": "as quoted"}
     assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"stage": 2}), 409, "other-stage")
     assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"stage": 0}), 422)
@@ -190,8 +204,9 @@ def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask: Callable[..., 
     (listed,) = fiona.get("approvals?state=open").json()["results"]
     assert listed["stage"] == 2 and listed["decision"] is None and listed["stages"][1]["yes"] == 1
     assert [(v["by"], v["verdict"]) for s in listed["stages"] for v in s["votes"]] == [
-        ("key:lena", "approve"), ("key:fiona", "approve"),
-    ]  # fmt: skip
+        ("key:lena", "approve"),
+        ("key:fiona", "approve"),
+    ]
     done = frank.post(f"approvals/{second.id}/decision", body).json()
     assert (done["state"], done["stage"]) == ("approved", 2)
     assert stage.drive() == "completed"

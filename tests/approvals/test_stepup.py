@@ -82,9 +82,13 @@ def test_above_the_amount_a_yes_needs_a_fresh_second_factor_and_says_which(
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     assert plan(question)["proof"] == {"within": 300, "factor": True}
     for weak in (
-        fiona, fresh(fiona, "password"), fresh(fiona, "sso"), fresh(fiona, ""), fresh(fiona, ago=301),
+        fiona,
+        fresh(fiona, "password"),
+        fresh(fiona, "sso"),
+        fresh(fiona, ""),
+        fresh(fiona, ago=301),
         fresh(fiona, ago=-60),
-    ):  # fmt: skip
+    ):
         nothing_changes(lambda weak=weak: say(question, weak), ProofNeeded, "second factor within the last 5 minutes")
     say(question, fresh(fiona, ago=290))
     assert stage.drive() == "completed" and len(outside.requests) == 1
@@ -308,9 +312,16 @@ def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stag
 def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     by = boss()
     body = NewPolicyBody(
-        name="dear", confirm="every call", effect="require", queue="finance_po", rule="so", justification=WHY,
-        proof_minutes=5, second_factor=True, type_target=True,
-    )  # fmt: skip
+        name="dear",
+        confirm="every call",
+        effect="require",
+        queue="finance_po",
+        rule="so",
+        justification=WHY,
+        proof_minutes=5,
+        second_factor=True,
+        type_target=True,
+    )
     row = policies.create(body, by=by)
     assert row.proof == {"within": 300, "factor": True, "target": True} and row.is_genuine
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
@@ -326,7 +337,7 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
 
 @pytest.mark.parametrize(
     "said", [{"effect": "deny", "proof_minutes": 5}, {"effect": "allow", "type_amount": True}, {"second_factor": True}]
-)  # fmt: skip
+)
 def test_a_policy_that_asks_nobody_wants_nothing_shown(stage: Stage, said: dict[str, Any]) -> None:
     asks = {"effect": "require", "queue": "finance_po"} if "effect" not in said else {"tool": ""}
     body = NewPolicyBody(**{"name": "odd", "rule": "so", "justification": WHY, "agent": "", **asks, **said})
@@ -336,9 +347,14 @@ def test_a_policy_that_asks_nobody_wants_nothing_shown(stage: Stage, said: dict[
 
 def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     body = NewPolicyBody(
-        name="dear", confirm="every call", effect="require", queue="finance_po", rule="so", justification=WHY,
+        name="dear",
+        confirm="every call",
+        effect="require",
+        queue="finance_po",
+        rule="so",
+        justification=WHY,
         proof_minutes=5,
-    )  # fmt: skip
+    )
     policies.create(body, by=boss())
     forged("UPDATE approvals_policy SET proof = NULL")
     stage.start(buying(tools))
@@ -411,9 +427,14 @@ def test_a_call_on_a_yes_that_showed_too_little_for_its_policy_is_found(
 ) -> None:
     """As by a worker of a version that knows of no proof: all is on record, and every row is genuine."""
     body = NewPolicyBody(
-        name="dear", confirm="every call", effect="require", queue="finance_po", rule="so", justification=WHY,
+        name="dear",
+        confirm="every call",
+        effect="require",
+        queue="finance_po",
+        rule="so",
+        justification=WHY,
         proof_minutes=5,
-    )  # fmt: skip
+    )
     row = policies.create(body.model_copy(update={"proof_minutes": 0}), by=boss())
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     say(question, fiona)

@@ -53,9 +53,20 @@ def forged_inquiry(case: Approval, person: int | None, *, n: int = 0, at: str = 
             " stops_clock, at, outcome, answer, ended_by, ended_at, code)"
             " SELECT %s, %s, %s, u.id, 'user:fiona', 'approver_finance', %s, %s, 'x', true, %s, %s, %s, %s, %s, %s"
             " FROM auth_user u WHERE u.username = 'fiona'",
-            [case.pk, case.run_id, n, person, given["to"], at, given["outcome"], given["answer"], given["ended_by"],
-             given["ended_at"], given["code"]],
-        )  # fmt: skip
+            [
+                case.pk,
+                case.run_id,
+                n,
+                person,
+                given["to"],
+                at,
+                given["outcome"],
+                given["answer"],
+                given["ended_by"],
+                given["ended_at"],
+                given["code"],
+            ],
+        )
 
 
 def forged_delegation(case: Approval, deputy: int | None, *, n: int = 0, at: str = "now", **more: Any) -> None:
@@ -100,9 +111,14 @@ def test_where_a_question_is_said_to_have_gone_shows_nobody_what_is_asked(
     lena = somebody("lena", "approver_legal")
     away(lena, "ira")
     Escalation.objects.create(
-        approval=case, n=1, run_id=case.run_id, queue="legal", cause="timeout", deadline=case.deadline,
+        approval=case,
+        n=1,
+        run_id=case.run_id,
+        queue="legal",
+        cause="timeout",
+        deadline=case.deadline,
         at=case.opened_at,
-    )  # fmt: skip
+    )
     with connection.cursor() as cursor:
         cursor.execute("UPDATE approvals_approval SET escalated_to = '{legal}'")
         cursor.execute("UPDATE runs_wait SET also = '{legal}' WHERE id = %s", [case.wait_id])

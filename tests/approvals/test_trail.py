@@ -89,9 +89,13 @@ def test_whatever_is_recorded_can_be_asked_for() -> None:
 
 def test_everything_that_people_did_is_there(busy: Run) -> None:
     assert listed() == [
-        ("approve", "user:fiona"), ("answer", "user:olga"), ("signal", "key:shop"), ("resume", "user:olga"),
-        ("pause", "user:olga"), ("start", "key:shop"),
-    ]  # fmt: skip
+        ("approve", "user:fiona"),
+        ("answer", "user:olga"),
+        ("signal", "key:shop"),
+        ("resume", "user:olga"),
+        ("pause", "user:olga"),
+        ("start", "key:shop"),
+    ]
     answer = ActRecord.objects.get(action="answer")
     assert (answer.subject, answer.queue, answer.justification, answer.role) == (
         "What?",
@@ -112,16 +116,23 @@ def test_what_the_system_and_the_outside_do_is_nobodys_act(stage: Stage, tools: 
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
-        ({"action": "signal"}, ["signal"]), ({"action": "approve"}, ["approve"]), ({"action": "pause"}, ["pause"]),
-        ({"by": "olga"}, ["answer", "resume", "pause"]), ({"by": "user:olga"}, ["answer", "resume", "pause"]),
-        ({"by": "key:olga"}, []), ({"by": "ol"}, []),
-        ({"by": "shop"}, ["signal", "start"]), ({"queue": "finance_po"}, ["approve", "answer"]),
+        ({"action": "signal"}, ["signal"]),
+        ({"action": "approve"}, ["approve"]),
+        ({"action": "pause"}, ["pause"]),
+        ({"by": "olga"}, ["answer", "resume", "pause"]),
+        ({"by": "user:olga"}, ["answer", "resume", "pause"]),
+        ({"by": "key:olga"}, []),
+        ({"by": "ol"}, []),
+        ({"by": "shop"}, ["signal", "start"]),
+        ({"queue": "finance_po"}, ["approve", "answer"]),
         ({"queue": "legal"}, []),
-        ({"since": "2999-01-01"}, []), ({"until": "2001-01-01"}, []),
+        ({"since": "2999-01-01"}, []),
+        ({"until": "2001-01-01"}, []),
         ({"since": "2001-01-01", "until": "2999-01-01", "action": "start"}, ["start"]),
-        ({"agent": "another"}, []), ({"run": "ffff"}, []),
+        ({"agent": "another"}, []),
+        ({"run": "ffff"}, []),
     ],
-)  # fmt: skip
+)
 def test_it_is_filtered(busy: Run, filters: dict[str, str], found: list[str]) -> None:
     assert [action for action, _ in listed(**filters)] == found
 
@@ -135,11 +146,16 @@ def test_it_is_filtered_by_agent_and_run(busy: Run) -> None:
 @pytest.mark.parametrize(
     ("given", "name"),
     [
-        ({"run": "zz"}, "run"), ({"before": "never"}, "before"), ({"action": "<b>"}, "action"),
-        ({"since": "yesterday"}, "from"), ({"until": "2026-13-01"}, "to"),
-        ({"before": "999999999999999999.1.1"}, "before"), ({"run": "%"}, "run"), ({"until": "9999-12-31"}, "to"),
+        ({"run": "zz"}, "run"),
+        ({"before": "never"}, "before"),
+        ({"action": "<b>"}, "action"),
+        ({"since": "yesterday"}, "from"),
+        ({"until": "2026-13-01"}, "to"),
+        ({"before": "999999999999999999.1.1"}, "before"),
+        ({"run": "%"}, "run"),
+        ({"until": "9999-12-31"}, "to"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_understood_matches_nothing_and_is_named(busy: Run, given: dict[str, str], name: str) -> None:
     filters = trail.Filters(**given)
     assert list(filters.problems) == [name] and trail.acts(filters) == []

@@ -55,10 +55,13 @@ def raise_budget(run: Run, by: Actor) -> Run:
 
 
 ACTS: dict[str, Callable[[Run, Actor], object]] = {
-    "answer": answer, "budget": raise_budget,
-    **{name: lambda run, by, name=name: getattr(lifecycle, name)(run.pk, by=by, justification=WHY)
-       for name in ("pause", "cancel")},
-}  # fmt: skip
+    "answer": answer,
+    "budget": raise_budget,
+    **{
+        name: lambda run, by, name=name: getattr(lifecycle, name)(run.pk, by=by, justification=WHY)
+        for name in ("pause", "cancel")
+    },
+}
 
 
 @pytest.fixture(autouse=True)

@@ -45,9 +45,14 @@ def timing(by: Actor, queue: str = "finance_po", **said: Any) -> Timing:
 def at_once(queue: str = "finance_po", *steps: str, **said: Any) -> Timing:
     """The same with steps that nobody has any time for, which an administrator can't set."""
     row = Timing(
-        queue=Queue.objects.get(name=queue), version=1, on_timeout="escalate", steps=[[to, 0] for to in steps],
-        set_by="user:boss", set_at=timezone.now(), **said,
-    )  # fmt: skip
+        queue=Queue.objects.get(name=queue),
+        version=1,
+        on_timeout="escalate",
+        steps=[[to, 0] for to in steps],
+        set_by="user:boss",
+        set_at=timezone.now(),
+        **said,
+    )
     row.seal()
     row.save()
     wait_hooks.queues.forget()

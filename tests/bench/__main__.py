@@ -20,9 +20,21 @@ from tests.bench.figures import Figure, table
 from tests.bench.place import place
 
 PARTS = (
-    "W1", "W3", "W4", "W5", "W7", "slots", "storage", "talk", "models", "socket", "families", "beside", "fairness",
+    "W1",
+    "W3",
+    "W4",
+    "W5",
+    "W7",
+    "slots",
+    "storage",
+    "talk",
+    "models",
+    "socket",
+    "families",
+    "beside",
+    "fairness",
     "page",
-)  # fmt: skip
+)
 
 
 class Bench:

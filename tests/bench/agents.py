@@ -71,9 +71,13 @@ async def order(args: Number, call: ToolCall) -> Text:
 
 def _agent(name: str, using: Tool) -> Agent:
     agent = Agent(
-        name, "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted),
-        tools=list({using.name: using, "look": look}.values())
-    )  # fmt: skip
+        name,
+        "1.0.0",
+        input=Many,
+        state=Place,
+        initial=lambda wanted: Place(wanted=wanted),
+        tools=list({using.name: using, "look": look}.values()),
+    )
 
     @agent.node(start=True, to=("work", "rest"))
     async def work(state: Place, ctx: Context) -> str | End:
@@ -237,13 +241,22 @@ async def _talk_on(messages: list[ModelMessage], info: AgentInfo) -> ModelRespon
 
 
 rememberer = Assistant(
-    name="rememberer", instructions="Read on.", output=Said, tools=[read_page], offline=_talk_on, max_turns=500,
+    name="rememberer",
+    instructions="Read on.",
+    output=Said,
+    tools=[read_page],
+    offline=_talk_on,
+    max_turns=500,
     window=WINDOW,
-)  # fmt: skip
+)
 long_talk = Agent(
-    "bench-long-talk", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted),
+    "bench-long-talk",
+    "1.0.0",
+    input=Many,
+    state=Place,
+    initial=lambda wanted: Place(wanted=wanted),
     assistants=[rememberer],
-)  # fmt: skip
+)
 
 
 @long_talk.node(start=True)

@@ -104,9 +104,10 @@ def _key() -> str:
 
 def _post(port: int, token: str) -> str:
     asked = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/v1/runs", json.dumps({"agent": "bench-mark", "input": {"steps": 1}}).encode(),
+        f"http://127.0.0.1:{port}/api/v1/runs",
+        json.dumps({"agent": "bench-mark", "input": {"steps": 1}}).encode(),
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Idempotency-Key": str(uuid4())},
-    )  # fmt: skip
+    )
     with urllib.request.urlopen(asked) as answer:
         return str(json.load(answer)["id"])
 

@@ -123,10 +123,14 @@ async def _watch(port: int, cookies: Sequence[str], path: str, rings: int) -> di
         raise RuntimeError(f"{len(broken)} of the consoles broke: {broken[0]!r}")
     behind = sorted(each for console in consoles for each in console.behind)
     found = {
-        "consoles": len(cookies), "rings": rings, "reads": round(sum(each.reads for each in consoles) / took, 1),
-        "messages": round(sum(each.messages for each in consoles) / took, 1), "share": round(share, 3),
-        "behind": round(behind[len(behind) // 2], 2) if behind else None, "busy": sum(each.busy for each in consoles),
-    }  # fmt: skip
+        "consoles": len(cookies),
+        "rings": rings,
+        "reads": round(sum(each.reads for each in consoles) / took, 1),
+        "messages": round(sum(each.messages for each in consoles) / took, 1),
+        "share": round(share, 3),
+        "behind": round(behind[len(behind) // 2], 2) if behind else None,
+        "busy": sum(each.busy for each in consoles),
+    }
     return {**found, **({"missed": f"{share:.0%} of a core"} if share > MOST_SHARE else {})}
 
 

@@ -131,7 +131,7 @@ def web(folder: Path) -> Iterator[int]:
     with (folder / "web.log").open("ab") as log:
         process = subprocess.Popen(
             command, cwd=CHECKOUT, stderr=log, stdout=log, pass_fds=(listener.fileno(), writing), start_new_session=True
-        )  # fmt: skip
+        )
     os.close(writing)
     try:
         if not os.read(reading, 100):

@@ -33,8 +33,10 @@ def _family(children: int) -> Figure:
         making, completed, working = cursor.fetchone()
     assert completed == children, f"{completed} of {children} children completed"
     return Figure(
-        f"{children} children of one parent", per_second=round(children / seconds), count=children,
+        f"{children} children of one parent",
+        per_second=round(children / seconds),
+        count=children,
         note=f"{seconds:.1f} s from the start to the parent's end; started within {making:.1f} s, the last one done "
         f"after {working:.1f} s; the parent driven {claims} times",
         goal="as many a second of 1,000 as of 100",
-    )  # fmt: skip
+    )

@@ -48,11 +48,20 @@ def middle(values: Iterable[float]) -> float:
 
 
 _COLUMNS = (
-    ("figure", "name"), ("per second", "per_second"), ("of function", "of_function"), ("of statement", "of_statement"),
-    ("p50 ms", "p50"), ("p95 ms", "p95"),
-    ("p99 ms", "p99"), ("CPU µs", "cpu_us"), ("server µs", "server_cpu_us"), ("bytes", "bytes"), ("n", "count"),
-    ("aim", "goal"), ("", "note"),
-)  # fmt: skip
+    ("figure", "name"),
+    ("per second", "per_second"),
+    ("of function", "of_function"),
+    ("of statement", "of_statement"),
+    ("p50 ms", "p50"),
+    ("p95 ms", "p95"),
+    ("p99 ms", "p99"),
+    ("CPU µs", "cpu_us"),
+    ("server µs", "server_cpu_us"),
+    ("bytes", "bytes"),
+    ("n", "count"),
+    ("aim", "goal"),
+    ("", "note"),
+)
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]] = _COLUMNS) -> str:

@@ -32,9 +32,11 @@ def place() -> Iterator[Path]:
     for name in [name for name in os.environ if name.startswith(("DATABASE", "DURABLEAGENTS"))]:
         del os.environ[name]
     os.environ.update(
-        DURABLEAGENTS_DATA=data, DJANGO_SETTINGS_MODULE="durableagents.settings", PYTHONPATH=str(CHECKOUT),
-        DURABLEAGENTS_AGENTS="tests.bench.agents"
-    )  # fmt: skip
+        DURABLEAGENTS_DATA=data,
+        DJANGO_SETTINGS_MODULE="durableagents.settings",
+        PYTHONPATH=str(CHECKOUT),
+        DURABLEAGENTS_AGENTS="tests.bench.agents",
+    )
     from durableagents.dev.embedded import Server
 
     server = Server(Path(data))

@@ -66,8 +66,11 @@ def _p(row: dict[str, Any], *names: str) -> str:
 def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
     """The figures of two states that have the same name, in one table."""
     by_name = {row["name"]: row for row in before}
-    rows = [{"name": row["name"], "before": _brief(by_name[row["name"]]), "after": _brief(row)} for row in after
-            if row["name"] in by_name]  # fmt: skip
+    rows = [
+        {"name": row["name"], "before": _brief(by_name[row["name"]]), "after": _brief(row)}
+        for row in after
+        if row["name"] in by_name
+    ]
     return table(rows, [("figure", "name"), ("before", "before"), ("after", "after")])
 
 
@@ -93,8 +96,11 @@ def main() -> None:
     put(README, "figures", f"{brief}\n\n({told['conditions']})")
     if given.before:
         older = json.loads(given.before.read_text())
-        put(PAGE, "before", f"Before: {older['conditions']}. After: the table above.\n\n"
-                            f"{compared(older['figures'], rows)}")  # fmt: skip
+        put(
+            PAGE,
+            "before",
+            f"Before: {older['conditions']}. After: the table above.\n\n{compared(older['figures'], rows)}",
+        )
 
 
 if __name__ == "__main__":

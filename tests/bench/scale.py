@@ -30,10 +30,16 @@ MOST_STATEMENTS, MOST_MS = 8, 30.0
 TIMES = 20
 # A search looks at up to a thousand runs before it shows fifty.
 COLUMNS = (
-    ("page", "path"), ("statements", "statements"), ("CPU ms", "cpu_ms"), ("of it database", "database_ms"),
+    ("page", "path"),
+    ("statements", "statements"),
+    ("CPU ms", "cpu_ms"),
+    ("of it database", "database_ms"),
     ("bare statements", "bare_ms"),
-    ("p50 ms", "p50"), ("p95 ms", "p95"), ("bytes", "bytes"), ("", "missed"),
-)  # fmt: skip
+    ("p50 ms", "p50"),
+    ("p95 ms", "p95"),
+    ("bytes", "bytes"),
+    ("", "missed"),
+)
 
 
 @dataclass(frozen=True, slots=True)

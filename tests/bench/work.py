@@ -133,9 +133,11 @@ async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> li
         found["function"].append(await weighed(bare("function"), FLOOR_TABLES))
         found["keyed"].append(await weighed(ours(KEYED), OUR_TABLES))
     names = {
-        "statement": "floor: bare statement", "function": "floor: bare function",
-        "pure": "one commit a step (pure)", "keyed": "two commits a step (keyed)",
-    }  # fmt: skip
+        "statement": "floor: bare statement",
+        "function": "floor: bare function",
+        "pure": "one commit a step (pure)",
+        "keyed": "two commits a step (keyed)",
+    }
     goals = {"pure": "≥ 0.60 of function", "keyed": "≥ 0.35 of function"}
     rows = [_throughput(f"W1 {names[k]}, {runs} run(s)", found[k], found, goals.get(k, "")) for k in names]
     if runs == 1:
@@ -149,12 +151,15 @@ def _throughput(name: str, ours: list[Measured], all_: dict[str, list[Measured]]
 
     steps = sum(m.steps for m in ours)
     return Figure(
-        name, per_second=round(middle(m.per_second for m in ours), 0), of_function=share("function"),
+        name,
+        per_second=round(middle(m.per_second for m in ours), 0),
+        of_function=share("function"),
         of_statement=share("statement"),
         cpu_us=round(middle(m.cpu_seconds / m.steps * 1e6 for m in ours), 0),
         server_cpu_us=round(sum(m.server_cpu_seconds for m in ours) / steps * 1e6, 0),
-        bytes=round(sum(m.bytes for m in ours) / steps), goal=goal,
-    )  # fmt: skip
+        bytes=round(sum(m.bytes for m in ours) / steps),
+        goal=goal,
+    )
 
 
 async def warm_up(connections: Any) -> None:
@@ -222,10 +227,12 @@ async def long_talk(connections: Any, turns: int, least: int) -> list[Figure]:
         latency(f"{name}, the first {least}", first),
         latency(f"{name}, the last {least}", last, note=f"{flat:.2f} × the first ones", goal="≤ 1.2 × the first ones"),
         Figure(
-            f"stored for a conversation of {turns} turns, random bytes", bytes=taken, goal="≤ 1.6 × raw",
+            f"stored for a conversation of {turns} turns, random bytes",
+            bytes=taken,
+            goal="≤ 1.6 × raw",
             note=f"{taken / raw:.2f} × raw; made short {made} times",
         ),
-    ]  # fmt: skip
+    ]
 
 
 async def storage(connections: Any, kind: str, messages: int) -> Figure:

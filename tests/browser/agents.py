@@ -53,10 +53,13 @@ class State(BaseModel):
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Do it", system="nowhere", effect=f"Does it. {ATTACK}",
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+    title="Do it",
+    system="nowhere",
+    effect=f"Does it. {ATTACK}",
     external_id="text",
     gate=Gate("finance_po", f"Always. {ATTACK}", headline=lambda args: args.text),
-)  # fmt: skip
+)
 async def do_it(args: Said, call: ToolCall) -> Said:
     """Does it."""
     return Said(text=ATTACK)
@@ -74,11 +77,18 @@ async def _say(messages: list[Any], info: Any) -> ModelResponse:
 
 voice = Assistant(name="voice", instructions=ATTACK, output=Said, offline=_say)
 hostile = Agent(
-    "zz-hostile", "1.0.0", input=Said, state=State, output=Said, initial=lambda said: State(said=said),
+    "zz-hostile",
+    "1.0.0",
+    input=Said,
+    state=State,
+    output=Said,
+    initial=lambda said: State(said=said),
     title=f"Hostile {ATTACK}",
-    description=ATTACK, samples=[Sample(label=ATTACK, input={"text": ATTACK})], tools=[do_it, read_it],
+    description=ATTACK,
+    samples=[Sample(label=ATTACK, input={"text": ATTACK})],
+    tools=[do_it, read_it],
     assistants=[voice],
-)  # fmt: skip
+)
 
 
 @hostile.node(start=True, title=ATTACK)
@@ -126,18 +136,24 @@ async def _looks(args: Letter, call: ToolCall) -> None:
 
 
 @tool(
-    replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Send a letter", system="post", reconcile=_looks,
+    replay_class=ReplayClass.UNSAFE_ON_REPLAY,
+    title="Send a letter",
+    system="post",
+    reconcile=_looks,
     link=lambda args: f"https://post.example/letters?to={quote(args.legal_name)}",
-)  # fmt: skip
+)
 async def send_letter(args: Letter, call: ToolCall) -> Sent:
     """Nobody knows whether it left."""
     raise TransportError("the line went dead")
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy many things", system="shop", effect="Spends money.",
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+    title="Buy many things",
+    system="shop",
+    effect="Spends money.",
     gate=Gate("finance_po", "Always", headline=lambda args: f"${len(args.values)}.00"),
-)  # fmt: skip
+)
 async def buy_many(args: Many, call: ToolCall) -> Sent:
     """Buys."""
     return Sent()
@@ -187,21 +203,34 @@ class PurchaseState(BaseModel):
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy it", system="shop", effect="Spends money.",
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+    title="Buy it",
+    system="shop",
+    effect="Spends money.",
     gate=Gate(
-        "finance_po", "Always", headline=lambda args: f"${args.amount_usd:,}.00", amount="amount_usd USD",
-        editable=["amount_usd", "needed_by"], same=["item"],
+        "finance_po",
+        "Always",
+        headline=lambda args: f"${args.amount_usd:,}.00",
+        amount="amount_usd USD",
+        editable=["amount_usd", "needed_by"],
+        same=["item"],
     ),
-)  # fmt: skip
+)
 async def buy_it(args: Purchase, call: ToolCall) -> Purchase:
     """Buys, and gives what was bought."""
     return args
 
 
 buyer = Agent(
-    "zz-buyer", "1.0.0", input=Purchase, state=PurchaseState, output=Purchase,
-    initial=lambda purchase: PurchaseState(purchase=purchase), title="Buyer", tools=[buy_it],
-)  # fmt: skip
+    "zz-buyer",
+    "1.0.0",
+    input=Purchase,
+    state=PurchaseState,
+    output=Purchase,
+    initial=lambda purchase: PurchaseState(purchase=purchase),
+    title="Buyer",
+    tools=[buy_it],
+)
 
 
 @buyer.node(start=True, title="Buy")
@@ -231,9 +260,14 @@ TERMS = (
 )
 
 signer = Agent(
-    "zz-signer", "1.0.0", input=Deal, state=DealState, output=Sent, initial=lambda deal: DealState(deal=deal),
+    "zz-signer",
+    "1.0.0",
+    input=Deal,
+    state=DealState,
+    output=Sent,
+    initial=lambda deal: DealState(deal=deal),
     title="Signer",
-)  # fmt: skip
+)
 
 
 @signer.node(start=True, title="Sign", to=["sign"])
@@ -257,9 +291,15 @@ signer.validate()
 
 
 stocker = Agent(
-    "zz-stocker", "1.0.0", input=Purchase, state=PurchaseState, output=Purchase,
-    initial=lambda purchase: PurchaseState(purchase=purchase), title="Stocker", tools=[buy_it],
-)  # fmt: skip
+    "zz-stocker",
+    "1.0.0",
+    input=Purchase,
+    state=PurchaseState,
+    output=Purchase,
+    initial=lambda purchase: PurchaseState(purchase=purchase),
+    title="Stocker",
+    tools=[buy_it],
+)
 
 
 @stocker.node(start=True, title="Count and buy")
@@ -288,8 +328,11 @@ def leases() -> Path:
 
 
 @tool(
-    replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Sign a lease", system="notary", effect="Binds us for ten years.",
-)  # fmt: skip
+    replay_class=ReplayClass.UNSAFE_ON_REPLAY,
+    title="Sign a lease",
+    system="notary",
+    effect="Binds us for ten years.",
+)
 async def sign_lease(args: Lease, call: ToolCall) -> Sent:
     """Signs it, each time that it is asked to."""
     with leases().open("a") as file:
@@ -298,18 +341,30 @@ async def sign_lease(args: Lease, call: ToolCall) -> Sent:
 
 
 tenant = Agent(
-    "zz-tenant", "1.0.0", input=Lease, state=LeaseState, output=Sent, initial=lambda lease: LeaseState(lease=lease),
-    title="Tenant", tools=[sign_lease],
-)  # fmt: skip
+    "zz-tenant",
+    "1.0.0",
+    input=Lease,
+    state=LeaseState,
+    output=Sent,
+    initial=lambda lease: LeaseState(lease=lease),
+    title="Tenant",
+    tools=[sign_lease],
+)
 
 
 @tenant.node(start=True, title="Sign")
 async def rent(state: LeaseState, ctx: Context) -> End:
     by_all = await ctx.approve(
-        "finance_po", title="Sign a lease", tool=sign_lease, body=state.lease, headline=state.lease.house,
-        rule="Leases need two of finance, then legal.", effect="Binds us for ten years.", quorum=2,
+        "finance_po",
+        title="Sign a lease",
+        tool=sign_lease,
+        body=state.lease,
+        headline=state.lease.house,
+        rule="Leases need two of finance, then legal.",
+        effect="Binds us for ten years.",
+        quorum=2,
         then=[Stage("legal")],
-    )  # fmt: skip
+    )
     return End(await ctx.call(sign_lease, state.lease, grant=by_all))
 
 
@@ -335,9 +390,14 @@ class Told(BaseModel):
 
 
 caller = Agent(
-    "zz-caller", "1.0.0", input=Caller, state=CallerState, output=Told, initial=lambda given: CallerState(caller=given),
+    "zz-caller",
+    "1.0.0",
+    input=Caller,
+    state=CallerState,
+    output=Told,
+    initial=lambda given: CallerState(caller=given),
     title="Caller",
-)  # fmt: skip
+)
 
 
 @caller.node(start=True, title="Ask")
@@ -346,9 +406,12 @@ async def ask(state: CallerState, ctx: Context) -> End:
     within = WorkingHours(1 / 60) if given.by_calendar else timedelta(seconds=given.seconds)
     try:
         await ctx.approve(
-            "finance_po", title=f"Call back about {given.about}", headline=given.about, within=within,
+            "finance_po",
+            title=f"Call back about {given.about}",
+            headline=given.about,
+            within=within,
             on_timeout=given.then,
-        )  # fmt: skip
+        )
     except Expired as nobody:
         return End(Told(heard=f"nobody answered, {nobody.verdict}, by {nobody.by}"))
     except Rejected as no:
@@ -384,9 +447,12 @@ def _tell(yard: str, **what: str) -> None:
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Hand it over", system="yard", effect="A parcel leaves.",
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+    title="Hand it over",
+    system="yard",
+    effect="A parcel leaves.",
     timeout=300,
-)  # fmt: skip
+)
 def hand_over(args: Handed, call: ToolCall) -> Sent:
     """Once for each key."""
     _tell(args.yard, name=args.name, key=call.key or "")
@@ -394,9 +460,15 @@ def hand_over(args: Handed, call: ToolCall) -> Sent:
 
 
 carrier = Agent(
-    "zz-carrier", "1.0.0", input=Parcel, state=ParcelState, output=Sent, title="Carrier", tools=[hand_over],
+    "zz-carrier",
+    "1.0.0",
+    input=Parcel,
+    state=ParcelState,
+    output=Sent,
+    title="Carrier",
+    tools=[hand_over],
     initial=lambda parcel: ParcelState(parcel=parcel),
-)  # fmt: skip
+)
 
 
 @carrier.node(start=True, title="Carry")

@@ -16,9 +16,14 @@ from tests.infra.installation import Installation, eventually
 
 # As root, offline, and without the browser's own chatter to the outside.
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 NAMES = {
     "integrator": "Integrator",
     "operator": "Operator",

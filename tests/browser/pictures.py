@@ -26,16 +26,22 @@ from tests.browser.pictures_people import take_people
 from tests.infra.installation import eventually
 
 NORDLICHT = {
-    "legal_name": "Nordlicht Antriebe GmbH", "country": "DE", "tax_id": "DE811907980",
+    "legal_name": "Nordlicht Antriebe GmbH",
+    "country": "DE",
+    "tax_id": "DE811907980",
     "contact_email": "vendors@nordlicht.example",
-    "category": "Warehouse automation", "first_order": {"description": "Dock sensors, lot 7", "amount_usd": "84000.00"},
+    "category": "Warehouse automation",
+    "first_order": {"description": "Dock sensors, lot 7", "amount_usd": "84000.00"},
     "requested_by": "ops@harbor",
-}  # fmt: skip
+}
 
 ACME = {
-    "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB123456789",
-    "contact_email": "hello@acme-pallets.example", "category": "Pallets",
-}  # fmt: skip
+    "legal_name": "Acme Pallets Ltd",
+    "country": "GB",
+    "tax_id": "GB123456789",
+    "contact_email": "hello@acme-pallets.example",
+    "category": "Pallets",
+}
 QUESTION = "How do transactions and locks behave when a database connection is lost?"
 
 

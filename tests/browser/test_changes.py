@@ -43,8 +43,10 @@ def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) 
     holds_up(page)
     site.reaches(run_id, "completed")
     assert site.run(run_id)["output"] == {
-        "item": "chairs for the new floor", "amount_usd": 40_000, "needed_by": "2027-01-31",
-    }  # fmt: skip
+        "item": "chairs for the new floor",
+        "amount_usd": 40_000,
+        "needed_by": "2027-01-31",
+    }
     page.goto(f"/runs/{run_id}")
     expect(page.locator("main")).to_contain_text("Half of the floor.")
     page.goto(f"/inbox/{case['id']}")

@@ -43,8 +43,9 @@ def test_an_operator_looks_and_resumes_a_run_with_another_state(
     expect(page.locator("h1")).not_to_contain_text("Hand something")
     site.reaches(run_id, "waiting_human")
     assert [x["kind"] for x in site.api(f"/runs/{run_id}/events?limit=200", "operator")["results"]][-2:] == [
-        "ContextInjected", "RunResumed"
-    ]  # fmt: skip
+        "ContextInjected",
+        "RunResumed",
+    ]
     page.goto("/fleet/acts")
     expect(page.locator("#d-process option").first).to_be_attached()
     holds_up(page)

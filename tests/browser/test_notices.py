@@ -38,8 +38,9 @@ def mailed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mailed]:
     server = Controller(site.postbox, hostname="127.0.0.1", port=port)
     server.start()
     mail = {
-        "DURABLEAGENTS_EMAIL_URL": f"smtp+plain://127.0.0.1:{port}", "DURABLEAGENTS_EMAIL_FROM": "agents@example.org",
-    }  # fmt: skip
+        "DURABLEAGENTS_EMAIL_URL": f"smtp+plain://127.0.0.1:{port}",
+        "DURABLEAGENTS_EMAIL_FROM": "agents@example.org",
+    }
     try:
         with running(site, **ALONE, **mail):
             yield site

@@ -52,9 +52,13 @@ def with_finger(page: Page) -> tuple[CDPSession, str]:
     session = page.context.new_cdp_session(page)
     session.send("WebAuthn.enable")
     options = {
-        "protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True,
-        "isUserVerified": True, "automaticPresenceSimulation": True,
-    }  # fmt: skip
+        "protocol": "ctap2",
+        "transport": "internal",
+        "hasResidentKey": True,
+        "hasUserVerification": True,
+        "isUserVerified": True,
+        "automaticPresenceSimulation": True,
+    }
     made = session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
     return session, made["authenticatorId"]
 
@@ -151,8 +155,9 @@ def test_the_page_can_be_installed_and_keeps_nothing_but_that_there_is_no_connec
         )
         assert f"{size[0]}x{size[1]}" == icon["sizes"], icon
     assert [each["errorId"] for each in session.send("Page.getInstallabilityErrors")["installabilityErrors"]] in (
-        [], ["in-incognito"]
-    )  # fmt: skip
+        [],
+        ["in-incognito"],
+    )
     assert page.evaluate("navigator.serviceWorker.ready.then((r) => r.scope)") == f"{home(site)}/"
     sign_in(page, finance(site))
     page.wait_for_function("navigator.serviceWorker.controller !== null")
@@ -230,9 +235,10 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
             "ServiceWorker.deliverPushMessage", {"origin": home(site), "registrationId": registration, "data": data}
         )
     wanted = [
-        ["Something waits for you", "", "/inbox"], ["To decide: Pay <b>x</b>", "Queue: finance_po", "/inbox/1"],
+        ["Something waits for you", "", "/inbox"],
+        ["To decide: Pay <b>x</b>", "Queue: finance_po", "/inbox/1"],
         ["x", "", "/inbox"],
-    ]  # fmt: skip
+    ]
     # A wait in the page would take the promise for a yes: it is asked from here, until all three are there.
     eventually(lambda: sorted(page.evaluate(shown)) == wanted, f"shown: {wanted}")
 

@@ -21,9 +21,18 @@ MARKUP = "\"'><script>pwned = 1</script><img src=x onerror=pwned=2>\u202egnp.exe
 ADDRESS = "a" * 60 + "@" + "b" * 60 + ".example"
 RUN = "run-" + "R" * 190
 PAGES = (
-    "/", "/erp", "/portal", "/credentials", "/mail", "/mail/1", "/mail/2", "/effects.html",
-    f"/effects.html?run_id={RUN}", f"/effects.html?run_id={quote(WORD + MARKUP)}", "/faults.html",
-)  # fmt: skip
+    "/",
+    "/erp",
+    "/portal",
+    "/credentials",
+    "/mail",
+    "/mail/1",
+    "/mail/2",
+    "/effects.html",
+    f"/effects.html?run_id={RUN}",
+    f"/effects.html?run_id={quote(WORD + MARKUP)}",
+    "/faults.html",
+)
 # What a person would have to scroll sideways for, or would see on top of its neighbour. The skip link and a phone's
 # table heads are out of sight on purpose.
 _OUT = """() => [...document.querySelectorAll('*')].filter(e => !e.closest('head, .skip, thead') && (

@@ -17,9 +17,10 @@ from tests.conftest import CHECKOUT
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 PASSWORD = "a staple nobody knows"
 ALONE = {
-    "DURABLEAGENTS_DEMO": "0", "DURABLEAGENTS_QUEUES": "finance_po=approver_finance,legal=approver_legal",
+    "DURABLEAGENTS_DEMO": "0",
+    "DURABLEAGENTS_QUEUES": "finance_po=approver_finance,legal=approver_legal",
     "DURABLEAGENTS_AGENTS": "tests.browser.agents",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -39,9 +40,14 @@ def somebody(browser: Browser, bare: Site) -> Iterator[Callable[[], Page]]:
 def setup_link(site: Site) -> str:
     """What whoever has the machine types."""
     answer = subprocess.run(
-        [sys.executable, "manage.py", "setup_link"], cwd=CHECKOUT, env=site.environment(**ALONE),
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [sys.executable, "manage.py", "setup_link"],
+        cwd=CHECKOUT,
+        env=site.environment(**ALONE),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     return answer.stdout.strip()
 
 

@@ -19,10 +19,14 @@ EFFECTS = [
     "email.send_welcome",
 ]
 ACME = {
-    "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB-123456", "contact_email": "a@acme.example",
+    "legal_name": "Acme Pallets Ltd",
+    "country": "GB",
+    "tax_id": "GB-123456",
+    "contact_email": "a@acme.example",
     "category": "Pallets",
-    "first_order": {"description": "Pallets", "amount_usd": 12_400}, "requested_by": "ops",
-}  # fmt: skip
+    "first_order": {"description": "Pallets", "amount_usd": 12_400},
+    "requested_by": "ops",
+}
 A_RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
 
 

@@ -38,12 +38,28 @@ def crashtest(
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DURABLEAGENTS_", "DATABASE"))}
     told = folder / "report.json"
     done = subprocess.run(
-        [sys.executable, "manage.py", "crashtest", agent, "--input", str(folder / "input.json"), "--effects",
-         str(folder / "effects.jsonl"), "--report", str(told), *consent, *words],
-        cwd=CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280,
+        [
+            sys.executable,
+            "manage.py",
+            "crashtest",
+            agent,
+            "--input",
+            str(folder / "input.json"),
+            "--effects",
+            str(folder / "effects.jsonl"),
+            "--report",
+            str(told),
+            *consent,
+            *words,
+        ],
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
         env=env
         | {"DURABLEAGENTS_AGENTS": "tests.certification.shop", "DJANGO_SETTINGS_MODULE": "durableagents.settings"},
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout + done.stderr, json.loads(told.read_text()) if told.exists() else {}
 
 
@@ -56,8 +72,9 @@ def cells(told: dict[str, Any]) -> dict[tuple[str, str], str]:
 def test_the_whole_matrix_of_an_agent_that_is_right(tmp_path: Path) -> None:
     code, said, told = crashtest(tmp_path / "shop")
     assert code == 0 and told["passed"], said
-    keyed, unsafe = ({p: v for (tool, p), v in cells(told).items() if tool == name}
-                     for name in ("place_order", "tell_colleague"))  # fmt: skip
+    keyed, unsafe = (
+        {p: v for (tool, p), v in cells(told).items() if tool == name} for name in ("place_order", "tell_colleague")
+    )
     assert keyed == dict.fromkeys(("CP1", "CP2", "CP3", "CP4", "CP6"), "once")
     assert unsafe == {"CP1": "once", "CP2": "asked", "CP3": "asked", "CP4": "asked", "CP6": "once"}
     assert cells(told)["", "CP0"] == cells(told)["", "CP5"] == "once" and cells(told)["", "CP8"] == "not reached"
@@ -91,10 +108,16 @@ def test_tools_of_runs_that_it_starts_are_named_as_left_out(tmp_path: Path) -> N
     assert "**Passed, but tools were left out.**" in text and "- tell_colleague of shop@1.0.0" in text
 
 
-@pytest.mark.parametrize("words", [
-    [], ["--effects", "https://erp.example/effects"], ["--effects", "http://localhost.example/effects"],
-    ["--effects", "http://127.0.0.1@erp.example/"], ["--effects", "tests.certification.shop:effect"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--effects", "https://erp.example/effects"],
+        ["--effects", "http://localhost.example/effects"],
+        ["--effects", "http://127.0.0.1@erp.example/"],
+        ["--effects", "tests.certification.shop:effect"],
+    ],
+)
 def test_nothing_is_killed_against_what_may_be_real_unless_somebody_says_that_it_is_not(
     tmp_path: Path, words: list[str]
 ) -> None:
@@ -116,34 +139,58 @@ def test_what_opens_the_other_side_is_in_no_word_of_it(tmp_path: Path) -> None:
     assert "pa55w0rd" not in str(problem.value) and "k3y-of-ann" not in str(problem.value)
 
 
-@pytest.mark.parametrize(("address", "shown"), [
-    ("http://127.0.0.1:8001/effects?after=3", "http://127.0.0.1:8001/effects?after=3"),
-    ("crashtest a --effects=https://u:p@h/x --input f", "crashtest a --effects=https://***@h/x --input f"),
-    ("https://u:p@ss@h/x", "https://***@h/x"), ("https://token@h/x#s3cret", "https://***@h/x#***"),
-    ("https://h/x?X-Amz-Signature=abc&Password=&v=1", "https://h/x?X-Amz-Signature=***&Password=***&v=1"),
-    ("https://h/x?q=0123456789abcdef0123456789abcdef", "https://h/x?q=***"),
-    ("https://h/x?s3cret", "https://h/x?***"), ("https://h/x?to%6ben=1&n=1", "https://h/x?to%6ben=***&n=1"),
-    ("https://h:p4ss/x", "https://***"), ("https://[::1/x?token=t", "https://***"),
-    ("effects.jsonl", "effects.jsonl"), ("a.b:c", "a.b:c"), ("postgres://u:p@h/db", "postgres://***@h/db"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://127.0.0.1:8001/effects?after=3", "http://127.0.0.1:8001/effects?after=3"),
+        ("crashtest a --effects=https://u:p@h/x --input f", "crashtest a --effects=https://***@h/x --input f"),
+        ("https://u:p@ss@h/x", "https://***@h/x"),
+        ("https://token@h/x#s3cret", "https://***@h/x#***"),
+        ("https://h/x?X-Amz-Signature=abc&Password=&v=1", "https://h/x?X-Amz-Signature=***&Password=***&v=1"),
+        ("https://h/x?q=0123456789abcdef0123456789abcdef", "https://h/x?q=***"),
+        ("https://h/x?s3cret", "https://h/x?***"),
+        ("https://h/x?to%6ben=1&n=1", "https://h/x?to%6ben=***&n=1"),
+        ("https://h:p4ss/x", "https://***"),
+        ("https://[::1/x?token=t", "https://***"),
+        ("effects.jsonl", "effects.jsonl"),
+        ("a.b:c", "a.b:c"),
+        ("postgres://u:p@h/db", "postgres://***@h/db"),
+    ],
+)
 def test_addresses_are_shown_without_what_opens_them(address: str, shown: str) -> None:
     assert without_secrets(address) == shown
 
 
-@pytest.mark.parametrize(("address", "is_so"), [
-    ("http://127.0.0.1:8001/effects", True), ("http://localhost/effects", True), ("https://[::1]:1/", True),
-    ("http://127.8.0.1/", True), ("http://10.0.0.1/", False), ("http://127.0.0.1.example/", False),
-    ("http://x@127.0.0.1:80@h/", False), ("http://0.0.0.0/", False), ("", False), ("effects.jsonl", False),
-    ("ftp://localhost/", False), ("http://[::1/", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("address", "is_so"),
+    [
+        ("http://127.0.0.1:8001/effects", True),
+        ("http://localhost/effects", True),
+        ("https://[::1]:1/", True),
+        ("http://127.8.0.1/", True),
+        ("http://10.0.0.1/", False),
+        ("http://127.0.0.1.example/", False),
+        ("http://x@127.0.0.1:80@h/", False),
+        ("http://0.0.0.0/", False),
+        ("", False),
+        ("effects.jsonl", False),
+        ("ftp://localhost/", False),
+        ("http://[::1/", False),
+    ],
+)
 def test_only_this_host_is_here(address: str, is_so: bool) -> None:
     assert is_here(address) is is_so
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (["--points", "CP99"], "known are CP1"), (["--tools", "place_ordr"], "has no place_ordr"),
-    (["--workers", "0"], "--workers is 1 to 16"), (["--answers", "none.json"], "none.json"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--points", "CP99"], "known are CP1"),
+        (["--tools", "place_ordr"], "has no place_ordr"),
+        (["--workers", "0"], "--workers is 1 to 16"),
+        (["--answers", "none.json"], "none.json"),
+    ],
+)
 def test_what_makes_no_test_is_refused_before_anything_is_started(tmp_path: Path, words: list[str], says: str) -> None:
     code, said, told = crashtest(tmp_path / "shop", *words)
     assert code == 2 and says in said and told == {} and not (tmp_path / "shop" / "effects.jsonl").exists()
@@ -175,9 +222,14 @@ MAIL = Effect("mail", None, "r")
 
 
 def judged(
-    entries: Sequence[Entry], effects: Sequence[Effect], state: str = "completed", *, asked: Sequence[str] = (),
-    killed: bool = True, expected: dict[str, int] | None = None,
-) -> str:  # fmt: skip
+    entries: Sequence[Entry],
+    effects: Sequence[Effect],
+    state: str = "completed",
+    *,
+    asked: Sequence[str] = (),
+    killed: bool = True,
+    expected: dict[str, int] | None = None,
+) -> str:
     told = Told("order", "CP4", "r", state=state, was_killed=killed, asked=list(asked))
     judge(told, entries, effects, ends="completed", expected=Counter(expected or {}))
     return told.verdict
@@ -186,24 +238,33 @@ def judged(
 DONE = ("pending", "committed")
 
 
-@pytest.mark.parametrize(("entries", "effects", "verdict"), [
-    (keyed(*DONE), [order()], "once"),
-    (keyed(*DONE), [order(), order()], "doubled"),
-    (keyed(*DONE), [], "lost"),
-    (keyed(*DONE), [order("another run's")], "lost"),
-    (keyed("pending", "unknown", "reconciled", verdict="did_not") + keyed(*DONE, attempt=1, key="k-a2"),
-     [order(), order("k-a2")], "doubled"),
-    (keyed("pending", "unknown", "reconciled", verdict="did_not") + keyed(*DONE, attempt=1, key="k-a2"),
-     [order("k-a2")], "once"),
-    (keyed("pending", "unknown", "reconciled", verdict="happened"), [], "lost"),
-    (keyed("pending", "unknown", "reconciled", verdict="happened"), [order()], "once"),
-    (unkeyed(*DONE), [MAIL], "once"),
-    (unkeyed(*DONE), [MAIL, MAIL], "doubled"),
-    (unkeyed(*DONE), [], "lost"),
-    (unkeyed(*DONE) + unkeyed(*DONE, slot="n"), [MAIL, MAIL], "once"),
-    (unkeyed("pending", "unknown", "reconciled", verdict="did_not"), [MAIL], "doubled"),
-    (unkeyed(*DONE), [Effect("mail", None, "another run")], "lost"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entries", "effects", "verdict"),
+    [
+        (keyed(*DONE), [order()], "once"),
+        (keyed(*DONE), [order(), order()], "doubled"),
+        (keyed(*DONE), [], "lost"),
+        (keyed(*DONE), [order("another run's")], "lost"),
+        (
+            keyed("pending", "unknown", "reconciled", verdict="did_not") + keyed(*DONE, attempt=1, key="k-a2"),
+            [order(), order("k-a2")],
+            "doubled",
+        ),
+        (
+            keyed("pending", "unknown", "reconciled", verdict="did_not") + keyed(*DONE, attempt=1, key="k-a2"),
+            [order("k-a2")],
+            "once",
+        ),
+        (keyed("pending", "unknown", "reconciled", verdict="happened"), [], "lost"),
+        (keyed("pending", "unknown", "reconciled", verdict="happened"), [order()], "once"),
+        (unkeyed(*DONE), [MAIL], "once"),
+        (unkeyed(*DONE), [MAIL, MAIL], "doubled"),
+        (unkeyed(*DONE), [], "lost"),
+        (unkeyed(*DONE) + unkeyed(*DONE, slot="n"), [MAIL, MAIL], "once"),
+        (unkeyed("pending", "unknown", "reconciled", verdict="did_not"), [MAIL], "doubled"),
+        (unkeyed(*DONE), [Effect("mail", None, "another run")], "lost"),
+    ],
+)
 def test_what_was_done_is_held_against_what_is_on_record(
     entries: list[Entry], effects: list[Effect], verdict: str
 ) -> None:
@@ -231,10 +292,15 @@ def test_who_is_asked_about_a_call_finds_its_own_effect_and_no_others() -> None:
     assert has_happened("a", 0, entries, of_run("r", entries, [MAIL])) is None
 
 
-@pytest.mark.parametrize(("text", "effects"), [
-    ('[{"key": "k", "tool": "t"}]', 1), ('{"results": [{"idempotency_key": "k", "executed": true}]}', 1),
-    ('[{"idempotency_key": "k", "executed": false}]', 0), ("[]", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "effects"),
+    [
+        ('[{"key": "k", "tool": "t"}]', 1),
+        ('{"results": [{"idempotency_key": "k", "executed": true}]}', 1),
+        ('[{"idempotency_key": "k", "executed": false}]', 0),
+        ("[]", 0),
+    ],
+)
 def test_effects_are_read_as_other_sides_tell_them(tmp_path: Path, text: str, effects: int) -> None:
     path = tmp_path / "effects.json"
     path.write_text(text)

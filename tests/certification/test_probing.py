@@ -183,10 +183,15 @@ def test_a_control_under_another_key_shows_that_effects_differ() -> None:
     assert stands(made) == "certified", "the newest counts"
 
 
-@pytest.mark.parametrize(("said", "verdict"), [
-    (Happened(Placed(number="N-0")), "honours_keys"), (None, "honours_keys"), (DidNotHappen(), "hook_denies"),
-    (Happened(Placed(number="N-7")), "hook_denies"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        (Happened(Placed(number="N-0")), "honours_keys"),
+        (None, "honours_keys"),
+        (DidNotHappen(), "hook_denies"),
+        (Happened(Placed(number="N-7")), "hook_denies"),
+    ],
+)
 def test_its_hook_is_asked_whether_it_finds_what_was_done(said: Any, verdict: str) -> None:
     async def ask(args: Order, call: ToolCall) -> Any:
         return said
@@ -239,9 +244,16 @@ def test_one_that_never_answers_the_repeat_leaves_it_open() -> None:
     assert probe()[1].verdict == "unclear" and stands(made) == "unclear"
 
 
-@pytest.mark.parametrize("trouble", [
-    BusinessFailure("no"), KeyRejected("unknown"), NotSent("away"), TransportError("gone"), ZeroDivisionError("a bug"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        BusinessFailure("no"),
+        KeyRejected("unknown"),
+        NotSent("away"),
+        TransportError("gone"),
+        ZeroDivisionError("a bug"),
+    ],
+)
 def test_a_first_call_that_comes_to_nothing_says_nothing_and_nothing_more_is_sent(trouble: Exception) -> None:
     shop = Shop()
     shop.troubles = [trouble]
@@ -421,10 +433,14 @@ def test_the_command_says_by_its_exit_code_that_a_tool_is_not_certified(tmp_path
     assert code == 1 and "two effects: N-0 and N-1" in told and told.endswith("Not certified.")
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (["place_order"], "give --input FILE"), (["nothing", "--input", "{}", "--yes"], "no tool of any agent"),
-    (["place_order", "--input", "{}"], "Say --yes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["place_order"], "give --input FILE"),
+        (["nothing", "--input", "{}", "--yes"], "no tool of any agent"),
+        (["place_order", "--input", "{}"], "Say --yes"),
+    ],
+)
 def test_the_command_sends_nothing_where_it_was_not_asked_properly(tmp_path: Path, words: list[str], says: str) -> None:
     shop = Shop()
     agent_with(shop)

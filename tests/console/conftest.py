@@ -144,10 +144,13 @@ class State(BaseModel):
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy it", system="shop", effect="Spends money.",
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+    title="Buy it",
+    system="shop",
+    effect="Spends money.",
     external_id="po",
     gate=Gate("finance_po", "Everything", headline=lambda args: f"${args.amount:,}.00", editable=["amount", "item"]),
-)  # fmt: skip
+)
 async def buy(args: Wanted, call: ToolCall) -> Bought:
     """Buys."""
     return Bought(po="PO-77")

@@ -73,13 +73,18 @@ def test_everybody_has_the_page(reader: Callable[..., Reader], role: str) -> Non
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"old": "wrong"}, "incorrectly"), ({"new": "1234567890123456"}, "entirely numeric"),
-        ({"new": "short"}, "too short"), ({"new": OLD}, "Give another one"),
-        ({"again": "something else"}, "match"), ({"new": "password1234"}, "too common"),
-        ({"new": "ada-ada-ada-ada", "again": ""}, "required"), ({"new": "auditorauditor"}, "several times over"),
-        ({"new": "12345-12345-" * 2}, "several times over"), ({"new": "eeeeeeeeeeeeeeee"}, "several times over"),
+        ({"old": "wrong"}, "incorrectly"),
+        ({"new": "1234567890123456"}, "entirely numeric"),
+        ({"new": "short"}, "too short"),
+        ({"new": OLD}, "Give another one"),
+        ({"again": "something else"}, "match"),
+        ({"new": "password1234"}, "too common"),
+        ({"new": "ada-ada-ada-ada", "again": ""}, "required"),
+        ({"new": "auditorauditor"}, "several times over"),
+        ({"new": "12345-12345-" * 2}, "several times over"),
+        ({"new": "eeeeeeeeeeeeeeee"}, "several times over"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_at_the_field_and_nothing_changes(ada: Reader, given: dict[str, str], words: str) -> None:
     before = AccountRecord.objects.count()
     answer = change(ada, **given)

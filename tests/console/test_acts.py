@@ -298,11 +298,18 @@ def test_what_the_api_refuses_the_page_refuses_too(
 def test_who_has_to_sign_in_first_comes_back_to_the_form_that_they_sent(reader: Callable[..., Reader]) -> None:
     nobody = reader(None).client
     for referer, next_ in (
-        ("http://testserver/runs?state=failed", "/runs%3Fstate%3Dfailed"), ("https://elsewhere.example/x", "/"),
-        ("http://testserver.elsewhere.example/x", "/"), ("no address", "/"), ("javascript:alert(1)", "/"), ("", "/"),
-        ("http://[", "/"), ("http://testserver", "/"), ("http://testserver/bulk", "/bulk"),
+        ("http://testserver/runs?state=failed", "/runs%3Fstate%3Dfailed"),
+        ("https://elsewhere.example/x", "/"),
+        ("http://testserver.elsewhere.example/x", "/"),
+        ("no address", "/"),
+        ("javascript:alert(1)", "/"),
+        ("", "/"),
+        ("http://[", "/"),
+        ("http://testserver", "/"),
+        ("http://testserver/bulk", "/bulk"),
         ("http://testserver/queues/of/finance_po/limits", "/"),
-        ("http://testserver/nowhere", "/"), ("http://testserver/queues/of/finance_po", "/queues/of/finance_po"),
-    ):  # fmt: skip
+        ("http://testserver/nowhere", "/"),
+        ("http://testserver/queues/of/finance_po", "/queues/of/finance_po"),
+    ):
         answer = nobody.post("/bulk", {"justification": "why"}, headers={"Referer": referer})
         assert answer.status_code == 302 and answer["Location"] == f"/login?next={next_}", referer

@@ -40,8 +40,10 @@ def test_what_holds_a_nul_is_nothing_that_there_is(reader: Callable[..., Reader]
     everybody[1].force_login(User.objects.get(username="boss"))
     told = {
         (address, number, how): getattr(client, how)(address, {"justification": "so be it"}).status_code
-        for number, client in enumerate(everybody) for address in found for how in ("get", "post")
-    }  # fmt: skip
+        for number, client in enumerate(everybody)
+        for address in found
+        for how in ("get", "post")
+    }
     assert {each: status for each, status in told.items() if status >= 500} == {}
     pages = [address for address in found if not address.startswith("/api/")]
     assert {told[address, 0, "get"] for address in pages} <= {404, 405}

@@ -31,8 +31,14 @@ class Wanted(BaseModel):
 
 @pytest.fixture(autouse=True)
 def sale() -> Iterator[Agent]:
-    declared = {"customer": Keyword("Customer"), "labels": Keywords(), "score": Number(), "amount": Money(),
-                "due": Date(), "urgent": Flag()}  # fmt: skip
+    declared = {
+        "customer": Keyword("Customer"),
+        "labels": Keywords(),
+        "score": Number(),
+        "amount": Money(),
+        "due": Date(),
+        "urgent": Flag(),
+    }
     agent = Agent("sale", "1.0.0", input=Wanted, state=Wanted, attributes=declared)
 
     @agent.node(start=True)
@@ -51,9 +57,13 @@ def sold(**attributes: Any) -> str:
 def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader]) -> None:
     somebody = reader("integrator")
     typed = {
-        "attributes.customer": "ACME & Co", "attributes.labels": "late,  new ,", "attributes.score": "2.50",
-        "attributes.amount": "$1200", "attributes.due": "2026-03-31", "attributes.urgent": "false",
-    }  # fmt: skip
+        "attributes.customer": "ACME & Co",
+        "attributes.labels": "late,  new ,",
+        "attributes.score": "2.50",
+        "attributes.amount": "$1200",
+        "attributes.due": "2026-03-31",
+        "attributes.urgent": "false",
+    }
     form = form_of(opened(somebody, agent="sale"), **typed)
     answer = somebody.client.post("/runs/new", form, follow=True)
     run = Run.objects.get()

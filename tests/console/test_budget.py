@@ -56,10 +56,15 @@ def test_a_run_at_its_cap_says_which_who_may_raise_it_and_what_happens_then(oper
     run = stopped_run()
     page = operator.read(f"/runs/{run.id}")
     for said in (
-        "needs budget", "tool calls: needs 1, 0 of 0 left", "stands still until an operator raises it",
+        "needs budget",
+        "tool calls: needs 1, 0 of 0 left",
+        "stands still until an operator raises it",
         "Tool calls cap 0 used 0 set aside 0 left 0 needed next 1 enough would be 1",
-        "who may raise it Operator", "the run ends as cancelled", "what it did stays as it is", "No worker is held.",
-    ):  # fmt: skip
+        "who may raise it Operator",
+        "the run ends as cancelled",
+        "what it did stays as it is",
+        "No worker is held.",
+    ):
         assert said in page, said
     html = operator.get(f"/runs/{run.id}").content.decode()
     assert re.findall(r'id="act-(\w+)"', html) == ["pause", "cancel"], "resuming would not help"

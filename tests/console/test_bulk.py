@@ -78,11 +78,13 @@ def test_a_filter_is_told_in_words_whatever_a_row_says_of_it() -> None:
 def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(operator: Reader) -> None:
     start()
     for form, words in (
-        ({}, "action"), ({"action": "pause"}, "justification"), ({"action": "explode", "justification": WHY}, "action"),
+        ({}, "action"),
+        ({"action": "pause"}, "justification"),
+        ({"action": "explode", "justification": WHY}, "action"),
         ({"action": "priority", "priority": "many", "justification": WHY}, "priority"),
         ({"action": "priority", "justification": WHY}, "priority"),
         ({"action": "pause", "priority": "3", "justification": WHY}, "priority"),
-    ):  # fmt: skip
+    ):
         answer = operator.post("/bulk/new", agent="buyer", **form)
         assert answer.status_code == 422 and words in text_of(answer), form
         assert form.get("justification", "") in text_of(answer)
@@ -129,11 +131,13 @@ def test_budgets_are_raised_and_outcomes_settled_by_the_form(operator: Reader, f
     assert "Raise the budget of them" in page and "Settle the unknown outcome of them" in page
     assert "Settle the unknown outcome" not in finance.read("/bulk/new", agent="buyer")
     for form, words in (
-        ({"action": "budget"}, "names no cap"), ({"action": "budget", "steps": "many"}, "steps"),
-        ({"action": "budget", "usd": "-1"}, "usd"), ({"action": "reconcile"}, "verdict"),
+        ({"action": "budget"}, "names no cap"),
+        ({"action": "budget", "steps": "many"}, "steps"),
+        ({"action": "budget", "usd": "-1"}, "usd"),
+        ({"action": "reconcile"}, "verdict"),
         ({"action": "reconcile", "verdict": "happened", "receipt": "{"}, "receipt"),
         ({"action": "reconcile", "verdict": "perhaps"}, "verdict"),
-    ):  # fmt: skip
+    ):
         answer = operator.post("/bulk/new", agent="buyer", justification=WHY, **form)
         assert answer.status_code == 422 and words in text_of(answer), form
         assert 'value="many"' in answer.content.decode() or form.get("steps") != "many"

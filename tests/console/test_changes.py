@@ -53,9 +53,11 @@ def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: R
     assert look.status_code == 200 and "84000 500" in words and "Approve with these changes" in words
     assert Approval.objects.get().state == "open", "looking does nothing"
     sent = changed(
-        finance, asked, **{"amount": "500", "step": "send", "looked": looked_at(look)},
+        finance,
+        asked,
+        **{"amount": "500", "step": "send", "looked": looked_at(look)},
         justification="Half a chair.",
-    )  # fmt: skip
+    )
     second = Approval.objects.get(revision=2)
     assert sent.status_code == 302 and sent["Location"] == f"/inbox/{second.id}"
     page = finance.read(f"/inbox/{second.id}")
@@ -96,10 +98,15 @@ def test_what_was_not_looked_at_is_not_sent(finance: Reader, asked: Approval) ->
     assert Approval.objects.get().state == "open"
 
 
-@pytest.mark.parametrize(("typed", "words"), [
-    ({"amount": "much"}, "whole number"), ({"amount": ""}, "is empty"), ({}, "change something"),
-    ({"why": "no field"}, "it does not have"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"amount": "much"}, "whole number"),
+        ({"amount": ""}, "is empty"),
+        ({}, "change something"),
+        ({"why": "no field"}, "it does not have"),
+    ],
+)
 def test_what_does_not_fit_is_said_at_its_field_and_what_was_typed_is_kept(
     finance: Reader, asked: Approval, typed: dict[str, str], words: str
 ) -> None:
@@ -132,8 +139,9 @@ def test_what_no_store_keeps_is_refused_at_its_field(finance: Reader) -> None:
             settled(run, "waiting_human")
         asked = question(run)
         for typed, words in (
-            ({"extra": '{"a": 12345678901234567890}'}, "integer beyond"), ({"item": "cha\x00irs"}, "NUL character"),
-        ):  # fmt: skip
+            ({"extra": '{"a": 12345678901234567890}'}, "integer beyond"),
+            ({"item": "cha\x00irs"}, "NUL character"),
+        ):
             for step in ("look", "send"):
                 answer = changed(finance, asked, **{"extra": '{"deep": 1}', **typed, "step": step}, justification="So.")
                 assert answer.status_code == 422 and words in text_of(answer), typed
@@ -151,9 +159,11 @@ def test_who_comes_second_keeps_what_they_typed(
         f"/approvals/{asked.id}/decision", verdict="reject", plan_hash=asked.plan_hash, justification="No chairs."
     )
     answer = changed(
-        frank, asked, **{"item": "my very own chairs", "step": "send", "looked": looked_at(look)},
+        frank,
+        asked,
+        **{"item": "my very own chairs", "step": "send", "looked": looked_at(look)},
         justification="My careful reasons.",
-    )  # fmt: skip
+    )
     page = answer.content.decode()
     assert answer.status_code == 409 and "rejected by user:approver_finance" in text_of(answer)
     assert "my very own chairs" in page and "My careful reasons." in page

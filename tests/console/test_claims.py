@@ -144,9 +144,13 @@ def test_a_row_that_was_written_past_us_is_inert_and_breaks_no_page(
 ) -> None:
     on(finance, asked)
     Claim.objects.create(
-        approval=asked, person=frank.user.pk if frank.user else 0, by="user:<script>\u202e", role="approver_finance",
-        at=timezone.now(), until=timezone.now() + timedelta(minutes=5),
-    )  # fmt: skip
+        approval=asked,
+        person=frank.user.pk if frank.user else 0,
+        by="user:<script>\u202e",
+        role="approver_finance",
+        at=timezone.now(),
+        until=timezone.now() + timedelta(minutes=5),
+    )
     for path in ("/inbox", f"/inbox/{asked.id}"):
         page = finance.get(path).content.decode()
         assert "&lt;script&gt;" in page and "<script>\u202e" not in page and "\u202e" not in page

@@ -250,10 +250,17 @@ def tampered(run: Run, kind: str, clear: bytes, sealed: bytes | None = None) -> 
     """An event put beside the journal by other hands."""
     with other_hands():
         Event.objects.create(
-            run_id=run.id, seq=Event.objects.filter(run_id=run.id).count() + 1, epoch=0, at=run.created_at, kind=kind,
-            slot="0.1/1", clear=clear, sealed=sealed,
-            prev_hash=b"\x00" * 32, hash=b"\x00" * 32,
-        )  # fmt: skip
+            run_id=run.id,
+            seq=Event.objects.filter(run_id=run.id).count() + 1,
+            epoch=0,
+            at=run.created_at,
+            kind=kind,
+            slot="0.1/1",
+            clear=clear,
+            sealed=sealed,
+            prev_hash=b"\x00" * 32,
+            hash=b"\x00" * 32,
+        )
 
 
 def test_no_template_asks_for_what_may_be_missing_as_a_default() -> None:

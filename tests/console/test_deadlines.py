@@ -90,10 +90,12 @@ def wrong_at(page: str) -> list[str]:
 def test_what_is_wrong_stands_at_the_form_that_was_refused_and_at_no_other(boss: Reader) -> None:
     boss.post("/queues/calendars/new", **DE | WEEK)
     refused = {
-        "/queues/absences": ["o-deputy", "o-until", "o-why"], "/queues/deputies": ["d-deputy", "d-until", "d-why"],
-        "/queues/new": ["q-name", "q-title", "q-role", "q-why"], "/queues/calendars/of/DE/removals": ["x-why"],
+        "/queues/absences": ["o-deputy", "o-until", "o-why"],
+        "/queues/deputies": ["d-deputy", "d-until", "d-why"],
+        "/queues/new": ["q-name", "q-title", "q-role", "q-why"],
+        "/queues/calendars/of/DE/removals": ["x-why"],
         "/queues/of/finance_po/removals": [],
-    }  # fmt: skip
+    }
     for path, fields in refused.items():
         more = {"deputy": "nobody at all", "ends_at": ""} if "o-deputy" in fields or "d-deputy" in fields else {}
         answer = boss.post(path, **more, justification="")
@@ -105,10 +107,20 @@ def test_what_is_wrong_stands_at_the_form_that_was_refused_and_at_no_other(boss:
 @pytest.mark.parametrize("minutes", [1, 7, 20, 61, 480, 1234567])
 def test_deadlines_as_they_are_shown_are_no_change(boss: Reader, minutes: int) -> None:
     sent = {
-        "calendar": "", "on_timeout": "escalate", "to1": "legal", "hours1": hours_typed(minutes), "to2": "",
-        "hours2": "", "to3": "", "hours3": "", "remind": "", "every_hours": "", "at_once_if_away": "off",
-        "clock_stops_hours": hours_typed(minutes), "justification": WHY,
-    }  # fmt: skip
+        "calendar": "",
+        "on_timeout": "escalate",
+        "to1": "legal",
+        "hours1": hours_typed(minutes),
+        "to2": "",
+        "hours2": "",
+        "to3": "",
+        "hours3": "",
+        "remind": "",
+        "every_hours": "",
+        "at_once_if_away": "off",
+        "clock_stops_hours": hours_typed(minutes),
+        "justification": WHY,
+    }
     if minutes < 100_000:  # else longer than a deadline may be
         assert boss.post("/queues/of/finance_po/timings", **sent).status_code == 302
         row = Timing.objects.get()
@@ -127,9 +139,19 @@ def test_hours_are_told_to_the_minute() -> None:
 def test_a_queues_deadlines_are_set_and_shown(boss: Reader, reader: Callable[..., Reader]) -> None:
     boss.post("/queues/calendars/new", **DE | WEEK)
     sent = {
-        "calendar": "DE", "on_timeout": "escalate", "to1": "legal", "hours1": "4", "to2": "", "hours2": "", "to3": "",
-        "hours3": "", "remind": "50, 80", "every_hours": "", "at_once_if_away": "on", "justification": WHY,
-    }  # fmt: skip
+        "calendar": "DE",
+        "on_timeout": "escalate",
+        "to1": "legal",
+        "hours1": "4",
+        "to2": "",
+        "hours2": "",
+        "to3": "",
+        "hours3": "",
+        "remind": "50, 80",
+        "every_hours": "",
+        "at_once_if_away": "on",
+        "justification": WHY,
+    }
     assert boss.post("/queues/of/finance_po/timings", **sent).status_code == 302
     row = Timing.objects.get()
     assert (row.calendar, row.steps, row.remind, row.at_once_if_away) == ("DE", [["legal", 240]], [50, 80], True)
@@ -153,8 +175,14 @@ def test_a_refused_form_of_deadlines_keeps_what_was_typed(boss: Reader) -> None:
     page = answer.content.decode()
     form = page[page.index('id="timing-form"') :]
     assert answer.status_code == 422 and not Timing.objects.exists()
-    for kept in ('<option selected>legal', 'value="soon"', 'value="half"', 'value="escalate" selected',
-                 'value="because it is so"', 'type="checkbox" checked'):  # fmt: skip
+    for kept in (
+        "<option selected>legal",
+        'value="soon"',
+        'value="half"',
+        'value="escalate" selected',
+        'value="because it is so"',
+        'type="checkbox" checked',
+    ):
         assert kept in form, kept
 
 
@@ -175,9 +203,15 @@ def test_somebody_is_away_and_the_queue_says_that_nobody_is_there(boss: Reader, 
 
 
 TERMS = {
-    "on_timeout": "escalate", "minutes": 480, "is_working": True, "every": 0, "remind": [], "remind_at": [],
-    "calendar": {"name": "DE", "version": 2, "zone": "Europe/Berlin"}, "steps": [{"to": "legal", "minutes": 60}],
-}  # fmt: skip
+    "on_timeout": "escalate",
+    "minutes": 480,
+    "is_working": True,
+    "every": 0,
+    "remind": [],
+    "remind_at": [],
+    "calendar": {"name": "DE", "version": 2, "zone": "Europe/Berlin"},
+    "steps": [{"to": "legal", "minutes": 60}],
+}
 
 
 @pytest.mark.parametrize(

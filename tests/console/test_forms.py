@@ -49,11 +49,23 @@ class Everything(BaseModel):
 
 SCHEMA = Everything.model_json_schema()
 TYPED = {
-    "name": "Ann", "size": "large", "mode": "fast", "count": "12", "ratio": "0.5", "price": "19.90", "is_urgent": "on",
-    "inner.note": "two\r\nlines", "inner.amount": "84000", "extra": '{"a": 1}', "tags": '["x"]',
-    "maybe.note": "", "maybe.amount": "",
-    "rebate": "12345678901234567.89", "level": "2", "day": "2026-03-02",
-}  # fmt: skip
+    "name": "Ann",
+    "size": "large",
+    "mode": "fast",
+    "count": "12",
+    "ratio": "0.5",
+    "price": "19.90",
+    "is_urgent": "on",
+    "inner.note": "two\r\nlines",
+    "inner.amount": "84000",
+    "extra": '{"a": 1}',
+    "tags": '["x"]',
+    "maybe.note": "",
+    "maybe.amount": "",
+    "rebate": "12345678901234567.89",
+    "level": "2",
+    "day": "2026-03-02",
+}
 
 
 def document_of(typed: dict[str, str], schema: dict[str, Any] = SCHEMA) -> dict[str, Any]:
@@ -71,11 +83,24 @@ def refused(*problems: tuple[str, str]) -> InvalidInput:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("name", forms.Value), ("size", forms.Choice), ("mode", forms.Choice), ("level", forms.Choice),
-     ("count", forms.Integer), ("ratio", forms.Json), ("price", forms.Integer), ("is_urgent", forms.Flag),
-     ("inner", forms.Group), ("inner.note", forms.Long), ("inner.amount", forms.Integer), ("rebate", forms.Integer),
-     ("extra", forms.Document), ("tags", forms.Document), ("day", forms.Value)],
-)  # fmt: skip
+    [
+        ("name", forms.Value),
+        ("size", forms.Choice),
+        ("mode", forms.Choice),
+        ("level", forms.Choice),
+        ("count", forms.Integer),
+        ("ratio", forms.Json),
+        ("price", forms.Integer),
+        ("is_urgent", forms.Flag),
+        ("inner", forms.Group),
+        ("inner.note", forms.Long),
+        ("inner.amount", forms.Integer),
+        ("rebate", forms.Integer),
+        ("extra", forms.Document),
+        ("tags", forms.Document),
+        ("day", forms.Value),
+    ],
+)
 def test_each_kind_of_value_has_its_field(name: str, kind: type[forms.Value]) -> None:
     assert type(SchemaForm(SCHEMA).fields[name]) is kind
 
@@ -91,8 +116,14 @@ def test_a_field_says_what_its_author_said() -> None:
 def test_what_is_typed_is_what_the_model_takes() -> None:
     found = Everything.model_validate(document_of(TYPED))
     assert (found.count, found.ratio, found.price, found.is_urgent, found.extra, found.level, found.day) == (
-        12, 0.5, Decimal("19.90"), True, {"a": 1}, 2, date(2026, 3, 2),
-    )  # fmt: skip
+        12,
+        0.5,
+        Decimal("19.90"),
+        True,
+        {"a": 1},
+        2,
+        date(2026, 3, 2),
+    )
     assert found.inner == Inner(note="two\nlines", amount=84000)
     assert found.maybe is None and found.tags == ["x"]
     assert found.rebate == Decimal("12345678901234567.89")  # no float in between

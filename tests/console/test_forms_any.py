@@ -17,42 +17,81 @@ NAMES = ["a", "b", "a.b", "c d", "é", "x-y", "step", "input", "csrfmiddlewareto
 BESIDE = {"step": Beside("Step", "step"), "token": Beside()}
 DEFINITIONS = {
     "Ring": {
-        "type": "object", "properties": {"ring": {"$ref": "#/$defs/Ring"}, "t": {"type": "string", "default": "z"}},
+        "type": "object",
+        "properties": {"ring": {"$ref": "#/$defs/Ring"}, "t": {"type": "string", "default": "z"}},
     },
     "Maybe": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}]},
     "Inner": {"type": "object", "properties": {"t": {"type": "string"}, "f": {"type": "boolean", "default": True}}},
-}  # fmt: skip
+}
 TEXTS = st.one_of(
-    st.sampled_from([
-        "", " ", "x", "1", "true", "null", "007", "a\nb", "\n", "\r\n", "a\r\nb\nc\rd", "\n\nlead", "\t tab", "  ",
-        "</textarea>", '"q"', "[1]", "1e5", "-0", " 12 ", " a@b.c\t", "1 ", "Infinity",
-    ]),
+    st.sampled_from(
+        [
+            "",
+            " ",
+            "x",
+            "1",
+            "true",
+            "null",
+            "007",
+            "a\nb",
+            "\n",
+            "\r\n",
+            "a\r\nb\nc\rd",
+            "\n\nlead",
+            "\t tab",
+            "  ",
+            "</textarea>",
+            '"q"',
+            "[1]",
+            "1e5",
+            "-0",
+            " 12 ",
+            " a@b.c\t",
+            "1 ",
+            "Infinity",
+        ]
+    ),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=6),
-)  # fmt: skip
+)
 NUMBERS = st.one_of(
     st.sampled_from([0, 1, 12, 10**15, 2**53 - 1, -5, 0.0, -0.0, 1e22, 0.1, 1.0, 1e-7]),
-    st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False),
-)  # fmt: skip
+    st.integers(-(2**53), 2**53),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
 JUNK = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)),
     max_leaves=4,
-)  # fmt: skip
+)
 PLAIN = st.one_of(
-    st.sampled_from([
-        {"type": "string"}, {"type": "string", "maxLength": 3}, {"type": "string", "maxLength": 2000},
-        {"type": "string", "format": "email"}, {"type": "string", "format": "date"}, {"type": "integer"},
-        {"type": "number"}, {"type": "boolean"}, {}, {"type": "array"}, {"type": "object"},
-        {"type": ["string", "null"]},
-        {"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"type": 5}, {"enum": 5}, {"title": 7, "type": "string"},
-        {"$ref": "#/$defs/Ring"}, {"$ref": "#/$defs/Maybe"}, {"$ref": "#/$defs/Inner"}, {"$ref": "#/$defs/gone"},
-    ]),
+    st.sampled_from(
+        [
+            {"type": "string"},
+            {"type": "string", "maxLength": 3},
+            {"type": "string", "maxLength": 2000},
+            {"type": "string", "format": "email"},
+            {"type": "string", "format": "date"},
+            {"type": "integer"},
+            {"type": "number"},
+            {"type": "boolean"},
+            {},
+            {"type": "array"},
+            {"type": "object"},
+            {"type": ["string", "null"]},
+            {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+            {"type": 5},
+            {"enum": 5},
+            {"title": 7, "type": "string"},
+            {"$ref": "#/$defs/Ring"},
+            {"$ref": "#/$defs/Maybe"},
+            {"$ref": "#/$defs/Inner"},
+            {"$ref": "#/$defs/gone"},
+        ]
+    ),
     st.lists(st.sampled_from(["1", 1, True, "true", None, "a", "a\nb", "", 2.5]), min_size=1, max_size=4).map(
         lambda several: {"enum": several}
     ),
-)  # fmt: skip
+)
 
 
 def objects(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -71,13 +110,17 @@ PARTS = st.recursive(
     with_defaults(PLAIN),
     lambda inner: with_defaults(
         st.one_of(
-            objects(inner), inner.map(lambda part: {"anyOf": [part, {"type": "null"}]}),
-            st.builds(lambda word, several: {word: several}, st.sampled_from(["anyOf", "oneOf", "allOf"]),
-                      st.lists(inner, min_size=1, max_size=2)),
+            objects(inner),
+            inner.map(lambda part: {"anyOf": [part, {"type": "null"}]}),
+            st.builds(
+                lambda word, several: {word: several},
+                st.sampled_from(["anyOf", "oneOf", "allOf"]),
+                st.lists(inner, min_size=1, max_size=2),
+            ),
         )
     ),
     max_leaves=8,
-)  # fmt: skip
+)
 SCHEMAS = objects(PARTS).map(lambda schema: {**schema, "$defs": DEFINITIONS})
 
 
@@ -127,9 +170,15 @@ def test_a_field_that_is_changed_changes_itself_alone(
     name = data.draw(st.sampled_from([name for name in form.values if not form.values[name].children]))
     sent[form.add_prefix(name)] = data.draw(TEXTS)
     found = SchemaForm(schema, data=sent, document=document, beside=BESIDE, keeps=True).document()
-    at = name if name in schema["properties"] else next(
-        key for key in sorted(schema["properties"], key=len, reverse=True) if name.startswith((f"{key}.", f"{key}_"))
-    )  # fmt: skip
+    at = (
+        name
+        if name in schema["properties"]
+        else next(
+            key
+            for key in sorted(schema["properties"], key=len, reverse=True)
+            if name.startswith((f"{key}.", f"{key}_"))
+        )
+    )
     others = {key: repr(document[key]) for key in schema["properties"] if key in document and key != at}
     assert {key: repr(value) for key, value in found.items() if key != at} == others
 

@@ -62,17 +62,51 @@ def shown_of(schema: dict[str, Any], *, without: str) -> dict[str, Any]:
 
 
 DOCUMENTS: list[dict[str, Any]] = [
-    {"item": "two\nlines"}, {"item": "two\r\nlines"}, {"item": "old\rMac"}, {"item": "\n"}, {"item": "  around "},
-    {"item": ""}, {"item": "\n\nfirst"}, {"note": "a\r\nb\nc"}, {"note": "\nstarts"},
-    {"mail": " a@example.com "}, {"mail": "a@example.com\n"}, {"mail": None}, {"mail": ""},
-    {"number": 12345678901234567}, {"number": 9007199254740991}, {"number": -0}, {"share": 1e22}, {"share": 3},
-    {"share": 0.1}, {"is_paid": None}, {"is_paid": True}, {"is_paid": False}, {"is_urgent": True},
-    {"is_urgent": "yes"}, {"size": None}, {"size": "huge"}, {"size": "large"}, {"extra": {"b": 1.0, "a": "x\r\ny"}},
-    {"place": THERE}, {"place": {"city": "Rome"}}, {"place": {**THERE, "door": 7}}, {"place": {}}, {"other": None},
-    {"other": THERE}, {"other": {**THERE, "floor": None}}, {"reference": None}, {"reference": ""},
+    {"item": "two\nlines"},
+    {"item": "two\r\nlines"},
+    {"item": "old\rMac"},
+    {"item": "\n"},
+    {"item": "  around "},
+    {"item": ""},
+    {"item": "\n\nfirst"},
+    {"note": "a\r\nb\nc"},
+    {"note": "\nstarts"},
+    {"mail": " a@example.com "},
+    {"mail": "a@example.com\n"},
+    {"mail": None},
+    {"mail": ""},
+    {"number": 12345678901234567},
+    {"number": 9007199254740991},
+    {"number": -0},
+    {"share": 1e22},
+    {"share": 3},
+    {"share": 0.1},
+    {"is_paid": None},
+    {"is_paid": True},
+    {"is_paid": False},
+    {"is_urgent": True},
+    {"is_urgent": "yes"},
+    {"size": None},
+    {"size": "huge"},
+    {"size": "large"},
+    {"extra": {"b": 1.0, "a": "x\r\ny"}},
+    {"place": THERE},
+    {"place": {"city": "Rome"}},
+    {"place": {**THERE, "door": 7}},
+    {"place": {}},
+    {"other": None},
+    {"other": THERE},
+    {"other": {**THERE, "floor": None}},
+    {"reference": None},
+    {"reference": ""},
     {"other": {"city": "Rome", "is_open": True}},
-    {"place": None}, {"number": None}, {"item": 5}, {"item": ["no", "text"]}, {"other": "no place"}, {},
-]  # fmt: skip
+    {"place": None},
+    {"number": None},
+    {"item": 5},
+    {"item": ["no", "text"]},
+    {"other": "no place"},
+    {},
+]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -172,8 +206,14 @@ def test_a_group_that_is_not_there_shows_nothing_until_somebody_fills_it() -> No
     assert changed({"other": None}, **{"other.city": "Oslo"})["other"] == {"city": "Oslo"}
     typed = {"other.city": "Oslo", "other.is_open": "false"}
     assert changed({"other": None}, **typed)["other"] == {"city": "Oslo", "is_open": False}
-    deep = {"properties": {"in": {"anyOf": [{"properties": {"place": SCHEMA["properties"]["place"]}, "type": "object"},
-                                           {"type": "null"}]}}, **DEFS}  # fmt: skip
+    deep = {
+        "properties": {
+            "in": {
+                "anyOf": [{"properties": {"place": SCHEMA["properties"]["place"]}, "type": "object"}, {"type": "null"}]
+            }
+        },
+        **DEFS,
+    }
     assert 'value="Berlin"' not in drawn(SchemaForm(deep)) and changed({"in": None}, deep) == {"in": None}
     assert 'value="Berlin"' in drawn(SchemaForm(SCHEMA)), "a group that is there by itself is filled as it is by itself"
 
@@ -201,15 +241,19 @@ def test_a_form_that_is_shown_again_takes_no_line_break_away() -> None:
     sent = filled_in(drawn(SchemaForm(SCHEMA))) | {"item": "two\r\nlines", "number": "much", "mail": " a@example.com"}
     again = filled_in(drawn(SchemaForm(SCHEMA, data=sent)))
     assert {name: again[name] for name in ("item", "number", "mail")} == {
-        "item": "two\r\nlines", "number": "much", "mail": " a@example.com",
-    }  # fmt: skip
+        "item": "two\r\nlines",
+        "number": "much",
+        "mail": " a@example.com",
+    }
 
 
 def test_null_behind_a_reference_is_null_as_well() -> None:
     definitions = {
-        "P": SCHEMA["$defs"]["Place"], "M": {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]},
-        "F": {"oneOf": [{"type": "boolean"}, {"type": "null"}]}, "T": {"type": ["string", "null"]},
-    }  # fmt: skip
+        "P": SCHEMA["$defs"]["Place"],
+        "M": {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]},
+        "F": {"oneOf": [{"type": "boolean"}, {"type": "null"}]},
+        "T": {"type": ["string", "null"]},
+    }
     schema = {"properties": {name: {"$ref": f"#/$defs/{name}"} for name in "MFT"}, "$defs": definitions}
     nothing = {"M": None, "F": None, "T": None}
     assert changed(nothing, schema) == nothing and changed({**nothing, "F": True}, schema, F="") == nothing
@@ -219,14 +263,33 @@ def test_null_behind_a_reference_is_null_as_well() -> None:
     assert changed({**nothing, "M": THERE}, schema, **emptied) == nothing
 
 
-@pytest.mark.parametrize("part", [
-    True, {}, {"anyOf": [True, {"type": "string"}]}, {"allOf": [True]}, {"title": 5, "type": "string"}, {"type": 7},
-    {"maxLength": None, "type": "string"}, {"maxLength": "9", "type": "string"}, {"type": ["string", "integer"]},
-    {"anyOf": [{"type": ["string", "null"]}, {"type": "integer"}]}, {"enum": 5}, {"$ref": 5}, {"$ref": "#/$defs/no"},
-    {"type": "object", "properties": []}, {"type": "object", "properties": {"a": 1}, "required": 5},
-    {"type": "string", "format": ["x"]}, {"anyOf": "x"}, {"const": None}, {"enum": [None, "a"]}, {"description": {}},
-    {"type": {"a": 1}}, {"oneOf": [{"const": 1}, {"const": "1"}]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "part",
+    [
+        True,
+        {},
+        {"anyOf": [True, {"type": "string"}]},
+        {"allOf": [True]},
+        {"title": 5, "type": "string"},
+        {"type": 7},
+        {"maxLength": None, "type": "string"},
+        {"maxLength": "9", "type": "string"},
+        {"type": ["string", "integer"]},
+        {"anyOf": [{"type": ["string", "null"]}, {"type": "integer"}]},
+        {"enum": 5},
+        {"$ref": 5},
+        {"$ref": "#/$defs/no"},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": 1}, "required": 5},
+        {"type": "string", "format": ["x"]},
+        {"anyOf": "x"},
+        {"const": None},
+        {"enum": [None, "a"]},
+        {"description": {}},
+        {"type": {"a": 1}},
+        {"oneOf": [{"const": 1}, {"const": "1"}]},
+    ],
+)
 def test_what_no_field_can_be_made_of_is_typed_as_json(part: Any) -> None:
     schema = {"properties": {"odd": part}, "$defs": 5}
     for value in ("text", 5, None, {"a": [1.5, "x"]}, ["5"], True):
@@ -259,5 +322,7 @@ def test_no_two_fields_are_called_the_same() -> None:
     assert len({*names, "tags", token}) == len(names) + 2
     sent = {name: f"of {name}" for name in names} | {"tags": "the page's", token: "the page's"}
     assert SchemaForm(schema, data=sent, beside={"tags": Beside("Tags", "tags")}).document() == {
-        "input": {"tags": "of input.input.tags"}, "tags": "of input.tags", token: f"of input.{token}",
-    }  # fmt: skip
+        "input": {"tags": "of input.input.tags"},
+        "tags": "of input.tags",
+        token: f"of input.{token}",
+    }

@@ -38,12 +38,14 @@ def test_an_operator_halts_lifts_in_stages_and_lifts(operator: Reader) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        {"scope": "all", "confirm": "yes"}, {"scope": "tool", "key": ""},
+        {"scope": "all", "confirm": "yes"},
+        {"scope": "tool", "key": ""},
         {"scope": "tool", "key": "charge", "stray": "1"},
-        {"scope": "tool", "key": "charge", "justification": ""}, {"scope": "sea", "key": "charge"},
+        {"scope": "tool", "key": "charge", "justification": ""},
+        {"scope": "sea", "key": "charge"},
     ],
     ids=["not typed out", "no key", "stray", "no reason", "no scope"],
-)  # fmt: skip
+)
 def test_what_can_not_be_is_refused_and_kept(operator: Reader, typed: dict[str, str]) -> None:
     answer = operator.post("/halts/new", **({"kind": "halt", "justification": "because I say so"} | typed))
     page = answer.content.decode()

@@ -40,10 +40,23 @@ def asked() -> Callable[..., Approval]:
 def test_money_first_then_everything_that_is_bound(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked(amount=84_000, extra={"deep": [{"x": None}], "none": {}})
     page = finance.read(f"/inbox/{approval.id}")
-    for words in ("Buy it", "$84,000.00", "Spends money.", "extra.deep[0].x null", "extra.none {}", "item chairs",
-                  "Everything", "Quote", "from supplier",
-                  "price 84000", "It is needed.", "Asked for by key:shop", "If approved", "If rejected",
-                  "revision 1"):  # fmt: skip
+    for words in (
+        "Buy it",
+        "$84,000.00",
+        "Spends money.",
+        "extra.deep[0].x null",
+        "extra.none {}",
+        "item chairs",
+        "Everything",
+        "Quote",
+        "from supplier",
+        "price 84000",
+        "It is needed.",
+        "Asked for by key:shop",
+        "If approved",
+        "If rejected",
+        "revision 1",
+    ):
         assert words in page, words
     shown = re.search(r'class="hash">([^<]+)<', finance.get(f"/inbox/{approval.id}").content.decode())
     assert shown is not None and shown.group(1).replace(" ", "") == approval.plan_hash.replace(" ", "")
@@ -136,13 +149,19 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
     assert Decision.objects.count() == 1
 
 
-@pytest.mark.parametrize(("change", "status", "words"), [
-    ({"plan_hash": "sha256:0"}, 409, "another plan"), ({"justification": " "}, 422, "needs a justification"),
-    ({"verdict": "maybe"}, 422, "Choose approve or reject"),
-    ({"justification": "why\x00not"}, 422, "holds a NUL character"), ({"amount": "9"}, 422, "it does not have"),
-    ({"justification": "x" * 4001}, 422, "too long: 4001 characters"), ({"plan_hash": "x" * 201}, 422, "see plan_hash"),
-    ({"justification": "x" * 2_000_000}, 413, "larger than 1048576 bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"plan_hash": "sha256:0"}, 409, "another plan"),
+        ({"justification": " "}, 422, "needs a justification"),
+        ({"verdict": "maybe"}, 422, "Choose approve or reject"),
+        ({"justification": "why\x00not"}, 422, "holds a NUL character"),
+        ({"amount": "9"}, 422, "it does not have"),
+        ({"justification": "x" * 4001}, 422, "too long: 4001 characters"),
+        ({"plan_hash": "x" * 201}, 422, "see plan_hash"),
+        ({"justification": "x" * 2_000_000}, 413, "larger than 1048576 bytes"),
+    ],
+)
 def test_what_does_not_hold_is_refused_at_the_form(
     finance: Reader, asked: Callable[..., Approval], change: dict[str, str], status: int, words: str
 ) -> None:
@@ -164,10 +183,18 @@ def test_another_queues_approver_is_refused(reader: Callable[..., Reader], asked
     assert Approval.objects.get().state == "open"
 
 
-@pytest.mark.parametrize("wrong", [
-    {}, {"verdict": "maybe"}, {"verdict": "approve", "amount": "9"}, {"verdict": "approve", "plan_hash": "x" * 201},
-    {"verdict": "approve", "justification": "a\x00"}, {"justification": "x" * 2_000_000},
-], ids=["empty", "no verdict", "a stray field", "no hash", "NUL", "too large"])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"verdict": "maybe"},
+        {"verdict": "approve", "amount": "9"},
+        {"verdict": "approve", "plan_hash": "x" * 201},
+        {"verdict": "approve", "justification": "a\x00"},
+        {"justification": "x" * 2_000_000},
+    ],
+    ids=["empty", "no verdict", "a stray field", "no hash", "NUL", "too large"],
+)
 def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
     reader: Callable[..., Reader], asked: Callable[..., Approval], wrong: dict[str, str]
 ) -> None:

@@ -24,9 +24,12 @@ from tests.console.conftest import Reader, text_of
 
 pytestmark = pytest.mark.django_db
 FORM = {
-    "username": "ada", "email": "ada@example.org", "roles": ["approver_finance"], "days": "7",
+    "username": "ada",
+    "email": "ada@example.org",
+    "roles": ["approver_finance"],
+    "days": "7",
     "justification": "She joins us.",
-}  # fmt: skip
+}
 
 
 def link_in(answer: Any) -> str:
@@ -55,8 +58,11 @@ def test_who_invited_and_who_accepted_is_on_record() -> None:
     user = User.objects.get(username="ada")
     asked, taken = ActRecord.objects.filter(action__startswith="invit").order_by("id")
     assert (asked.action, asked.by, asked.justification, asked.subject) == (
-        "invite", "user:boss", "She joins us.", "user:ada",
-    )  # fmt: skip
+        "invite",
+        "user:boss",
+        "She joins us.",
+        "user:ada",
+    )
     assert asked.after["roles"] == ["approver_finance"] and asked.role == "admin"
     assert (taken.action, taken.by, taken.auth, taken.person) == ("invitation_accept", "user:ada", "token", user.pk)
     assert taken.after["invited_by"] == "user:boss"
@@ -208,14 +214,19 @@ def test_the_answer_with_the_link_is_kept_nowhere() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"justification": ""}, "required"), ({"justification": "?"}, "justification"),
+        ({"justification": ""}, "required"),
+        ({"justification": "?"}, "justification"),
         ({"roles": []}, "Choose a role"),
-        ({"roles": ["wheel"]}, "not one of the available choices"), ({"email": "nobody"}, "valid email"),
-        ({"username": "a b"}, "valid username"), ({"username": "BOSS"}, "There is an account named"),
-        ({"days": "31"}, "less than or equal to 30"), ({"days": "0"}, "greater than or equal to 1"),
-        ({"username": "x" * 151}, "at most 150"), ({"email": "a@example.org\nBcc: b@example.org"}, "valid email"),
+        ({"roles": ["wheel"]}, "not one of the available choices"),
+        ({"email": "nobody"}, "valid email"),
+        ({"username": "a b"}, "valid username"),
+        ({"username": "BOSS"}, "There is an account named"),
+        ({"days": "31"}, "less than or equal to 30"),
+        ({"days": "0"}, "greater than or equal to 1"),
+        ({"username": "x" * 151}, "at most 150"),
+        ({"email": "a@example.org\nBcc: b@example.org"}, "valid email"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_said_and_nobody_is_invited(given: dict[str, Any], words: str) -> None:
     answer = boss().post("/people/invitations", **{**FORM, **given})
     assert answer.status_code in (409, 422) and words in text_of(answer), text_of(answer)

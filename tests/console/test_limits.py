@@ -31,12 +31,16 @@ def test_an_operator_sets_resets_opens_and_closes_with_a_reason(operator: Reader
 @pytest.mark.parametrize(
     "typed",
     [
-        {"key": "charge", "per_minute": "60"}, {"key": "tool:charge", "per_minute": "many"},
-        {"key": "tool:charge", "at_once": "0"}, {"key": "tool:charge", "weight": "3"}, {"key": ""},
-        {"key": "tool:charge", "at_once": "3", "justification": ""}, {"key": "tool:charge", "stray": "1"},
+        {"key": "charge", "per_minute": "60"},
+        {"key": "tool:charge", "per_minute": "many"},
+        {"key": "tool:charge", "at_once": "0"},
+        {"key": "tool:charge", "weight": "3"},
+        {"key": ""},
+        {"key": "tool:charge", "at_once": "3", "justification": ""},
+        {"key": "tool:charge", "stray": "1"},
     ],
     ids=["no key", "no number", "none", "not its own", "empty", "no reason", "stray"],
-)  # fmt: skip
+)
 def test_what_can_not_be_is_refused_and_kept(operator: Reader, typed: dict[str, str]) -> None:
     answer = operator.post("/limits/settings", **({"justification": "because I say so"} | typed))
     page = answer.content.decode()

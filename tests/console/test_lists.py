@@ -280,12 +280,18 @@ class TestVerification:
     def test_a_sound_journal_holds(self, operator: Reader) -> None:
         assert "The journal holds. 1 event, gapless" in operator.read(f"/runs/{start().id}/verification")
 
-    @pytest.mark.parametrize(("change", "words"), [
-        ("UPDATE ledger_event SET sealed = '\\x007b7d' WHERE run_id = %s AND seq = 1", "event 1 was changed"),
-        ("DELETE FROM ledger_event WHERE run_id = %s AND seq = 2", "event 2 is missing"),
-        ("DELETE FROM ledger_event WHERE run_id = %s AND seq = 3", "the journal ends at event 2, the head says 3"),
-        ("UPDATE ledger_event SET at = at + interval '1 hour' WHERE run_id = %s AND seq = 2", "event 2 was changed"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ("UPDATE ledger_event SET sealed = '\\x007b7d' WHERE run_id = %s AND seq = 1", "event 1 was changed"),
+            ("DELETE FROM ledger_event WHERE run_id = %s AND seq = 2", "event 2 is missing"),
+            ("DELETE FROM ledger_event WHERE run_id = %s AND seq = 3", "the journal ends at event 2, the head says 3"),
+            (
+                "UPDATE ledger_event SET at = at + interval '1 hour' WHERE run_id = %s AND seq = 2",
+                "event 2 was changed",
+            ),
+        ],
+    )
     def test_what_a_superuser_does_behind_the_back_is_found(self, operator: Reader, change: str, words: str) -> None:
         run = start()
         for n in range(2):

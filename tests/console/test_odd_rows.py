@@ -186,9 +186,11 @@ NOT_BELIEVED = {
     "its words changed": ("sealed = '\\x0031'", "its content does not give its hash"),
     "its time changed": ("at = at - interval '1 day'", "its content does not give its hash"),
     "its code gone": ("code = NULL", "none of our processes wrote it"),
-    "its code another's": ("code = (SELECT o.code FROM ledger_event o WHERE o.run_id = e.run_id AND o.seq = 1)",
-                           "installation&#x27;s key"),
-}  # fmt: skip
+    "its code another's": (
+        "code = (SELECT o.code FROM ledger_event o WHERE o.run_id = e.run_id AND o.seq = 1)",
+        "installation&#x27;s key",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", NOT_BELIEVED)

@@ -46,10 +46,34 @@ _OURS = {
     "pre",
 }
 _ATTRIBUTES = {
-    "class", "id", "title", "href", "datetime", "data-clock", "data-since", "data-until", "data-due", "role",
-    "tabindex", "width", "height", "aria-hidden", "focusable", "rx", "x", "y", "x1", "x2", "y1", "y2",
-    "cx", "cy", "r", "fill", "overflow",
-}  # fmt: skip
+    "class",
+    "id",
+    "title",
+    "href",
+    "datetime",
+    "data-clock",
+    "data-since",
+    "data-until",
+    "data-due",
+    "role",
+    "tabindex",
+    "width",
+    "height",
+    "aria-hidden",
+    "focusable",
+    "rx",
+    "x",
+    "y",
+    "x1",
+    "x2",
+    "y1",
+    "y2",
+    "cx",
+    "cy",
+    "r",
+    "fill",
+    "overflow",
+}
 _EMPTY = {"br", "rect", "line", "circle"}
 
 

@@ -13,9 +13,16 @@ from tests.console.conftest import Reader
 
 pytestmark = pytest.mark.django_db
 SENT = {
-    "name": "dear_things", "agent": "buyer", "tool": "", "condition": "cost > 5", "effect": "require",
-    "queue": "legal", "within_hours": "", "rule": "Dear things need the law", "justification": "as agreed",
-}  # fmt: skip
+    "name": "dear_things",
+    "agent": "buyer",
+    "tool": "",
+    "condition": "cost > 5",
+    "effect": "require",
+    "queue": "legal",
+    "within_hours": "",
+    "rule": "Dear things need the law",
+    "justification": "as agreed",
+}
 
 
 def boss() -> Reader:

@@ -25,8 +25,16 @@ def operator(reader: Callable[..., Reader]) -> Reader:
 
 
 def made(somebody: Reader, **changed: str) -> Any:
-    given = {"name": "Research", "scope": "tag", "whose": "team:x", "resource": "usd", "limit": "500.00",
-             "period": "month", "zone": "Europe/Berlin", "justification": "for the test"}  # fmt: skip
+    given = {
+        "name": "Research",
+        "scope": "tag",
+        "whose": "team:x",
+        "resource": "usd",
+        "limit": "500.00",
+        "period": "month",
+        "zone": "Europe/Berlin",
+        "justification": "for the test",
+    }
     return somebody.client.post("/pools/new", given | changed)
 
 
@@ -45,11 +53,18 @@ def test_a_pool_is_made_raised_and_switched_off_on_the_record(operator: Reader) 
     assert list(told) == ["pool", "pool_change", "pool_off"]
 
 
-@pytest.mark.parametrize(("wrong", "word"), [
-    ({"limit": "-1"}, "limit"), ({"limit": "much"}, "limit"), ({"zone": "Berlin"}, "no time zone"),
-    ({"name": ""}, "missing"), ({"scope": "agent", "whose": "nobody"}, "nobody"),
-    ({"justification": ""}, "ustification"), ({"stray": "x"}, "does not have"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"limit": "-1"}, "limit"),
+        ({"limit": "much"}, "limit"),
+        ({"zone": "Berlin"}, "no time zone"),
+        ({"name": ""}, "missing"),
+        ({"scope": "agent", "whose": "nobody"}, "nobody"),
+        ({"justification": ""}, "ustification"),
+        ({"stray": "x"}, "does not have"),
+    ],
+)
 def test_what_can_t_be_is_refused_and_what_was_typed_is_kept(
     operator: Reader, wrong: dict[str, str], word: str
 ) -> None:

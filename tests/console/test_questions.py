@@ -169,9 +169,11 @@ def test_a_second_answer_is_told_whose_the_first_was(reader: Callable[..., Reade
 
 
 WRONG_FORMS: dict[str, dict[str, str]] = {
-    "nothing": {}, "a stray field": {"colour": "red"}, "too large": {"justification": "x" * 1_100_000},
+    "nothing": {},
+    "a stray field": {"colour": "red"},
+    "too large": {"justification": "x" * 1_100_000},
     "NUL": {"justification": "a\x00"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", WRONG_FORMS)
@@ -208,9 +210,11 @@ def test_a_question_that_other_hands_have_damaged_is_named(operator: Reader, run
     by_key = Client(raise_request_exception=False)
     key = issue_key(operator.user, "test")
     told = by_key.post(
-        f"/api/v1/runs/{run.id}/answers/{wait.id}", {"answer": 1}, content_type="application/json",
+        f"/api/v1/runs/{run.id}/answers/{wait.id}",
+        {"answer": 1},
+        content_type="application/json",
         headers={"Authorization": f"Bearer {key}"},
-    )  # fmt: skip
+    )
     assert told.status_code == 409 and told.json()["code"] == "record-damaged"
 
 

@@ -57,9 +57,10 @@ def test_a_comma_makes_no_sum_a_hundredfold(typed: str) -> None:
     """Where it can't be one between thousands, nobody guesses."""
     admin, at = boss(), "/queues/of/legal"
     sent = {
-        "limits": {"person": "", "most": typed}, "proofs": {"minutes": "5", "above": typed},
+        "limits": {"person": "", "most": typed},
+        "proofs": {"minutes": "5", "above": typed},
         "grants": {"times": "3", "days": "3", "sum": typed},
-    }  # fmt: skip
+    }
     for act, fields in sent.items():
         answer = admin.post(f"{at}/{act}", **fields, justification=WHY)
         assert answer.status_code == 422 and "write it with a point, such as 1250.50" in answer.content.decode()
@@ -71,8 +72,9 @@ def test_a_comma_makes_no_sum_a_hundredfold(typed: str) -> None:
 def test_a_sum_comes_back_from_the_page_as_it_was_sent(typed: str, kept: str) -> None:
     admin, page = boss(), "/queues/of/legal"
     sent = {
-        f"{page}/proofs": {"minutes": "5", "above": typed}, f"{page}/grants": {"times": "3", "days": "3", "sum": typed}
-    }  # fmt: skip
+        f"{page}/proofs": {"minutes": "5", "above": typed},
+        f"{page}/grants": {"times": "3", "days": "3", "sum": typed},
+    }
     for at, fields in sent.items():
         form = Forms(admin.get(page)).sent[at]
         assert admin.post(at, **form | fields | {"justification": WHY}).status_code == 302

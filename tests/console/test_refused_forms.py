@@ -21,13 +21,28 @@ pytestmark = pytest.mark.django_db
 WHY = "because it is so"
 QUEUE = "/queues/of/finance_po"
 CALENDAR = {
-    "zone": "Europe/Berlin", "mon": "09:00-17:00", "tue": "", "wed": "", "thu": "", "fri": "", "sat": "", "sun": "",
+    "zone": "Europe/Berlin",
+    "mon": "09:00-17:00",
+    "tue": "",
+    "wed": "",
+    "thu": "",
+    "fri": "",
+    "sat": "",
+    "sun": "",
     "holidays": "",
-}  # fmt: skip
+}
 RULE = {
-    "agent": "", "tool": "", "condition": "cost > 5", "effect": "require", "queue": "legal", "within_hours": "5",
-    "rule": "Dear things need the law", "proof_minutes": "5", "second_factor": "on", "type_amount": "on",
-}  # fmt: skip
+    "agent": "",
+    "tool": "",
+    "condition": "cost > 5",
+    "effect": "require",
+    "queue": "legal",
+    "within_hours": "5",
+    "rule": "Dear things need the law",
+    "proof_minutes": "5",
+    "second_factor": "on",
+    "type_amount": "on",
+}
 
 
 @pytest.fixture
@@ -102,13 +117,25 @@ BOXES = {"second_factor": "on", "type_amount": "on", "type_target": "on"}
         ("closings", {"justification": "x" * 5000}),
         ("reasons", {"reasons": "y" * 300}),
         ("grants", {"times": "-1", "days": "3", "sum": "2"}),
-        ("timings", {
-            "calendar": "", "on_timeout": "escalate", "to1": "legal", "hours1": "soon", "to2": "", "hours2": "",
-            "to3": "", "hours3": "", "remind": "50", "every_hours": "", "clock_stops_hours": "2",
-            "at_once_if_away": "on",
-        }),
+        (
+            "timings",
+            {
+                "calendar": "",
+                "on_timeout": "escalate",
+                "to1": "legal",
+                "hours1": "soon",
+                "to2": "",
+                "hours2": "",
+                "to3": "",
+                "hours3": "",
+                "remind": "50",
+                "every_hours": "",
+                "clock_stops_hours": "2",
+                "at_once_if_away": "on",
+            },
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("is_set", [False, True])
 def test_a_refused_form_of_a_queue(boss: Reader, act: str, typed: dict[str, str], is_set: bool) -> None:
     if is_set:
@@ -167,15 +194,27 @@ def test_a_policy_that_was_tried_keeps_the_reason_for_it(boss: Reader) -> None:
     ("act", "typed"),
     [
         ("/queues/new", {"name": "Refunds", "title": "R", "role": "nope", "currency": "EUR", "needs_amount": "on"}),
-        ("/queues/absences", {
-            "person": "nobody at all", "deputy": "", "starts_at": "", "ends_at": "2031-01-01T09:00",
-        }),
-        ("/queues/deputies", {
-            "principal": "nobody at all", "deputy": "boss", "queue": "legal", "starts_at": "",
-            "ends_at": "2031-01-01T09:00",
-        }),
+        (
+            "/queues/absences",
+            {
+                "person": "nobody at all",
+                "deputy": "",
+                "starts_at": "",
+                "ends_at": "2031-01-01T09:00",
+            },
+        ),
+        (
+            "/queues/deputies",
+            {
+                "principal": "nobody at all",
+                "deputy": "boss",
+                "queue": "legal",
+                "starts_at": "",
+                "ends_at": "2031-01-01T09:00",
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_refused_form_of_all_queues(boss: Reader, act: str, typed: dict[str, str]) -> None:
     refused_and_given_back(boss, "/queues", act, {"justification": WHY, **typed})
 

@@ -16,14 +16,23 @@ from tests.console.test_refused_forms import CALENDAR, QUEUE, RULE, Forms
 pytestmark = pytest.mark.django_db
 WHY = "because it is so"
 PAGES = {
-    QUEUE: ("QueueLimits", "QueueLifts", "QueueProofs", "QueueChanges", "QueueClosings", "QueueRemovals",
-            "QueueReasons", "QueueGrants", "QueueTimings"),
+    QUEUE: (
+        "QueueLimits",
+        "QueueLifts",
+        "QueueProofs",
+        "QueueChanges",
+        "QueueClosings",
+        "QueueRemovals",
+        "QueueReasons",
+        "QueueGrants",
+        "QueueTimings",
+    ),
     "/queues": ("add_queue", "absence", "deputy"),
     "/queues/calendars": ("add_calendar",),
     "/queues/calendars/of/DE": ("CalendarChanges", "CalendarRemovals"),
     "/policies": ("add",),
     "/policies/of/dear": ("change", "retire"),
-}  # fmt: skip
+}
 MADE = CALENDAR | {"name": "DE", "holidays": "2026-12-25 Christmas Day", "justification": WHY}
 
 
@@ -77,11 +86,14 @@ def test_what_is_refused_leads_to_its_field_by_the_name_that_it_has_there(boss: 
 
 def test_a_form_that_says_what_holds_already_is_told_that_nothing_would_change(boss: Reader) -> None:
     forms = (
-        (QUEUE, f"{QUEUE}/changes"), (QUEUE, f"{QUEUE}/proofs"), (QUEUE, f"{QUEUE}/grants"),
-        (QUEUE, f"{QUEUE}/reasons"), (QUEUE, f"{QUEUE}/timings"),
+        (QUEUE, f"{QUEUE}/changes"),
+        (QUEUE, f"{QUEUE}/proofs"),
+        (QUEUE, f"{QUEUE}/grants"),
+        (QUEUE, f"{QUEUE}/reasons"),
+        (QUEUE, f"{QUEUE}/timings"),
         ("/queues/calendars/of/DE", "/queues/calendars/of/DE/changes"),
         ("/policies/of/dear", "/policies/of/dear/versions"),
-    )  # fmt: skip
+    )
     timed = {"remind": "50", "justification": WHY}
     assert boss.post(f"{QUEUE}/timings", **timed).status_code == 302
     for page, act in forms:

@@ -18,8 +18,18 @@ from tests.world import OLGA, SHOP, agent_of, ends_with, only_for_now
 pytestmark = pytest.mark.django_db
 WHY = "as the release plan says"
 NAME = "releasing"
-RAMP = {"agent": NAME, "from_version": "1.0.0", "to_version": "2.0.0", "share": "12.5", "tags": "beta, tenant:acme",
-        "failed": "5", "rejected": "none", "stopped": "5", "at_least": "20", "justification": WHY}  # fmt: skip
+RAMP = {
+    "agent": NAME,
+    "from_version": "1.0.0",
+    "to_version": "2.0.0",
+    "share": "12.5",
+    "tags": "beta, tenant:acme",
+    "failed": "5",
+    "rejected": "none",
+    "stopped": "5",
+    "at_least": "20",
+    "justification": WHY,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +70,10 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
     assert operator.post(f"/agents/{NAME}@2.0.0/ramps", RAMP).status_code == 302
     ramp = Ramp.objects.get()
     assert (ramp.share, ramp.tags, ramp.bounds) == (
-        1250, ["beta", "tenant:acme"], {"failed": 5, "rejected": None, "stopped": 5},
-    )  # fmt: skip
+        1250,
+        ["beta", "tenant:acme"],
+        {"failed": 5, "rejected": None, "stopped": 5},
+    )
     page = text(operator)
     assert "12.5 % of the starts" in page and "tenant:acme" in page and 'id="set-ramp"' not in page
     said = {"share": "50", "revision": "1", "justification": WHY}
@@ -81,11 +93,20 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
     assert "ramp_rollback" in operator.get("/audit").content.decode() and OLGA
 
 
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({"share": "0"}, "share"), ({"share": "lots"}, "share"), ({"share": "", "tags": ""}, "share"),
-    ({"to_version": "1.0.0"}, "to_version"), ({"failed": "no"}, "failed"), ({"justification": ""}, "justification"),
-    ({"extra": "1"}, "extra"), ({"agent": "nobody"}, "agent"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"share": "0"}, "share"),
+        ({"share": "lots"}, "share"),
+        ({"share": "", "tags": ""}, "share"),
+        ({"to_version": "1.0.0"}, "to_version"),
+        ({"failed": "no"}, "failed"),
+        ({"justification": ""}, "justification"),
+        ({"extra": "1"}, "extra"),
+        ({"agent": "nobody"}, "agent"),
+    ],
+    ids=str,
+)
 def test_a_refused_form_keeps_what_was_typed(operator: Client, wrong: dict[str, str], said: str) -> None:
     answer = operator.post(f"/agents/{NAME}@2.0.0/ramps", RAMP | wrong)
     assert answer.status_code in (422, 404) and not Ramp.objects.exists(), said
@@ -104,9 +125,14 @@ def test_a_parked_run_whose_version_is_gone_says_so_and_its_deadline_stands(oper
     Run.objects.filter(pk=run.pk).update(state="running")
     Run.objects.filter(pk=run.pk).update(state="waiting_event")
     Wait.objects.create(
-        id=run.pk, run_id=run.pk, slot="0.1/1", kind="signal", opened_at=timezone.now(), deadline=deadline,
+        id=run.pk,
+        run_id=run.pk,
+        slot="0.1/1",
+        kind="signal",
+        opened_at=timezone.now(),
+        deadline=deadline,
         detail={"name": "go"},
-    )  # fmt: skip
+    )
     page = text(operator, f"/runs/{run.pk}")
     assert f"No running worker has {NAME}@1.0.0" in page and "its deadlines stand" in page
     assert "no running worker has its version" in text(operator, "/runs")
@@ -115,9 +141,15 @@ def test_a_parked_run_whose_version_is_gone_says_so_and_its_deadline_stands(oper
 def test_a_run_that_only_draining_workers_could_take_says_so(operator: Client) -> None:
     run = lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP)
     worker = Process.objects.create(
-        id=run.pk, kind="worker", host="h", boot="b", pid=1, born_ticks=1, started_at=timezone.now(),
+        id=run.pk,
+        kind="worker",
+        host="h",
+        boot="b",
+        pid=1,
+        born_ticks=1,
+        started_at=timezone.now(),
         last_heartbeat_at=timezone.now() + timedelta(hours=1),
-    )  # fmt: skip
+    )
     Served.objects.create(worker=worker.id, graph_id=f"{NAME}@1.0.0", is_draining=True, is_quarantined=False)
     sentence = f"every running worker that has {NAME}@1.0.0 drains it"
     assert sentence in text(operator, f"/runs/{run.pk}") and sentence in text(operator, "/runs")

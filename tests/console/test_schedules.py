@@ -26,9 +26,16 @@ def integrator(reader: Callable[..., Reader]) -> Reader:
 
 
 def set_one(somebody: Reader, **changed: str) -> Any:
-    given = {"name": "Nightly", "agent": "buyer@1.0.0", "cron": "30 6 * * mon-fri", "zone": "Europe/Berlin",
-             "missed": "once", "overlap": "queue", "input": '{"item": "chairs"}',
-             "token": hidden(somebody, "token")}  # fmt: skip
+    given = {
+        "name": "Nightly",
+        "agent": "buyer@1.0.0",
+        "cron": "30 6 * * mon-fri",
+        "zone": "Europe/Berlin",
+        "missed": "once",
+        "overlap": "queue",
+        "input": '{"item": "chairs"}',
+        "token": hidden(somebody, "token"),
+    }
     return somebody.client.post("/schedules/new", given | changed)
 
 
@@ -53,10 +60,17 @@ def test_a_schedule_is_set_paused_resumed_and_deleted_on_the_record(integrator: 
     assert list(told) == ["schedule", "schedule_pause", "schedule_resume", "schedule_delete"]
 
 
-@pytest.mark.parametrize(("wrong", "word"), [
-    ({"cron": "0 0 30 2 *"}, "never comes"), ({"zone": "Berlin"}, "no time zone"), ({"input": "{"}, "input"),
-    ({"input": "[]"}, "input"), ({"name": ""}, "missing"), ({"stray": "x"}, "does not have"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"cron": "0 0 30 2 *"}, "never comes"),
+        ({"zone": "Berlin"}, "no time zone"),
+        ({"input": "{"}, "input"),
+        ({"input": "[]"}, "input"),
+        ({"name": ""}, "missing"),
+        ({"stray": "x"}, "does not have"),
+    ],
+)
 def test_what_could_start_nothing_is_refused_and_what_was_typed_is_kept(
     integrator: Reader, wrong: dict[str, str], word: str
 ) -> None:

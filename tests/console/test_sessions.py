@@ -230,14 +230,16 @@ def test_a_hostile_browser_name_is_inert(ada: Reader) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (FIREFOX, "Firefox on Linux"), ("", "an unknown browser"),
+        (FIREFOX, "Firefox on Linux"),
+        ("", "an unknown browser"),
         ("Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/130.0 Safari/537.36 Edg/130.0", "Edge on Windows"),
         ("Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) Version/17.0 Mobile Safari/604.1", "Safari on iPhone"),
         ("Mozilla/5.0 (Linux; Android 14) AppleWebKit/537.36 Chrome/130.0 Mobile Safari/537.36", "Chrome on Android"),
         ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605 Version/17 Safari/605", "Safari on macOS"),
-        ("curl/8.5.0", "curl"), ("python-requests/2.32", "a Python program"),
+        ("curl/8.5.0", "curl"),
+        ("python-requests/2.32", "a Python program"),
     ],
-)  # fmt: skip
+)
 def test_a_browser_is_named_in_plain_words(name: str, words: str) -> None:
     assert browser_of(name) == words
 
@@ -289,8 +291,10 @@ def test_nobody_makes_keys_of_their_own_unless_an_administrator_allows_it(
     assert AccountRecord.objects.get(action="key_issued").by == "user:iris"
     act = ActRecord.objects.get(action="own_keys")
     assert (act.by, act.justification, act.after) == (
-        "user:boss", "She writes the importer.", {"may_issue_own_keys": True},
-    )  # fmt: skip
+        "user:boss",
+        "She writes the importer.",
+        {"may_issue_own_keys": True},
+    )
     assert AccountRecord.objects.get(action="permission_given", subject="user:iris").by == "user:boss"
     root.post(f"/people/{somebody.user.pk}/own-keys", may="no", justification="The importer is done.")
     assert somebody.post("/account/keys", name="another", days="30").status_code == 403

@@ -123,12 +123,15 @@ def test_of_two_browsers_at_once_one_wins(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"password": "short"}, "too short"), ({"again": "another one here"}, "not the same"),
-        ({"name": "a b"}, "valid username"), ({"name": ""}, "required"), ({"name": "x" * 151}, "at most 150"),
+        ({"password": "short"}, "too short"),
+        ({"again": "another one here"}, "not the same"),
+        ({"name": "a b"}, "valid username"),
+        ({"name": ""}, "required"),
+        ({"name": "x" * 151}, "at most 150"),
         ({"name": "longusername99", "password": "longusername99"}, "too similar"),
         ({"name": "a\x00b"}, "Null characters"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_said_and_the_link_stays_good(link: str, given: dict[str, str], words: str) -> None:
     answer = claim(link, **given)
     assert answer.status_code == 422 and words in text_of(answer) and admins() == []

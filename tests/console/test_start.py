@@ -84,9 +84,13 @@ def test_what_the_form_was_filled_with_is_what_the_run_gets(integrator: Reader) 
         amount: int = 1
 
     sample = {
-        "note": "two\nlines", "place": {"city": "Rome", "is_open": False}, "other": None, "is_paid": None, "ref": None,
+        "note": "two\nlines",
+        "place": {"city": "Rome", "is_open": False},
+        "other": None,
+        "is_paid": None,
+        "ref": None,
         "amount": 1234567890123456,
-    }  # fmt: skip
+    }
     agent = Agent("filled", "1.0.0", input=Asked, state=Asked, samples=[Sample("One", sample), Sample("Two", {})])
     agent.node(start=True)(close)
     agent.validate()
@@ -400,11 +404,16 @@ def test_a_time_to_begin_is_taken_as_utc_and_shown(integrator: Reader) -> None:
     assert run.start_at == at == run.ready_at and "not to be begun before" in page and "not due" in page
 
 
-@pytest.mark.parametrize(("typed", "words"), [
-    ({"business_key": "k"}, "has not ended"), ({"on_conflict": "queue"}, "there is no key"),
-    ({"start_at": "soon"}, "Not before"), ({"start_before": "2020-01-01 10:00"}, "has passed"),
-    ({"business_key": "schedule:x"}, "of the schedules"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"business_key": "k"}, "has not ended"),
+        ({"on_conflict": "queue"}, "there is no key"),
+        ({"start_at": "soon"}, "Not before"),
+        ({"start_before": "2020-01-01 10:00"}, "has passed"),
+        ({"business_key": "schedule:x"}, "of the schedules"),
+    ],
+)
 def test_a_key_or_a_time_that_can_not_be_is_refused_and_kept(
     integrator: Reader, typed: dict[str, str], words: str
 ) -> None:

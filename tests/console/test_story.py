@@ -254,9 +254,12 @@ def test_a_conversation_is_told_in_order_with_its_observations() -> None:
     )
     (found,) = tape.story().talks
     assert [(said.role, said.text or said.data) for said in found.said] == [
-        ("system", "Be good."), ("user", "Check it."), ("agent", "I look."), ("agent", {"name": "Acme"}),
+        ("system", "Be good."),
+        ("user", "Check it."),
+        ("agent", "I look."),
+        ("agent", {"name": "Acme"}),
         ("tool", {"status": "active"}),
-    ]  # fmt: skip
+    ]
     assert (found.turns, found.model, found.said[-2].tokens_in) == (1, "scripted", 3)
 
 
@@ -320,10 +323,18 @@ def test_bars_keep_their_order_and_stay_on_the_track(is_true: bool) -> None:
 
 def test_the_seam_says_why_where_the_run_stood_and_for_how_long_nothing_was_heard() -> None:
     lost = e.WorkerLost(
-        worker="w", epoch=1, pid=7, proof="nobody beats", is_counted=False, deaths=0, cause="host_gone", host="h",
+        worker="w",
+        epoch=1,
+        pid=7,
+        proof="nobody beats",
+        is_counted=False,
+        deaths=0,
+        cause="host_gone",
+        host="h",
         reached="intent_durable",
-        call="0.1/1", silent_ms=31_000,
-    )  # fmt: skip
+        call="0.1/1",
+        silent_ms=31_000,
+    )
     (seam,) = rows(
         begun().invoked().add(lost).claimed("recovered", pid=8, after=0.5).visit("next", after=0).story(), "crash"
     )

@@ -209,8 +209,11 @@ def test_an_approval_that_is_waited_for_is_a_link() -> None:
 
 def made_up(hint: Any) -> Any:
     """A value for a field of an event, hostile where it is text."""
-    one = next(kind for kind in (get_args(hint) if get_origin(hint) not in (list, dict) else (hint,)) or (hint,)
-               if kind is not NoneType)  # fmt: skip
+    one = next(
+        kind
+        for kind in (get_args(hint) if get_origin(hint) not in (list, dict) else (hint,)) or (hint,)
+        if kind is not NoneType
+    )
     known: dict[Any, Any] = {str: HOSTILE, int: 2, bool: True, list: [HOSTILE], dict: {HOSTILE: HOSTILE}, Any: HOSTILE}
     return known[get_origin(one) or one]
 

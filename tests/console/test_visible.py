@@ -95,9 +95,14 @@ def test_marks_are_ours_and_their_titles_too() -> None:
 def test_every_leaf_of_a_document_is_listed_with_its_way() -> None:
     document = {"a": {"b": [1, {"c": None}], "d": {}}, "e": [], "f": True, "g": "", "h": 2.5}
     assert [(leaf.path, leaf.text, leaf.kind) for leaf in leaves(document)] == [
-        ("a.b[0]", "1", "number"), ("a.b[1].c", "null", "null"), ("a.d", "{}", "empty"), ("e", "[]", "empty"),
-        ("f", "true", "boolean"), ("g", "", "string"), ("h", "2.5", "number"),
-    ]  # fmt: skip
+        ("a.b[0]", "1", "number"),
+        ("a.b[1].c", "null", "null"),
+        ("a.d", "{}", "empty"),
+        ("e", "[]", "empty"),
+        ("f", "true", "boolean"),
+        ("g", "", "string"),
+        ("h", "2.5", "number"),
+    ]
 
 
 def test_depth_is_no_way_to_hide_a_leaf_or_to_break_the_page() -> None:

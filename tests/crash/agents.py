@@ -90,10 +90,14 @@ def _ponder(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     told = " ".join(str(getattr(part, "content", None) or part) for message in messages for part in message.parts)
     read = max((int(n) for n in re.findall(r"'n': (200[0-9])", told)), default=1999)
     booked = re.findall(r"keyed answered: \{'id': '([^']+)'\}", told) + [
-        part.content["id"] for message in messages for part in message.parts
-        if isinstance(part, ToolReturnPart) and part.tool_name == "keyed" and isinstance(part.content, dict)
+        part.content["id"]
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+        and part.tool_name == "keyed"
+        and isinstance(part.content, dict)
         and "id" in part.content
-    ]  # fmt: skip
+    ]
     if booked:
         call = ToolCallPart(info.output_tools[0].name, {"id": booked[-1]}, tool_call_id="call-end")
     elif read < 2003:
@@ -104,18 +108,26 @@ def _ponder(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 ponderer = Assistant(
-    name="ponderer", instructions="Read, then call keyed once.", output=Thought, tools=[pure, keyed], offline=_ponder,
-    most_tokens=100, window=1200, max_turns=20,
-)  # fmt: skip
+    name="ponderer",
+    instructions="Read, then call keyed once.",
+    output=Thought,
+    tools=[pure, keyed],
+    offline=_ponder,
+    most_tokens=100,
+    window=1200,
+    max_turns=20,
+)
 
 
 def _assist(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Look and book at once, then give what was booked, twice: the first time it is sent back."""
     assert info.instructions == "Book for step-by-step."
     answers = [
-        part.content for message in messages for part in message.parts
+        part.content
+        for message in messages
+        for part in message.parts
         if isinstance(part, ToolReturnPart) and part.tool_name == "book"
-    ]  # fmt: skip
+    ]
     booked = [answer["id"] for answer in answers if isinstance(answer, dict)]
     booked += ["unknown" for answer in answers if isinstance(answer, str) and answer.startswith("This call happened")]
     if booked:
@@ -173,19 +185,27 @@ def clerk(n: int) -> Answer:
 
 
 CLERK = durable(
-    clerk_agent, tools={"clerk": ReplayClass.UNSAFE_ON_REPLAY}, most_tokens=100,
+    clerk_agent,
+    tools={"clerk": ReplayClass.UNSAFE_ON_REPLAY},
+    most_tokens=100,
     gates={"clerk": Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args['n']}")},
-)  # fmt: skip
-AIDE = durable(
-    aide, tools={"glance": ReplayClass.PURE, "book": ReplayClass.IDEMPOTENT_WITH_KEY}, most_tokens=100
-)  # fmt: skip
+)
+AIDE = durable(aide, tools={"glance": ReplayClass.PURE, "book": ReplayClass.IDEMPOTENT_WITH_KEY}, most_tokens=100)
 
 agent = Agent(
-    "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),
-    title="Crash test", description="Does what its input says, and is killed meanwhile.",
-    tools=list(CALLS.values()), assistants=[thinker, ponderer, AIDE, CLERK],
-    attributes={"place": Number(), "told": Keywords()}, screens=[unmarked],
-)  # fmt: skip
+    "crash-test",
+    "1.0.0",
+    input=Job,
+    state=Progress,
+    output=Report,
+    initial=lambda job: Progress(job=job),
+    title="Crash test",
+    description="Does what its input says, and is killed meanwhile.",
+    tools=list(CALLS.values()),
+    assistants=[thinker, ponderer, AIDE, CLERK],
+    attributes={"place": Number(), "told": Keywords()},
+    screens=[unmarked],
+)
 
 
 def twin_of(original: Agent, version: str) -> Agent:
@@ -204,9 +224,16 @@ def imagining(original: Agent, version: str) -> Agent:
 
 
 helper = Agent(
-    "crash-child", "1.0.0", input=Arguments, state=Arguments, output=Answer, initial=lambda args: args,
-    title="Crash test's child", description="One keyed call, as a step of another run.", tools=[keyed],
-)  # fmt: skip
+    "crash-child",
+    "1.0.0",
+    input=Arguments,
+    state=Arguments,
+    output=Answer,
+    initial=lambda args: args,
+    title="Crash test's child",
+    description="One keyed call, as a step of another run.",
+    tools=[keyed],
+)
 
 
 class Turn(BaseModel):
@@ -215,9 +242,16 @@ class Turn(BaseModel):
 
 
 renewer = Agent(
-    "crash-renewer", "1.0.0", input=Arguments, state=Turn, output=Answer, initial=lambda args: Turn(n=args.n),
-    title="Crash test's child that goes on", description="A keyed call, renewed, another, handed off.", tools=[keyed],
-)  # fmt: skip
+    "crash-renewer",
+    "1.0.0",
+    input=Arguments,
+    state=Turn,
+    output=Answer,
+    initial=lambda args: Turn(n=args.n),
+    title="Crash test's child that goes on",
+    description="A keyed call, renewed, another, handed off.",
+    tools=[keyed],
+)
 
 
 @renewer.node(start=True, title="Go on")

@@ -133,9 +133,12 @@ class Api:
         """Move it to another version of the same code; what became of it."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         body = {
-            "from_version": of, "to_version": to, "nodes": {"work": "work"}, "runs": [run_id],
+            "from_version": of,
+            "to_version": to,
+            "nodes": {"work": "work"},
+            "runs": [run_id],
             "justification": "The test says so.",
-        }  # fmt: skip
+        }
         answer = _good(self._ask("operator", "POST", f"/agents/{agent}/migrations", json=body, headers=headers))
         (found,) = answer["results"]
         return dict(found)

@@ -106,9 +106,12 @@ PATIENT_GATE = Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_ti
 AGAIN_GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", same=["mark"])
 # What is shown with a call is bound by its bytes: those of what was asked for, also where a person changes it.
 CHANGED_GATE = Gate(
-    "finance_po", "Always", headline=lambda args: f"Step {args.n}", editable=["n"],
+    "finance_po",
+    "Always",
+    headline=lambda args: f"Step {args.n}",
+    editable=["n"],
     documents=lambda args: [Document("order.txt", "text/plain", f"Step {args.n}, to be signed.\n" * 50)],
-)  # fmt: skip
+)
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 
@@ -125,9 +128,12 @@ async def _create(args: Arguments, call: ToolCall) -> Answer:
     if args.mark:
         raise RuntimeError(f"the mark {args.mark!r} came through")
     body = {
-        "legal_name": f"Crash Test {args.n} Ltd", "country": "DE", "tax_id": "DE-100000000",
-        "contact_email": "crash@test.example", "category": "Crash tests",
-    }  # fmt: skip
+        "legal_name": f"Crash Test {args.n} Ltd",
+        "country": "DE",
+        "tax_id": "DE-100000000",
+        "contact_email": "crash@test.example",
+        "category": "Crash tests",
+    }
     return Answer(id=(await upstream.post("/api/erp/vendors", body, call, _Vendor)).vendor_id)
 
 
@@ -231,9 +237,11 @@ async def brief(args: Arguments, call: ToolCall) -> Answer:
 async def later(args: Arguments, call: ToolCall) -> Pending:
     """An effect under a key that is answered by callback."""
     body = {
-        "legal_name": f"Crash Test {args.n} Ltd", "tax_id": "DE-100000000", "contact_email": "crash@test.example",
+        "legal_name": f"Crash Test {args.n} Ltd",
+        "tax_id": "DE-100000000",
+        "contact_email": "crash@test.example",
         "callback_url": call.callback_url,
-    }  # fmt: skip
+    }
     return Pending(receipt=(await upstream.post("/api/portal/w9-requests", body, call, _Requested)).model_dump())
 
 

@@ -296,9 +296,10 @@ def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
             call = begun["slot"], attempt
             told = [event["seq"] for event in _told_late(facts, call) if event["seq"] < begun["seq"]]
             denied = [
-                event["seq"] for event in said_no
+                event["seq"]
+                for event in said_no
                 if (event["slot"], event["attempt"]) == call and event["seq"] < begun["seq"]
-            ]  # fmt: skip
+            ]
             if told and max(told) > max(denied, default=0):
                 yield "broken", f"{call} was attempted anew though a witness says that it happened (event {max(told)})"
 

@@ -48,11 +48,13 @@ class Crowd:
 
     async def slow(self, source: str, chance: random.Random) -> None:
         """Begins, and drips."""
-        begun = chance.choice([
-            b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ",
-            b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n",
-            b"GET /ws/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX: ",
-        ])  # fmt: skip
+        begun = chance.choice(
+            [
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ",
+                b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n",
+                b"GET /ws/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX: ",
+            ]
+        )
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(source, 0))
         try:
             writer.write(begun)
@@ -71,18 +73,20 @@ class Crowd:
     async def greedy(self, source: str, chance: random.Random) -> None:
         """Asks for as much as it can."""
         forged = b"Authorization: Bearer da_forged\r\n"
-        raw = chance.choice([
-            _post(b"/api/v1/callbacks/nope", BOMB),
-            _post(b"/api/v1/callbacks/nope", SMALL_BOMB),
-            _post(b"/api/v1/runs", BOMB, forged),
-            _post(b"/api/v1/runs", SMALL_BOMB, forged),
-            b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-            b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-            b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2_000_000 + b"\r\n\r\n",
-            b"GET /ws/nope HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nConnection: "
-            b"Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        ])  # fmt: skip
+        raw = chance.choice(
+            [
+                _post(b"/api/v1/callbacks/nope", BOMB),
+                _post(b"/api/v1/callbacks/nope", SMALL_BOMB),
+                _post(b"/api/v1/runs", BOMB, forged),
+                _post(b"/api/v1/runs", SMALL_BOMB, forged),
+                b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2_000_000 + b"\r\n\r\n",
+                b"GET /ws/nope HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nConnection: "
+                b"Upgrade\r\nUpgrade: websocket\r\n"
+                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            ]
+        )
         # A probe's 503 may be the truth: nobody works here.
         await self._ask("probing" if b"/readyz" in raw[:20] else "greedy", source, raw)
 

@@ -17,9 +17,13 @@ NOBODY: Mapping[str, Sequence[Facts]] = {}
 
 
 def judge_family(
-    parent: Facts, children: Sequence[Facts], expected: Expected, childs: Mapping[str, int] = CHILDS_EFFECTS,
-    *, below: Mapping[str, Sequence[Facts]] = NOBODY,
-) -> list[Finding]:  # fmt: skip
+    parent: Facts,
+    children: Sequence[Facts],
+    expected: Expected,
+    childs: Mapping[str, int] = CHILDS_EFFECTS,
+    *,
+    below: Mapping[str, Sequence[Facts]] = NOBODY,
+) -> list[Finding]:
     """What is wrong with a parent, its children, or between them. `expected` is of the parent; `childs` is what each
     child does to the outside; `below` are the children's own children, by the child."""
     found = judge(parent, expected)

@@ -27,12 +27,15 @@ class Guest:
 MAIL = Guest(
     "mail-before-gate",
     {
-        "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB123456789",
-        "contact_email": "hello@acme-pallets.example", "category": "Pallets",
+        "legal_name": "Acme Pallets Ltd",
+        "country": "GB",
+        "tax_id": "GB123456789",
+        "contact_email": "hello@acme-pallets.example",
+        "category": "Pallets",
     },
     ("send_announcement", "create_vendor", "model"),
     Expected({"email.send_announcement": 1, "erp.create_vendor": 1}, gates=1),
-)  # fmt: skip
+)
 REVIEW = Guest(
     "literature-review",
     {"topic": "How do transactions and locks behave?", "documents": DOCUMENTS, "at_once": 3, "pace_seconds": 0.1},

@@ -15,9 +15,12 @@ RULE = "The schedule asks."
 # What a rule may want a yes to show, and how people say it: what each manner shows.
 PROOFS = ("", "fresh", "factor", "typed", "fresh typed", "factor typed")
 MANNERS = {
-    "whole": {"fresh", "factor", "typed"}, "password": {"fresh", "typed"}, "blank": {"fresh", "factor"},
-    "stale": {"typed"}, "key": {"typed"},
-}  # fmt: skip
+    "whole": {"fresh", "factor", "typed"},
+    "password": {"fresh", "typed"},
+    "blank": {"fresh", "factor"},
+    "stale": {"typed"},
+    "key": {"typed"},
+}
 _LEAVES = ("ToolInvoked", "ToolRedispatched")
 NOBODY: Mapping[str, Sequence[str]] = MappingProxyType({})
 

@@ -34,10 +34,16 @@ BY_CLOCK = ("sleep", "keyed", "unsafe")
 
 # What may be done to a process: kind in the fleet and a word of its title; how likely.
 VICTIMS = {
-    ("worker", ""): 8, ("cluster", "main"): 1, ("cluster", "sentinel"): 1, ("cluster", "pusher"): 1,
+    ("worker", ""): 8,
+    ("cluster", "main"): 1,
+    ("cluster", "sentinel"): 1,
+    ("cluster", "pusher"): 1,
     ("cluster", "monitor"): 1,
-    ("supervisor", ""): 1, ("web", ""): 2, ("sandbox", ""): 2, ("postgres", ""): 1,
-}  # fmt: skip
+    ("supervisor", ""): 1,
+    ("web", ""): 2,
+    ("sandbox", ""): 2,
+    ("postgres", ""): 1,
+}
 ACTS = {"kill": 10, "cut": 3, "lose": 4, "freeze": 3, "up": 1, "drain": 1}
 
 
@@ -82,9 +88,10 @@ def draw(seed: str, *, jobs: int = 12) -> Schedule:
     sandbox: dict[str, Any] = {}
     if dice.random() < 0.5:
         sandbox = {
-            "latency_ms": dice.choice((0, 20, 150)), "error_rate": dice.choice((0, 0, 0.15)),
+            "latency_ms": dice.choice((0, 20, 150)),
+            "error_rate": dice.choice((0, 0, 0.15)),
             "drop_after_execute_rate": dice.choice((0, 0, 0.25)),
-        }  # fmt: skip
+        }
     return Schedule(
         seed,
         _begun_again(seed, [_draw_job(dice) for _ in range(jobs)]),
@@ -159,11 +166,16 @@ class Performance:
         self.kills += sum(":kill:" in point for point in stack.acted())
         findings = list(self._judge())
         return Tally(
-            1, len(self._all()), self.kills, self._interruptions(),
-            asked=len(self._people.verdicts) - self._asked_before, findings=findings,
-            failed_seeds=[] if is_quiet and not findings else [schedule.seed], moved=self._again.moved,
+            1,
+            len(self._all()),
+            self.kills,
+            self._interruptions(),
+            asked=len(self._people.verdicts) - self._asked_before,
+            findings=findings,
+            failed_seeds=[] if is_quiet and not findings else [schedule.seed],
+            moved=self._again.moved,
             forked=len(self._again.made),
-        )  # fmt: skip
+        )
 
     def _start(self) -> None:
         points: list[str] = []

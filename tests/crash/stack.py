@@ -69,20 +69,27 @@ class Stack(Installation):
 
     def environment(self, **extra: str) -> dict[str, str]:
         ours = {
-            "DURABLEAGENTS_WORKERS": str(self._workers), "DURABLEAGENTS_SLOTS": str(self._slots),
-            "DURABLEAGENTS_AGENTS": self._agents, "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
+            "DURABLEAGENTS_WORKERS": str(self._workers),
+            "DURABLEAGENTS_SLOTS": str(self._slots),
+            "DURABLEAGENTS_AGENTS": self._agents,
+            "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
             "DATABASE_DIRECT_URL": make_conninfo(**self._login("runtime"), host=str(self.wire.folder), port=WIRE_PORT),
-        }  # fmt: skip
+        }
         return super().environment(**ours, **extra)
 
     def up(self, **extra: str) -> subprocess.Popen[str]:
         """As always, but what it says goes to a file: nobody reads a pipe for hours."""
         with self._said.open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up"], cwd=CHECKOUT, env=self.environment(**extra),
+                [sys.executable, "manage.py", "up"],
+                cwd=CHECKOUT,
+                env=self.environment(**extra),
                 stdin=subprocess.DEVNULL,
-                stdout=said, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-            )  # fmt: skip
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
         return self.process
 
     def output(self) -> str:
@@ -106,9 +113,14 @@ class Stack(Installation):
     def _key_of_another(self, role: str) -> str:
         """A second person with a role, for what takes two: somebody's key."""
         made = subprocess.run(
-            [sys.executable, "manage.py", "shell", "--no-imports", "-c", _ANOTHER.format(role=role)], cwd=CHECKOUT,
-            env=self.environment(), capture_output=True, text=True, timeout=120, check=True,
-        )  # fmt: skip
+            [sys.executable, "manage.py", "shell", "--no-imports", "-c", _ANOTHER.format(role=role)],
+            cwd=CHECKOUT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
         return made.stdout.split()[-1]
 
     def _put_price(self) -> None:
@@ -197,9 +209,12 @@ class Stack(Installation):
         """A connection of the test's own, not over the wire, as one of the roles. Waits for a server that is just
         starting."""
         address = make_conninfo(
-            **self._login(role), host=self._address["host"], port=self._address["port"], connect_timeout=5,
+            **self._login(role),
+            host=self._address["host"],
+            port=self._address["port"],
+            connect_timeout=5,
             application_name="crash test",
-        )  # fmt: skip
+        )
 
         def connected() -> psycopg.Connection[Any] | None:
             try:
@@ -295,9 +310,14 @@ class Stack(Installation):
         if not run:
             return Facts(run_id, {}, [], [], [], [])
         return Facts(
-            run_id, run, self.api.events(run_id), self.api.ledger(run_id), self.api.approvals(run_id),
-            self.api.effects(run_id), self.links(run_id),
-        )  # fmt: skip
+            run_id,
+            run,
+            self.api.events(run_id),
+            self.api.ledger(run_id),
+            self.api.approvals(run_id),
+            self.api.effects(run_id),
+            self.links(run_id),
+        )
 
     def row(self, run_id: str) -> tuple[str, int] | None:
         """What a run's row says that it is one of, and how often it was moved."""
@@ -323,9 +343,11 @@ def _choose_address(data: Path) -> dict[str, Any]:
     too."""
     names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
     address = {
-        "host": str(layout(data).socket_dir), "port": SOCKET_PORT, "dbname": DATABASE_NAME,
+        "host": str(layout(data).socket_dir),
+        "port": SOCKET_PORT,
+        "dbname": DATABASE_NAME,
         **{role: {"user": name, "password": secrets.token_urlsafe(32)} for role, name in names.items()},
-    }  # fmt: skip
+    }
     write_private(data / CONNECTION_FILE, json.dumps(address))
     return address
 
@@ -335,9 +357,11 @@ def expected_of(steps: Sequence[str]) -> Expected:
     calls = [call for step in steps for call in GATHERED.get(step, (step,))]
     effects = Counter(EFFECTS[call] for call in calls if call in EFFECTS)
     return Expected(
-        effects, gates=sum(call in GATED for call in calls), denied={call: EFFECTS[call] for call in GATED},
+        effects,
+        gates=sum(call in GATED for call in calls),
+        denied={call: EFFECTS[call] for call in GATED},
         children=sum((FAMILIES | UNDONE).get(step, 0) for step in steps),
-    )  # fmt: skip
+    )
 
 
 def _settle(run: dict[str, Any], api: Api) -> list[str]:

@@ -4,16 +4,27 @@ nothing."""
 # A step's effect, by `system.operation`. `pure`, `cached`, `fresh` and `withheld` have none; `hop`, `values`, `sleep`,
 # `signal`, `question` and `message` are no calls.
 EFFECTS = {
-    "staged": "erp.create_vendor", "further": "erp.create_vendor", "patient": "erp.create_vendor",
-    "changed": "erp.create_vendor", "again": "erp.create_vendor",
-    "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor",
-    "brief": "erp.create_vendor", "think": "erp.create_vendor",
-    "ponder": "erp.create_vendor", "aide": "erp.create_vendor",
-    "cleaned": "erp.create_vendor", "gated_cleaned": "erp.create_vendor",
-    "later": "portal.request_w9", "unsafe": "email.unsafe", "unsafe_gated": "email.unsafe_gated",
+    "staged": "erp.create_vendor",
+    "further": "erp.create_vendor",
+    "patient": "erp.create_vendor",
+    "changed": "erp.create_vendor",
+    "again": "erp.create_vendor",
+    "keyed": "erp.create_vendor",
+    "hooked": "erp.create_vendor",
+    "gated": "erp.create_vendor",
+    "brief": "erp.create_vendor",
+    "think": "erp.create_vendor",
+    "ponder": "erp.create_vendor",
+    "aide": "erp.create_vendor",
+    "cleaned": "erp.create_vendor",
+    "gated_cleaned": "erp.create_vendor",
+    "later": "portal.request_w9",
+    "unsafe": "email.unsafe",
+    "unsafe_gated": "email.unsafe_gated",
     "unsafe_hooked": "email.unsafe_hooked",
-    "unsafe_slow": "email.unsafe_slow", "clerk": "email.clerk",
-}  # fmt: skip
+    "unsafe_slow": "email.unsafe_slow",
+    "clerk": "email.clerk",
+}
 # Who has to say yes before `staged` is called, one after the other: so many different people of each queue.
 STAGES = (("legal", 1), ("finance_po", 2))
 GATED = ("gated", "staged", "further", "patient", "changed", "again", "brief", "unsafe_gated", "clerk", "gated_cleaned")
@@ -29,16 +40,33 @@ MODELS = ("scripted:thinker", "scripted:ponderer", "scripted:aide", "scripted:cl
 PRICE = (3_000_000, 15_000_000)
 # What is asked for at a start, so that a run comes to a cap now and then; people raise it a little at a time.
 BUDGETS = (
-    {"tool_calls": 0}, {"tool_calls": 2}, {"steps": 1}, {"steps": 3}, {"model_calls": 0}, {"model_calls": 1},
-    {"tokens_in": 40}, {"tokens_out": 150}, {"usd": "0.002"}, {"usd": "0", "steps": 2}, {"wall_seconds": 1},
+    {"tool_calls": 0},
+    {"tool_calls": 2},
+    {"steps": 1},
+    {"steps": 3},
+    {"model_calls": 0},
+    {"model_calls": 1},
+    {"tokens_in": 40},
+    {"tokens_out": 150},
+    {"usd": "0.002"},
+    {"usd": "0", "steps": 2},
+    {"wall_seconds": 1},
     {"tool_calls": 1, "model_calls": 1, "wall_seconds": 1},
-)  # fmt: skip
+)
 # What the runs of a schedule share, and what people do when there is no more of it: raise it, wait for the next period,
 # switch it off.
 POOLS = (
-    ("tool_calls", 0), ("tool_calls", 1), ("tool_calls", 3), ("model_calls", 0), ("model_calls", 1),
-    ("tokens_out", 4200), ("tokens_out", 100), ("tokens_in", 30), ("usd", "0.002"), ("usd", "1"),
-)  # fmt: skip
+    ("tool_calls", 0),
+    ("tool_calls", 1),
+    ("tool_calls", 3),
+    ("model_calls", 0),
+    ("model_calls", 1),
+    ("tokens_out", 4200),
+    ("tokens_out", 100),
+    ("tokens_in", 30),
+    ("usd", "0.002"),
+    ("usd", "1"),
+)
 SHARING = ("raise", "raise", "refill", "refill", "off")
 # Steps that start so many runs of the other agent at once; each makes one keyed call. The one of `renewed` goes on as
 # another run, and that one hands off to a third: each makes one too.
@@ -48,10 +76,12 @@ FAMILIES = {"family": 2, "renewed": 1}
 UNDONE = {"undone": 1, "undone_mailed": 1, "regretted": 1}
 # Steps that make several calls at once.
 GATHERED = {
-    "both": ("keyed", "hooked"), "trio": ("gated", "unsafe", "later"),
-    "quartet": ("pure", "unsafe_hooked", "keyed", "keyed"), "readers": ("cached", "withheld", "fresh", "cleaned"),
+    "both": ("keyed", "hooked"),
+    "trio": ("gated", "unsafe", "later"),
+    "quartet": ("pure", "unsafe_hooked", "keyed", "keyed"),
+    "readers": ("cached", "withheld", "fresh", "cleaned"),
     "meeting": ("signal", "keyed", "question"),
-}  # fmt: skip
+}
 
 
 def raised(resource: str, used: int, reserved: int, wanted: int) -> dict[str, object]:

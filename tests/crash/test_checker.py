@@ -65,11 +65,15 @@ def journal() -> list[dict[str, Any]]:
 def entry(slot: str, fact: str, seconds: float, *, attempt: int = 0) -> dict[str, Any]:
     is_keyed = slot == "0.1/1"
     return {
-        "slot": slot, "attempt": attempt, "fact": fact, "tool": "gated" if is_keyed else "unsafe", "at": at(seconds),
+        "slot": slot,
+        "attempt": attempt,
+        "fact": fact,
+        "tool": "gated" if is_keyed else "unsafe",
+        "at": at(seconds),
         "digest": None,
         "replay_class": "idempotent_with_key" if is_keyed else "unsafe_on_replay",
         "key": f"key-{attempt}" if is_keyed else None,
-    }  # fmt: skip
+    }
 
 
 def effect(
@@ -83,11 +87,15 @@ def effect(
     sent: float | None = None,
 ) -> dict[str, Any]:
     return {
-        "system": "email" if key is None else "erp", "operation": operation, "idempotency_key": key,
+        "system": "email" if key is None else "erp",
+        "operation": operation,
+        "idempotency_key": key,
         "body_sha256": body,
-        "received_at": at(seconds), "executed": executed, "sender": sender,
+        "received_at": at(seconds),
+        "executed": executed,
+        "sender": sender,
         "sent_at": None if sent is None else at(sent),
-    }  # fmt: skip
+    }
 
 
 def stored() -> list[Link]:

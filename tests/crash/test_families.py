@@ -24,9 +24,8 @@ def event(kind: str, n: int, child: str, **data: Any) -> dict[str, Any]:
 def good() -> Family:
     events = [event("ChildStarted", n, child, caps={}) for n, child in enumerate((ONE, OTHER))]
     events += [
-        event("ChildEnded", n, child, state="completed", **used(tool_calls=1))
-        for n, child in enumerate((ONE, OTHER))
-    ]  # fmt: skip
+        event("ChildEnded", n, child, state="completed", **used(tool_calls=1)) for n, child in enumerate((ONE, OTHER))
+    ]
     children = [
         Facts(child, {"state": "completed", "usage": used(tool_calls=1)}, [], [], [], []) for child in (ONE, OTHER)
     ]

@@ -25,9 +25,14 @@ class Morgue:
     def __init__(self, stack: Stack) -> None:
         environment = stack.environment(DJANGO_SETTINGS_MODULE="durableagents.settings", PYTHONPATH=str(CHECKOUT))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.declare"], env=environment, cwd=CHECKOUT, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "tests.crash.declare"],
+            env=environment,
+            cwd=CHECKOUT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
     def declare(self, incarnation: str) -> int:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -38,8 +38,10 @@ def facts_of(run_id: str, told: list[Told], *, sent: str = "", state: str = "com
     ]
     ledger = [
         {"slot": x["slot"], "attempt": 0, "fact": fact, "digest": None, "key": f"{run_id}-{x['slot']}"}
-        for x in events if x["kind"] == "ToolInvoked" for fact in ("pending", "committed")
-    ]  # fmt: skip
+        for x in events
+        if x["kind"] == "ToolInvoked"
+        for fact in ("pending", "committed")
+    ]
     return Facts(run_id, {"state": state, "usage": used(tool_calls=0)}, events, ledger, [], [])
 
 
@@ -65,20 +67,39 @@ def taken(slot: str, of_slot: str, tool: str = "later") -> Told:
 
 def origin() -> Facts:
     """It called a tool before the point, and three after it."""
-    return facts_of("origin", [
-        ("RunCreated", None, {}), invoked("0.1/0", "hooked"), ("VisitEntered", None, {}), invoked("0.2/1", "keyed"),
-        invoked("0.2/2", "later"), ("ChildStarted", "0.2/3", {"agent": "crash-child@1.0"}), ("RunCompleted", None, {}),
-        ("ForkMade", None, {"fork": "fork", "how": FORK, "visit": 2}),
-    ])  # fmt: skip
+    return facts_of(
+        "origin",
+        [
+            ("RunCreated", None, {}),
+            invoked("0.1/0", "hooked"),
+            ("VisitEntered", None, {}),
+            invoked("0.2/1", "keyed"),
+            invoked("0.2/2", "later"),
+            ("ChildStarted", "0.2/3", {"agent": "crash-child@1.0"}),
+            ("RunCompleted", None, {}),
+            ("ForkMade", None, {"fork": "fork", "how": FORK, "visit": 2}),
+        ],
+    )
 
 
 def fork() -> Facts:
     """It did one again by a word, was given another from the record, and was refused a third."""
-    return facts_of("fork", [
-        ("RunCreated", None, {}), ("BudgetSet", None, {}), begun(), *said(ONE, AGAIN, "keyed"), invoked(ONE, "keyed"),
-        *said(TWO, ON_RECORD, "later"), taken(TWO, "0.2/2"), *said(THREE, NO, "gated"), invoked("0.1/5", "hooked"),
-        invoked("0.1/6", "pure", "pure"), ("RunCompleted", None, {}),
-    ])  # fmt: skip
+    return facts_of(
+        "fork",
+        [
+            ("RunCreated", None, {}),
+            ("BudgetSet", None, {}),
+            begun(),
+            *said(ONE, AGAIN, "keyed"),
+            invoked(ONE, "keyed"),
+            *said(TWO, ON_RECORD, "later"),
+            taken(TWO, "0.2/2"),
+            *said(THREE, NO, "gated"),
+            invoked("0.1/5", "hooked"),
+            invoked("0.1/6", "pure", "pure"),
+            ("RunCompleted", None, {}),
+        ],
+    )
 
 
 def add(*told: Told) -> Callable[[Facts, Facts], None]:
@@ -121,31 +142,34 @@ def test_what_is_sound_is_found_sound() -> None:
     assert list(judge_origin(origin())) == []
 
 
-@pytest.mark.parametrize(("kind", "spoil"), [
-    ("duplicate", drop("InputAnswered", ONE)),
-    ("duplicate", late_word),
-    ("duplicate", add(invoked(FOUR, "keyed"))),
-    ("duplicate", add(*said(FOUR, ON_RECORD, "later"), invoked(FOUR, "later"))),
-    ("duplicate", add(("ChildStarted", FOUR, {"agent": "crash-child@2.0"}))),
-    ("duplicate", of_a_living_run),
-    ("broken", add(invoked(THREE, "gated"))),
-    ("duplicate", add(taken(FOUR, "0.2/2"))),
-    ("duplicate", add(taken(ONE, "0.2/1"))),
-    ("broken", add(taken(FOUR, "0.1/0"))),
-    ("broken", add(taken(FOUR, "0.2/9"))),
-    ("broken", not_done),
-    ("broken", lambda made, of: told(made, "AnswerTakenOver")["data"].update(of_run="another")),
-    ("broken", lambda made, of: told(made, "RunForked")["data"].update(origin="another")),
-    ("broken", lambda made, of: told(made, "RunForked")["data"].update(visit=1)),
-    ("broken", lambda made, of: told(made, "RunForked")["data"].update(how=WHAT_IF)),
-    ("broken", lambda made, of: told(made, "RunForked").update(seq=9)),
-    ("broken", add(begun())),
-    ("broken", drop("RunForked")),
-    ("broken", lambda made, of: told(of, "ForkMade")["data"].update(visit=3)),
-    ("lost", lambda made, of: told(of, "ForkMade")["data"].update(fork="another")),
-    ("duplicate", lambda made, of: of.events.append(dict(of.events[-1]))),
-    ("broken", lambda made, of: made.ledger[0].update(key=of.ledger[0]["key"])),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("duplicate", drop("InputAnswered", ONE)),
+        ("duplicate", late_word),
+        ("duplicate", add(invoked(FOUR, "keyed"))),
+        ("duplicate", add(*said(FOUR, ON_RECORD, "later"), invoked(FOUR, "later"))),
+        ("duplicate", add(("ChildStarted", FOUR, {"agent": "crash-child@2.0"}))),
+        ("duplicate", of_a_living_run),
+        ("broken", add(invoked(THREE, "gated"))),
+        ("duplicate", add(taken(FOUR, "0.2/2"))),
+        ("duplicate", add(taken(ONE, "0.2/1"))),
+        ("broken", add(taken(FOUR, "0.1/0"))),
+        ("broken", add(taken(FOUR, "0.2/9"))),
+        ("broken", not_done),
+        ("broken", lambda made, of: told(made, "AnswerTakenOver")["data"].update(of_run="another")),
+        ("broken", lambda made, of: told(made, "RunForked")["data"].update(origin="another")),
+        ("broken", lambda made, of: told(made, "RunForked")["data"].update(visit=1)),
+        ("broken", lambda made, of: told(made, "RunForked")["data"].update(how=WHAT_IF)),
+        ("broken", lambda made, of: told(made, "RunForked").update(seq=9)),
+        ("broken", add(begun())),
+        ("broken", drop("RunForked")),
+        ("broken", lambda made, of: told(of, "ForkMade")["data"].update(visit=3)),
+        ("lost", lambda made, of: told(of, "ForkMade")["data"].update(fork="another")),
+        ("duplicate", lambda made, of: of.events.append(dict(of.events[-1]))),
+        ("broken", lambda made, of: made.ledger[0].update(key=of.ledger[0]["key"])),
+    ],
+)
 def test_what_is_wrong_is_found(kind: str, spoil: Callable[[Facts, Facts], Any]) -> None:
     made, of = fork(), origin()
     spoil(made, of)
@@ -167,14 +191,17 @@ def test_a_new_start_is_asked_about_all_that_was_done() -> None:
     assert [kind for kind, _ in judge_forked(made, of, asked)] == ["duplicate"]
 
 
-@pytest.mark.parametrize(("kind", "spoil"), [
-    ("duplicate", lambda made: made.effects.append({"operation": "create_vendor"})),
-    ("duplicate", lambda made: made.events.append(facts_of("x", [invoked(ONE, "pure", "pure")]).events[0])),
-    ("duplicate", lambda made: made.events.append(facts_of("x", [("ModelRouted", ONE, {})]).events[0])),
-    ("broken", lambda made: made.ledger.append({"key": None})),
-    ("broken", lambda made: made.approvals.append({})),
-    ("broken", lambda made: made.run["usage"].update(model_calls=1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("duplicate", lambda made: made.effects.append({"operation": "create_vendor"})),
+        ("duplicate", lambda made: made.events.append(facts_of("x", [invoked(ONE, "pure", "pure")]).events[0])),
+        ("duplicate", lambda made: made.events.append(facts_of("x", [("ModelRouted", ONE, {})]).events[0])),
+        ("broken", lambda made: made.ledger.append({"key": None})),
+        ("broken", lambda made: made.approvals.append({})),
+        ("broken", lambda made: made.run["usage"].update(model_calls=1)),
+    ],
+)
 def test_a_what_if_that_reached_anything_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
     asked, of = Asked(WHAT_IF, 2), origin()
     told(of, "ForkMade")["data"].update(how=WHAT_IF)
@@ -252,8 +279,10 @@ def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_an
     rest = Expected({"erp.create_vendor": 3, "portal.request_w9": 1}, gates=1, children=1)
     found = expected_of_fork(fork(), rest)
     assert (dict(found.effects), found.gates, found.children) == (
-        {"erp.create_vendor": 2, "portal.request_w9": 0}, 0, 1
-    )  # fmt: skip
+        {"erp.create_vendor": 2, "portal.request_w9": 0},
+        0,
+        1,
+    )
     made = fork()
     add(taken(FOUR, "0.2/3", "child"))(made, origin())
     assert expected_of_fork(made, rest).children == 0

@@ -25,10 +25,18 @@ ONBOARDED = Expected(
 )
 # Kind in the fleet, a word of the process's title, and at which event of a run it is struck.
 VICTIMS = [
-    ("worker", "", 4), ("worker", "", 9), ("worker", "", 14), ("cluster", "main", 17), ("cluster", "sentinel", 19),
-    ("cluster", "pusher", 21), ("cluster", "monitor", 6), ("supervisor", "", 11), ("web", "", 8), ("sandbox", "", 13),
+    ("worker", "", 4),
+    ("worker", "", 9),
+    ("worker", "", 14),
+    ("cluster", "main", 17),
+    ("cluster", "sentinel", 19),
+    ("cluster", "pusher", 21),
+    ("cluster", "monitor", 6),
+    ("supervisor", "", 11),
+    ("web", "", 8),
+    ("sandbox", "", 13),
     ("postgres", "", 16),
-]  # fmt: skip
+]
 RUNS_PER_VICTIM = 2
 
 

@@ -25,26 +25,37 @@ def moved(of: int, to: int, generation: int, how: str) -> dict[str, Any]:
 def good(*begun: dict[str, Any], how: str = "unbegun") -> Facts:
     """Moved before it had entered its first node, and back after that."""
     told = [
-        event("RunCreated", agent="crash-test", version="1.0.0"), *begun, moved(1, 3, 1, how), event("VisitEntered"),
+        event("RunCreated", agent="crash-test", version="1.0.0"),
+        *begun,
+        moved(1, 3, 1, how),
+        event("VisitEntered"),
         moved(3, 1, 2, "replayed"),
-    ]  # fmt: skip
+    ]
     return Facts("run", {}, told, [], [], [])
 
 
-@pytest.mark.parametrize("facts", [
-    good(), good(event("RunForked", node="work"), how="reentered"), good(event("RunForked", node=""), how="unbegun"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "facts",
+    [
+        good(),
+        good(event("RunForked", node="work"), how="reentered"),
+        good(event("RunForked", node=""), how="unbegun"),
+    ],
+)
 def test_what_is_sound_is_found_sound(facts: Facts) -> None:
     assert list(judge_moved(facts, ROW)) == []
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda f: f.events[1]["data"].update(how="reentered"),
-    lambda f: f.events[3]["data"].update(how="unbegun"),
-    lambda f: f.events[3]["data"].update(of="crash-test@1.0.0"),
-    lambda f: f.events[3]["data"].update(generation=1),
-    lambda f: f.events.pop(),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda f: f.events[1]["data"].update(how="reentered"),
+        lambda f: f.events[3]["data"].update(how="unbegun"),
+        lambda f: f.events[3]["data"].update(of="crash-test@1.0.0"),
+        lambda f: f.events[3]["data"].update(generation=1),
+        lambda f: f.events.pop(),
+    ],
+)
 def test_what_is_wrong_is_found(spoil: Callable[[Facts], Any]) -> None:
     facts = good()
     spoil(facts)

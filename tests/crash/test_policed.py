@@ -59,11 +59,17 @@ def test_a_call_without_its_yes_or_its_judgement_is_found(events: list[dict[str,
 @pytest.mark.parametrize(
     ("proof", "manner", "is_enough"),
     [
-        ("", "key", True), ("fresh", "password", True), ("factor typed", "whole", True), ("typed", "stale", True),
-        ("fresh", "stale", False), ("fresh", "key", False), ("factor", "password", False), ("typed", "blank", False),
+        ("", "key", True),
+        ("fresh", "password", True),
+        ("factor typed", "whole", True),
+        ("typed", "stale", True),
+        ("fresh", "stale", False),
+        ("fresh", "key", False),
+        ("factor", "password", False),
+        ("typed", "blank", False),
         ("fresh typed", "blank", False),
     ],
-)  # fmt: skip
+)
 def test_a_call_on_a_yes_that_showed_too_little_is_found(proof: str, manner: str, is_enough: bool) -> None:
     turn = replace(TURN, proof=proof)
     assert (list(judge_policed(story(), [turn], {"a": [manner]})) == []) is is_enough

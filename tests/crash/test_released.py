@@ -23,8 +23,16 @@ def start(run: str, seconds: int, *, key: str = "k", share: int = 0, place: int 
     """A start at a place on a ramp with this share; before the ramp, where it has none."""
     is_new = place < share
     version = NEW if is_new else OLD
-    said = {"ramp": 1, "from_version": OLD, "to_version": NEW, "is_new": is_new, "why": "share", "share": share,
-            "place": place, "key": "idempotency_key"}  # fmt: skip
+    said = {
+        "ramp": 1,
+        "from_version": OLD,
+        "to_version": NEW,
+        "is_new": is_new,
+        "why": "share",
+        "share": share,
+        "place": place,
+        "key": "idempotency_key",
+    }
     events = [{"seq": 1, "kind": "RunCreated", "data": {"version": version}}]
     if share:
         events.append({"seq": 2, "kind": "VersionAssigned", "data": said})
@@ -42,12 +50,21 @@ def start(run: str, seconds: int, *, key: str = "k", share: int = 0, place: int 
 def good() -> tuple[Released, dict[str, Facts]]:
     """One before the ramp, three on it, as its share is raised; one after."""
     every = [
-        start("before", 1), start("first", 11, key="x", share=3000, place=5000),
+        start("before", 1),
+        start("first", 11, key="x", share=3000, place=5000),
         start("over", 12, share=3000, place=20),
-        start("moved", 16, key="x", share=6000, place=5000), start("after", 31),
-    ]  # fmt: skip
-    ramp = {"id": 1, "from_version": OLD, "to_version": NEW, "made_at": at(10), "ended_at": at(30), "share": 0,
-            "shares": [3000, 6000, 0]}  # fmt: skip
+        start("moved", 16, key="x", share=6000, place=5000),
+        start("after", 31),
+    ]
+    ramp = {
+        "id": 1,
+        "from_version": OLD,
+        "to_version": NEW,
+        "made_at": at(10),
+        "ended_at": at(30),
+        "share": 0,
+        "shares": [3000, 6000, 0],
+    }
     rows = [row for *_, row in every if row is not None]
     return Released([ramp], [told for told, *_ in every], rows), {told["run"]: facts for told, facts, _ in every}
 
@@ -80,22 +97,28 @@ def _back(released: Any, facts: dict[str, Facts]) -> None:
     facts["back"] = again
 
 
-@pytest.mark.parametrize(("kind", "spoil"), [
-    ("broken", lambda r, f: r.starts[2].update(version=OLD, graph_id=f"a@{OLD}")),
-    ("broken", lambda r, f: said(f, "over").update(is_new=False)),
-    ("broken", lambda r, f: said(f, "over").update(share=4000)),
-    ("broken", lambda r, f: said(f, "over").update(place=10_000)),
-    ("broken", lambda r, f: said(f, "over").update(ramp=7)),
-    ("broken", lambda r, f: said(f, "moved").update(place=5001)),
-    ("broken", lambda r, f: f["over"].events.append(f["over"].events[1])),
-    ("broken", lambda r, f: r.starts[1].update(created_at=at(31).isoformat())),
-    ("broken", lambda r, f: r.starts[0].update(created_at=at(11).isoformat())),
-    ("broken", lambda r, f: r.rows[0].update(is_new=True)),
-    ("broken", lambda r, f: r.rows.append({"run": "nobody", "ramp": 1, "is_new": True, "why": "share", "place": 1})),
-    ("lost", lambda r, f: r.rows.pop()),
-    ("lost", lambda r, f: r.starts.pop()),
-    ("broken", _back),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("broken", lambda r, f: r.starts[2].update(version=OLD, graph_id=f"a@{OLD}")),
+        ("broken", lambda r, f: said(f, "over").update(is_new=False)),
+        ("broken", lambda r, f: said(f, "over").update(share=4000)),
+        ("broken", lambda r, f: said(f, "over").update(place=10_000)),
+        ("broken", lambda r, f: said(f, "over").update(ramp=7)),
+        ("broken", lambda r, f: said(f, "moved").update(place=5001)),
+        ("broken", lambda r, f: f["over"].events.append(f["over"].events[1])),
+        ("broken", lambda r, f: r.starts[1].update(created_at=at(31).isoformat())),
+        ("broken", lambda r, f: r.starts[0].update(created_at=at(11).isoformat())),
+        ("broken", lambda r, f: r.rows[0].update(is_new=True)),
+        (
+            "broken",
+            lambda r, f: r.rows.append({"run": "nobody", "ramp": 1, "is_new": True, "why": "share", "place": 1}),
+        ),
+        ("lost", lambda r, f: r.rows.pop()),
+        ("lost", lambda r, f: r.starts.pop()),
+        ("broken", _back),
+    ],
+)
 def test_what_is_wrong_is_found(kind: str, spoil: Callable[[Any, Any], Any]) -> None:
     released, facts = good()
     acknowledged = [*facts]

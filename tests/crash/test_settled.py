@@ -14,8 +14,13 @@ Event = dict[str, Any]
 
 def event(seq: int, kind: str, data: dict[str, Any] | None = None, payload: Any = None, attempt: int = 0) -> Event:
     return {
-        "seq": seq, "kind": kind, "slot": "0.1/1", "attempt": attempt, "data": data or {}, "payload": payload or {},
-    }  # fmt: skip
+        "seq": seq,
+        "kind": kind,
+        "slot": "0.1/1",
+        "attempt": attempt,
+        "data": data or {},
+        "payload": payload or {},
+    }
 
 
 def says(seq: int, by: str = "a", n: int = 0, **more: Any) -> Event:
@@ -47,19 +52,22 @@ def test_what_is_as_it_should_be_is_not_found() -> None:
     assert found(UNKNOWN, ASKED, state="cancelled") == [] and found(UNKNOWN, ASKED, settles(3, n=None)) == []
 
 
-@pytest.mark.parametrize("events", [
-    [settles(2)],  # nobody had said it
-    [says(2), settles(3, by="a")],  # one person
-    [says(2), settles(3, verdict="did_not")],  # another verdict
-    [says(2), settles(3, n=1)],  # another word
-    [says(2, question=1), settles(3)],  # another question
-    [says(2), BACK, settles(4)],  # taken back
-    [says(2), NEWS, settles(5)],  # news in between
-    [ASKED, event(3, "UpstreamAsked", {"n": 1}), event(4, "UpstreamTold", {"n": 1})],  # asked twice
-    [TOLD],  # nobody had asked
-    [ASKED, event(3, "UpstreamTold", {"n": 1})],  # another's answer
-    [ASKED],  # never asked
-    [says(1), ASKED, TOLD, settles(4)],  # it told something in between
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "events",
+    [
+        [settles(2)],  # nobody had said it
+        [says(2), settles(3, by="a")],  # one person
+        [says(2), settles(3, verdict="did_not")],  # another verdict
+        [says(2), settles(3, n=1)],  # another word
+        [says(2, question=1), settles(3)],  # another question
+        [says(2), BACK, settles(4)],  # taken back
+        [says(2), NEWS, settles(5)],  # news in between
+        [ASKED, event(3, "UpstreamAsked", {"n": 1}), event(4, "UpstreamTold", {"n": 1})],  # asked twice
+        [TOLD],  # nobody had asked
+        [ASKED, event(3, "UpstreamTold", {"n": 1})],  # another's answer
+        [ASKED],  # never asked
+        [says(1), ASKED, TOLD, settles(4)],  # it told something in between
+    ],
+)
 def test_what_must_not_be_is_found(events: list[Event]) -> None:
     assert found(UNKNOWN, *events)

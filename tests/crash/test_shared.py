@@ -9,16 +9,40 @@ import pytest
 
 from tests.crash.shared import Shared, judge_shared
 
-ROUTED = {"kind": "ModelRouted", "slot": "0.1/1", "attempt": 0, "data": {
-    "n": 0, "tokens_in": 10, "tokens_out": 100, "usd_micro": 7,
-}}  # fmt: skip
-DEBITED = {"kind": "BudgetDebited", "slot": "0.1/1", "attempt": 0, "data": {
-    "n": 0, "tokens_in": 9, "tokens_out": 20, "usd_micro": 3, "model_calls": 1,
-}}  # fmt: skip
+ROUTED = {
+    "kind": "ModelRouted",
+    "slot": "0.1/1",
+    "attempt": 0,
+    "data": {
+        "n": 0,
+        "tokens_in": 10,
+        "tokens_out": 100,
+        "usd_micro": 7,
+    },
+}
+DEBITED = {
+    "kind": "BudgetDebited",
+    "slot": "0.1/1",
+    "attempt": 0,
+    "data": {
+        "n": 0,
+        "tokens_in": 9,
+        "tokens_out": 20,
+        "usd_micro": 3,
+        "model_calls": 1,
+    },
+}
 CALLED = {"kind": "ToolInvoked", "slot": "0.1/2", "attempt": 0, "data": {}}
 CHARGE = {
-    "run": "r", "slot": "0.1/1", "attempt": 0, "n": 0, "pool": 1, "starts_at": "may", "reserved": 100, "used": 20,
-}  # fmt: skip
+    "run": "r",
+    "slot": "0.1/1",
+    "attempt": 0,
+    "n": 0,
+    "pool": 1,
+    "starts_at": "may",
+    "reserved": 100,
+    "used": 20,
+}
 CALL = CHARGE | {"slot": "0.1/2", "pool": 2, "reserved": 1, "used": 1}
 MAY = {"pool": 1, "starts_at": "may", "most": 100, "used": 20, "reserved": 0}
 CALLS = MAY | {"pool": 2, "most": 1, "used": 1}
@@ -35,16 +59,20 @@ def test_nothing_is_found_where_each_took_its_share_once() -> None:
     assert found(replace(WELL, charges=[], periods=[], is_off=True)) == []
 
 
-@pytest.mark.parametrize(("changed", "kinds"), [
-    ({"charges": [CHARGE]}, ["duplicate", "lost"]),
-    ({"charges": [CHARGE, CALL, CALL | {"slot": "0.9/9"}], "periods": [MAY, CALLS | {"used": 2}]}, ["duplicate"]),
-    ({"charges": [CHARGE | {"used": 21}, CALL], "periods": [MAY | {"used": 21}, CALLS]}, ["broken"]),
-    ({"charges": [CHARGE | {"reserved": 99}, CALL]}, ["broken"]),
-    ({"periods": [MAY | {"reserved": 80}, CALLS]}, ["duplicate"]),
-    ({"periods": [MAY | {"used": 0}, CALLS]}, ["lost"]),
-    ({"periods": [CALLS]}, ["broken"]),
-    ({"periods": [MAY | {"most": 19}, CALLS]}, ["duplicate"]),
-], ids=range(8))  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "kinds"),
+    [
+        ({"charges": [CHARGE]}, ["duplicate", "lost"]),
+        ({"charges": [CHARGE, CALL, CALL | {"slot": "0.9/9"}], "periods": [MAY, CALLS | {"used": 2}]}, ["duplicate"]),
+        ({"charges": [CHARGE | {"used": 21}, CALL], "periods": [MAY | {"used": 21}, CALLS]}, ["broken"]),
+        ({"charges": [CHARGE | {"reserved": 99}, CALL]}, ["broken"]),
+        ({"periods": [MAY | {"reserved": 80}, CALLS]}, ["duplicate"]),
+        ({"periods": [MAY | {"used": 0}, CALLS]}, ["lost"]),
+        ({"periods": [CALLS]}, ["broken"]),
+        ({"periods": [MAY | {"most": 19}, CALLS]}, ["duplicate"]),
+    ],
+    ids=range(8),
+)
 def test_what_is_wrong_is_found(changed: dict[str, Any], kinds: list[str]) -> None:
     assert found(replace(WELL, **changed)) == kinds
 

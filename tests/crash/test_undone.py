@@ -67,14 +67,18 @@ def test_a_cancel_that_was_to_undo_and_did_not_begin_is_found() -> None:
     assert {kind for kind, _ in judge_undone(facts, is_wanted=True)} == {"lost"}
 
 
-@pytest.mark.parametrize(("kind", "spoil"), [
-    ("broken", swap), ("lost", forget),
-    ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"})),
-    ("duplicate", lambda f: f.events.append(event(98, "UndoBegun"))),
-    ("broken", lambda f: f.ledger.pop()),
-    ("broken", lambda f: undone(f)[0]["data"].update(of_slot="0.1/7")),
-    ("broken", lambda f: undone(f)[0].update(slot="0.2/8")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("broken", swap),
+        ("lost", forget),
+        ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"})),
+        ("duplicate", lambda f: f.events.append(event(98, "UndoBegun"))),
+        ("broken", lambda f: f.ledger.pop()),
+        ("broken", lambda f: undone(f)[0]["data"].update(of_slot="0.1/7")),
+        ("broken", lambda f: undone(f)[0].update(slot="0.2/8")),
+    ],
+)
 def test_what_is_wrong_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
     facts = good()
     spoil(facts)
@@ -113,8 +117,9 @@ def test_of_a_child_that_broke_not_all_effects_are_wanted() -> None:
         Facts("run", {"state": "failed", "error": code}, [begun], [], [], []) for code in (OWN_END, "node_error")
     )
     assert (expected_of_undoer(own, Expected({})).state, expected_of_undoer(own, Expected({})).ends) == (
-        "failed", {"failed", "cancelled"}
-    )  # fmt: skip
+        "failed",
+        {"failed", "cancelled"},
+    )
     expected = expected_of_undoer(broken, Expected({}))
     assert expected.state == "completed" and "failed" in expected.ends
 
@@ -124,8 +129,10 @@ def test_a_child_that_ended_well_is_undone_and_has_ended_twice() -> None:
     assert is_reopened(facts) and list(judge_undone(facts, is_wanted=True)) == []
     expected = expected_of_undoer(facts, Expected({}))
     assert (expected.state, expected.may_be_cancelled, dict(expected.effects)) == (
-        "cancelled", False, {"erp.create_vendor": 4}
-    )  # fmt: skip
+        "cancelled",
+        False,
+        {"erp.create_vendor": 4},
+    )
 
 
 def test_a_child_that_ended_well_and_was_left_so_is_found() -> None:
@@ -134,20 +141,29 @@ def test_a_child_that_ended_well_and_was_left_so_is_found() -> None:
     assert {kind for kind, _ in judge_undone(facts, is_wanted=True)} == {"lost"}
 
 
-@pytest.mark.parametrize(("kind", "spoil"), [
-    ("lost", forget), ("broken", swap),
-    ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"})),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("lost", forget),
+        ("broken", swap),
+        ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"})),
+    ],
+)
 def test_what_is_wrong_with_a_reopened_child_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
     facts = reopened()
     spoil(facts)
     assert kind in {found for found, _ in judge_undone(facts, is_wanted=True)}
 
 
-@pytest.mark.parametrize(("told", "found"), [
-    (["RunCompleted", "UndoAsked", "RunCancelled"], 1), (["RunCompleted", "RunCancelled"], 0),
-    (["UndoAsked", "RunCompleted", "RunCancelled"], 0), (["RunCompleted", "RunCompleted", "UndoAsked"], 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        (["RunCompleted", "UndoAsked", "RunCancelled"], 1),
+        (["RunCompleted", "RunCancelled"], 0),
+        (["UndoAsked", "RunCompleted", "RunCancelled"], 0),
+        (["RunCompleted", "RunCompleted", "UndoAsked"], 1),
+    ],
+)
 def test_only_a_wish_after_the_end_lets_a_run_end_twice(told: list[str], found: int) -> None:
     facts = Facts("run", {}, [event(n, kind, by="run:parent") for n, kind in enumerate(told)], [], [], [])
     assert reopenings(facts) == found
@@ -181,12 +197,15 @@ def test_a_child_is_undone_in_its_place() -> None:
     assert list(judge_undone(with_a_child())) == []
 
 
-@pytest.mark.parametrize(("kind", "spoil"), [
-    ("broken", lambda f: f.events.append(f.events.pop(f.events.index(told_of_the_child(f))))),
-    ("broken", lambda f: next(x for x in f.events if x["slot"] == "0.2/1b")["data"].update(state="completed")),
-    ("duplicate", lambda f: f.events.append({**told_of_the_child(f)})),
-    ("broken", lambda f: told_of_the_child(f)["data"].update(of_slot="0.1/9")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("broken", lambda f: f.events.append(f.events.pop(f.events.index(told_of_the_child(f))))),
+        ("broken", lambda f: next(x for x in f.events if x["slot"] == "0.2/1b")["data"].update(state="completed")),
+        ("duplicate", lambda f: f.events.append({**told_of_the_child(f)})),
+        ("broken", lambda f: told_of_the_child(f)["data"].update(of_slot="0.1/9")),
+    ],
+)
 def test_what_is_wrong_with_the_undo_of_a_child_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
     facts = with_a_child()
     spoil(facts)

@@ -49,10 +49,15 @@ async def bought(args: Arguments, call: ToolCall) -> Answer:
 
 
 undoer = Agent(
-    "crash-undoer", "1.0.0", input=Arguments, state=Arguments, initial=lambda args: args,
-    title="Crash test's child that undoes", description="Three calls, a failure, and three that undo them.",
+    "crash-undoer",
+    "1.0.0",
+    input=Arguments,
+    state=Arguments,
+    initial=lambda args: args,
+    title="Crash test's child that undoes",
+    description="Three calls, a failure, and three that undo them.",
     tools=[booked, mailed, bought, unbooked, unmailed, refunded],
-)  # fmt: skip
+)
 
 
 @undoer.node(start=True, title="Fail")
@@ -66,10 +71,16 @@ async def fail(state: Arguments, ctx: Context) -> None:
 
 
 giver = Agent(
-    "crash-giver", "1.0.0", input=Arguments, state=Arguments, output=Answer, initial=lambda args: args,
-    title="Crash test's child that ends well and is undone", description="Two calls, and later two that undo them.",
+    "crash-giver",
+    "1.0.0",
+    input=Arguments,
+    state=Arguments,
+    output=Answer,
+    initial=lambda args: args,
+    title="Crash test's child that ends well and is undone",
+    description="Two calls, and later two that undo them.",
     tools=[booked, bought, unbooked, refunded],
-)  # fmt: skip
+)
 
 
 @giver.node(start=True, title="Give")
@@ -80,11 +91,15 @@ async def give(state: Arguments, ctx: Context) -> End:
 
 
 regretter = Agent(
-    "crash-regretter", "1.0.0", input=Arguments, state=Arguments, initial=lambda args: args,
+    "crash-regretter",
+    "1.0.0",
+    input=Arguments,
+    state=Arguments,
+    initial=lambda args: args,
     title="Crash test's child that undoes its own child",
     description="A call, a child that ends well, a failure; then the child is undone, and the call.",
     tools=[booked, unbooked],
-)  # fmt: skip
+)
 
 
 @regretter.node(start=True, title="Regret")

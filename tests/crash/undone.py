@@ -42,22 +42,28 @@ def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
 def _expected_of(facts: Facts, theirs: Expected) -> Expected:
     late = theirs.may_send_late
     if _agent(facts) == REGRETTER:
-        return Expected(
-            {"erp.create_vendor": 2}, state="failed", may_be_cancelled=True, may_send_late=late, children=1
-        )  # fmt: skip
+        return Expected({"erp.create_vendor": 2}, state="failed", may_be_cancelled=True, may_send_late=late, children=1)
     if _agent(facts) == GIVER:
         # Whoever started it fails for sure, or was cancelled: what it did can't stand. Ended by a wish before it had
         # done all, it undid less.
         return Expected(
-            {"erp.create_vendor": 4}, gates=1, state="cancelled" if is_reopened(facts) else "completed",
-            may_be_cancelled=not is_reopened(facts), denied={"refunded": "erp.create_vendor"}, may_send_late=late,
-        )  # fmt: skip
+            {"erp.create_vendor": 4},
+            gates=1,
+            state="cancelled" if is_reopened(facts) else "completed",
+            may_be_cancelled=not is_reopened(facts),
+            denied={"refunded": "erp.create_vendor"},
+            may_send_late=late,
+        )
     tools = {event["data"].get("tool") for event in facts.events if event["kind"] == "ToolInvoked"}
     mails = {"email.mailed": 1, "email.unmailed": 1} if "mailed" in tools else {}
     return Expected(
-        {"erp.create_vendor": 4, **mails}, gates=1, state="failed", may_be_cancelled=True,
-        denied={"refunded": "erp.create_vendor"}, may_send_late=theirs.may_send_late,
-    )  # fmt: skip
+        {"erp.create_vendor": 4, **mails},
+        gates=1,
+        state="failed",
+        may_be_cancelled=True,
+        denied={"refunded": "erp.create_vendor"},
+        may_send_late=theirs.may_send_late,
+    )
 
 
 def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kind, str]]:

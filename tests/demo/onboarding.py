@@ -88,9 +88,13 @@ class Onboarding:
         ((wait_id, wait),) = ((i, w) for i, w in self.run.waits.items() if w.resolution is None)
         assert wait.spec.kind == "reconcile"
         said = e.ToolReconciled(
-            slot=wait.spec.slot, attempt=wait.spec.attempt, tool="send_welcome", verdict=verdict, by="user:operator",
+            slot=wait.spec.slot,
+            attempt=wait.spec.attempt,
+            tool="send_welcome",
+            verdict=verdict,
+            by="user:operator",
             payload={"receipt": receipt},
-        )  # fmt: skip
+        )
         self.run.resolve(wait_id, verdict, event=said)
         return await self.drive()
 

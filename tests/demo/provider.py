@@ -88,7 +88,10 @@ def reply(body: dict[str, Any]) -> dict[str, Any]:
     call = {"id": "call_1", "type": "function", "function": {"name": FINAL, "arguments": json.dumps(script(facts))}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     return {
-        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "neighbour",
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "neighbour",
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-    }  # fmt: skip
+    }

@@ -45,9 +45,11 @@ async def test_what_was_proposed_is_paid_after_the_yes(sandbox: Sandbox) -> None
     assert await story.settle() == "parked" and paid(sandbox, story) == 0
     asked = question(story)
     assert asked["arguments"] == {
-        "customer": "Hotel Inselhof", "order_number": "SO-004711", "amount_usd": "640.00",
+        "customer": "Hotel Inselhof",
+        "order_number": "SO-004711",
+        "amount_usd": "640.00",
         "note": asked["arguments"]["note"],
-    }  # fmt: skip
+    }
     assert asked["amount"] == {"value": "640.00", "currency": "USD"}
     assert set(asked["editable"]["properties"]) == {"amount_usd", "note"}
     story.decide("approved")

@@ -57,9 +57,14 @@ def turn(output: dict[str, Any]) -> ModelTurn:
 
 def note(n: int) -> Note:
     return Note(
-        document_id=f"doc.{n}", source="Django 5", sha256=hashlib.sha256(str(n).encode()).hexdigest(),
-        embedding_id=f"EMB-{n}", summary="S.", quote=None, relevance=1,
-    )  # fmt: skip
+        document_id=f"doc.{n}",
+        source="Django 5",
+        sha256=hashlib.sha256(str(n).encode()).hexdigest(),
+        embedding_id=f"EMB-{n}",
+        summary="S.",
+        quote=None,
+        relevance=1,
+    )
 
 
 # --- the whole of it ----------------------------------------------------------------------------------
@@ -227,10 +232,17 @@ def test_two_hundred_notes_make_one_report_that_fits() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"documents": 0}, {"documents": 201}, {"at_once": 0}, {"pace_seconds": -1}, {"pace_seconds": float("nan")},
-        {"topic": ""}, {"topic": "\ud800"}, {"topic": "x" * 2001}, {"more": 1},
+        {"documents": 0},
+        {"documents": 201},
+        {"at_once": 0},
+        {"pace_seconds": -1},
+        {"pace_seconds": float("nan")},
+        {"topic": ""},
+        {"topic": "\ud800"},
+        {"topic": "x" * 2001},
+        {"more": 1},
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_reviewed_is_refused_at_the_start(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         agent.input.model_validate(QUESTION | wrong)

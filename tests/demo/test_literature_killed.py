@@ -38,9 +38,11 @@ class Review(Installation):
 
     def environment(self, **extra: str) -> dict[str, str]:
         own = {
-            "DURABLEAGENTS_WORKERS": "2", "DURABLEAGENTS_MODEL": "openai-chat:neighbour", "OPENAI_API_KEY": "none",
+            "DURABLEAGENTS_WORKERS": "2",
+            "DURABLEAGENTS_MODEL": "openai-chat:neighbour",
+            "OPENAI_API_KEY": "none",
             "OPENAI_BASE_URL": self.provider.url,
-        }  # fmt: skip
+        }
         return super().environment(**own, **extra)
 
     def api(self, role: str, path: str, body: Any = None) -> Any:
@@ -126,8 +128,12 @@ def ended(site: Review, run_id: str) -> Any:
 
 def deploy(site: Review) -> None:
     done = subprocess.run(
-        [sys.executable, "manage.py", "up", "--restart"], env=site.environment(), cwd=CHECKOUT, capture_output=True,
-        text=True, timeout=150,
-    )  # fmt: skip
+        [sys.executable, "manage.py", "up", "--restart"],
+        env=site.environment(),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
     assert done.returncode == 0, done.stderr
     site.remember()

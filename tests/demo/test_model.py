@@ -123,13 +123,18 @@ def revise(reason: str, amount: str = "84000.00", **order: Any) -> OrderRevision
 @pytest.mark.parametrize(
     ("reason", "amount"),
     [
-        ("The quote says $80,000.00, not 84,000", "80000"), ("at most 80k please", "80000"),
+        ("The quote says $80,000.00, not 84,000", "80000"),
+        ("at most 80k please", "80000"),
         ("80.000 USD max", "80000"),
-        ("reduce by $4,000", "80000"), ("cut it by 10%", "75600"), ("budget 2025 is 79000", "79000"),
+        ("reduce by $4,000", "80000"),
+        ("cut it by 10%", "75600"),
+        ("budget 2025 is 79000", "79000"),
         ("PO-001234 only 50000", "50000"),
-        ("80'000 dollars at most.", "80000"), ("no more than USD 70000", "70000"), ("$ 83,999.99", "83999.99"),
+        ("80'000 dollars at most.", "80000"),
+        ("no more than USD 70000", "70000"),
+        ("$ 83,999.99", "83999.99"),
     ],
-)  # fmt: skip
+)
 def test_a_lower_figure_in_the_reason_is_taken(reason: str, amount: str) -> None:
     revision = revise(reason)
     assert revision.amount_usd == Decimal(amount)

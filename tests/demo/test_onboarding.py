@@ -49,8 +49,14 @@ def onboard(sandbox: Sandbox) -> Iterator[Start]:
 def test_the_graph_is_sound_and_every_reachable_tool_is_declared() -> None:
     agent.validate()
     assert [*agent.nodes] == [
-        "intake", "collect_w9", "screen", "register", "order", "provision", "welcome",
-    ]  # fmt: skip
+        "intake",
+        "collect_w9",
+        "screen",
+        "register",
+        "order",
+        "provision",
+        "welcome",
+    ]
     assert agent.graph_id == "vendor-onboard@1.0.0"
     assert {t.name for t in agent.all_tools()} >= {"lookup_company", "file_purchase_order"}
 

@@ -77,8 +77,9 @@ async def test_credentials_that_are_refused_cancel_the_order_and_deactivate_the_
     assert story.run.events[-1].code == "http_403"  # type: ignore[attr-defined]
     told = story.ended["undo"]
     assert [(x["tool"], x["external_id"][:3]) for x in told["undone"]] == [
-        ("file_purchase_order", "PO-"), ("create_vendor", "VND")
-    ]  # fmt: skip
+        ("file_purchase_order", "PO-"),
+        ("create_vendor", "VND"),
+    ]
     assert [x["tool"] for x in told["stays"]] == ["request_w9"] and not told["left"]
     compensated = [(x.tool, x.slot) for x in story.run.entries if x.fact == "compensated"]
     assert [tool for tool, _ in compensated] == ["file_purchase_order", "create_vendor"]

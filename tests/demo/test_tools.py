@@ -196,9 +196,15 @@ async def test_the_hooks_find_what_a_key_did(sandbox: Sandbox, make_call: MakeCa
 
 @pytest.mark.parametrize(
     ("amount", "revision", "is_needed"),
-    [("9999.99", 1, False), ("10000.00", 1, True), (10000, 1, True), ("84000.00", 1, True), ("0.01", 1, False),
-     ("0.01", 2, True)],
-)  # fmt: skip
+    [
+        ("9999.99", 1, False),
+        ("10000.00", 1, True),
+        (10000, 1, True),
+        ("84000.00", 1, True),
+        ("0.01", 1, False),
+        ("0.01", 2, True),
+    ],
+)
 def test_finance_is_asked_from_ten_thousand_on_and_for_every_revision(
     amount: object, revision: int, is_needed: bool
 ) -> None:
@@ -317,9 +323,17 @@ def test_no_name_or_address_can_add_a_header_or_a_recipient(unsafe_call: ToolCal
     assert raw.isascii()
     read = email.message_from_bytes(raw, policy=email.policy.SMTP)
     assert [*read.keys()] == [
-        "From", "To", "Subject", "Date", "Message-ID", "X-Run-Id", "X-Operation",
-        "Content-Type", "Content-Transfer-Encoding", "MIME-Version",
-    ]  # fmt: skip
+        "From",
+        "To",
+        "Subject",
+        "Date",
+        "Message-ID",
+        "X-Run-Id",
+        "X-Operation",
+        "Content-Type",
+        "Content-Transfer-Encoding",
+        "MIME-Version",
+    ]
     assert [address.addr_spec for address in read["To"].addresses] == [mail.to]
 
 

@@ -84,7 +84,7 @@ async def test_proxies_of_the_environment_are_left_alone(call: ToolCall, monkeyp
 @pytest.mark.parametrize(
     "answer",
     [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"SSH-2.0-OpenSSH\r\n"],
-)  # fmt: skip
+)
 async def test_a_connection_that_ends_early_is_no_answer(
     answer: bytes, call: ToolCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,9 +146,15 @@ async def test_a_refusal_is_upstreams_own_words(status: int, call: ToolCall, mon
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [("plain words", "plain words"), ("", "X"), ("x" * 9000, "x" * 500), ("[" * 5000, "[" * 500),
-                       ('{"detail": 7}', "X")]
-)  # fmt: skip
+    ("body", "said"),
+    [
+        ("plain words", "plain words"),
+        ("", "X"),
+        ("x" * 9000, "x" * 500),
+        ("[" * 5000, "[" * 500),
+        ('{"detail": 7}', "X"),
+    ],
+)
 async def test_a_refusal_in_any_other_form_is_still_short_words(
     body: str, said: str, call: ToolCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,9 +44,14 @@ def _paste(script: list[Block], installation: Installation) -> list[str]:
     """Run the blocks as one shell session in the checkout; what each of them printed."""
     lines = ["set -eu", *(f"{block.text}\nprintf '{_END}'" for block in script)]
     shell = subprocess.run(
-        ["bash", "-s"], input="\n".join(lines), cwd=ROOT, env=installation.environment(), capture_output=True,
-        text=True, timeout=180
-    )  # fmt: skip
+        ["bash", "-s"],
+        input="\n".join(lines),
+        cwd=ROOT,
+        env=installation.environment(),
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
     said = shell.stdout.split(_END)[:-1]
     if len(said) < len(script):
         pytest.fail(

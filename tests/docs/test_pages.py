@@ -74,9 +74,15 @@ def test_every_make_target_is_in_the_readme() -> None:
 
 
 DEPENDS = {
-    "api-run-pause", "api-run-resume", "api-run-cancel", "api-run-budget",
-    "api-schedule", "api-schedule-pause", "api-schedule-resume", "api-schedule-delete",
-}  # fmt: skip
+    "api-run-pause",
+    "api-run-resume",
+    "api-run-cancel",
+    "api-run-budget",
+    "api-schedule",
+    "api-schedule-pause",
+    "api-schedule-resume",
+    "api-schedule-delete",
+}
 
 
 def test_every_route_has_its_heading_and_its_row_of_roles() -> None:

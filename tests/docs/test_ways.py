@@ -13,10 +13,6 @@ from tests.docs.newest import newest
 
 PAGE = (CHECKOUT / "docs" / "ways.md").read_text()
 _STOP = re.compile(r"^(\d+)\. `([\w/.]+)` \*\*([\w.]+)\*\*(?: \((from|by way of) ([^)]*)\))?", re.M)
-# How long a way may be, and over how many files it may lead, so that it can be held in the head.
-MOST_STOPS = {"A keyed call": 15, "A start over the API": 13}
-MOST_FILES = {"A keyed call": 10, "A start over the API": 10}
-LONGEST_TOUR = 1310
 
 
 @dataclass(frozen=True)
@@ -79,21 +75,6 @@ def test_a_function_in_sql_is_named_where_it_is_newest() -> None:
     named = stops | {(path, name) for path, name, *_ in _ANSWER.findall(PAGE)}
     in_sql = {name: path for path, name in named if path.endswith(".sql")}
     assert in_sql == {name: newest()[name] for name in in_sql}
-
-
-@pytest.mark.parametrize("title", WAYS)
-def test_a_way_is_short(title: str) -> None:
-    stops, kind = WAYS[title], title.partition(",")[0]
-    assert len(stops) <= MOST_STOPS.get(kind, 12)
-    assert len({stop.path for stop in stops}) <= MOST_FILES.get(kind, 9)
-
-
-def test_the_reading_tour_is_short() -> None:
-    """The files that the README names, with the picture beside them: who reads them has read the heart."""
-    tour = (CHECKOUT / "README.md").read_text().partition("## Reading tour")[2].partition("Then\n")[0]
-    paths = [*re.findall(r"^\d\. \[([\w/.]+)\]", tour, re.M), "docs/step-protocol.md"]
-    assert len(paths) == 6
-    assert sum(len((CHECKOUT / path).read_text().splitlines()) for path in paths) < LONGEST_TOUR
 
 
 def test_there_are_six_ways() -> None:

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 
 
 def amend(
-    run: MemoryRun, wait_id: UUID, changed: dict[str, Any], *, tool: Tool | None, hasher: Hasher,
-    by: str = "user:finance", role: str = "approver_finance", justification: str = "as quoted", approves: bool = True,
-) -> None:  # fmt: skip
+    run: MemoryRun,
+    wait_id: UUID,
+    changed: dict[str, Any],
+    *,
+    tool: Tool | None,
+    hasher: Hasher,
+    by: str = "user:finance",
+    role: str = "approver_finance",
+    justification: str = "as quoted",
+    approves: bool = True,
+) -> None:
     """Put other values in the place of some of a call's arguments, and say yes to what it became."""
     wait = run.waits[wait_id]
     assert wait.gate is not None and wait.resolution is None
@@ -31,9 +39,21 @@ def amend(
     plan = new.plan
     run.resolve(wait_id, "amended", event=new.amended)
     run.append([new.asked])
-    run.waits[new.wait.id] = MemoryWait(new.wait, GateOpening(
-        UUID(new.asked.approval_id), plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
-        new.bytes, new.asked.plan_hash, plan["evidence"], gate.why, gate.requested_by,
-    ))  # fmt: skip
+    run.waits[new.wait.id] = MemoryWait(
+        new.wait,
+        GateOpening(
+            UUID(new.asked.approval_id),
+            plan["queue"],
+            plan["tool"],
+            plan["title"],
+            plan["effect"],
+            plan["rule"],
+            new.bytes,
+            new.asked.plan_hash,
+            plan["evidence"],
+            gate.why,
+            gate.requested_by,
+        ),
+    )
     if approves:
         run.decide("approved", by=by, role=role, justification=justification, slot=new.wait.slot)

@@ -15,9 +15,15 @@ from tests.engine.story import Story
 def rule(effect: Any = "require", condition: str = "", kinds: dict[str, str] | None = None, **more: Any) -> Rule:
     """A policy's version; of queue `finance_po` where it requires a yes."""
     given = {
-        "name": f"{effect}_it", "version": 1, "agent": "", "tool": "", "effect": effect,
-        "queue": "finance_po" if effect == "require" else "", "within": timedelta(days=1), "rule": "the board says so",
-    }  # fmt: skip
+        "name": f"{effect}_it",
+        "version": 1,
+        "agent": "",
+        "tool": "",
+        "effect": effect,
+        "queue": "finance_po" if effect == "require" else "",
+        "within": timedelta(days=1),
+        "rule": "the board says so",
+    }
     return Rule(condition=restored(condition, kinds or {}), **(given | more))
 
 

@@ -97,9 +97,12 @@ def _support(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 support_agent = Agent(
-    FunctionModel(_support), deps_type=Bank, output_type=Support, name="support",
+    FunctionModel(_support),
+    deps_type=Bank,
+    output_type=Support,
+    name="support",
     system_prompt="You are a support agent in our bank.",
-)  # fmt: skip
+)
 
 
 @support_agent.instructions
@@ -199,9 +202,10 @@ def _files(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 files_agent = Agent(
-    FunctionModel(_files), name="files",
+    FunctionModel(_files),
+    name="files",
     toolsets=[ExternalToolset([ToolDefinition(name="pick_colour", description="Let the user pick a colour.")])],
-)  # fmt: skip
+)
 
 
 @files_agent.tool_plain(requires_approval=True)

@@ -112,7 +112,7 @@ class Story:
         try:
             driver = Driver(
                 agent or self.agent, journal, self.runtime, self.control, trace_id="0" * 32, generation=self.generation
-            )  # fmt: skip
+            )
             return await driver.drive()
         except Killed:
             return "killed"
@@ -149,9 +149,14 @@ class Story:
         payload = {"receipt": receipt} | ({} if result is None else {"result": result})
         s = wait.spec
         said = e.ToolReconciled(
-            slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], verdict=verdict, by="user:olga", n=s.n,
-            payload=payload
-        )  # fmt: skip
+            slot=s.slot,
+            attempt=s.attempt,
+            tool=s.detail["tool"],
+            verdict=verdict,
+            by="user:olga",
+            n=s.n,
+            payload=payload,
+        )
         self.run.resolve(wait_id, verdict, event=said)
 
     def call_back(self, body: Any, slot: str = "") -> None:

@@ -245,9 +245,7 @@ async def test_the_model_is_told_that_a_person_changed_its_call(tools: Toolbox, 
     (part,) = mind.answers()
     told = part.content
     assert told["result"]["amount"] == 4000
-    assert told["amended_by_a_person"] == {
-        "changes": {"amount": {"asked": DEAR, "sent": 4000}}, "reason": "as quoted"
-    }  # fmt: skip
+    assert told["amended_by_a_person"] == {"changes": {"amount": {"asked": DEAR, "sent": 4000}}, "reason": "as quoted"}
 
 
 async def test_a_refused_call_tells_of_it_too(tools: Toolbox, outside: Outside) -> None:

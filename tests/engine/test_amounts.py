@@ -39,12 +39,19 @@ def test_a_gate_without_an_amount_says_nothing_of_one() -> None:
 @pytest.mark.parametrize(
     ("declared", "order"),
     [
-        ("gone USD", {}), ("total gone", {}), ("total currency", {"currency": "euro"}), ("total USD", {"total": "NaN"}),
-        ("total USD", {"total": "1e40"}), ("total USD", {"total": "1E-30000000"}),
-        ("total USD", {"total": "much"}), (lambda order: 5, {}),
-        (lambda order: 1 / 0, {}), (lambda order: Amount(Decimal("inf"), "USD"), {}), (lambda order: None, {}),
+        ("gone USD", {}),
+        ("total gone", {}),
+        ("total currency", {"currency": "euro"}),
+        ("total USD", {"total": "NaN"}),
+        ("total USD", {"total": "1e40"}),
+        ("total USD", {"total": "1E-30000000"}),
+        ("total USD", {"total": "much"}),
+        (lambda order: 5, {}),
+        (lambda order: 1 / 0, {}),
+        (lambda order: Amount(Decimal("inf"), "USD"), {}),
+        (lambda order: None, {}),
     ],
-)  # fmt: skip
+)
 def test_an_amount_that_can_not_be_told_says_so_and_is_nobodys_zero(declared: Any, order: dict[str, Any]) -> None:
     told = said(declared, **order)
     assert set(told["amount"]) == {"problem"} and isinstance(amount_in(told), str)
@@ -53,10 +60,13 @@ def test_an_amount_that_can_not_be_told_says_so_and_is_nobodys_zero(declared: An
 @pytest.mark.parametrize(
     "plan",
     [
-        {"amount": 5}, {"amount": {"value": 5}}, {"amount": {"value": "x", "currency": "USD"}},
-        {"amount": {"value": "1", "currency": 3}}, {"amount": None},
+        {"amount": 5},
+        {"amount": {"value": 5}},
+        {"amount": {"value": "x", "currency": "USD"}},
+        {"amount": {"value": "1", "currency": 3}},
+        {"amount": None},
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_was_damaged_tells_no_amount(plan: Any) -> None:
     assert isinstance(amount_in(plan), str)
 

@@ -19,8 +19,13 @@ from tests.engine.story import Story
 from tests.world import Asked, Item, Notes, Outside, Toolbox, agent_of
 
 ALL = {
-    "customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": Money(), "due": Date(), "urgent": Flag(),
-}  # fmt: skip
+    "customer": Keyword(),
+    "tags": Keywords(),
+    "score": Number(),
+    "amount": Money(),
+    "due": Date(),
+    "urgent": Flag(),
+}
 
 
 def told(*events: e.AttributesSet) -> dict[str, list[str]]:
@@ -57,19 +62,51 @@ def test_one_value_has_one_text_however_it_was_written(name: str, given: Any, te
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("customer", 7), ("customer", ""), ("customer", "  "), ("customer", "x" * (LONGEST + 1)),
-        ("customer", "a\x00b"), ("customer", "two\nlines"), ("customer", "ACME\u200b"), ("customer", "\u202eEMCA"),
-        ("customer", "\ufeffACME"), ("tags", ["late", "a\tb"]), ("tags", ["\U000e0041"]),
-        ("customer", "\ud800"), ("customer", ["a"]), ("tags", "a"), ("tags", ["a", 1]), ("tags", ["x"] * 33),
-        ("tags", {"a"}), ("tags", {"a": 1}), ("score", True), ("score", "1e5"), ("score", "ten"),
+        ("customer", 7),
+        ("customer", ""),
+        ("customer", "  "),
+        ("customer", "x" * (LONGEST + 1)),
+        ("customer", "a\x00b"),
+        ("customer", "two\nlines"),
+        ("customer", "ACME\u200b"),
+        ("customer", "\u202eEMCA"),
+        ("customer", "\ufeffACME"),
+        ("tags", ["late", "a\tb"]),
+        ("tags", ["\U000e0041"]),
+        ("customer", "\ud800"),
+        ("customer", ["a"]),
+        ("tags", "a"),
+        ("tags", ["a", 1]),
+        ("tags", ["x"] * 33),
+        ("tags", {"a"}),
+        ("tags", {"a": 1}),
+        ("score", True),
+        ("score", "1e5"),
+        ("score", "ten"),
         ("score", float("nan")),
-        ("score", float("inf")), ("score", 10**15), ("score", "0.0000000001"), ("score", 10**4000), ("score", "٣"),
-        ("score", Decimal("NaN")), ("score", Decimal("1e999999")), ("amount", 1.5), ("amount", "1.0000001"),
-        ("amount", "$5"), ("amount", "5 EUR"), ("amount", 10**13), ("due", "2026-02-30"), ("due", "31.3.2026"),
-        ("due", datetime(2026, 3, 31, tzinfo=UTC)), ("due", 20260331), ("urgent", "true"), ("urgent", 1),
-        ("nobody", "x"), ("Customer", "ACME"), ("customer; --", "x"),
+        ("score", float("inf")),
+        ("score", 10**15),
+        ("score", "0.0000000001"),
+        ("score", 10**4000),
+        ("score", "٣"),
+        ("score", Decimal("NaN")),
+        ("score", Decimal("1e999999")),
+        ("amount", 1.5),
+        ("amount", "1.0000001"),
+        ("amount", "$5"),
+        ("amount", "5 EUR"),
+        ("amount", 10**13),
+        ("due", "2026-02-30"),
+        ("due", "31.3.2026"),
+        ("due", datetime(2026, 3, 31, tzinfo=UTC)),
+        ("due", 20260331),
+        ("urgent", "true"),
+        ("urgent", 1),
+        ("nobody", "x"),
+        ("Customer", "ACME"),
+        ("customer; --", "x"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_such_thing_is_refused_by_name(name: str, given: Any) -> None:
     with pytest.raises(BadAttributes) as refused:
         setting(ALL, {"urgent": True, name: given}, by="x")
@@ -109,10 +146,17 @@ def test_what_is_typed_is_what_the_api_takes() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"Customer": Keyword()}, {"x y": Keyword()}, {"and": Flag()}, {"created_at": Date()}, {"n": Keyword},
-        {"n": "keyword"}, {7: Keyword()}, {f"n{i}": Flag() for i in range(MOST + 1)}, ["customer"],
+        {"Customer": Keyword()},
+        {"x y": Keyword()},
+        {"and": Flag()},
+        {"created_at": Date()},
+        {"n": Keyword},
+        {"n": "keyword"},
+        {7: Keyword()},
+        {f"n{i}": Flag() for i in range(MOST + 1)},
+        ["customer"],
     ],
-)  # fmt: skip
+)
 def test_a_declaration_that_is_none_is_refused_when_the_agent_is_made(wrong: Any) -> None:
     with pytest.raises(DefinitionError):
         Agent("wrong-one", "1.0.0", input=Asked, state=Notes, attributes=wrong)

@@ -73,9 +73,17 @@ async def test_places_are_fixed_whoever_is_faster(tools: Toolbox, outside: Outsi
     story = Story(gathering(tools, body, [assistant]))
     assert await story.drive() == "completed" and story.output == ["look:i", "thought"]
     assert slots(story) == [
-        ("1", "now"), ("2/0/1", "order"), ("2/0/2", "random"), ("2/0/3/0/1", "look"), ("2/0/3/1/1", "uuid"),
-        ("2/1/1", "hooked"), ("2/1/2/0/0", ""), ("2/1/2/0/1", "look"), ("2/1/2/1/0", ""), ("3", "mail"),
-    ]  # fmt: skip
+        ("1", "now"),
+        ("2/0/1", "order"),
+        ("2/0/2", "random"),
+        ("2/0/3/0/1", "look"),
+        ("2/0/3/1/1", "uuid"),
+        ("2/1/1", "hooked"),
+        ("2/1/2/0/0", ""),
+        ("2/1/2/0/1", "look"),
+        ("2/1/2/1/0", ""),
+        ("3", "mail"),
+    ]
 
 
 async def test_results_come_in_the_branches_order_and_a_replay_gives_them_again(

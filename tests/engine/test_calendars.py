@@ -20,9 +20,16 @@ NIGHTS: Week = (((0, 6 * 60),),) * 7
 ALWAYS: Week = (((0, MINUTES),),) * 7
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = [
-    "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/St_Johns",
-    "Africa/Casablanca", "Pacific/Apia", "America/Sao_Paulo",
-]  # fmt: skip
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "America/St_Johns",
+    "Africa/Casablanca",
+    "Pacific/Apia",
+    "America/Sao_Paulo",
+]
 
 
 def office(*holidays: date, zone: str = "Europe/Berlin") -> Calendar:
@@ -94,12 +101,15 @@ def test_a_day_that_a_zone_left_out_is_no_day() -> None:
 @pytest.mark.parametrize(
     ("week", "problem"),
     [
-        ((), "seven"), (((),) * 7, "no working day"), ((((0, 30),), *((),) * 6), "no working day"),
-        ((((600, 540),), *((),) * 6), "begin before its end"), ((((0, 1441),), *((),) * 6), "within the day"),
+        ((), "seven"),
+        (((),) * 7, "no working day"),
+        ((((0, 30),), *((),) * 6), "no working day"),
+        ((((600, 540),), *((),) * 6), "begin before its end"),
+        ((((0, 1441),), *((),) * 6), "within the day"),
         ((((540, 720), (700, 900)), *((),) * 6), "overlap"),
         ((((i, i + 1) for i in range(7)), *((),) * 6), "more than"),
     ],
-)  # fmt: skip
+)
 def test_hours_in_which_nobody_works_or_that_make_no_sense_are_refused(week: object, problem: str) -> None:
     days = tuple(tuple(day) for day in week)  # type: ignore[attr-defined]
     assert problem in wrong(days)
@@ -121,8 +131,13 @@ def test_working_hours_are_a_positive_number_to_the_minute(hours: object) -> Non
 
 
 def test_a_calendar_full_of_holidays_ends_in_an_error_and_not_never() -> None:
-    only = Calendar("never", 1, "UTC", (((0, 60),), *((),) * 6), frozenset(date(2026, 1, 5) + timedelta(weeks=i)
-                                                                         for i in range(6000)))  # fmt: skip
+    only = Calendar(
+        "never",
+        1,
+        "UTC",
+        (((0, 60),), *((),) * 6),
+        frozenset(date(2026, 1, 5) + timedelta(weeks=i) for i in range(6000)),
+    )
     with pytest.raises(NoSuchTime, match="never"):
         only.after(datetime(2026, 1, 1, tzinfo=UTC), timedelta(hours=1))
 
@@ -132,9 +147,13 @@ shifts = st.lists(st.integers(0, MINUTES), min_size=2, max_size=6, unique=True).
 )
 weeks = st.lists(shifts | st.just(()), min_size=7, max_size=7).map(tuple).filter(lambda week: not wrong(week))
 calendars = st.builds(
-    Calendar, st.just("any"), st.just(1), st.sampled_from(ZONES), weeks,
+    Calendar,
+    st.just("any"),
+    st.just(1),
+    st.sampled_from(ZONES),
+    weeks,
     st.frozensets(st.dates(date(2025, 1, 1), date(2026, 12, 31)), max_size=20),
-)  # fmt: skip
+)
 moments = st.datetimes(datetime(2025, 1, 1), datetime(2026, 12, 31)).map(lambda at: at.replace(tzinfo=UTC))
 spans = st.integers(1, 60 * 60).map(lambda minutes: timedelta(minutes=minutes))
 
@@ -168,9 +187,19 @@ def test_around_the_clock_working_time_is_time(zone: str, start: datetime, span:
 
 # Clocks that are put back by an hour, half an hour or two, by day or by night, from midnight or over it.
 ODD = [
-    "Europe/Berlin", "Africa/Casablanca", "America/Havana", "Atlantic/Azores", "Antarctica/Troll", "Asia/Beirut",
-    "America/Nuuk", "America/Santiago", "Australia/Lord_Howe", "Africa/Cairo", "America/Asuncion", "America/Sao_Paulo",
-]  # fmt: skip
+    "Europe/Berlin",
+    "Africa/Casablanca",
+    "America/Havana",
+    "Atlantic/Azores",
+    "Antarctica/Troll",
+    "Asia/Beirut",
+    "America/Nuuk",
+    "America/Santiago",
+    "Australia/Lord_Howe",
+    "Africa/Cairo",
+    "America/Asuncion",
+    "America/Sao_Paulo",
+]
 
 
 @lru_cache
@@ -188,7 +217,7 @@ def worked(calendar: Calendar, begins: datetime, minutes: int) -> list[bool]:
     start = begins - timedelta(days=2)
     shown = [
         (start + timedelta(minutes=n)).astimezone(there).replace(tzinfo=None, fold=0) for n in range(minutes + 5760)
-    ]  # fmt: skip
+    ]
     found = [False] * len(shown)
     for day in sorted({each.date() for each in shown[1440:-1440]}):
         for opens, closes in calendar.week[day.weekday()] if day not in calendar.holidays else ():

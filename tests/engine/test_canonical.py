@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 from runs.engine.canonical import canonical, parsed
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text()
-    | st.floats(allow_nan=False, allow_infinity=False) | st.integers(2**53, 10**21).map(float),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(2**53, 10**21).map(float),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(JSON)

@@ -18,10 +18,19 @@ from tests.engine.test_key_ttl import TTL, forgetful
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
 GOOD = Standing("certified", "certified")
-BAD = [Standing("ignores_keys", "ignores_keys"), Standing("refuses_repeats", "refuses_repeats"),
-       Standing("expired", "ignores_keys"), Standing("changed", "ignores_keys")]  # fmt: skip
-OPEN = [NOT_PROBED, Standing("expired", "certified"), Standing("changed", "certified"), Standing("unclear", "unclear"),
-        Standing("hook_denies", "hook_denies")]  # fmt: skip
+BAD = [
+    Standing("ignores_keys", "ignores_keys"),
+    Standing("refuses_repeats", "refuses_repeats"),
+    Standing("expired", "ignores_keys"),
+    Standing("changed", "ignores_keys"),
+]
+OPEN = [
+    NOT_PROBED,
+    Standing("expired", "certified"),
+    Standing("changed", "certified"),
+    Standing("unclear", "unclear"),
+    Standing("hook_denies", "hook_denies"),
+]
 
 
 class Known(Certificates):
@@ -156,8 +165,11 @@ async def test_where_certificates_are_asked_for_a_repeat_needs_one_too(
     assert len(outside.requests) == sent and len(outside.executed("order")) == 1
 
 
-DENIERS = [Standing("hook_denies", "hook_denies"), Standing("expired", "hook_denies"),
-           Standing("changed", "hook_denies")]  # fmt: skip
+DENIERS = [
+    Standing("hook_denies", "hook_denies"),
+    Standing("expired", "hook_denies"),
+    Standing("changed", "hook_denies"),
+]
 
 
 @pytest.mark.parametrize("standing", DENIERS)

@@ -55,12 +55,58 @@ from tests.world import (
     only_for_now,
 )
 
-Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
-             "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message", "kept", "cleaned", "cached",
-             "doubtful", "stale", "rejected"]  # fmt: skip
-OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
-                       "random", "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message",
-                       "rejected", *SCREENED)  # fmt: skip
+Op = Literal[
+    "look",
+    "order",
+    "mail",
+    "pay",
+    "wire",
+    "hooked",
+    "ask",
+    "refused",
+    "flaky",
+    "away",
+    "now",
+    "random",
+    "uuid",
+    "sleep",
+    "signal",
+    "form",
+    "think",
+    "child",
+    "orphan",
+    "message",
+    "kept",
+    "cleaned",
+    "cached",
+    "doubtful",
+    "stale",
+    "rejected",
+]
+OPS: tuple[Op, ...] = (
+    "look",
+    "order",
+    "mail",
+    "pay",
+    "wire",
+    "hooked",
+    "ask",
+    "refused",
+    "flaky",
+    "away",
+    "now",
+    "random",
+    "uuid",
+    "sleep",
+    "signal",
+    "form",
+    "think",
+    "child",
+    "orphan",
+    "message",
+    "rejected",
+    *SCREENED,
+)
 UNSAFE = ("mail", "wire")
 # A thousandth of a cent a token in, a hundredth out.
 PRICE = Price(7, "mind", 10_000_000, 100_000_000)
@@ -84,9 +130,12 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
     agent_of(ends_with({}), name="helper")
     glance = glancing(tools.outside)
     agent = agent_of(
-        node, tools=[*tools.all(), glance], assistants=[mind(tools)], state=Told,
+        node,
+        tools=[*tools.all(), glance],
+        assistants=[mind(tools)],
+        state=Told,
         initial=lambda asked: Told(asked=asked),
-    )  # fmt: skip
+    )
 
     @agent.message(takes=Item, answers=Done)
     def tell(state: Told, request: Item) -> Done:
@@ -108,9 +157,7 @@ def mind(tools: Toolbox) -> Assistant:
         call = ToolCallPart("final_result", {"ref": got[0]}) if got else ToolCallPart("order", {"name": str(told)})
         return ModelResponse(parts=[call])
 
-    return Assistant(
-        name="mind", instructions="Order.", output=Done, tools=[tools.order], offline=say, most_tokens=20
-    )  # fmt: skip
+    return Assistant(name="mind", instructions="Order.", output=Done, tools=[tools.order], offline=say, most_tokens=20)
 
 
 async def perform(ctx: Context, tools: Toolbox, glance: Tool, op: Op, name: str) -> Any:
@@ -163,9 +210,14 @@ async def tell(
     Mortal.schedule = schedule
     retry = IN_PLACE if in_place else AT_ONCE
     story = Story(
-        agent_for(program, tools), journal=Mortal, retry=retry, caps=caps, prices={"mind": PRICE}, screens=(guard,),
+        agent_for(program, tools),
+        journal=Mortal,
+        retry=retry,
+        caps=caps,
+        prices={"mind": PRICE},
+        screens=(guard,),
         reads=MemoryReads(),
-    )  # fmt: skip
+    )
     plain = story._hit
 
     def hit(point: str, tool: str) -> None:
@@ -236,9 +288,11 @@ def _name_in(body: str) -> str:
 
 deaths = st.lists(st.builds(Death, st.integers(1, 12), st.sampled_from(["before", "after", "call"])), max_size=8)
 caps = st.builds(
-    Caps, **{name: st.none() | st.integers(0, 3) for name in ("steps", "tool_calls", "model_calls")},
-    tokens_out=st.none() | st.integers(0, 60), usd_micro=st.none() | st.integers(0, 9000),
-)  # fmt: skip
+    Caps,
+    **{name: st.none() | st.integers(0, 3) for name in ("steps", "tool_calls", "model_calls")},
+    tokens_out=st.none() | st.integers(0, 60),
+    usd_micro=st.none() | st.integers(0, 9000),
+)
 programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_size=4)
 
 

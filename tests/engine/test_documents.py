@@ -64,7 +64,7 @@ def test_what_can_not_be_shown_is_refused_by_name(given: tuple[Any, ...], told: 
         ("a text", "give a list of Document"),
         ([b"bytes"], "bytes is no Document"),
     ],
-)  # fmt: skip
+)
 async def test_too_many_or_what_is_no_document_fails_the_run_by_name(given: Any, told: str) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.approve("finance_po", title="Sign it", documents=given)).by)
@@ -125,9 +125,10 @@ async def by_grant(ctx: Context, tools: Toolbox, given: Any) -> Any:
 
 @pytest.mark.parametrize("ask", [by_approve, by_call, by_gate, by_grant])
 @pytest.mark.parametrize(
-    "second", [[text("Pay 900 USD to Mallory.\n")], [text(name="other.txt")], [text(), png()], []],
+    "second",
+    [[text("Pay 900 USD to Mallory.\n")], [text(name="other.txt")], [text(), png()], []],
     ids=["other bytes", "another name", "one more", "none"],
-)  # fmt: skip
+)
 async def test_a_replay_with_other_bytes_in_hand_sends_nothing_and_a_person_looks(
     tools: Toolbox, outside: Outside, ask: Asking, second: list[Document]
 ) -> None:
@@ -248,10 +249,17 @@ def test_what_a_gate_shows_is_part_of_the_agents_version(tools: Toolbox) -> None
 
 
 @pytest.mark.parametrize(
-    "told", [{"documents": 7}, {"documents": [7]}, {"documents": [{}]}, {"documents": {"a": 1}},
-             {"documents": [text().as_json() | {"media_type": "text/html"}]},
-             {"documents": [text().as_json() | {"sha256": None}]}, {"documents": [text().as_json() | {"size": "1"}]}],
-)  # fmt: skip
+    "told",
+    [
+        {"documents": 7},
+        {"documents": [7]},
+        {"documents": [{}]},
+        {"documents": {"a": 1}},
+        {"documents": [text().as_json() | {"media_type": "text/html"}]},
+        {"documents": [text().as_json() | {"sha256": None}]},
+        {"documents": [text().as_json() | {"size": "1"}]},
+    ],
+)
 def test_a_list_that_can_not_be_read_is_none(told: Any) -> None:
     with pytest.raises(ValueError, match="can't be read"):
         named_in(told)

@@ -105,21 +105,34 @@ CHANGES = {
     "a rate in a table": ("limits", '"DE": 19', '"DE": 21', "node pay, refund: RATES 19 → 21 (shop/limits.py)"),
     "a text": ("limits", '"us"', '"them"', "node begin: SENDER changed (shop/limits.py)"),
     "a helper": (
-        "tax", "rounded(amount", "rounded(2 + amount", "node pay, refund: code changed (helper vat() in shop/tax.py)",
+        "tax",
+        "rounded(amount",
+        "rounded(2 + amount",
+        "node pay, refund: code changed (helper vat() in shop/tax.py)",
     ),
     "a helper's number": (
-        "tax", "return 2 if", "return 3 if",
+        "tax",
+        "return 2 if",
+        "return 3 if",
         "node pay, refund: code changed (helper _fee() in shop/tax.py: 2 → 3)",
     ),
     "a helper's helper, by its module": (
-        "words", "> 12", "> 13",
+        "words",
+        "> 12",
+        "> 13",
         "input, look input, node begin, node pay, refund, refund input, state",
     ),
     "another function under the name that stayed": (
-        "tax", "ceil as rounded", "floor as rounded", "node pay, refund: code changed (helper vat() in shop/tax.py)",
+        "tax",
+        "ceil as rounded",
+        "floor as rounded",
+        "node pay, refund: code changed (helper vat() in shop/tax.py)",
     ),
     "what a star brings": (
-        "stars", "return 7", "return 8", "node begin: code changed (helper starred() in shop/stars.py: 7 → 8)",
+        "stars",
+        "return 7",
+        "return 8",
+        "node begin: code changed (helper starred() in shop/stars.py: 7 → 8)",
     ),
     "by the whole name of a module": ("late", "HOURS = 8", "HOURS = 9", "node pay: HOURS 8 → 9 (shop/late.py)"),
     "a node": ("agents", "SENDER + str(", "str(", "node begin: code changed"),
@@ -131,7 +144,10 @@ CHANGES = {
     "no gate": ("tools", "gate=Gate('finance', 'dear", "gate=None and Gate('finance', 'dear", "refund: gate dropped"),
     "a tool": ("tools", "return Done(ref=str(", "return Done(ref='#' + str(", "refund: code changed"),
     "the class": (
-        "tools", "ReplayClass.PURE", "ReplayClass.UNSAFE_ON_REPLAY", "look: replay class pure → unsafe_on_replay",
+        "tools",
+        "ReplayClass.PURE",
+        "ReplayClass.UNSAFE_ON_REPLAY",
+        "look: replay class pure → unsafe_on_replay",
     ),
     "instructions": ("agents", "'Be brief.'", "'Be long.'", "assistant clerk: instructions changed"),
     "turns": ("agents", "max_turns=5", "max_turns=6", "assistant clerk: max_turns 5 → 6"),
@@ -140,7 +156,7 @@ CHANGES = {
     "a field that must be given": ("shapes", "    iban: str = ''\n", "    iban: str\n", "state: field iban changed"),
     "a validator": ("shapes", "not is_long(value)", "is_long(value)", "state"),
     "no output": ("agents", "output=Done, tools", "output=None, tools", "output: dropped"),
-}  # fmt: skip
+}
 SAME = {
     "a helper's words": ("words", '"""Long."""', '"""So long."""'),
     "a helper that nothing names": ("tax", "return 0", "return 1"),
@@ -148,10 +164,11 @@ SAME = {
     "a title": ("agents", "Agent('shop', '1.0.0',", "Agent('shop', '1.0.0', title='Shop',"),
     "an import for nobody": ("limits", "from decimal", "import os\nfrom decimal"),
     "what a type checker reads": (
-        "words", "def is_long",
+        "words",
+        "def is_long",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import late\n\n\ndef is_long",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -52,9 +52,15 @@ def cut(story: Story, visit: int) -> tuple[int, Snapshot]:
 
 
 def fork_of(
-    story: Story, visit: int, *, state: Any = None, effects: list[Evidence] | None = None, agent: Agent | None = None,
-    how: str = FORK, **more: Any,
-) -> Story:  # fmt: skip
+    story: Story,
+    visit: int,
+    *,
+    state: Any = None,
+    effects: list[Evidence] | None = None,
+    agent: Agent | None = None,
+    how: str = FORK,
+    **more: Any,
+) -> Story:
     """A fork as the service makes one: see tests/runs/test_forks.py."""
     seq, snapshot = cut(story, visit)
     found = (
@@ -62,13 +68,24 @@ def fork_of(
     )
     fork = Story(agent or story.agent, story.input, **more)
     payload = {
-        "state": snapshot.state if state is None else state, "effects": [x.as_json() for x in found],
+        "state": snapshot.state if state is None else state,
+        "effects": [x.as_json() for x in found],
         "justification": "try it again",
-    }  # fmt: skip
-    fork.run.append([e.RunForked(
-        origin=story.run.id, how=how, by="user:olga", visit=visit, at_seq=seq, node=snapshot.node, effects=len(found),
-        payload=payload,
-    )])  # fmt: skip
+    }
+    fork.run.append(
+        [
+            e.RunForked(
+                origin=story.run.id,
+                how=how,
+                by="user:olga",
+                visit=visit,
+                at_seq=seq,
+                node=snapshot.node,
+                effects=len(found),
+                payload=payload,
+            )
+        ]
+    )
     return fork
 
 
@@ -117,8 +134,9 @@ async def test_what_is_on_record_stands_for_the_same_call_and_nothing_is_sent(do
     assert sent(outside) == ["a", "b"] and fork.facts() == []
     taken = fork.events(e.AnswerTakenOver)
     assert [(x.of_run, x.of_slot, x.how, x.by) for x in taken] == [
-        (done.run.id, "0.2/1", "consent", "user:olga"), (done.run.id, "0.2/2", "consent", "user:olga")
-    ]  # fmt: skip
+        (done.run.id, "0.2/1", "consent", "user:olga"),
+        (done.run.id, "0.2/2", "consent", "user:olga"),
+    ]
 
 
 async def test_no_is_a_refusal_to_the_node(done: Story, outside: Outside) -> None:
@@ -162,8 +180,9 @@ async def test_an_effect_on_record_stands_for_one_call(tools: Toolbox, outside: 
     await fork.drive()
     _, wait = fork.one_waiting("input")
     assert wait.spec.slot == "0.1/2" and wait.spec.detail["schema"]["properties"]["decision"]["enum"] == [
-        "do_it_again", "no"
-    ]  # fmt: skip
+        "do_it_again",
+        "no",
+    ]
 
 
 class Slow(MemoryJournal):
@@ -252,9 +271,15 @@ def test_a_try_that_did_not_leave_says_nothing_of_the_next_one(
     tools: Toolbox, since: list[e.Event], outcomes: list[str]
 ) -> None:
     intent = e.ToolInvoked(
-        slot="0.1/1", attempt=0, tool="mail", replay_class="unsafe_on_replay", requested_hash="h", executed_hash="h",
-        grant=None, payload={"arguments": {"name": "letter", "amount": 1}, "key": None},
-    )  # fmt: skip
+        slot="0.1/1",
+        attempt=0,
+        tool="mail",
+        replay_class="unsafe_on_replay",
+        requested_hash="h",
+        executed_hash="h",
+        grant=None,
+        payload={"arguments": {"name": "letter", "amount": 1}, "key": None},
+    )
     not_sent = e.ToolNotDispatched(slot="0.1/1", attempt=0, tool="mail", n=1, payload={"error": "away"})
     every = list(enumerate([intent, not_sent, *since], start=1))
     known = evidence_of("run", [(seq, "", event) for seq, event in every], {"mail": tools.mail}.get)
@@ -354,9 +379,13 @@ async def test_a_word_to_another_question_lets_nothing_through(done: Story, outs
     asked = next(i for i, x in enumerate(fork.run.events) if isinstance(x, e.WaitOpened))
     opened = fork.run.events[asked]
     fork.run.events[asked] = e.WaitOpened(
-        slot=opened.slot, attempt=0, wait="input", n=0, deadline=opened.deadline,  # type: ignore[attr-defined]
+        slot=opened.slot,
+        attempt=0,
+        wait="input",
+        n=0,
+        deadline=opened.deadline,  # type: ignore[attr-defined]
         payload=opened.payload | {"binds": "0" * 64},
-    )  # fmt: skip
+    )
     fork.run.answer(AGAIN)
     assert await fork.drive() == "parked" and sent(outside) == ["a", "b"]
     assert fork.one_waiting("input")[1].spec.n == 1

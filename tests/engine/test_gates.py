@@ -273,9 +273,10 @@ async def test_evidence_and_words_of_others_are_frozen_into_the_plan(tools: Tool
     assert gate.plan_hash == HASHER(plan)
 
 
-@pytest.mark.parametrize("field",
-                         ["agent", "run_id", "slot", "queue", "rule", "tool", "arguments", "title", "effect",
-                          "headline", "evidence"])  # fmt: skip
+@pytest.mark.parametrize(
+    "field",
+    ["agent", "run_id", "slot", "queue", "rule", "tool", "arguments", "title", "effect", "headline", "evidence"],
+)
 async def test_every_part_of_the_plan_changes_its_hash(tools: Toolbox, field: str) -> None:
     story = Story(paying(tools), {"amount": DEAR})
     await story.drive()

@@ -45,8 +45,10 @@ async def test_it_is_unknown_and_a_person_is_told_that_a_duplicate_is_suspected(
     (unknown,) = story.events(e.ToolOutcomeUnknown)
     assert unknown.is_sender_done
     assert unknown.payload["key_rejected"] == {
-        "message": "this key was used with another body", "details": {"status": 422}, "found_by_hook": "no answer",
-    }  # fmt: skip
+        "message": "this key was used with another body",
+        "details": {"status": 422},
+        "found_by_hook": "no answer",
+    }
     assert "duplicate is suspected" in unknown.payload["reason"]
     assert story.facts() == ["pending", "unknown"] and not story.events(e.ToolFailed)
     _, wait = story.one_waiting("reconcile")

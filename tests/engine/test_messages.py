@@ -110,9 +110,13 @@ async def test_messages_before_and_between_nodes_are_handled_there(killed: bool)
     assert [(x.visit, x.place) for x in story.events(e.MessageHandled)] == [("0.0", 0), ("0.1", 0)]
 
 
-@pytest.mark.parametrize(("name", "outcome", "code"), [
-    ("none", "refused", "no_document"), ("bug", "failed", "handler_error"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "outcome", "code"),
+    [
+        ("none", "refused", "no_document"),
+        ("bug", "failed", "handler_error"),
+    ],
+)
 async def test_a_refusal_leaves_no_trace_in_the_state_and_is_on_record(name: str, outcome: str, code: str) -> None:
     story = Story(desk(waits))
     assert await story.drive() == "parked"
@@ -158,9 +162,10 @@ async def test_a_node_can_wait_for_messages_and_gets_one_at_a_time() -> None:
         story.run.message("add", {"name": name})
     assert await story.drive() == "completed"
     assert story.output == [
-        ["add", 3, {"documents": 1}, ["a"]], ["add", 4, {"documents": 2}, ["a", "b"]],
+        ["add", 3, {"documents": 1}, ["a"]],
+        ["add", 4, {"documents": 2}, ["a", "b"]],
         ["add", 5, {"documents": 3}, ["a", "b", "c"]],
-    ]  # fmt: skip
+    ]
 
 
 async def test_when_the_time_for_a_message_has_run_out_it_is_for_whoever_waits_next() -> None:
@@ -388,9 +393,11 @@ async def told(deaths: list[Death]) -> Story:
 def test_what_is_declared_wrongly_is_refused_by_name() -> None:
     agent = desk(ends_with({}))
     for wrong, problem in [
-        ({"takes": dict}, "is no Pydantic model"), ({"takes": Add, "name": "Add"}, "is not lower_snake_case"),
-        ({"takes": Add, "answers": list}, "is no Pydantic model"), ({"takes": Add, "name": "add"}, "two messages"),
-    ]:  # fmt: skip
+        ({"takes": dict}, "is no Pydantic model"),
+        ({"takes": Add, "name": "Add"}, "is not lower_snake_case"),
+        ({"takes": Add, "answers": list}, "is no Pydantic model"),
+        ({"takes": Add, "name": "add"}, "two messages"),
+    ]:
         with pytest.raises(DefinitionError, match=problem):
             agent.message(**{"name": "good", **wrong})(lambda state, request: None)  # type: ignore[arg-type]
 

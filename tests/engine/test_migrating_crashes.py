@@ -66,10 +66,17 @@ async def move(story: Story, to: Agent) -> Found:
     assert not found.is_refused, found.why
     story.generation += 1
     moved = e.RunMigrated(
-        of=moving.of, to=to.graph_id, generation=story.generation, how=found.how, node=found.node,
-        visit=found.at.visit, slots=found.at.generation, fingerprint=to.fingerprint(), by="user:olga",
+        of=moving.of,
+        to=to.graph_id,
+        generation=story.generation,
+        how=found.how,
+        node=found.node,
+        visit=found.at.visit,
+        slots=found.at.generation,
+        fingerprint=to.fingerprint(),
+        by="user:olga",
         payload={"state": found.state},
-    )  # fmt: skip
+    )
     story.run.append([moved])
     for slot, attempt, kind, n in found.closes:
         wait = next(w for w in story.run.waits.values() if (w.spec.slot, w.spec.kind) == (slot, kind))
@@ -190,9 +197,14 @@ def test_an_heir_that_has_entered_no_node_is_moved_with_what_it_was_given() -> N
         tools = Toolbox(Outside())
         old, new = versions(tools, REPLAYED)
         come = e.RunCarriedOn(
-            origin="a", first="a", turn=1, handoffs=0, how="renewal", node="hold",
+            origin="a",
+            first="a",
+            turn=1,
+            handoffs=0,
+            how="renewal",
+            node="hold",
             payload={"state": {"asked": {"text": "x", "amount": 1}, "seen": ["before"]}},
-        )  # fmt: skip
+        )
         story = Story(old)
         story.run.append([come])
         found = asyncio.run(move(story, new))

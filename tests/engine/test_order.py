@@ -87,11 +87,18 @@ class Open(BaseModel):
 @pytest.mark.parametrize(
     ("model", "where"),
     [
-        (Deeper, "Deep.parts"), (Frozen, "Frozen.tags"), (Itself, "Itself.tags"), (Later, "DefinedLater.tags"),
-        (Root, "Root"), (Computed, "Computed.tags"),
-        (Holding, "Holding.typed.type"), (Sound, None), (Open, None), (Asked, None),
+        (Deeper, "Deep.parts"),
+        (Frozen, "Frozen.tags"),
+        (Itself, "Itself.tags"),
+        (Later, "DefinedLater.tags"),
+        (Root, "Root"),
+        (Computed, "Computed.tags"),
+        (Holding, "Holding.typed.type"),
+        (Sound, None),
+        (Open, None),
+        (Asked, None),
     ],
-)  # fmt: skip
+)
 def test_a_type_without_an_order_is_found_however_deep(model: type[BaseModel], where: str | None) -> None:
     assert unordered(model) == where
 
@@ -156,8 +163,12 @@ def test_a_set_where_anything_may_be_is_not_put_on_record(value: Any) -> None:
 
 def test_what_has_an_order_is_put_on_record_as_before() -> None:
     assert plain(Sound(ids=[2, 1], more=("b", "a"), anything=[(1, 2)])) == {
-        "type": "set", "ids": [2, 1], "more": ["b", "a"], "by_name": {}, "anything": [[1, 2]],
-    }  # fmt: skip
+        "type": "set",
+        "ids": [2, 1],
+        "more": ["b", "a"],
+        "by_name": {},
+        "anything": [[1, 2]],
+    }
 
 
 async def test_a_state_with_a_set_in_it_fails_the_run_by_name(tools: Toolbox) -> None:

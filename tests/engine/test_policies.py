@@ -86,8 +86,10 @@ async def test_a_policy_that_requires_a_yes_puts_the_call_to_its_queue(
     assert await story.drive() == "parked" and outside.requests == []
     plan = json.loads(asked(story).plan)
     assert (plan["queue"], plan["rule"], plan["policy"]) == (
-        "legal", "the board says so", {"name": "require_it", "version": 1}
-    )  # fmt: skip
+        "legal",
+        "the board says so",
+        {"name": "require_it", "version": 1},
+    )
     story.decide()
     assert await story.settle() == "completed" and len(outside.requests) == 1
     assert applied(story) == [("require", "require_it", 1, 0), ("require", "require_it", 1, 1)]
@@ -377,8 +379,9 @@ async def test_of_a_grant_that_the_node_brings_along_and_one_that_stands_the_one
             wait.grant_expires_at = wait.spec.deadline - timedelta(days=30)
     assert await story.settle() == "parked" and outside.requests == []
     assert [line.partition("): ")[2] for line in history(story)] == [
-        "it expired before the call was made.", "the call was not made under it.",
-    ]  # fmt: skip
+        "it expired before the call was made.",
+        "the call was not made under it.",
+    ]
 
 
 async def test_policies_that_are_not_genuine_let_nothing_through(tools: Toolbox, outside: Outside) -> None:

@@ -67,9 +67,14 @@ def yes(story: Story, proof: Any, *, person: int | None = None, closes: bool = T
     ((wait_id, _),) = story.waiting("approval")
     payload = {"justification": "as quoted"} | ({} if proof is None else {"proof": proof})
     told: dict[str, Any] = {
-        "slot": asked.slot, "n": asked.n, "approval_id": asked.approval_id, "plan_hash": asked.plan_hash,
-        "by": f"user:{person}", "role": "", "payload": payload,
-    }  # fmt: skip
+        "slot": asked.slot,
+        "n": asked.n,
+        "approval_id": asked.approval_id,
+        "plan_hash": asked.plan_hash,
+        "by": f"user:{person}",
+        "role": "",
+        "payload": payload,
+    }
     if person is not None:
         story.run.append([e.ApprovalVoted(verdict="approve", person=person, **told)])
     if closes:
@@ -89,12 +94,25 @@ async def test_a_yes_that_showed_what_the_plan_asks_lets_the_call_through(tools:
 
 
 SHORT: list[Any] = [
-    None, {}, "totp", [], FRESH, TYPED, TYPED | {"by": "totp"}, TYPED | FRESH | {"age": 61},
+    None,
+    {},
+    "totp",
+    [],
+    FRESH,
+    TYPED,
+    TYPED | {"by": "totp"},
+    TYPED | FRESH | {"age": 61},
     TYPED | FRESH | {"age": -1},
-    TYPED | FRESH | {"age": True}, TYPED | FRESH | {"age": 7.0}, TYPED | FRESH | {"age": "7"},
-    TYPED | FRESH | {"by": "password"}, TYPED | FRESH | {"by": "sso"}, TYPED | FRESH | {"by": ["totp"]},
-    FRESH | {"typed": {"amount": "500"}}, FRESH | {"typed": "5000"}, FRESH | {"typed": {"amount": 5000}},
-]  # fmt: skip
+    TYPED | FRESH | {"age": True},
+    TYPED | FRESH | {"age": 7.0},
+    TYPED | FRESH | {"age": "7"},
+    TYPED | FRESH | {"by": "password"},
+    TYPED | FRESH | {"by": "sso"},
+    TYPED | FRESH | {"by": ["totp"]},
+    FRESH | {"typed": {"amount": "500"}},
+    FRESH | {"typed": "5000"},
+    FRESH | {"typed": {"amount": 5000}},
+]
 
 
 @pytest.mark.parametrize("proof", SHORT)
@@ -217,9 +235,13 @@ async def test_a_policy_that_comes_after_the_yes_asks_for_one_that_shows_it(tool
     assert len(story.events(e.ApprovalRequested)) == 2
 
 
-@pytest.mark.parametrize("gate", [
-    Gate("finance_po", "large sums", quorum=2), Gate("legal", "large sums", then=[Stage("finance_po", 2)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "gate",
+    [
+        Gate("finance_po", "large sums", quorum=2),
+        Gate("legal", "large sums", then=[Stage("finance_po", 2)]),
+    ],
+)
 async def test_a_policy_that_comes_after_the_votes_asks_all_of_them_again(
     tools: Toolbox, outside: Outside, gate: Gate
 ) -> None:
@@ -285,10 +307,16 @@ async def test_what_went_out_goes_out_again_only_under_a_yes_that_shows_what_is_
 
 @pytest.mark.parametrize(
     ("amount", "is_asked"),
-    [(Amount(Decimal("1000"), "USD"), False), (Amount(Decimal("-1000"), "USD"), False),
-     (Amount(Decimal("1000.000001"), "USD"), True), (Amount(Decimal("-1001"), "USD"), True),
-     (Amount(Decimal("1"), "EUR"), True), (None, True), ("it is broken", True)],
-)  # fmt: skip
+    [
+        (Amount(Decimal("1000"), "USD"), False),
+        (Amount(Decimal("-1000"), "USD"), False),
+        (Amount(Decimal("1000.000001"), "USD"), True),
+        (Amount(Decimal("-1001"), "USD"), True),
+        (Amount(Decimal("1"), "EUR"), True),
+        (None, True),
+        ("it is broken", True),
+    ],
+)
 def test_above_an_amount(amount: Any, is_asked: bool) -> None:
     threshold = Threshold(Proof(60), Decimal(1000), "USD")
     assert threshold.asked_of(amount, "").is_any is is_asked
@@ -297,19 +325,43 @@ def test_above_an_amount(amount: Any, is_asked: bool) -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    ["", 5, [], {"within": "60"}, {"within": -1}, {"within": True}, {"within": 10**9}, {"factor": 1}, {"amount": "yes"},
-     {"above": "much"}, {"above": "NaN", "currency": "USD"}, {"above": "5"}, {"above": [5]}, {"risk": "dire"},
-     {"risk": []}],
-)  # fmt: skip
+    [
+        "",
+        5,
+        [],
+        {"within": "60"},
+        {"within": -1},
+        {"within": True},
+        {"within": 10**9},
+        {"factor": 1},
+        {"amount": "yes"},
+        {"above": "much"},
+        {"above": "NaN", "currency": "USD"},
+        {"above": "5"},
+        {"above": [5]},
+        {"risk": "dire"},
+        {"risk": []},
+    ],
+)
 def test_a_threshold_that_cant_be_read_is_said_to_be_none(damaged: Any) -> None:
     with pytest.raises(DefinitionError):
         threshold_in(damaged)
 
 
 @pytest.mark.parametrize(
-    "damaged", [None, 5, "x", [], {"within": "5"}, {"factor": "no"}, {"typed": []}, {"typed": {"amount": 5}},
-                {"typed": {"colour": "red"}}]
-)  # fmt: skip
+    "damaged",
+    [
+        None,
+        5,
+        "x",
+        [],
+        {"within": "5"},
+        {"factor": "no"},
+        {"typed": []},
+        {"typed": {"amount": 5}},
+        {"typed": {"colour": "red"}},
+    ],
+)
 def test_a_plan_whose_proof_cant_be_read_lets_nothing_through(damaged: Any) -> None:
     assert short_of({"proof": damaged}, FRESH | TYPED)
     with pytest.raises(DefinitionError):
@@ -335,9 +387,31 @@ def test_an_amount_however_it_is_written(typed: str) -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["", " ", "125", "1250.01", "1.250", "1.250,00", "12,50", "1,2,5,0", "1250 EUR", "€1250", "1250x", "1e3", "0x4e2",
-     "$", "USD", "NaN", "١٢٥٠", "1250 1250", "9" * 500, None, 1250, ["1250"]],
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "125",
+        "1250.01",
+        "1.250",
+        "1.250,00",
+        "12,50",
+        "1,2,5,0",
+        "1250 EUR",
+        "€1250",
+        "1250x",
+        "1e3",
+        "0x4e2",
+        "$",
+        "USD",
+        "NaN",
+        "١٢٥٠",
+        "1250 1250",
+        "9" * 500,
+        None,
+        1250,
+        ["1250"],
+    ],
+)
 def test_another_amount_or_none(typed: Any) -> None:
     assert not is_typed("amount", "1250.00 USD", typed)
 
@@ -354,9 +428,17 @@ def test_another_name_or_none(typed: Any) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "target"),
-    [({"vendor": "Acme"}, "Acme"), ({"vendor": " A\u202ec\u200bm\ne "}, "Acm e"), ({"vendor": "\u200b\u202e"}, "pay"),
-     ({"vendor": "x" * 500}, "x" * 80), ({}, "pay"), (None, "pay"), ([1], "pay"), ({"vendor": 5}, "pay")],
-)  # fmt: skip
+    [
+        ({"vendor": "Acme"}, "Acme"),
+        ({"vendor": " A\u202ec\u200bm\ne "}, "Acm e"),
+        ({"vendor": "\u200b\u202e"}, "pay"),
+        ({"vendor": "x" * 500}, "x" * 80),
+        ({}, "pay"),
+        (None, "pay"),
+        ([1], "pay"),
+        ({"vendor": 5}, "pay"),
+    ],
+)
 def test_what_a_call_is_about_can_be_typed_whatever_an_agent_writes(arguments: Any, target: str) -> None:
     plan = {"arguments": arguments, "tool": "pay"}
     assert target_of(plan) == target and is_typed("target", target_of(plan), target)

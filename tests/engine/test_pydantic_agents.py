@@ -55,9 +55,12 @@ def files() -> Agent:
         return End(json.loads(await ctx.think(files_agent, "tidy up")))
 
     declared = durable(
-        files_agent, tools={"delete_file": UNSAFE, "render": KEYED, "list_files": PURE}, later=["render"],
-        gates={"delete_file": Gate("finance_po", "deleting is for ever")}, outside={"pick_colour": Outside()},
-    )  # fmt: skip
+        files_agent,
+        tools={"delete_file": UNSAFE, "render": KEYED, "list_files": PURE},
+        later=["render"],
+        gates={"delete_file": Gate("finance_po", "deleting is for ever")},
+        outside={"pick_colour": Outside()},
+    )
     return agent_of(tidy, assistants=[declared])
 
 
@@ -92,8 +95,10 @@ def answer(story: Story) -> None:
             case "webhook" if any(isinstance(x, e.ToolAccepted) for x in story.run.events):
                 story.call_back({"url": "x"})
             case "reconcile":
-                story.reconcile("happened" if WORLD.done["note lost"] + WORLD.done["delete_file .env"] else "did_not",
-                                receipt=RECEIPTS[wait.spec.detail["tool"]])  # fmt: skip
+                story.reconcile(
+                    "happened" if WORLD.done["note lost"] + WORLD.done["delete_file .env"] else "did_not",
+                    receipt=RECEIPTS[wait.spec.detail["tool"]],
+                )
 
 
 RECEIPTS = {"note": None, "delete_file": "File '.env' deleted", "block_card": {"blocked": 123, "on": "2026-11-23"}}

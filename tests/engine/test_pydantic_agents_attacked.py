@@ -58,7 +58,7 @@ def one_tool(**more: Any) -> Agent[None, str]:
         ({}, {"tools": {"send": PURE}, "max_requests": 0}, "max_turns is 0"),
         ({}, {"tools": {"send": PURE}, "models": ["gpt"]}, "'gpt' is not provider:model"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_said_is_refused_at_the_definition(more: Any, how: Any, says: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         durable(one_tool(**more), name="it", **how)

@@ -60,9 +60,12 @@ async def test_what_is_not_the_same_read_is_made(outside: Outside) -> None:
     look = reading(outside)
     slower, forgetful = reading(outside, timeout=7.0), reading(outside, cache=None)
     agents = [
-        reader(look), reader(look, name="other"), reader(look, name="third", item="b"), reader(slower, name="fourth"),
+        reader(look),
+        reader(look, name="other"),
+        reader(look, name="third", item="b"),
+        reader(slower, name="fourth"),
         reader(forgetful, name="fifth"),
-    ]  # fmt: skip
+    ]
     for agent in agents:
         story = Story(agent, reads=reads)
         assert await story.settle() == "completed" and not story.events(e.CachedReadTaken)
@@ -96,8 +99,11 @@ async def test_what_is_too_old_or_does_not_fit_is_a_miss(outside: Outside) -> No
     agent = reader(look, max_age=timedelta(minutes=5))
     assert await Story(agent, reads=reads).settle() == "completed"
     ((key, (kept, lifetime)),) = reads.kept.items()
-    for worse in (replace(kept, at=kept.at - timedelta(minutes=6)), replace(kept, result={"ref": 7, "amount": "x"}),
-                  replace(kept, result=None)):  # fmt: skip
+    for worse in (
+        replace(kept, at=kept.at - timedelta(minutes=6)),
+        replace(kept, result={"ref": 7, "amount": "x"}),
+        replace(kept, result=None),
+    ):
         reads.kept = {key: (worse, timedelta(days=1))}
         story = Story(agent, reads=reads)
         assert await story.settle() == "completed" and story.output == "look:a" and story.events(e.ToolRead)
@@ -235,8 +241,13 @@ async def test_only_a_read_can_be_asked_for_again(outside: Outside) -> None:
 
 
 def test_a_wrong_declaration_is_refused(outside: Outside) -> None:
-    for wrong in ({"cache": 60}, {"cache": timedelta(0)}, {"cache": timedelta(days=8)}, {"shared": True, "cache": None},
-                  {"replay_class": ReplayClass.IDEMPOTENT_WITH_KEY, "cache": HOUR}):  # fmt: skip
+    for wrong in (
+        {"cache": 60},
+        {"cache": timedelta(0)},
+        {"cache": timedelta(days=8)},
+        {"shared": True, "cache": None},
+        {"replay_class": ReplayClass.IDEMPOTENT_WITH_KEY, "cache": HOUR},
+    ):
         with pytest.raises(DefinitionError, match="look"):
 
             @tool(**({"replay_class": ReplayClass.PURE} | wrong))

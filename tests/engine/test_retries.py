@@ -142,11 +142,20 @@ def test_rounds_grow_with_the_outage_and_do_not_come_in_step() -> None:
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
-        (None, None), ("", None), ("7", 7.0), (" 7 ", 7.0), ("0", 0.0), ("9" * 40, 999_999_999.0), ("-3", None),
+        (None, None),
+        ("", None),
+        ("7", 7.0),
+        (" 7 ", 7.0),
+        ("0", 0.0),
+        ("9" * 40, 999_999_999.0),
+        ("-3", None),
         ("1.5", None),
-        ("soon", None), ("٣", None), ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0), ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0),
+        ("soon", None),
+        ("٣", None),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0),
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0),
     ],
-)  # fmt: skip
+)
 def test_retry_after_is_seconds_or_a_date_by_the_other_sides_clock(header: str | None, seconds: float | None) -> None:
     date = {"date": "Thu, 01 Jan 1970 00:00:10 GMT"}
     assert seconds_asked(date if header is None else {**date, "retry-after": header}) == seconds

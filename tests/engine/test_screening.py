@@ -86,8 +86,12 @@ async def test_a_refused_tool_result_goes_to_the_model_as_a_marker_and_stays_one
         assert shown[2].parts[0].content == marker
     (kept,) = story.events(e.ContentWithheld)
     assert (kept.verdict, kept.hook, kept.version, kept.source, kept.to) == (
-        "refused", "guard", "1", "tool look", "model mind"
-    )  # fmt: skip
+        "refused",
+        "guard",
+        "1",
+        "tool look",
+        "model mind",
+    )
     assert POISON not in repr(kept) and kept.reason == "poison" and kept.size > len(POISON)
     kinds = story.kinds()
     at = story.run.events.index(kept)
@@ -317,9 +321,13 @@ async def test_a_hook_that_raises_hangs_or_babbles_counts_as_no_and_says_so(tool
 
     # Only those that hang have little time: a busy machine takes it from the others too.
     cases: list[tuple[Any, str]] = [
-        (hang, "more than 0.05 s"), (hang_async, "more than 0.05 s"), (leave, "SystemExit"), (quote, "ValueError"),
-        (lambda piece: True, "gave bool"), (lambda piece: Redact({1, 2}, "a set"), "ValueError"),
-    ]  # fmt: skip
+        (hang, "more than 0.05 s"),
+        (hang_async, "more than 0.05 s"),
+        (leave, "SystemExit"),
+        (quote, "ValueError"),
+        (lambda piece: True, "gave bool"),
+        (lambda piece: Redact({1, 2}, "a set"), "ValueError"),
+    ]
     for function, problem in cases:
         seconds = 0.05 if function in (hang, hang_async) else 20.0
         broken = screen(version="1", name="broken", timeout=seconds)(function)
@@ -421,9 +429,16 @@ async def test_the_hooks_of_an_agent_are_no_part_of_its_version(tools: Toolbox) 
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"version": 1}, {"version": ""}, {"version": "1", "source": "nobody"}, {"version": "1", "to": []},
-              {"version": "1", "timeout": 0}, {"version": "1", "name": "No"}]
-)  # fmt: skip
+    "wrong",
+    [
+        {"version": 1},
+        {"version": ""},
+        {"version": "1", "source": "nobody"},
+        {"version": "1", "to": []},
+        {"version": "1", "timeout": 0},
+        {"version": "1", "name": "No"},
+    ],
+)
 def test_a_wrong_hook_is_refused_when_it_is_declared(wrong: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="screen"):
         screen(**wrong)(lambda piece: None)

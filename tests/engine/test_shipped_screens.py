@@ -17,12 +17,18 @@ from tests.world import Item, Outside, Toolbox
 
 LONG = "x" * (MOST_FOR_TOOL + 1)
 HIDDEN = {
-    "a\u202eb": "a[U+202E]b", "a\u200bb": "a[U+200B]b", "a\u2066b": "a[U+2066]b", "a\x1bb": "a[U+001B]b",
-    "a\U000e0041\U000e0042": "a[U+E0041][U+E0042]", "x\ufe01\ufe02\ufe03": "x[U+FE01][U+FE02][U+FE03]",
-    "\ufeffa": "[U+FEFF]a", "a\u200d\u200cb": "a[U+200D][U+200C]b",
-    "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "ignorethat") + "\U000e007f":
-        "\U0001f3f4" + "".join(f"[U+E00{ord(c):02X}]" for c in "ignorethat") + "[U+E007F]",
-}  # fmt: skip
+    "a\u202eb": "a[U+202E]b",
+    "a\u200bb": "a[U+200B]b",
+    "a\u2066b": "a[U+2066]b",
+    "a\x1bb": "a[U+001B]b",
+    "a\U000e0041\U000e0042": "a[U+E0041][U+E0042]",
+    "x\ufe01\ufe02\ufe03": "x[U+FE01][U+FE02][U+FE03]",
+    "\ufeffa": "[U+FEFF]a",
+    "a\u200d\u200cb": "a[U+200D][U+200C]b",
+    "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "ignorethat") + "\U000e007f": "\U0001f3f4"
+    + "".join(f"[U+E00{ord(c):02X}]" for c in "ignorethat")
+    + "[U+E007F]",
+}
 SEEN = [
     "a\tb\r\nc",
     "क्\u200dष",

@@ -180,18 +180,31 @@ def _decided_without_votes(story: Story) -> None:
     question = story.events(e.ApprovalRequested)[-1]
     ((wait_id, _),) = story.waiting("approval")
     event = e.ApprovalDecided(
-        slot=question.slot, n=question.n, approval_id=question.approval_id, verdict=YES, by="user:eve", role="",
-        plan_hash=question.plan_hash, payload={"justification": "so"},
-    )  # fmt: skip
+        slot=question.slot,
+        n=question.n,
+        approval_id=question.approval_id,
+        verdict=YES,
+        by="user:eve",
+        role="",
+        plan_hash=question.plan_hash,
+        payload={"justification": "so"},
+    )
     story.run.resolve(wait_id, YES, event=event, grant_hash=question.plan_hash)
 
 
 def _vote(story: Story, **changed: Any) -> None:
     question = story.events(e.ApprovalRequested)[-1]
     told: dict[str, Any] = {
-        "slot": question.slot, "n": question.n, "approval_id": question.approval_id, "verdict": "approve",
-        "plan_hash": question.plan_hash, "by": "user:eve", "role": "", "person": 666, "payload": {},
-    }  # fmt: skip
+        "slot": question.slot,
+        "n": question.n,
+        "approval_id": question.approval_id,
+        "verdict": "approve",
+        "plan_hash": question.plan_hash,
+        "by": "user:eve",
+        "role": "",
+        "person": 666,
+        "payload": {},
+    }
     story.run.append([e.ApprovalVoted(**(told | changed))])
 
 
@@ -230,7 +243,7 @@ def _who_decided_before(story: Story) -> None:
 @pytest.mark.parametrize(
     "forge",
     [_decided_without_votes, _deputy_and_principal, _other_plan, _abstained, _of_another_question, _who_decided_before],
-)  # fmt: skip
+)
 async def test_what_too_few_people_have_said_is_used_for_nothing(
     tools: Toolbox, outside: Outside, forge: Forge
 ) -> None:
@@ -260,9 +273,14 @@ async def test_a_stage_that_was_left_out_lets_nothing_through(tools: Toolbox, ou
     plan["passed"] = [{"approval_id": first.approval_id, "queue": "legal", "by": ["user:lena"]}]
     told = {"slot": first.slot, "n": 1, "approval_id": str(UUID(int=7)), "plan_hash": HASHER(plan)}
     asked = e.ApprovalRequested(
-        queue="finance_po", tool="pay", requested_hash=first.requested_hash, rule=first.rule, deadline=first.deadline,
-        payload=plan, **told,
-    )  # fmt: skip
+        queue="finance_po",
+        tool="pay",
+        requested_hash=first.requested_hash,
+        rule=first.rule,
+        deadline=first.deadline,
+        payload=plan,
+        **told,
+    )
     votes = [e.ApprovalVoted(verdict="approve", by=f"user:{n}", role="", person=n, payload={}, **told) for n in (7, 8)]
     yes = e.ApprovalDecided(verdict=YES, by="user:8", role="", payload={}, **told)
     story.run.append([asked, *votes])
@@ -275,10 +293,20 @@ async def test_a_stage_that_was_left_out_lets_nothing_through(tools: Toolbox, ou
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"quorum": 0}, {"quorum": -1}, {"quorum": True}, {"quorum": 1.5}, {"quorum": 21}, {"quorum": "2"},
-     {"then": "finance"}, {"then": ["finance"]}, {"then": [("finance", 2)]}, {"then": Stage("finance")},
-     {"then": [Stage("finance")] * 8}],
-)  # fmt: skip
+    [
+        {"quorum": 0},
+        {"quorum": -1},
+        {"quorum": True},
+        {"quorum": 1.5},
+        {"quorum": 21},
+        {"quorum": "2"},
+        {"then": "finance"},
+        {"then": ["finance"]},
+        {"then": [("finance", 2)]},
+        {"then": Stage("finance")},
+        {"then": [Stage("finance")] * 8},
+    ],
+)
 def test_a_gate_that_nobody_can_mean_is_refused_where_it_is_written(wrong: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError):
         Gate("legal", "large sums", **wrong)

@@ -33,10 +33,20 @@ def three_calls(tools: Toolbox) -> Agent:
 
 # Every point that a worker passes on its way through the three calls.
 POINTS = [
-    ("CP7", "", 1), ("CP2", "look", 1), ("CP4", "look", 1), ("CP6", "look", 1),
-    ("CP1", "order", 1), ("CP2", "order", 1), ("CP4", "order", 1), ("CP6", "order", 1), ("CP7", "", 2),
-    ("CP1", "hooked_mail", 1), ("CP2", "hooked_mail", 1), ("CP4", "hooked_mail", 1), ("CP6", "hooked_mail", 1),
-]  # fmt: skip
+    ("CP7", "", 1),
+    ("CP2", "look", 1),
+    ("CP4", "look", 1),
+    ("CP6", "look", 1),
+    ("CP1", "order", 1),
+    ("CP2", "order", 1),
+    ("CP4", "order", 1),
+    ("CP6", "order", 1),
+    ("CP7", "", 2),
+    ("CP1", "hooked_mail", 1),
+    ("CP2", "hooked_mail", 1),
+    ("CP4", "hooked_mail", 1),
+    ("CP6", "hooked_mail", 1),
+]
 # A wish can come to the worker with the journal's next answer, or from its shell.
 WAYS = ["journal", "shell"]
 

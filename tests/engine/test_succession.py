@@ -209,8 +209,10 @@ async def test_signals_that_nobody_took_go_along_in_order() -> None:
     second = heir(story)
     carried = second.events(e.SignalCarried)
     assert [(x.name, x.n, x.of_n, x.by, x.payload) for x in carried] == [
-        ("news", 1, 2, "key:shop", "b"), ("news", 2, 3, "key:shop", "c"), ("other", 1, 1, "key:shop", "d"),
-    ]  # fmt: skip
+        ("news", 1, 2, "key:shop", "b"),
+        ("news", 2, 3, "key:shop", "c"),
+        ("other", 1, 1, "key:shop", "d"),
+    ]
     assert await second.settle() == "completed" and second.output == ["a", "b", "c"]
 
 

@@ -63,11 +63,13 @@ async def test_a_call_says_itself_how_it_is_undone_or_that_it_stands(outside: Ou
     story = Story(agent_of(node, tools=tools.all(), undos=[own]))
     assert await story.settle() == "failed"
     assert [r.body for r in outside.seen("unbook")] == [
-        '{"amount": 1, "name": "own book:c"}', '{"amount": 1, "name": "own order:a"}'
-    ]  # fmt: skip
+        '{"amount": 1, "name": "own book:c"}',
+        '{"amount": 1, "name": "own order:a"}',
+    ]
     assert [(x.slot, x.undo, x.tool) for x in story.events(e.UndoRegistered)] == [
-        ("0.1/1", ":own", "unbook"), ("0.1/3", ":own", "unbook")
-    ]  # fmt: skip
+        ("0.1/1", ":own", "unbook"),
+        ("0.1/3", ":own", "unbook"),
+    ]
 
 
 async def test_an_undo_that_the_agent_does_not_declare_is_refused_and_sends_nothing(
@@ -329,9 +331,10 @@ def test_what_can_not_be_undone_as_declared_is_refused_by_name() -> None:
         return agent_of(node, tools=tools, **more)
 
     for by, told in (
-        (unsafe, "unsafe on replay, and nobody could tell"), (read, "pure, so it undoes nothing"),
+        (unsafe, "unsafe on replay, and nobody could tell"),
+        (read, "pure, so it undoes nothing"),
         (twice, "has an undo of its own"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(DefinitionError, match=told):
             agent(_tool("done", KEYED, undo=Undo(by, back)), by, keyed)
         with pytest.raises(DefinitionError, match=told):

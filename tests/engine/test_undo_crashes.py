@@ -77,9 +77,10 @@ def check(story: Story, outside: Outside) -> None:
         told
     )
     assert [x for x in story.run.entries if x.fact == "compensated"] == [
-        x for x in story.run.entries if x.fact == "compensated" and (x.slot, x.attempt) in {
-            (y.of_slot, y.of_attempt) for y in told}
-    ]  # fmt: skip
+        x
+        for x in story.run.entries
+        if x.fact == "compensated" and (x.slot, x.attempt) in {(y.of_slot, y.of_attempt) for y in told}
+    ]
     assert story.facts().count("compensated") == len(told)
     assert not story.run.open_waits()
 

@@ -30,9 +30,14 @@ def leave(story: Story, slot: str = "") -> None:
 def late(slot: str, outcome: str, contradicts: str, n: int = 0) -> e.ToolAnsweredLate:
     """What a worker tells that had lost the run."""
     return e.ToolAnsweredLate(
-        slot=slot, tool="post", by="worker:gone", outcome=outcome, contradicts=contradicts, n=n,
+        slot=slot,
+        tool="post",
+        by="worker:gone",
+        outcome=outcome,
+        contradicts=contradicts,
+        n=n,
         payload={"result": {"ref": "post:x"}} if outcome == "happened" else {},
-    )  # fmt: skip
+    )
 
 
 async def test_news_between_the_reading_and_the_plan_are_put_to_a_person(

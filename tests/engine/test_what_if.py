@@ -32,16 +32,28 @@ def imagine(
     records = records_of(told(story, seq), sent, lambda name: story.agent.tool(name))
     imagined = Story(agent or story.agent, story.input, **more)
     payload = {
-        "state": snapshot.state if state is None else state, "effects": [], "answers": answers or {},
+        "state": snapshot.state if state is None else state,
+        "effects": [],
+        "answers": answers or {},
         "records": [
             {"slot": x.slot, "what": x.what, "requested_hash": x.requested_hash, "code": x.code, "payload": x.payload}
             for x in records
         ],
-    }  # fmt: skip
-    imagined.run.append([e.RunForked(
-        origin=story.run.id, how=WHAT_IF, by="user:olga", visit=visit, at_seq=seq, node=snapshot.node, effects=0,
-        payload=payload,
-    )])  # fmt: skip
+    }
+    imagined.run.append(
+        [
+            e.RunForked(
+                origin=story.run.id,
+                how=WHAT_IF,
+                by="user:olga",
+                visit=visit,
+                at_seq=seq,
+                node=snapshot.node,
+                effects=0,
+                payload=payload,
+            )
+        ]
+    )
     return imagined
 
 

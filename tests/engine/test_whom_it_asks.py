@@ -221,9 +221,14 @@ class Long:
 
 def talking(tools: Toolbox, mind: Any, window: int | None, *, turns: int, prompt: str = "Go through all.") -> Agent:
     assistant = Assistant(
-        name="mind", instructions="Think.", output=Done, tools=tools.all(), offline=mind, max_turns=turns + 5,
+        name="mind",
+        instructions="Think.",
+        output=Done,
+        tools=tools.all(),
+        offline=mind,
+        max_turns=turns + 5,
         window=window,
-    )  # fmt: skip
+    )
 
     async def node(state: Notes, ctx: Context) -> End:
         try:

@@ -78,8 +78,9 @@ def answer_all(story: Story, outside: Outside, *, gate: str = "approved", decisi
                 sent = [r for r in outside.requests if (r.slot, r.attempt) == (wait.spec.slot, wait.spec.attempt)]
                 named = Item.model_validate_json(sent[0].body).name if sent else ""
                 ref = f"{wait.spec.detail['tool']}:{named}"
-                story.reconcile("happened" if sent else "did_not", receipt={"ref": ref} if sent else None,
-                                slot=wait.spec.slot)  # fmt: skip
+                story.reconcile(
+                    "happened" if sent else "did_not", receipt={"ref": ref} if sent else None, slot=wait.spec.slot
+                )
             case _:
                 pass
 

@@ -34,9 +34,16 @@ async def wait_at_the_door(args: Door, call: ToolCall) -> Opened:
 
 
 agent = Agent(
-    "fleet-patient", "1.0.0", input=Door, state=Door, output=Opened, initial=lambda door: door, title="Patient",
-    description="Waits at a door.", tools=[wait_at_the_door],
-)  # fmt: skip
+    "fleet-patient",
+    "1.0.0",
+    input=Door,
+    state=Door,
+    output=Opened,
+    initial=lambda door: door,
+    title="Patient",
+    description="Waits at a door.",
+    tools=[wait_at_the_door],
+)
 
 
 @agent.node(start=True, title="Wait")

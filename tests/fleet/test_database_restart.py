@@ -134,10 +134,11 @@ def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was
 ) -> None:
     """`pg_ctl stop -m immediate`, in a loop, in the middle of steps whose effects nobody deduplicates."""
     env = plain_env(server.layout.data) | {
-        "PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime"),
+        "PYTHONPATH": str(CHECKOUT),
+        "DATABASE_URL": server.url("runtime"),
         "DURABLEAGENTS_AGENTS": "tests.fleet.agents",
         "COUNTER_FILE": str(tmp_path / "effects"),
-    }  # fmt: skip
+    }
     crew = Crew(env, tmp_path, settings="durableagents.settings")
 
     def start(count: int) -> list[str]:

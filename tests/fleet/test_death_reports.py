@@ -26,9 +26,15 @@ def dead_worker() -> Process:
     child.wait()
     at = database_now()
     return Process.objects.create(
-        id=members.incarnation_id(identity), kind="worker", host=identity.host, boot=identity.boot, pid=identity.pid,
-        born_ticks=identity.born_ticks, started_at=at, last_heartbeat_at=at,
-    )  # fmt: skip
+        id=members.incarnation_id(identity),
+        kind="worker",
+        host=identity.host,
+        boot=identity.boot,
+        pid=identity.pid,
+        born_ticks=identity.born_ticks,
+        started_at=at,
+        last_heartbeat_at=at,
+    )
 
 
 def test_a_death_that_the_rows_told_of_first_is_not_reported_again_by_the_supervisor(

@@ -116,9 +116,15 @@ def test_only_orphans_are_reaped_and_nobody_is_waited_for(tmp_path: Path) -> Non
     script = tmp_path / "reaper.py"
     script.write_text(_REAPER, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, script], cwd=CHECKOUT, env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
-        capture_output=True, text=True, timeout=60, check=False, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, script],
+        cwd=CHECKOUT,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        start_new_session=True,
+    )
     assert (done.stdout.split(), done.stderr) == (["3", "5", "7", "stopped", "reaped"], "")
 
 

@@ -48,10 +48,13 @@ def test_a_fork_is_made_from_its_page_and_both_pages_lead_to_the_other(
 
 def test_what_is_refused_changes_nothing_and_is_told(run: Run, olga: Reader) -> None:
     for form in (
-        {"visit": "7", "justification": "x y"}, {"visit": "2", "state": "{not json", "justification": "x y"},
-        {"visit": "2", "state": '{"seen": 3}', "justification": "x y"}, {"visit": "2"},
-        {"visit": "2", "seen": "9", "justification": "x y"}, {"visit": "2", "justification": "x y", "stray": "1"},
-    ):  # fmt: skip
+        {"visit": "7", "justification": "x y"},
+        {"visit": "2", "state": "{not json", "justification": "x y"},
+        {"visit": "2", "state": '{"seen": 3}', "justification": "x y"},
+        {"visit": "2"},
+        {"visit": "2", "seen": "9", "justification": "x y"},
+        {"visit": "2", "justification": "x y", "stray": "1"},
+    ):
         refused = olga.post(f"/runs/{run.pk}/forks", **form)
         assert refused.status_code in (409, 422) and b"Not done" in refused.content
     assert Run.objects.count() == 1

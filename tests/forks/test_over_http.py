@@ -28,8 +28,9 @@ def test_what_would_happen_again_is_shown_before_anybody_forks(run: Run, operato
     assert (seen["visit"], seen["effects"]) == (None, [])
     seen = operator.get(f"runs/{run.id}/fork", visit=2).json()
     assert [(x["tool"], x["external_id"], x["outcome"], x["has_result"]) for x in seen["effects"]] == [
-        ("order", "order:a", "committed", True), ("order", "order:b", "committed", True)
-    ]  # fmt: skip
+        ("order", "order:a", "committed", True),
+        ("order", "order:b", "committed", True),
+    ]
     assert seen["state"]["seen"] == ["look:catalogue"] and seen["all_are_asked_about"] is False
     assert len(operator.get(f"runs/{run.id}/fork", visit=1).json()["effects"]) == 2
 
@@ -66,13 +67,20 @@ def test_a_fork_is_made_once_under_its_key_and_asks_before_each_effect(
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({"visit": 0}, 422), ({"visit": 7}, 422), ({}, 422), ({"visit": "2"}, 422), ({"visit": 2, "state": 5}, 422),
-        ({"visit": 2, "state": None}, 422), ({"visit": 2, "version": "7.7.7"}, 422),
+        ({"visit": 0}, 422),
+        ({"visit": 7}, 422),
+        ({}, 422),
+        ({"visit": "2"}, 422),
+        ({"visit": 2, "state": 5}, 422),
+        ({"visit": 2, "state": None}, 422),
+        ({"visit": 2, "version": "7.7.7"}, 422),
         ({"visit": 2, "if_effects": 1}, 409),
-        ({"visit": 2, "justification": ""}, 422), ({"visit": 2, "nonsense": 1}, 422),
-        ({"visit": 10**12}, 422), ({"visit": 2, "answers": {"order": {}}}, 422),
+        ({"visit": 2, "justification": ""}, 422),
+        ({"visit": 2, "nonsense": 1}, 422),
+        ({"visit": 10**12}, 422),
+        ({"visit": 2, "answers": {"order": {}}}, 422),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_by_name_and_changes_nothing(
     run: Run, operator: Api, body: dict[str, Any], status: int
 ) -> None:

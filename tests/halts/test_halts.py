@@ -28,7 +28,7 @@ from tests.halts.halting import (
     once,
     stage_of,
     tagged,
-)  # fmt: skip
+)
 from tests.runs.stage import Stage, at_once, events, facts, fresh, in_thread, kinds, problems, waiting
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -177,14 +177,21 @@ def test_a_halt_is_on_record_with_each_of_its_stages(stage: Stage) -> None:
     lift(it)
     rows = list(Halt.objects.filter(halt=it.halt).order_by("n"))
     assert [(row.n, str(row.stage), row.share, row.tags) for row in rows] == [
-        (0, "whole", 0, []), (1, "staged", 1000, []), (2, "staged", 5000, ["acme"]), (3, "whole", 0, []),
+        (0, "whole", 0, []),
+        (1, "staged", 1000, []),
+        (2, "staged", 5000, ["acme"]),
+        (3, "whole", 0, []),
         (4, "lifted", 0, []),
-    ]  # fmt: skip
+    ]
     assert all(row.is_genuine and row.by == OLGA.ref and row.why == WHY for row in rows)
     acts = ActRecord.objects.filter(subject=f"halt {it.halt}").order_by("n")
     assert [(act.action, act.after["n"]) for act in acts] == [
-        ("halt", 0), ("halt_stage", 1), ("halt_stage", 2), ("halt_whole", 3), ("halt_lift", 4),
-    ]  # fmt: skip
+        ("halt", 0),
+        ("halt_stage", 1),
+        ("halt_stage", 2),
+        ("halt_whole", 3),
+        ("halt_lift", 4),
+    ]
     assert not HaltNow.objects.exists()
 
 
@@ -361,24 +368,35 @@ def test_in_a_batch_only_the_step_under_the_halt_is_refused(
     import asyncio
 
     free, stopped = stage.start(calls(tools, "order")), stage.start(calls(tools, "mail"))
-    journals = {run.id: stage.journal(claimed) for claimed in stage.claim(limit=2) for run in (free, stopped)
-                if claimed.run_id == run.id}  # fmt: skip
+    journals = {
+        run.id: stage.journal(claimed)
+        for claimed in stage.claim(limit=2)
+        for run in (free, stopped)
+        if claimed.run_id == run.id
+    }
     halt("tool", "mail")
 
     def intent(name: str) -> Batch:
         tool = getattr(tools, name)
         args = Item(name="x", amount=1).model_dump()
         event = e.ToolInvoked(
-            slot="0.1/0", attempt=0, payload={"arguments": args, "key": None}, tool=name,
-            replay_class=str(tool.replay_class), requested_hash="h", executed_hash="h", grant=None,
-        )  # fmt: skip
+            slot="0.1/0",
+            attempt=0,
+            payload={"arguments": args, "key": None},
+            tool=name,
+            replay_class=str(tool.replay_class),
+            requested_hash="h",
+            executed_hash="h",
+            grant=None,
+        )
         return Batch([event], is_intent=True)
 
     async def both() -> list[Any]:
         return await asyncio.gather(
-            journals[free.id].commit(intent("order")), journals[stopped.id].commit(intent("mail")),
+            journals[free.id].commit(intent("order")),
+            journals[stopped.id].commit(intent("mail")),
             return_exceptions=True,
-        )  # fmt: skip
+        )
 
     first, second = stage.wait(both())
     assert first.is_done and type(second).__name__ == "RunHalted" and second.key == "tool:mail"

@@ -48,10 +48,13 @@ def sleeper(hours: float = 1.0) -> Any:
 
 
 MOVED = {
-    "runs_halt": ("at",), "runs_haltnow": ("since",), "runs_wait": ("opened_at", "deadline"),
-    "approvals_approval": ("opened_at", "deadline"), "runs_stood": ("at", "until"),
+    "runs_halt": ("at",),
+    "runs_haltnow": ("since",),
+    "runs_wait": ("opened_at", "deadline"),
+    "approvals_approval": ("opened_at", "deadline"),
+    "runs_stood": ("at", "until"),
     "runs_run": ("created_at", "time_up_at"),
-}  # fmt: skip
+}
 
 
 def pass_time(by: timedelta) -> None:
@@ -208,9 +211,19 @@ def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
     """Deadlines go by it: whoever writes one past the application stretches nothing that has been."""
     with pytest.raises(Exception, match="was not written when it says"):
         Halt.objects.create(
-            halt=UUID(int=1), n=0, kind="halt", scope="all",
-            refuses=False, stage="whole", share=0, agents=[], tags=[], by="x", why="y", at=now() - HOUR,
-        )  # fmt: skip
+            halt=UUID(int=1),
+            n=0,
+            kind="halt",
+            scope="all",
+            refuses=False,
+            stage="whole",
+            share=0,
+            agents=[],
+            tags=[],
+            by="x",
+            why="y",
+            at=now() - HOUR,
+        )
 
 
 def test_after_a_halt_people_are_reminded_at_the_intervals_of_before(stage: Stage, tools: Toolbox) -> None:

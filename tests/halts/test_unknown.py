@@ -33,14 +33,23 @@ def test_what_there_is_is_not(stage: Stage, tools: Toolbox) -> None:
     agent = calls(tools, "order")
     tagged(agent, "acme")
     Price.objects.create(
-        model="openai:gpt-x", usd_micro_in=1, usd_micro_out=1, valid_from="2026-01-01T00:00Z",
-        set_by="user:olga", set_at="2026-01-01T00:00Z",
-    )  # fmt: skip
+        model="openai:gpt-x",
+        usd_micro_in=1,
+        usd_micro_out=1,
+        valid_from="2026-01-01T00:00Z",
+        set_by="user:olga",
+        set_at="2026-01-01T00:00Z",
+    )
     Limit.objects.create(key="provider:acme")
     for scope, key in (
-        ("tag", "acme"), ("agent", agent.name), ("version", agent.graph_id), ("tool", "order"),
-        ("provider", "openai"), ("provider", "acme"), ("all", ""),
-    ):  # fmt: skip
+        ("tag", "acme"),
+        ("agent", agent.name),
+        ("version", agent.graph_id),
+        ("tool", "order"),
+        ("provider", "openai"),
+        ("provider", "acme"),
+        ("all", ""),
+    ):
         halt(scope, key)
     assert told() == set()
 

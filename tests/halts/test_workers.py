@@ -72,20 +72,27 @@ def test_a_halt_is_requested_until_the_worker_has_confirmed_with_what_is_in_flig
 @pytest.mark.parametrize(
     "calls",
     [
-        "[{}]", "[5]", "5", '"x"', '{"a": 1}', '[{"run": "x", "slot": "s", "what": "w", "since": "now", "timeout": 1}]',
+        "[{}]",
+        "[5]",
+        "5",
+        '"x"',
+        '{"a": 1}',
+        '[{"run": "x", "slot": "s", "what": "w", "since": "now", "timeout": 1}]',
         f'[{{"run": "{UUID(int=1)}", "slot": "s", "what": "w", "since": "2026-01-01", "timeout": 1}}]',
-        "[" * 3000 + "]" * 3000, f"[1{'0' * 5000}]",
+        "[" * 3000 + "]" * 3000,
+        f"[1{'0' * 5000}]",
     ],
     ids=range(9),
-)  # fmt: skip
+)
 def test_what_can_not_be_read_of_a_worker_s_calls_is_nothing_said(stage: Stage, calls: str) -> None:
     """And takes nobody the page on which everything is halted."""
     it, worker = halt("all"), Process.objects.get()
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO runs_haltseen (line, worker, seen_at, confirmed_at, running, calls, told_at) "
-            "VALUES (%s, %s, now(), now(), 0, %s::jsonb, now())", [it.pk, worker.pk, calls],
-        )  # fmt: skip
+            "VALUES (%s, %s, now(), now(), 0, %s::jsonb, now())",
+            [it.pk, worker.pk, calls],
+        )
     assert (of(it).state, [one.says for one in of(it).hearings], of(it).in_flight) == ("requested", ["unheard"], [])
 
 
@@ -119,10 +126,12 @@ def test_reads_and_requests_of_a_worker_stop_within_its_round(stage: Stage, tool
 def worker(stage: Stage, postgres: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
     """Starts a worker process that has the limited agent, its clock off by so many seconds."""
     env = plain_env(tmp_path) | {
-        "PYTHONPATH": str(CHECKOUT), "DJANGO_SETTINGS_MODULE": "durableagents.settings",
+        "PYTHONPATH": str(CHECKOUT),
+        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         "DATABASE_URL": database_urls(postgres)["runtime"],
-        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"], "DURABLEAGENTS_AGENTS": limited.__name__,
-    }  # fmt: skip
+        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
+        "DURABLEAGENTS_AGENTS": limited.__name__,
+    }
     started: list[subprocess.Popen[bytes]] = []
 
     def start(off: int = 0, **more: str) -> subprocess.Popen[bytes]:
@@ -210,5 +219,6 @@ def _cut_all() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            " AND datname = current_database() AND application_name LIKE 'durableagents %%'", []
-        )  # fmt: skip
+            " AND datname = current_database() AND application_name LIKE 'durableagents %%'",
+            [],
+        )

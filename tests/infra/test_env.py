@@ -39,9 +39,16 @@ def test_a_mail_server_is_an_address_with_a_sender(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "url",
-    ["mail.example.org", "http://bot:hunter22@x", "smtp://", "smtp://bot:hunter22@x:99999", "smtp://bot:hunter22@x/y",
-     "smtp://bot:hunter22@x?tls=no", "smtp://bot:hunter22@[x"],
-)  # fmt: skip
+    [
+        "mail.example.org",
+        "http://bot:hunter22@x",
+        "smtp://",
+        "smtp://bot:hunter22@x:99999",
+        "smtp://bot:hunter22@x/y",
+        "smtp://bot:hunter22@x?tls=no",
+        "smtp://bot:hunter22@[x",
+    ],
+)
 def test_a_wrong_mail_server_is_refused_and_its_password_not_quoted(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_EMAIL_URL: not an address like") as refused:
         read(monkeypatch, DURABLEAGENTS_EMAIL_URL=url, DURABLEAGENTS_EMAIL_FROM="agents@example.org")

@@ -22,9 +22,11 @@ Manage = Callable[..., subprocess.CompletedProcess[str]]
 def test_a_python_without_our_environment_is_told_where_it_is(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False)
     done = subprocess.run(
-        [tmp_path / "bare/bin/python", CHECKOUT / "manage.py", "up"], env=plain_env(tmp_path / "data"),
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [tmp_path / "bare/bin/python", CHECKOUT / "manage.py", "up"],
+        env=plain_env(tmp_path / "data"),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "no django" in done.stderr and "make install" in done.stderr and ".venv/bin/python" in done.stderr
 
@@ -59,10 +61,17 @@ def test_the_name_is_told_once_and_the_command_goes_on(
 def test_the_web_process_starts_without_a_warning(tmp_path: Path) -> None:
     """Also not about a folder that nobody makes."""
     said: Any = subprocess.run(
-        [sys.executable, "-W", "error", "-c",
-         "import django; django.setup(); from django.core.handlers.base import BaseHandler; "
-         "BaseHandler().load_middleware()"],
-        cwd=CHECKOUT, env={**plain_env(tmp_path / "data"), "DJANGO_SETTINGS_MODULE": "durableagents.settings"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-c",
+            "import django; django.setup(); from django.core.handlers.base import BaseHandler; "
+            "BaseHandler().load_middleware()",
+        ],
+        cwd=CHECKOUT,
+        env={**plain_env(tmp_path / "data"), "DJANGO_SETTINGS_MODULE": "durableagents.settings"},
+        capture_output=True,
+        text=True,
+    )
     assert "static" not in said.stderr and "No directory" not in said.stderr, said.stderr

@@ -96,9 +96,13 @@ def restart(site: Installation) -> subprocess.CompletedProcess[str]:
     env = site.environment()
     env.pop("COUNTER_FILE", None)
     return subprocess.run(
-        [sys.executable, "manage.py", "up", "--restart"], env=env, cwd=CHECKOUT, capture_output=True, text=True,
+        [sys.executable, "manage.py", "up", "--restart"],
+        env=env,
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
         timeout=150,
-    )  # fmt: skip
+    )
 
 
 def parts(site: Installation) -> dict[str, int]:

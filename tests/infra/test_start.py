@@ -289,10 +289,15 @@ def record_a_call(requested_hash: str) -> None:
     with only_for_now():
         run = lifecycle.start(agent_of(ends_with(1)).graph_id, {}, by=SHOP)
     invoked = e.ToolInvoked(
-        slot="0.1/1", attempt=0, payload={"arguments": {"amount": 7}, "key": None}, tool="pay",
+        slot="0.1/1",
+        attempt=0,
+        payload={"arguments": {"amount": 7}, "key": None},
+        tool="pay",
         replay_class="unsafe_on_replay",
-        requested_hash=requested_hash, executed_hash=requested_hash, grant=None,
-    )  # fmt: skip
+        requested_hash=requested_hash,
+        executed_hash=requested_hash,
+        grant=None,
+    )
     append(run.id, invoked, by=SHOP)
 
 

@@ -27,9 +27,13 @@ def journal(db: None) -> Journal:
         append(run_id, e.RunCreated(agent="a", version="1.0.0", by=SHOP.ref, payload={"text": "go"}), by=SHOP)
         append(run_id, e.VisitEntered(node="first", visit=1), e.ValueRead(slot="0.1/1", what="now", payload=1), by=SHOP)
         invoked = e.ToolInvoked(
-            slot="0.1/2", tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h",
+            slot="0.1/2",
+            tool="order",
+            replay_class="idempotent_with_key",
+            requested_hash="h",
+            executed_hash="h",
             payload={"x": "y" * 5000},
-        )  # fmt: skip
+        )
         pending = Entry("0.1/2", 0, "pending", "order", "idempotent_with_key", key="k", input_hash="h")
         append(run_id, invoked, by=SHOP, entries=[pending])
         committed = Entry("0.1/2", 0, "committed", "order", "idempotent_with_key", key="k", external_id="PO-1")

@@ -21,10 +21,15 @@ from tests.world import OLGA, SHOP
 
 pytestmark = pytest.mark.django_db
 TABLES = [
-    "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord",
-    "approvals_decision", "runs_checkpoint",
+    "ledger_event",
+    "ledger_ledgerentry",
+    "ledger_overriderecord",
+    "ledger_actrecord",
+    "ledger_accountrecord",
+    "approvals_decision",
+    "runs_checkpoint",
     "runs_incident",
-]  # fmt: skip
+]
 
 
 @pytest.fixture

@@ -28,11 +28,16 @@ def links(run_id: UUID) -> list[chain.Link]:
     rows = Event.objects.filter(run_id=run_id).order_by("seq")
     return [
         chain.Link(
-            r.seq, r.epoch, r.at, bytes(r.clear), None if r.sealed is None else bytes(r.sealed), bytes(r.prev_hash),
-            bytes(r.hash)
+            r.seq,
+            r.epoch,
+            r.at,
+            bytes(r.clear),
+            None if r.sealed is None else bytes(r.sealed),
+            bytes(r.prev_hash),
+            bytes(r.hash),
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 def problems(run_id: UUID) -> list[str]:
@@ -86,7 +91,7 @@ def test_the_two_hashes_agree_for_every_time_and_number(at: datetime, seq: int, 
 
 EDITS: dict[str, str] = {
     "the clear part": "UPDATE ledger_event SET clear = "
-        "convert_to('{\"kind\":\"RunCompleted\",\"slot\":null,\"attempt\":0}', 'UTF8') WHERE run_id = %s AND seq = 4",
+    'convert_to(\'{"kind":"RunCompleted","slot":null,"attempt":0}\', \'UTF8\') WHERE run_id = %s AND seq = 4',
     "a payload": "UPDATE ledger_event SET sealed = '\\x007b7d'::bytea WHERE run_id = %s AND seq = 4",
     "a payload away": "UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND seq = 4",
     "a payload into being": "UPDATE ledger_event SET sealed = '\\x0031'::bytea WHERE run_id = %s AND seq = 2",
@@ -101,7 +106,7 @@ EDITS: dict[str, str] = {
     "the fact": "UPDATE ledger_event SET fact = 'other' WHERE run_id = %s AND seq = 4",
     "the head's link": "UPDATE ledger_head SET chain = sha256(chain) WHERE run_id = %s",
     "the head's number": "UPDATE ledger_head SET seq = seq + 1 WHERE run_id = %s",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", EDITS)
@@ -148,8 +153,12 @@ def test_adding_at_the_end_behind_the_heads_back_is_found(journal: Journal) -> N
     as_superuser(
         "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash) "
         "VALUES (%s, 8, 0, %s, 'RunCompleted', 0, %s, %s, %s)",
-        run_id, last.at, clear, last.hash, link,
-    )  # fmt: skip
+        run_id,
+        last.at,
+        clear,
+        last.hash,
+        link,
+    )
     assert chain.verify(run_id, links(run_id)) == []
     assert problems(run_id) != []
 
@@ -179,8 +188,12 @@ def test_rewriting_everything_after_an_edit_needs_the_head_too(journal: Journal)
         link = chain.link_hash(prev, row.seq, row.epoch, row.at, chain.body_hash(own, row.sealed))
         as_superuser(
             "UPDATE ledger_event SET clear = %s, prev_hash = %s, hash = %s WHERE run_id = %s AND seq = %s",
-            own, prev, link, run_id, row.seq,
-        )  # fmt: skip
+            own,
+            prev,
+            link,
+            run_id,
+            row.seq,
+        )
         prev = link
     assert chain.verify(run_id, links(run_id)) == []
     assert problems(run_id) != []
@@ -216,8 +229,10 @@ def test_every_field_of_every_link_counts(field: str, which: int) -> None:
         made.append(chain.Link(seq, 1, at, b"c%d" % seq, b"s%d" % seq, prev, link))
         prev = link
     change: dict[str, Callable[[Any], Any]] = {
-        "seq": lambda v: v + 1, "epoch": lambda v: v + 1, "at": lambda v: v + timedelta(microseconds=1),
-    }  # fmt: skip
+        "seq": lambda v: v + 1,
+        "epoch": lambda v: v + 1,
+        "at": lambda v: v + timedelta(microseconds=1),
+    }
     values = {f: getattr(made[which], f) for f in chain.Link.__slots__}
     values[field] = change.get(
         field, lambda v: v + b"!" if field in ("clear", "sealed") else hashlib.sha256(v).digest()

@@ -16,9 +16,12 @@ from tests.ledger.json_values import json_values
 
 texts = st.text(max_size=30)
 _FIELDS: dict[Any, st.SearchStrategy[Any]] = {
-    str: texts, int: st.integers(-(2**40), 2**40), bool: st.booleans(), list[str]: st.lists(texts, max_size=4),
+    str: texts,
+    int: st.integers(-(2**40), 2**40),
+    bool: st.booleans(),
+    list[str]: st.lists(texts, max_size=4),
     dict[str, int]: st.dictionaries(texts, st.integers(0, 2**40), max_size=4),
-}  # fmt: skip
+}
 
 
 def strategy(hint: Any) -> st.SearchStrategy[Any]:

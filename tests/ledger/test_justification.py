@@ -7,12 +7,38 @@ import pytest
 from ledger.append import MAX_JUSTIFICATION, justified
 from ledger.errors import JustificationRequired
 
-UNREADABLE = ["", "   ", "\n\t", "\u200b", "\u2060\u200d", "\u3164", "\u2800", "\ufeff", "\x00", "a\x00b", None, 7,
-              ["yes"],
-    "\ufe0f", "\u180b", "\U0001d159", "\u0301", "\u0301\u0301\u0301", "\U000e0100\U000e0101", ".", "…", "。", "✓",
-    "--- ---", "\u115f\u1160\uffa0", "\u2800\u2800", "k",
-    "a\u0301\u0302", "\u17b4\u17b5", "\u034f\u034f",
-]  # fmt: skip
+UNREADABLE = [
+    "",
+    "   ",
+    "\n\t",
+    "\u200b",
+    "\u2060\u200d",
+    "\u3164",
+    "\u2800",
+    "\ufeff",
+    "\x00",
+    "a\x00b",
+    None,
+    7,
+    ["yes"],
+    "\ufe0f",
+    "\u180b",
+    "\U0001d159",
+    "\u0301",
+    "\u0301\u0301\u0301",
+    "\U000e0100\U000e0101",
+    ".",
+    "…",
+    "。",
+    "✓",
+    "--- ---",
+    "\u115f\u1160\uffa0",
+    "\u2800\u2800",
+    "k",
+    "a\u0301\u0302",
+    "\u17b4\u17b5",
+    "\u034f\u034f",
+]
 
 
 @pytest.mark.parametrize("given", UNREADABLE)

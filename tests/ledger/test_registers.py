@@ -123,8 +123,13 @@ def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) ->
 @pytest.mark.parametrize("id", [4711, 0, -1, -(2**63)])
 def test_a_record_wherever_no_function_of_ours_puts_one_is_named(each: Any, n: int | None, id: int) -> None:
     """Also past the list's ends, by its number and by its place."""
-    columns = [name for (name,) in sql(f"SELECT attname FROM pg_attribute WHERE attrelid = '{each.table}'::regclass "
-               "AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'n', 'code')")]  # fmt: skip
+    columns = [
+        name
+        for (name,) in sql(
+            f"SELECT attname FROM pg_attribute WHERE attrelid = '{each.table}'::regclass "
+            "AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'n', 'code')"
+        )
+    ]
     rest = ", ".join(f'"{name}"' for name in columns)
     sql(f"INSERT INTO {each.table} (id, n, {rest}) SELECT %s, %s, {rest} FROM {each.table} WHERE n = 2", id, n)
     found = problems()
@@ -139,8 +144,12 @@ def test_a_long_list_is_walked_to_its_end_whatever_stands_before_it(monkeypatch:
     monkeypatch.setattr("ledger.verification.registers._BATCH", 2)
     columns = "action, subject, queue, by, role, auth, address, justification, before, after, at"
     for n, id in ((-2, 900), (-1, 901), (0, 902), (None, -3), (None, -2), (None, -1)):
-        sql(f"INSERT INTO ledger_actrecord (id, n, {columns}) "
-            f"SELECT %s, %s, {columns} FROM ledger_actrecord WHERE n = 2", id, n)  # fmt: skip
+        sql(
+            f"INSERT INTO ledger_actrecord (id, n, {columns}) "
+            f"SELECT %s, %s, {columns} FROM ledger_actrecord WHERE n = 2",
+            id,
+            n,
+        )
     assert len({problem.split(",")[0].split(" has")[0] for problem in problems()["acts"]}) == 6
     assert of("acts").records == 10
 
@@ -252,10 +261,14 @@ def test_what_there_is_when_the_lists_begin_gets_its_place() -> None:
         ActRecord.objects.update(subject="x")
 
 
-OTHER = {"text": "coalesce({c}, '') || 'x'", "bigint": "coalesce({c}, 0) + 1",
-         "timestamp with time zone": "{c} + interval '1 second'",
-         "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea", "jsonb": "'{{\"forged\": 1}}'::jsonb",
-         "uuid": "gen_random_uuid()"}  # fmt: skip
+OTHER = {
+    "text": "coalesce({c}, '') || 'x'",
+    "bigint": "coalesce({c}, 0) + 1",
+    "timestamp with time zone": "{c} + interval '1 second'",
+    "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea",
+    "jsonb": "'{{\"forged\": 1}}'::jsonb",
+    "uuid": "gen_random_uuid()",
+}
 
 
 def changes(table: str) -> Iterator[tuple[str, str]]:

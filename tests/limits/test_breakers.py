@@ -43,11 +43,14 @@ def tell(team: Team, *told: Told) -> None:
 @pytest.mark.parametrize(
     ("told", "opens"),
     [
-        ([FAILED] * 4, False), ([FAILED] * 5, True), ([SERVED] * 6 + [FAILED] * 5, False),
-        ([SERVED] * 5 + [FAILED] * 5, True), ([Told()] * 50 + [SERVED] * 50, False),
+        ([FAILED] * 4, False),
+        ([FAILED] * 5, True),
+        ([SERVED] * 6 + [FAILED] * 5, False),
+        ([SERVED] * 5 + [FAILED] * 5, True),
+        ([Told()] * 50 + [SERVED] * 50, False),
     ],
     ids=["four of four", "five of five", "five of eleven", "half", "nothing said"],
-)  # fmt: skip
+)
 def test_a_breaker_opens_on_the_share_that_fails_and_not_on_few(stage: Stage, told: list[Told], opens: bool) -> None:
     said(breaker=50)
     tell(Team(stage), *told)

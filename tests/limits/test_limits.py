@@ -203,9 +203,14 @@ def test_a_pause_and_a_cancel_end_the_wait_for_a_permit(stage: Stage, tools: Too
     with working(stage):
         until(lambda: Limit.objects.filter(pk="tool:order").exists())
         Permit.objects.create(
-            id=stage.worker.id, key="tool:order", worker=stage.hire().id, run_id=stage.worker.id, slot="",
-            taken_at=now(), expires_at=now() + timedelta(hours=1),
-        )  # fmt: skip
+            id=stage.worker.id,
+            key="tool:order",
+            worker=stage.hire().id,
+            run_id=stage.worker.id,
+            slot="",
+            taken_at=now(),
+            expires_at=now() + timedelta(hours=1),
+        )
         agent = calls(tools, "order")
         paused, cancelled = stage.start(agent, text="a"), stage.start(agent, text="b")
         lifecycle.pause(paused.pk, by=OLGA, justification=WHY)
@@ -241,10 +246,12 @@ Start = Callable[..., subprocess.Popen[bytes]]
 def worker(stage: Stage, postgres: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
     """Starts a worker process that has the limited agent, its clock off by so many seconds."""
     env = plain_env(tmp_path) | {
-        "PYTHONPATH": str(CHECKOUT), "DJANGO_SETTINGS_MODULE": "durableagents.settings",
+        "PYTHONPATH": str(CHECKOUT),
+        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         "DATABASE_URL": database_urls(postgres)["runtime"],
-        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"], "DURABLEAGENTS_AGENTS": limited.__name__,
-    }  # fmt: skip
+        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
+        "DURABLEAGENTS_AGENTS": limited.__name__,
+    }
     started: list[subprocess.Popen[bytes]] = []
 
     def start(off: int = 0, **more: str) -> subprocess.Popen[bytes]:

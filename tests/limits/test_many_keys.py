@@ -108,8 +108,13 @@ def test_a_permit_whose_worker_is_gone_or_whose_time_is_over_is_not_under_way() 
     )
     for worker, minutes in ((uuid4(), 1), (uuid4(), -1), (gone.pk, 1)):
         Permit.objects.create(
-            id=uuid4(), key="tool:charge", worker=worker, run_id=uuid4(), slot="0.1/1", taken_at=now,
+            id=uuid4(),
+            key="tool:charge",
+            worker=worker,
+            run_id=uuid4(),
+            slot="0.1/1",
+            taken_at=now,
             expires_at=now + timedelta(minutes=minutes),
-        )  # fmt: skip
+        )
     (found,) = standing(limit=10)
     assert found.under_way == 1

@@ -43,22 +43,31 @@ def test_an_installation_says_in_one_line_what_is_limited() -> None:
         "tag:tenant:* weight=1; agent:a at_once=5"
     )
     assert read(text) == {
-        "tool:charge": Rule(per_minute=60, at_once=4), "provider:openai": Rule(breaker=50, rest=30),
-        "tag:tenant:*": Rule(weight=1), "agent:a": Rule(at_once=5),
-    }  # fmt: skip
+        "tool:charge": Rule(per_minute=60, at_once=4),
+        "provider:openai": Rule(breaker=50, rest=30),
+        "tag:tenant:*": Rule(weight=1),
+        "agent:a": Rule(at_once=5),
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("charge per_minute=60", "is no key"), ("tool: at_once=1", "is no key"), ("tool:a", "say something"),
-        ("tool:a weight=3", "weight is not for tools"), ("tag:a per_minute=3", "per_minute is not for tags"),
-        ("tool:a at_once=0", "whole number from 1"), ("tool:a at_once=x", "is not one of"),
-        ("tool:a at_once=1 at_once=2", "each once"), ("tool:a at_once=1; tool:a at_once=2", "named twice"),
-        ("tool:a* at_once=1", "a star stands for all"), ("tool:a burst=3", "give per_minute too"),
-        ("tool:a breaker=101", "whole number from 1 to 100"), ("tool:a rest=5", "give breaker too"),
+        ("charge per_minute=60", "is no key"),
+        ("tool: at_once=1", "is no key"),
+        ("tool:a", "say something"),
+        ("tool:a weight=3", "weight is not for tools"),
+        ("tag:a per_minute=3", "per_minute is not for tags"),
+        ("tool:a at_once=0", "whole number from 1"),
+        ("tool:a at_once=x", "is not one of"),
+        ("tool:a at_once=1 at_once=2", "each once"),
+        ("tool:a at_once=1; tool:a at_once=2", "named twice"),
+        ("tool:a* at_once=1", "a star stands for all"),
+        ("tool:a burst=3", "give per_minute too"),
+        ("tool:a breaker=101", "whole number from 1 to 100"),
+        ("tool:a rest=5", "give breaker too"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_is_refused_with_what_would_be_right(text: str, why: str) -> None:
     with pytest.raises(BadRule, match=why.replace("*", r"\*")):
         read(text)
@@ -99,14 +108,15 @@ def test_what_operators_say_is_on_the_record_and_says_why(stage: Stage) -> None:
     assert rows[0].after["given"]["per_minute"] == 60 and rows[1].after["breaker"] == "open"
     before = list(Limit.objects.values())
     for wrong, error in [
-        (lambda: said("charge", at_once=1), InvalidInput), (lambda: said("tag:a", per_minute=1), InvalidInput),
+        (lambda: said("charge", at_once=1), InvalidInput),
+        (lambda: said("tag:a", per_minute=1), InvalidInput),
         (lambda: acts.set_limit(KEY, Rule(at_once=1), by=OLGA, justification=" "), JustificationRequired),
         (lambda: acts.open_breaker("tag:a", by=OLGA, justification=WHY), InvalidInput),
         (lambda: acts.open_breaker("tool:*", by=OLGA, justification=WHY), InvalidInput),
         (lambda: acts.close_breaker(KEY, by=OLGA, justification=WHY), acts.NotInThisState),
         (lambda: acts.reset_limit(KEY, by=OLGA, justification=WHY), acts.NotInThisState),
         (lambda: acts.close_breaker("tool:unheard", by=OLGA, justification=WHY), NotFound),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(error):
             wrong()
     assert list(Limit.objects.values()) == before and ActRecord.objects.count() == 4

@@ -232,11 +232,18 @@ def test_no_one_but_the_runs_worker_answers_and_each_only_once(stage: Stage, too
         )
 
 
-@pytest.mark.parametrize(("change", "problem"), [
-    ("outcome = 'refused'", "outcome"), ("outcome = '', answered_seq = NULL", "outcome"), ("seq = 1", "seq"),
-    ("answered_seq = 2", "answered_seq"), ("name = 'other'", "name"), ("by = 'user:mallory'", "by"),
-    ("n = 5", "has no event"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("outcome = 'refused'", "outcome"),
+        ("outcome = '', answered_seq = NULL", "outcome"),
+        ("seq = 1", "seq"),
+        ("answered_seq = 2", "answered_seq"),
+        ("name = 'other'", "name"),
+        ("by = 'user:mallory'", "by"),
+        ("n = 5", "has no event"),
+    ],
+)
 def test_a_row_that_was_changed_is_found(stage: Stage, tools: Toolbox, change: str, problem: str) -> None:
     run = stage.start(desk(tools))
     send(run)

@@ -41,12 +41,17 @@ class Story:
         self.folder, self.keys, self.session = folder, keys, session
         port, sandbox, smtp = (str(each) for each in free_ports(3))
         self.env = plain_env(ONE_KEY) | {
-            "DATABASE_URL": urls["pooled"], "DATABASE_DIRECT_URL": urls["runtime"],
+            "DATABASE_URL": urls["pooled"],
+            "DATABASE_DIRECT_URL": urls["runtime"],
             "DURABLEAGENTS_AGENTS": "tests.pooler.agents",
-            "PYTHONPATH": str(CHECKOUT), "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY, "POOLER_STORY": str(folder),
-            "DURABLEAGENTS_WORKERS": "2", "PORT": port, "SANDBOX_PORT": sandbox,
+            "PYTHONPATH": str(CHECKOUT),
+            "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY,
+            "POOLER_STORY": str(folder),
+            "DURABLEAGENTS_WORKERS": "2",
+            "PORT": port,
+            "SANDBOX_PORT": sandbox,
             "SANDBOX_SMTP_PORT": smtp,
-        }  # fmt: skip
+        }
         self.processes = {name: self._start(name) for name in ("web", "worker")}
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
         eventually(self._is_ready, "ready behind a pooler", 90)

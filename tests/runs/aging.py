@@ -27,11 +27,13 @@ Timed = (
 )
 # When something happened, or is due, by its row.
 _WHEN = {
-    "ledger_event": ("at",), "ledger_ledgerentry": ("at",), "ledger_overriderecord": ("at",),
+    "ledger_event": ("at",),
+    "ledger_ledgerentry": ("at",),
+    "ledger_overriderecord": ("at",),
     "runs_run": ("created_at", "started_at", "ended_at", "updated_at"),
     "runs_wait": ("opened_at", "deadline", "resolved_at"),
     "approvals_approval": ("opened_at", "deadline", "decided_at"),
-}  # fmt: skip
+}
 TIMED = [kind.KIND for kind in Timed.__args__]
 
 

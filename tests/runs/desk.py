@@ -92,8 +92,16 @@ CHANGES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         [('to=["wait"]', 'to=["hold"]'), ('return "wait"', 'return "hold"'), ("def wait", "def hold")],
     ),
     "a new optional field": ("agents", [('    note: str = ""\n', '    note: str = ""\n    iban: str = ""\n')]),
-    "a new required field": ("agents", [('    note: str = ""\n', '    iban: str\n    note: str = ""\n'), (
-        'input=Request, state', 'initial=lambda given: State(iban="", **given.model_dump()), input=Request, state')]),
+    "a new required field": (
+        "agents",
+        [
+            ('    note: str = ""\n', '    iban: str\n    note: str = ""\n'),
+            (
+                "input=Request, state",
+                'initial=lambda given: State(iban="", **given.model_dump()), input=Request, state',
+            ),
+        ],
+    ),
     "a removed field": (
         "agents",
         [('    note: str = ""\n\n\nclerk', "\n\nclerk"), ("    state.note = await", "    await")],
@@ -102,16 +110,20 @@ CHANGES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a tool's body": ("tools", [('f"transfer', 'f"instant')]),
     "a prompt": ("agents", [("Sum the request up.", "Sum the request up in a word.")]),
     "a timeout": ("tools", [("timeout=10.0", "timeout=20.0")]),
-    "a new node": ("agents", [
-        ('to=["settle"]', 'to=["check"]'), ('return "settle"', 'return "check"'),
-        (
-            "@agent.node()\n",
-            '@agent.node(to=["settle"])\nasync def check(state: State, ctx: Context):\n    return "settle"\n\n\n'
-            "@agent.node()\n",
-        ),
-    ]),
+    "a new node": (
+        "agents",
+        [
+            ('to=["settle"]', 'to=["check"]'),
+            ('return "settle"', 'return "check"'),
+            (
+                "@agent.node()\n",
+                '@agent.node(to=["settle"])\nasync def check(state: State, ctx: Context):\n    return "settle"\n\n\n'
+                "@agent.node()\n",
+            ),
+        ],
+    ),
     "a helper of the package": ("rules", [("amount // 100", "amount // 50")]),
-}  # fmt: skip
+}
 
 
 def forget() -> None:

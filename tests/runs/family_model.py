@@ -201,9 +201,11 @@ class Family(RuleBasedStateMachine):
         facts = list(LedgerEntry.objects.filter(run_id=run.pk).order_by("id").values_list("slot", "fact"))
         known = {slot for slot, fact in facts if fact != "pending"}
         for is_so, name in (
-            (run.state in ENDED, "ended"), (run.is_undoing, "undoing"),
-            (head(run).is_cancel_requested, "cancelled"), ({slot for slot, _ in facts} != known, "in_doubt"),
-        ):  # fmt: skip
+            (run.state in ENDED, "ended"),
+            (run.is_undoing, "undoing"),
+            (head(run).is_cancel_requested, "cancelled"),
+            ({slot for slot, _ in facts} != known, "in_doubt"),
+        ):
             if is_so:
                 return name
         return ""

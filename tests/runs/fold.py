@@ -21,9 +21,15 @@ WaitName = tuple[str, int, str, int]
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 # What a worker records as a step done.
 STEPS = (
-    "ToolRead", "CachedReadTaken", "ToolReadAnew", "ToolReturned", "ToolFailed", "ToolAccepted", "ModelResponded",
+    "ToolRead",
+    "CachedReadTaken",
+    "ToolReadAnew",
+    "ToolReturned",
+    "ToolFailed",
+    "ToolAccepted",
+    "ModelResponded",
     "ModelFailed",
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -126,9 +132,14 @@ class Told:
     def _resolution(self, event: e.Event) -> None:
         """Whatever is resolved makes a run ready that waits in nobody's hands."""
         resolves = (
-            e.WaitResolved, e.ApprovalDecided, e.CallbackReceived, e.ToolReconciled, e.SignalTaken, e.InputAnswered,
+            e.WaitResolved,
+            e.ApprovalDecided,
+            e.CallbackReceived,
+            e.ToolReconciled,
+            e.SignalTaken,
+            e.InputAnswered,
             e.ChildEnded,
-        )  # fmt: skip
+        )
         if isinstance(event, resolves) and self.state.startswith("waiting"):
             self.state = "running"
         is_stopped = any(kind == "operator" for _, _, kind, _ in self.open)
@@ -204,9 +215,16 @@ def _undebited(turn: Any) -> e.BudgetDebited:
     """What a turn from before there were debits used, by its own word; nobody knows what it cost."""
     tokens = getattr(turn, "tokens_in", 0), getattr(turn, "tokens_out", 0)
     return e.BudgetDebited(
-        slot=turn.slot, attempt=turn.attempt, n=0, model="", price=None, model_calls=1, tokens_in=tokens[0],
-        tokens_out=tokens[1], usd_micro=None,
-    )  # fmt: skip
+        slot=turn.slot,
+        attempt=turn.attempt,
+        n=0,
+        model="",
+        price=None,
+        model_calls=1,
+        tokens_in=tokens[0],
+        tokens_out=tokens[1],
+        usd_micro=None,
+    )
 
 
 def _check_ledger(run: Run) -> None:

@@ -51,9 +51,7 @@ class Forker(Mover):
             self._is_refused(lambda: forking.fork(self.run.pk, wanted, by=OLGA, justification=WHY), InvalidInput)
             return
         made = forking.fork(self.run.pk, wanted, by=OLGA, justification=WHY)
-        new = Model(
-            version=agent.version, is_between=True, carried=model.done_since(visit), is_fenced=model.fences_all
-        )  # fmt: skip
+        new = Model(version=agent.version, is_between=True, carried=model.done_since(visit), is_fenced=model.fences_all)
         self._begun(made, new, "what_if" if what_if else "fork", is_taken=is_taken and not what_if)
 
     @precondition(lambda self: now_and_then(self) and len(self.model.kinds) > 9)
@@ -75,9 +73,7 @@ class Forker(Mover):
             return
         made = by_person()
         self.model = ended
-        new = Model(
-            version=model.version, is_between=model.is_renewed, carried=effects, is_fenced=ended.fences_all
-        )  # fmt: skip
+        new = Model(version=model.version, is_between=model.is_renewed, carried=effects, is_fenced=ended.fences_all)
         if counts_as == "did_not":
             assert all(x.counts_as == "did_not" for x in _told(made).effects)
         self._begun(made, new, "start_again", is_taken=is_taken)
@@ -95,8 +91,10 @@ class Forker(Mover):
         """Both journals say so; the machine goes on with one of the two."""
         model, told = self.model, _told(made)
         assert (told.told.origin, told.told.how, told.told.node) == (
-            str(self.run.pk), how, NODE if new.is_between else "",
-        )  # fmt: skip
+            str(self.run.pk),
+            how,
+            NODE if new.is_between else "",
+        )
         found = {x.place: x.outcome for x in told.effects}
         assert found == new.carried, (found, new.carried)
         assert told.told.fences_all is new.is_fenced

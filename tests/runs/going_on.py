@@ -62,10 +62,13 @@ class Going(Spender):
         self.take(
             heir,
             Model(
-                is_broke=model.is_broke, kinds=kinds(heir), version=model.version, is_between=is_renewed,
+                is_broke=model.is_broke,
+                kinds=kinds(heir),
+                version=model.version,
+                is_between=is_renewed,
                 is_renewed=is_renewed,
             ),
-        )  # fmt: skip
+        )
         told = [kind for kind in self.model.kinds if kind != "BudgetSet"]
         assert told == ["RunCreated", "RunCarriedOn"] and heir.time_up_at == fresh(run).time_up_at
 

@@ -267,9 +267,12 @@ class Model:
         """How it goes on as one of another version whose node makes no call; or why it can't, by name."""
         in_doubt = self.is_in_doubt or "reconcile" in self.waits
         for is_so, why in (
-            (self.has_ended, "ended"), (self.is_owned, "driven"), (self.is_undoing, "undoing"),
-            (self.wants_cancel, "cancelled"), (in_doubt, "in_doubt"),
-        ):  # fmt: skip
+            (self.has_ended, "ended"),
+            (self.is_owned, "driven"),
+            (self.is_undoing, "undoing"),
+            (self.wants_cancel, "cancelled"),
+            (in_doubt, "in_doubt"),
+        ):
             if is_so:
                 return why
         if not (self.visit or self.is_between):

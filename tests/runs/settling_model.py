@@ -43,9 +43,13 @@ class Sayer(Spender):
         self.said += 1
         (wait,) = Wait.objects.filter(run=self.run, kind="reconcile", resolved_at=None)
         saying = partial(
-            reconciling.reconcile, self.run.id, verdict="happened", receipt={"ref": f"seen {self.said}"},
-            justification=WHY, by=first,
-        )  # fmt: skip
+            reconciling.reconcile,
+            self.run.id,
+            verdict="happened",
+            receipt={"ref": f"seen {self.said}"},
+            justification=WHY,
+            by=first,
+        )
         require("outcomes", "roles")
         try:
             self.is_done(saying, not self.model.is_owned)

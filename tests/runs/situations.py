@@ -153,12 +153,27 @@ class Situations:
 
 
 NOT_ENDED = [
-    "pending", "queued", "at_gate", "unknown", "stopped", "at_callback", "asleep", "in_outage", "owned",
-    "asked_to_pause", "asked_to_cancel",
-    "doomed_unknown", "paused_pending", "paused_queued", "paused_at_gate", "paused_unknown", "paused_stopped",
+    "pending",
+    "queued",
+    "at_gate",
+    "unknown",
+    "stopped",
+    "at_callback",
+    "asleep",
+    "in_outage",
+    "owned",
+    "asked_to_pause",
+    "asked_to_cancel",
+    "doomed_unknown",
+    "paused_pending",
+    "paused_queued",
+    "paused_at_gate",
+    "paused_unknown",
+    "paused_stopped",
     "paused_at_callback",
-    "paused_asleep", "paused_woken",
-]  # fmt: skip
+    "paused_asleep",
+    "paused_woken",
+]
 ENDED = ["completed", "failed", "cancelled"]
 ALL = [*NOT_ENDED, *ENDED]
 

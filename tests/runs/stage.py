@@ -56,11 +56,25 @@ from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
 
 T = TypeVar("T")
 TABLES = (
-    "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord",
-    "ledger_accountrecord", "ledger_register", "runs_run", "runs_wait", "runs_signal", "runs_checkpoint",
-    "runs_incident", "runs_attribute",
-    "approvals_approval", "approvals_decision", "approvals_policy", "runs_policyrevision", "django_q_ormq",
-)  # fmt: skip
+    "ledger_head",
+    "ledger_event",
+    "ledger_ledgerentry",
+    "ledger_overriderecord",
+    "ledger_actrecord",
+    "ledger_accountrecord",
+    "ledger_register",
+    "runs_run",
+    "runs_wait",
+    "runs_signal",
+    "runs_checkpoint",
+    "runs_incident",
+    "runs_attribute",
+    "approvals_approval",
+    "approvals_decision",
+    "approvals_policy",
+    "runs_policyrevision",
+    "django_q_ormq",
+)
 # What no test empties: what the migrations made.
 MIGRATED = LASTING | {"django_migrations"}
 
@@ -115,9 +129,15 @@ class Stage:
             cursor.execute("SELECT clock_timestamp()")
             now = cursor.fetchone()[0]
         Process.objects.create(
-            id=worker.id, kind="worker", host=worker.host, boot=boot(), pid=pid, born_ticks=identity.born_ticks,
-            started_at=now, last_heartbeat_at=now,
-        )  # fmt: skip
+            id=worker.id,
+            kind="worker",
+            host=worker.host,
+            boot=boot(),
+            pid=pid,
+            born_ticks=identity.born_ticks,
+            started_at=now,
+            last_heartbeat_at=now,
+        )
         return worker
 
     async def connected(self) -> Pool:
@@ -162,9 +182,13 @@ class Stage:
     def drive_claimed(self, claimed: Claim, worker: Worker | None = None) -> str:
         self.control = Control()
         driver = Driver(
-            registry.find(claimed.graph_id), self.journal(claimed, worker), self.runtime, self.control,
-            trace_id=claimed.trace_id, generation=claimed.generation,
-        )  # fmt: skip
+            registry.find(claimed.graph_id),
+            self.journal(claimed, worker),
+            self.runtime,
+            self.control,
+            trace_id=claimed.trace_id,
+            generation=claimed.generation,
+        )
         try:
             return self.wait(driver.drive())
         except Killed:
@@ -173,11 +197,21 @@ class Stage:
     @property
     def runtime(self) -> Runtime:
         return replace(
-            runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
-            keep=self.teller.keep, overhear=self.texts.overhear, screens=self.screens, reads=self.reads,
-            price_patience=0.0, code_of=self._code_of, policies=self._policies(), halts=self.halts,
+            runtime(),
+            hit=self._hit,
+            retry=self.retry,
+            request_model=self.ask_model,
+            hand_in=self.late.append,
+            keep=self.teller.keep,
+            overhear=self.texts.overhear,
+            screens=self.screens,
+            reads=self.reads,
+            price_patience=0.0,
+            code_of=self._code_of,
+            policies=self._policies(),
+            halts=self.halts,
             refuses_other_code=self.is_strict or runtime().refuses_other_code,
-        )  # fmt: skip
+        )
 
     def _policies(self) -> InForce:
         if self.policies is None:

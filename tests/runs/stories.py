@@ -164,9 +164,14 @@ def rows_refused(what: str, which: str, code: str = "P0001") -> Iterator[None]:
 def escalated(stage: Stage, tools: Toolbox) -> Run:
     """A run whose question nobody answered: it went to a further queue, and people were reminded there."""
     timing = Timing(
-        queue=Queue.objects.get(name="finance_po"), version=1, on_timeout="escalate", steps=[["legal", 60]],
-        remind=[50], set_by="user:boss", set_at=now(),
-    )  # fmt: skip
+        queue=Queue.objects.get(name="finance_po"),
+        version=1,
+        on_timeout="escalate",
+        steps=[["legal", 60]],
+        remind=[50],
+        set_by="user:boss",
+        set_at=now(),
+    )
     timing.seal()
     timing.save()
     wait_hooks.queues.forget()

@@ -120,8 +120,9 @@ def test_a_pattern_that_can_not_be_run_safely_is_left_to_the_tools_own_code() ->
 
 def test_patterns_of_names_and_lists_without_twins_are_checked_as_they_were() -> None:
     schema = {
-        "patternProperties": {"^n_": {"type": "integer"}}, "additionalProperties": {"type": "boolean"},
-    }  # fmt: skip
+        "patternProperties": {"^n_": {"type": "integer"}},
+        "additionalProperties": {"type": "boolean"},
+    }
     assert misfits(schema, {"n_1": 1, "x": True}) == []
     assert [one["field"] for one in misfits(schema, {"n_1": "x", "x": 1})] == ["answer.n_1", "answer.x"]
     unique = {"uniqueItems": True}

@@ -77,12 +77,17 @@ def answers(outside: Outside, answer: Any) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize(("answer", "word", "result"), [
-    (FOUND, "happened", {"ref": "as the mailbox has it", "amount": 0}), (DidNotHappen(), "did_not", None),
-    (None, "nothing", None), (RuntimeError("the mailbox is away"), "nothing", None),
-    (SystemExit(3), "nothing", None),  # the worker lives on, and with it whatever else it drives
-    (asyncio.CancelledError(), "nothing", None),  # nobody cancels the worker: it is the hook's own
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "word", "result"),
+    [
+        (FOUND, "happened", {"ref": "as the mailbox has it", "amount": 0}),
+        (DidNotHappen(), "did_not", None),
+        (None, "nothing", None),
+        (RuntimeError("the mailbox is away"), "nothing", None),
+        (SystemExit(3), "nothing", None),  # the worker lives on, and with it whatever else it drives
+        (asyncio.CancelledError(), "nothing", None),  # nobody cancels the worker: it is the hook's own
+    ],
+)
 def test_it_is_asked_by_a_worker_and_what_it_says_settles_nothing(
     run: Run, stage: Stage, outside: Outside, olga: Actor, answer: Any, word: str, result: Any
 ) -> None:

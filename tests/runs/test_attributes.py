@@ -27,8 +27,13 @@ from tests.world import OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 ALL = {
-    "customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": Money(), "due": Date(), "urgent": Flag(),
-}  # fmt: skip
+    "customer": Keyword(),
+    "tags": Keywords(),
+    "score": Number(),
+    "amount": Money(),
+    "due": Date(),
+    "urgent": Flag(),
+}
 PERSON = Actor("user", "multi", role="integrator", auth="session", person=4711)
 
 
@@ -144,10 +149,13 @@ def test_two_branches_at_once_set_each_its_own(stage: Stage, tools: Toolbox) -> 
         ("UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'", "attribute amount, value 0 is nothing"),
         ("UPDATE runs_attribute SET n = 1 WHERE name = 'tags'", "attribute tags, value 1 is nothing"),
         ("UPDATE runs_attribute SET created_at = created_at + interval '1 second'", "which is not when the run began"),
-        ("INSERT INTO runs_attribute SELECT run_id, 'tags', 1, kind, 'x', NULL, created_at FROM runs_attribute "
-         "WHERE name = 'tags'", "attribute tags, value 1 is nothing that the journal set"),
+        (
+            "INSERT INTO runs_attribute SELECT run_id, 'tags', 1, kind, 'x', NULL, created_at FROM runs_attribute "
+            "WHERE name = 'tags'",
+            "attribute tags, value 1 is nothing that the journal set",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_row_that_says_something_else_is_found(stage: Stage, sells: Agent, change: str, says: str) -> None:
     run = stage.start(sells)
     assert stage.drive() == "parked" and verify(run.id).problems == []

@@ -99,9 +99,10 @@ def test_an_upgrader_that_changes_or_comes_or_goes_is_a_change_without_a_bump(fi
     check(file, "--write")
     written = file.read_bytes()
     for steps, told in (
-        ((another_up,), "upgrader 1: code"), ((one_up, another_up), "upgrader 2: code added"),
+        ((another_up,), "upgrader 1: code"),
+        ((one_up, another_up), "upgrader 2: code added"),
         ((), "upgrader 1: code dropped"),
-    ):  # fmt: skip
+    ):
         upgrading("1.0.0", *steps)
         code, said = check(file, "--write")
         assert code == 1 and "bookkeeper@1.0.0" in said and told in said, said

@@ -76,8 +76,12 @@ def finish(stage: Stage, run: Run, outside: Outside) -> None:
 
 POINTS = [
     *[(point, tool) for tool in ("pay", "mail", "order") for point in ("CP1", "CP2", "CP4", "CP6")],
-    ("CP2", "look"), ("CP4", "look"), ("CP6", "look"), ("CP7", ""), ("CP8", ""),
-]  # fmt: skip
+    ("CP2", "look"),
+    ("CP4", "look"),
+    ("CP6", "look"),
+    ("CP7", ""),
+    ("CP8", ""),
+]
 
 
 @pytest.mark.parametrize("where", POINTS, ids="-".join)

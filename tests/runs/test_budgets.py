@@ -126,11 +126,24 @@ def test_what_a_start_gives_is_on_record_and_held(stage: Stage, tools: Toolbox, 
     is_sound(run)
 
 
-@pytest.mark.parametrize("budget", [
-    {"usd": -1}, {"tokens_in": -1}, {"euro": 1}, {"steps": 1.5}, {"usd": "NaN"}, {"usd": "Infinity"},
-    {"usd": "0.0000001"}, {"wall_seconds": 0}, {"model_calls": True}, {"model_calls": 2**31}, {"tokens_in": 10**16},
-    {"usd": 10**10},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"usd": -1},
+        {"tokens_in": -1},
+        {"euro": 1},
+        {"steps": 1.5},
+        {"usd": "NaN"},
+        {"usd": "Infinity"},
+        {"usd": "0.0000001"},
+        {"wall_seconds": 0},
+        {"model_calls": True},
+        {"model_calls": 2**31},
+        {"tokens_in": 10**16},
+        {"usd": 10**10},
+    ],
+    ids=str,
+)
 def test_nobody_counts_such_a_budget(budget: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         Budget.model_validate(budget)
@@ -164,8 +177,11 @@ def test_the_tightest_default_counts_and_only_where_nothing_is_given(stage: Stag
     assert told.caps == {"steps": 30, "model_calls": 7, "tokens_in": 100, "tool_calls": 20}
     assert fresh(run).time_up_at - now() <= timedelta(seconds=60)
     assert events(start(agent), e.BudgetSet)[0].caps == {
-        "steps": 40, "model_calls": 7, "tokens_in": 100, "tool_calls": 9,
-    }  # fmt: skip
+        "steps": 40,
+        "model_calls": 7,
+        "tokens_in": 100,
+        "tool_calls": 9,
+    }
 
 
 def test_a_default_that_says_nothing_sensible_is_named(stage: Stage, tools: Toolbox) -> None:
@@ -336,9 +352,14 @@ def test_a_resume_is_no_way_around_the_budget(stage: Stage, tools: Toolbox) -> N
         assert dump() == before
 
 
-@pytest.mark.parametrize(("more", "error"), [
-    ({"by": SHOP}, Forbidden), ({"by": FIONA}, Forbidden), ({"why": "  "}, JustificationRequired),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"by": SHOP}, Forbidden),
+        ({"by": FIONA}, Forbidden),
+        ({"why": "  "}, JustificationRequired),
+    ],
+)
 def test_a_raise_that_nobody_may_give_changes_nothing(
     stage: Stage, tools: Toolbox, more: dict[str, Any], error: type[Exception]
 ) -> None:

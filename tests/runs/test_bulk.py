@@ -338,11 +338,12 @@ def test_a_role_that_is_lost_on_the_way_ends_it_there(tools: Toolbox) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE runs_batch SET started_at = now()", "UPDATE runs_batch SET started_at = now(), action = 'cancel'",
+        "UPDATE runs_batch SET started_at = now()",
+        "UPDATE runs_batch SET started_at = now(), action = 'cancel'",
         "UPDATE runs_batch SET started_at = now(), person = person + 1",
         "INSERT INTO runs_batchitem (batch_id, n, run_id) SELECT id, 99, gen_random_uuid() FROM runs_batch",
     ],
-)  # fmt: skip
+)
 def test_a_row_that_nobody_with_the_key_wrote_moves_no_run(tools: Toolbox, change: str) -> None:
     olga, ids = operator(), many(sleeper(tools), 2)
     batch = ask(olga, runs=[str(one) for one in ids], start="batchitem" in change)
@@ -380,13 +381,17 @@ def test_what_the_database_refuses_is_tried_again_and_given_up_in_words(
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"runs": [], "filter": None}, "runs"), ({}, "filter"), ({"filter": {}, "runs": [str(uuid4())]}, "filter"),
-        ({"filter": {"state": "asleep"}}, "filter.state"), ({"filter": {"parent": "nobody"}}, "filter.parent"),
-        ({"filter": {"agent": "there-is-none"}}, "filter"), ({"runs": [str(uuid4())], "effects": "undo"}, "effects"),
+        ({"runs": [], "filter": None}, "runs"),
+        ({}, "filter"),
+        ({"filter": {}, "runs": [str(uuid4())]}, "filter"),
+        ({"filter": {"state": "asleep"}}, "filter.state"),
+        ({"filter": {"parent": "nobody"}}, "filter.parent"),
+        ({"filter": {"agent": "there-is-none"}}, "filter"),
+        ({"runs": [str(uuid4())], "effects": "undo"}, "effects"),
         ({"runs": [str(uuid4())], "priority": 3}, "priority"),
         ({"runs": [str(uuid4())], "action": "priority"}, "priority"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_meant_is_refused_by_name_and_nothing_is_kept(given: dict[str, Any], field: str) -> None:
     olga, before = operator(), None
     before = dump()

@@ -27,11 +27,18 @@ from tests.world import OLGA, SHOP, Toolbox
 pytestmark = pytest.mark.django_db
 Who = tuple[Actor, frozenset[str]]
 ACTS: list[tuple[str, dict[str, Any]]] = [
-    ("pause", {}), ("resume", {}), ("cancel", {}), ("cancel", {"effects": "leave"}), ("retry", {}),
-    ("priority", {"priority": 3}), ("requeue", {}), ("budget", {"budget": {"steps": 20}}),
-    ("budget", {"budget": {"tool_calls": 9, "usd": "2.50"}}), ("budget", {"budget": {"wall_seconds": 5}}),
+    ("pause", {}),
+    ("resume", {}),
+    ("cancel", {}),
+    ("cancel", {"effects": "leave"}),
+    ("retry", {}),
+    ("priority", {"priority": 3}),
+    ("requeue", {}),
+    ("budget", {"budget": {"steps": 20}}),
+    ("budget", {"budget": {"tool_calls": 9, "usd": "2.50"}}),
+    ("budget", {"budget": {"wall_seconds": 5}}),
     ("reconcile", {"verdict": "fail"}),
-]  # fmt: skip
+]
 
 
 class Told(Lives):
@@ -97,9 +104,16 @@ class Told(Lives):
 
 
 ODD = [
-    "capped", "completed_capped", "short_of_time", "ready_meanwhile", "asked_at_work", "begun_again",
-    "paused_begun_again", "key_lives", "doubts",
-]  # fmt: skip
+    "capped",
+    "completed_capped",
+    "short_of_time",
+    "ready_meanwhile",
+    "asked_at_work",
+    "begun_again",
+    "paused_begun_again",
+    "key_lives",
+    "doubts",
+]
 
 
 @pytest.fixture

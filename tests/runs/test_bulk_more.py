@@ -57,8 +57,10 @@ def test_caps_are_raised_to_it_and_never_lowered(tools: Toolbox, olga: Who) -> N
     without = capped(agent, tool_calls=3)
     batch = finish(ask(olga, "budget", runs=[str(x) for x in (low, high, without)], budget={"steps": 20}))
     assert codes(batch) == {
-        low: ("done", ""), high: ("refused", "illegal-state"), without: ("refused", "illegal-state")
-    }  # fmt: skip
+        low: ("done", ""),
+        high: ("refused", "illegal-state"),
+        without: ("refused", "illegal-state"),
+    }
     told = [(h.cap_steps, h.cap_tool_calls) for h in (head(Run(id=one)) for one in (low, high, without))]
     assert told == [(20, 9), (50, None), (None, 3)]
     (record,) = overrides(fresh(Run(id=low)))
@@ -85,12 +87,19 @@ def test_what_stood_still_for_it_goes_on(tools: Toolbox, stage: Stage, olga: Who
     assert all(problems(Run(id=one)) == [] for one in stood)
 
 
-@pytest.mark.parametrize(("more", "field"), [
-    ({}, "budget"), ({"budget": {}}, "budget"), ({"budget": {"usd": None}}, "budget.usd"),
-    ({"action": "pause", "budget": {"steps": 1}}, "budget"), ({"budget": {"steps": 1}, "verdict": "fail"}, "verdict"),
-    ({"action": "reconcile"}, "verdict"), ({"action": "reconcile", "verdict": "fail", "receipt": 1}, "receipt"),
-    ({"action": "pause", "sender_is_gone": True}, "sender_is_gone"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({}, "budget"),
+        ({"budget": {}}, "budget"),
+        ({"budget": {"usd": None}}, "budget.usd"),
+        ({"action": "pause", "budget": {"steps": 1}}, "budget"),
+        ({"budget": {"steps": 1}, "verdict": "fail"}, "verdict"),
+        ({"action": "reconcile"}, "verdict"),
+        ({"action": "reconcile", "verdict": "fail", "receipt": 1}, "receipt"),
+        ({"action": "pause", "sender_is_gone": True}, "sender_is_gone"),
+    ],
+)
 def test_what_can_not_be_meant_is_named(tools: Toolbox, olga: Who, more: dict[str, Any], field: str) -> None:
     run = capped(sleeper(tools), steps=1)
     said = {"action": "budget", "runs": [str(run)]} | more

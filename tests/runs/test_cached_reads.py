@@ -66,10 +66,14 @@ def test_a_hit_is_on_record_and_the_whole_record_holds(stage: Stage, cache: Read
 
 
 CHANGES = {
-    "another answer": "sealed = '\\x00225b5d22'", "a later end": "expires_at = expires_at + interval '1 day'",
-    "a younger read": "at = at + interval '5 minutes'", "no code": "code = ''", "another code": "code = '\\x01'",
-    "another run": f"run_id = '{uuid4()}'", "broken": "sealed = '\\x07'",
-}  # fmt: skip
+    "another answer": "sealed = '\\x00225b5d22'",
+    "a later end": "expires_at = expires_at + interval '1 day'",
+    "a younger read": "at = at + interval '5 minutes'",
+    "no code": "code = ''",
+    "another code": "code = '\\x01'",
+    "another run": f"run_id = '{uuid4()}'",
+    "broken": "sealed = '\\x07'",
+}
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -152,16 +156,23 @@ def test_a_hit_that_names_a_read_that_nobody_made_is_found(stage: Stage, cache: 
     right = {"run_read": str(first.id), "slot_read": "0.1/1", "result": {"ref": "look:a", "amount": 1}}
     late = (now() + timedelta(days=1)).isoformat()
     for wrong, problem in (
-        ({"slot_read": "0.1/7"}, "that its journal doesn't have"), ({"result": {"ref": "evil"}}, "says something else"),
-        ({"run_read": "x"}, "which is no run"), ({"read_at": late}, "after that is on record"),
-    ):  # fmt: skip
+        ({"slot_read": "0.1/7"}, "that its journal doesn't have"),
+        ({"result": {"ref": "evil"}}, "says something else"),
+        ({"run_read": "x"}, "which is no run"),
+        ({"read_at": late}, "after that is on record"),
+    ):
         said = right | {"read_at": now().isoformat()} | wrong
         run = stage.start(agent)
         journal = stage.take(run)
         stage.wait(journal.load())
         hit = e.CachedReadTaken(
-            slot="0.1/1", tool="look", requested_hash="h", read_at=said["read_at"], run_read=said["run_read"],
-            slot_read=said["slot_read"], payload={"result": said["result"]},
-        )  # fmt: skip
+            slot="0.1/1",
+            tool="look",
+            requested_hash="h",
+            read_at=said["read_at"],
+            run_read=said["run_read"],
+            slot_read=said["slot_read"],
+            payload={"result": said["result"]},
+        )
         stage.wait(journal.commit(Batch([hit])))
         assert any(problem in found for found in verify(run.id).problems), verify(run.id).problems

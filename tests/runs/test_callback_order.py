@@ -99,10 +99,13 @@ def test_an_answer_a_week_after_the_end_is_kept_and_changes_nothing_else(
 
 def numbered_tool(outside: Outside) -> Any:
     @tool(
-        replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, answers_later=True, output=Done,
-        check_answer=lambda receipt, done: None if done.ref == receipt["ref"] else f"ref is {done.ref!r}, not "
-            f"{receipt['ref']!r}",
-    )  # fmt: skip
+        replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+        answers_later=True,
+        output=Done,
+        check_answer=lambda receipt, done: (
+            None if done.ref == receipt["ref"] else f"ref is {done.ref!r}, not {receipt['ref']!r}"
+        ),
+    )
     async def numbered(args: Item, call: ToolCall) -> TakesTime:
         assert call.callback_url is not None
         outside.urls[call.slot] = call.callback_url

@@ -35,10 +35,19 @@ def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = N
     """A probe on record."""
     now = at or database_now()
     row = Probe(
-        tool=tool.name, agent=agent, version="1.0.0", made_of=tool_digest(tool), verdict=verdict, told="as a test says",
-        evidence={}, evidence_digest="sha256:0", by="os:olga", host="here", at=now,
+        tool=tool.name,
+        agent=agent,
+        version="1.0.0",
+        made_of=tool_digest(tool),
+        verdict=verdict,
+        told="as a test says",
+        evidence={},
+        evidence_digest="sha256:0",
+        by="os:olga",
+        host="here",
+        at=now,
         expires_at=now + timedelta(days=days),
-    )  # fmt: skip
+    )
     results.keep(row)
     return row
 
@@ -51,9 +60,9 @@ class Knowing:
         known = KnownProbes(stage.wait(stage.connected()))
         known.policy = policy  # type: ignore[assignment]
         plain = type(stage).runtime.fget  # type: ignore[attr-defined]
-        stage.__class__ = type("KnowingStage", (type(stage),), {
-            "runtime": property(lambda self: replace(plain(self), certificates=known))
-        })  # fmt: skip
+        stage.__class__ = type(
+            "KnowingStage", (type(stage),), {"runtime": property(lambda self: replace(plain(self), certificates=known))}
+        )
         self.known = known
 
     def start(self, tools: Toolbox) -> Run:
@@ -157,9 +166,14 @@ def olga(stage: Stage) -> Client:
     return client
 
 
-@pytest.mark.parametrize(("verdict", "words"), [
-    ("honours_keys", "certified until "), ("ignores_keys", "not certified: ignores keys"), (None, "not certified"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("honours_keys", "certified until "),
+        ("ignores_keys", "not certified: ignores keys"),
+        (None, "not certified"),
+    ],
+)
 def test_the_agents_page_and_the_api_say_how_a_tool_stands(
     stage: Stage, tools: Toolbox, olga: Client, verdict: str | None, words: str
 ) -> None:

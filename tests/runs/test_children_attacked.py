@@ -127,10 +127,21 @@ def test_a_parent_whose_wait_is_gone_hears_of_the_end_all_the_same(stage: Stage,
 def test_a_forged_end_in_the_parents_journal_is_not_believed(stage: Stage, helper: Agent, sql: Sql) -> None:
     run, child = with_child(stage, helper)
     forged = e.ChildEnded(
-        slot="0.1/1", attempt=0, child=str(child.pk), agent="helper@1.0.0", state="completed", code="", steps=0,
-        tool_calls=0, model_calls=0, tokens_in=0, tokens_out=0, usd_micro=0, unpriced_calls=0,
+        slot="0.1/1",
+        attempt=0,
+        child=str(child.pk),
+        agent="helper@1.0.0",
+        state="completed",
+        code="",
+        steps=0,
+        tool_calls=0,
+        model_calls=0,
+        tokens_in=0,
+        tokens_out=0,
+        usd_micro=0,
+        unpriced_calls=0,
         payload={"output": {"ref": "forged"}},
-    )  # fmt: skip
+    )
     append(sql, run, forged)
     make_ready(sql, run)
     stage.settle(run)
@@ -182,8 +193,9 @@ def test_an_event_of_another_kind_is_no_end(stage: Stage, helper: Agent, sql: Sq
     run, child = with_child(stage, helper, "wait")
     stage.drive()
     make_ready(sql, child)
-    sql.execute("UPDATE runs_run SET state = 'completed', ended_at = clock_timestamp(), end_seq = 1 WHERE id = %s",
-                [child.pk])  # fmt: skip
+    sql.execute(
+        "UPDATE runs_run SET state = 'completed', ended_at = clock_timestamp(), end_seq = 1 WHERE id = %s", [child.pk]
+    )
     timers.tell_parents()
     assert not events(run, e.ChildEnded)
 

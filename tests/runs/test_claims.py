@@ -133,7 +133,7 @@ def test_the_claim_that_sql_writes_is_the_event_that_python_would_write(stage: S
     event = e.decode(row.clear)
     assert event == e.RunClaimed(
         epoch=1, worker=str(stage.worker.id), host=stage.worker.ascii_host, pid=stage.worker.pid, cause="start"
-    )  # fmt: skip
+    )
     assert bytes(row.clear) == e.encode_clear(event)
     assert (row.kind, row.slot, row.attempt, row.fact, row.sealed) == ("RunClaimed", None, 0, None, None)
     assert verify(run.id).problems == []
@@ -154,9 +154,13 @@ def test_a_claim_says_why_there_was_something_to_do(stage: Stage) -> None:
     situations = Situations(stage, Toolbox(Outside()))
     causes: dict[str, str] = {}
     for situation, service in [
-        ("pending", ""), ("queued", ""), ("paused_pending", "resume"), ("failed", "retry"), ("stopped", "retry"),
+        ("pending", ""),
+        ("queued", ""),
+        ("paused_pending", "resume"),
+        ("failed", "retry"),
+        ("stopped", "retry"),
         ("unknown", "did_not"),
-    ]:  # fmt: skip
+    ]:
         run = situations.make(situation)
         if service:
             act(service, run)
@@ -164,9 +168,13 @@ def test_a_claim_says_why_there_was_something_to_do(stage: Stage) -> None:
         stage.drive()
         causes[situation] = events(run, e.RunClaimed)[-1].cause
     assert causes == {
-        "pending": "start", "queued": "recovered", "paused_pending": "resumed", "failed": "retried",
-        "stopped": "resolved", "unknown": "resolved",
-    }  # fmt: skip
+        "pending": "start",
+        "queued": "recovered",
+        "paused_pending": "resumed",
+        "failed": "retried",
+        "stopped": "resolved",
+        "unknown": "resolved",
+    }
 
 
 def test_a_worker_takes_its_own_run_again_and_nobody_elses(stage: Stage) -> None:

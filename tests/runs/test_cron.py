@@ -27,17 +27,21 @@ def named(line: str, after: str, n: int = 4, zone: ZoneInfo = UTC_ZONE) -> list[
     return [f"{moment.astimezone(zone):%m-%d %H:%M %z}" for moment in found]
 
 
-@pytest.mark.parametrize(("line", "first"), [
-    ("30 6 * * *", ["11-22 06:30 +0000", "11-23 06:30 +0000"]),
-    ("*/20 9-10 * * *", ["11-22 09:00 +0000", "11-22 09:20 +0000", "11-22 09:40 +0000", "11-22 10:00 +0000"]),
-    ("0 12 * * mon-fri", ["11-23 12:00 +0000", "11-24 12:00 +0000"]),
-    ("0 0 1 jan,jul *", ["01-01 00:00 +0000", "07-01 00:00 +0000"]),
-    ("0 0 29 2 *", ["02-29 00:00 +0000", "02-29 00:00 +0000"]),
-    ("0 0 13 * fri", ["11-27 00:00 +0000", "12-04 00:00 +0000", "12-11 00:00 +0000", "12-13 00:00 +0000"]),
-    ("0 0 */2 * fri", ["11-27 00:00 +0000", "12-11 00:00 +0000"]),
-    ("5/20 0 * * 7", ["11-22 00:05 +0000", "11-22 00:25 +0000", "11-22 00:45 +0000", "11-29 00:05 +0000"]),
-    ("@weekly", ["11-29 00:00 +0000"]), ("@hourly", ["11-22 01:00 +0000"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("30 6 * * *", ["11-22 06:30 +0000", "11-23 06:30 +0000"]),
+        ("*/20 9-10 * * *", ["11-22 09:00 +0000", "11-22 09:20 +0000", "11-22 09:40 +0000", "11-22 10:00 +0000"]),
+        ("0 12 * * mon-fri", ["11-23 12:00 +0000", "11-24 12:00 +0000"]),
+        ("0 0 1 jan,jul *", ["01-01 00:00 +0000", "07-01 00:00 +0000"]),
+        ("0 0 29 2 *", ["02-29 00:00 +0000", "02-29 00:00 +0000"]),
+        ("0 0 13 * fri", ["11-27 00:00 +0000", "12-04 00:00 +0000", "12-11 00:00 +0000", "12-13 00:00 +0000"]),
+        ("0 0 */2 * fri", ["11-27 00:00 +0000", "12-11 00:00 +0000"]),
+        ("5/20 0 * * 7", ["11-22 00:05 +0000", "11-22 00:25 +0000", "11-22 00:45 +0000", "11-29 00:05 +0000"]),
+        ("@weekly", ["11-29 00:00 +0000"]),
+        ("@hourly", ["11-22 01:00 +0000"]),
+    ],
+)
 def test_a_line_names_what_crontab_says(line: str, first: list[str]) -> None:
     assert named(line, "2026-11-22T00:00", len(first)) == first
 
@@ -45,8 +49,10 @@ def test_a_line_names_what_crontab_says(line: str, first: list[str]) -> None:
 def test_a_time_that_the_clocks_leave_out_is_taken_by_the_offset_from_before() -> None:
     """Berlin, 29 March 2026: after 01:59 comes 03:00."""
     assert named("30 2 * * *", "2026-03-28T00:00", 3, BERLIN) == [
-        "03-28 02:30 +0100", "03-29 03:30 +0200", "03-30 02:30 +0200"
-    ]  # fmt: skip
+        "03-28 02:30 +0100",
+        "03-29 03:30 +0200",
+        "03-30 02:30 +0200",
+    ]
     assert named("30 2,3 * * *", "2026-03-28T12:00", 2, BERLIN) == ["03-29 03:30 +0200", "03-30 02:30 +0200"], "once"
 
 
@@ -54,8 +60,11 @@ def test_a_time_that_comes_twice_counts_once_and_hours_pass_as_they_do() -> None
     """Berlin, 25 October 2026: 02:00 to 02:59 comes twice."""
     assert named("30 2 * * *", "2026-10-24T12:00", 2, BERLIN) == ["10-25 02:30 +0200", "10-26 02:30 +0100"]
     assert named("30 * * * *", "2026-10-24T23:00", 4, BERLIN) == [
-        "10-25 01:30 +0200", "10-25 02:30 +0200", "10-25 02:30 +0100", "10-25 03:30 +0100"
-    ]  # fmt: skip
+        "10-25 01:30 +0200",
+        "10-25 02:30 +0200",
+        "10-25 02:30 +0100",
+        "10-25 03:30 +0100",
+    ]
     assert named("0 * * * *", "2026-03-29T00:30", 2, BERLIN) == ["03-29 03:00 +0200", "03-29 04:00 +0200"]
 
 
@@ -75,14 +84,31 @@ def test_moments_rise_and_none_depends_on_where_one_looks_from(line: str, zone: 
         assert next(cron.after(following - timedelta(seconds=1), zone)) == following
 
 
-@pytest.mark.parametrize(("line", "why"), [
-    ("* * * *", "4 fields"), ("", "0 fields"), ("0 0 30 2 *", "never comes"), ("0 0 31 4,6,9,11 *", "never comes"),
-    ("60 * * * *", "minute: '60'"), ("* 24 * * *", "hour"), ("* * 0 * *", "day of the month"), ("* * * 13 *", "month"),
-    ("* * * * 8", "day of the week"), ("*/0 * * * *", "goes nowhere"), ("5-1 * * * *", "backwards"),
-    ("1,,2 * * * *", "no value"), ("a * * * *", "minute"), ("* * * * * *", "6 fields"), ("-1 * * * *", "no value"),
-    ("\u0661 * * * *", "no value"), ("9" * 5000 + " * * * *", "minute"), ("@reboot", "1 fields"),
-    ("1e1 * * * *", "minute"), ("*/100 * * * *", "no value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("* * * *", "4 fields"),
+        ("", "0 fields"),
+        ("0 0 30 2 *", "never comes"),
+        ("0 0 31 4,6,9,11 *", "never comes"),
+        ("60 * * * *", "minute: '60'"),
+        ("* 24 * * *", "hour"),
+        ("* * 0 * *", "day of the month"),
+        ("* * * 13 *", "month"),
+        ("* * * * 8", "day of the week"),
+        ("*/0 * * * *", "goes nowhere"),
+        ("5-1 * * * *", "backwards"),
+        ("1,,2 * * * *", "no value"),
+        ("a * * * *", "minute"),
+        ("* * * * * *", "6 fields"),
+        ("-1 * * * *", "no value"),
+        ("\u0661 * * * *", "no value"),
+        ("9" * 5000 + " * * * *", "minute"),
+        ("@reboot", "1 fields"),
+        ("1e1 * * * *", "minute"),
+        ("*/100 * * * *", "no value"),
+    ],
+)
 def test_a_line_that_is_none_or_never_comes_is_refused_by_what_is_wrong(line: str, why: str) -> None:
     with pytest.raises(NoCron, match=why):
         read(line)
@@ -107,14 +133,21 @@ def plan(next_at: str, now: str, rule: str, cron: Cron = HOURLY) -> tuple[str, i
     return start, found.missed, f"{found.next_at:%d %H:%M}"
 
 
-@pytest.mark.parametrize(("now", "rule", "expected"), [
-    (DAY + "05:00", "skip", ("22 05:00", 0, "22 06:00")), (DAY + "05:04", "once", ("22 05:00", 0, "22 06:00")),
-    (DAY + "05:30", "skip", ("", 1, "22 06:00")), (DAY + "05:30", "once", ("22 05:00", 0, "22 06:00")),
-    (DAY + "05:30", "all", ("22 05:00", 0, "22 06:00")),
-    (DAY + "09:30", "skip", ("", 5, "22 10:00")), (DAY + "09:30", "once", ("22 09:00", 4, "22 10:00")),
-    (DAY + "09:30", "all", ("22 05:00", 0, "22 06:00")),
-    (DAY + "09:01", "skip", ("22 09:00", 4, "22 10:00")), (DAY + "09:01", "once", ("22 09:00", 4, "22 10:00")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("now", "rule", "expected"),
+    [
+        (DAY + "05:00", "skip", ("22 05:00", 0, "22 06:00")),
+        (DAY + "05:04", "once", ("22 05:00", 0, "22 06:00")),
+        (DAY + "05:30", "skip", ("", 1, "22 06:00")),
+        (DAY + "05:30", "once", ("22 05:00", 0, "22 06:00")),
+        (DAY + "05:30", "all", ("22 05:00", 0, "22 06:00")),
+        (DAY + "09:30", "skip", ("", 5, "22 10:00")),
+        (DAY + "09:30", "once", ("22 09:00", 4, "22 10:00")),
+        (DAY + "09:30", "all", ("22 05:00", 0, "22 06:00")),
+        (DAY + "09:01", "skip", ("22 09:00", 4, "22 10:00")),
+        (DAY + "09:01", "once", ("22 09:00", 4, "22 10:00")),
+    ],
+)
 def test_what_becomes_of_times_that_came_by_its_rule_says(now: str, rule: str, expected: tuple[str, int, str]) -> None:
     assert plan(DAY + "05:00", now, rule) == expected
 

@@ -83,14 +83,15 @@ DAMAGES: dict[str, Damage] = {
     "the head's epoch and seq below nothing": out_of_range("epoch = -2, seq = -7, claimed_seq = -9"),
     "the head's epoch at its end": changed("ledger_head", "epoch = 9223372036854775807"),
     "an event's bytes changed": changed("ledger_event", "clear = '{}'", more="AND seq = 3"),
-    "the last event gone": changed("ledger_event", "",
-                                   more="AND seq = (SELECT seq FROM ledger_head h WHERE h.run_id = "
-                                       "ledger_event.run_id)"),
+    "the last event gone": changed(
+        "ledger_event", "", more="AND seq = (SELECT seq FROM ledger_head h WHERE h.run_id = ledger_event.run_id)"
+    ),
     "the first event gone": changed("ledger_event", "", more="AND seq = 1"),
     "no event left": changed("ledger_event", ""),
     "a checkpoint's state changed": changed("runs_checkpoint", "state = 'x'"),
-    "the wait resolved behind the journal's back": changed("runs_wait",
-                                                           "resolution = 'fired', resolved_at = clock_timestamp()"),
+    "the wait resolved behind the journal's back": changed(
+        "runs_wait", "resolution = 'fired', resolved_at = clock_timestamp()"
+    ),
     "a side effect's row gone": changed("ledger_ledgerentry", ""),
     "a side effect's row too many": lambda run: by_hand(
         "INSERT INTO ledger_ledgerentry (run_id, seq, slot, attempt, fact, tool, replay_class, actor, at) "
@@ -98,7 +99,7 @@ DAMAGES: dict[str, Damage] = {
         "clock_timestamp() FROM ledger_head WHERE run_id = %s",
         run,
     ),
-}  # fmt: skip
+}
 # What nothing is built on, and nobody reads again.
 MENDED = {"a side effect's row gone"}
 

@@ -82,10 +82,14 @@ def test_it_is_told_as_an_interval_where_enough_have_ended(stage: Stage) -> None
     assert found.time_up_at is not None
 
 
-@pytest.mark.parametrize(("change", "why"), [
-    ({"state": "waiting_human"}, "1 waits for people"), ({"state": "paused"}, "1 is paused"),
-    ({"created_at": timezone.now() - timedelta(days=9)}, "some have taken longer than nearly all others did"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"state": "waiting_human"}, "1 waits for people"),
+        ({"state": "paused"}, "1 is paused"),
+        ({"created_at": timezone.now() - timedelta(days=9)}, "some have taken longer than nearly all others did"),
+    ],
+)
 def test_where_it_can_t_be_told_it_says_why(stage: Stage, change: dict[str, Any], why: str) -> None:
     versions()
     ended("1.0.0", *[60.0] * 40)
@@ -113,8 +117,9 @@ def test_the_command_lists_closes_opens_and_ramps(stage: Stage) -> None:
         return out.getvalue()
 
     assert [line.split("\t")[:2] for line in said("list", NAME).splitlines()] == [
-        [f"{NAME}@2.0.0", "open"], [f"{NAME}@1.0.0", "open"],
-    ]  # fmt: skip
+        [f"{NAME}@2.0.0", "open"],
+        [f"{NAME}@1.0.0", "open"],
+    ]
     assert "closed" in said("close", f"{NAME}@2.0.0", "--justification", WHY)
     assert "closed" not in said("open", f"{NAME}@2.0.0", "--justification", WHY)
     both = (f"{NAME}@1.0.0", f"{NAME}@2.0.0")
@@ -124,12 +129,16 @@ def test_the_command_lists_closes_opens_and_ramps(stage: Stage) -> None:
     assert "50 %" in said("raise", number, "--share", "50", "--justification", WHY)
     assert "closed" in said("rollback", number, "--justification", WHY)
     for wrong in (
-        ("finish", number, "--justification", WHY), ("close", NAME, "--justification", WHY), ("list", "nobody"),
-        ("ramp", *both, "--share", "x", "--justification", WHY), ("ramp", *both, "--justification", WHY),
+        ("finish", number, "--justification", WHY),
+        ("close", NAME, "--justification", WHY),
+        ("list", "nobody"),
+        ("ramp", *both, "--share", "x", "--justification", WHY),
+        ("ramp", *both, "--justification", WHY),
         ("ramp", both[0], "other@1.0.0", "--share", "1", "--justification", WHY),
-        ("ramp", *both, "--share", "0", "--justification", WHY), ("close", both[0], "--justification", " "),
+        ("ramp", *both, "--share", "0", "--justification", WHY),
+        ("close", both[0], "--justification", " "),
         ("ramp", *both, "--share", "5", "--failed", "x", "--justification", WHY),
-    ):  # fmt: skip
+    ):
         with pytest.raises(CommandError):
             said(*wrong)
     assert ramp(5).state == "on"

@@ -38,9 +38,16 @@ def left_behind(stage: Stage, tools: Toolbox, point: str, name: str) -> Run:
 def forged(run: Run, n: int = 0) -> Wait:
     (intent,) = Event.objects.filter(run_id=run.pk, kind="ToolInvoked")
     return Wait.objects.create(
-        id=uuid4(), run=run, kind="reconcile", slot=intent.slot, attempt=0, n=n, opened_at=now(),
-        deadline=now() + timedelta(days=1), detail={"tool": "mail"},
-    )  # fmt: skip
+        id=uuid4(),
+        run=run,
+        kind="reconcile",
+        slot=intent.slot,
+        attempt=0,
+        n=n,
+        opened_at=now(),
+        deadline=now() + timedelta(days=1),
+        detail={"tool": "mail"},
+    )
 
 
 @pytest.mark.parametrize("verdict", ["happened", "did_not", "fail"])

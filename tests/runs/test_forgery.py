@@ -89,10 +89,14 @@ def approve(sql: Sql, run: Run, code: bytes = b"") -> None:
 
 def yes_to(asked: Approval) -> e.ApprovalDecided:
     return e.ApprovalDecided(
-        slot=asked.wait.slot, approval_id=str(asked.id), verdict="approved", plan_hash=asked.plan_hash, by="user:fiona",
+        slot=asked.wait.slot,
+        approval_id=str(asked.id),
+        verdict="approved",
+        plan_hash=asked.plan_hash,
+        by="user:fiona",
         role="approver_finance",
         payload={"justification": "as quoted"},
-    )  # fmt: skip
+    )
 
 
 def why_stopped(run: Run) -> str:
@@ -189,18 +193,21 @@ PAID = {"result": {"ref": "forged", "amount": 1}}
 RESULTS: dict[str, Callable[[str], e.Event]] = {
     "a result": lambda slot: e.ToolReturned(slot=slot, tool="order", payload=PAID),
     "a callback": lambda slot: e.CallbackReceived(slot=slot, tool="order", payload={"ref": "forged"}),
-    "a verdict": lambda slot: e.ToolReconciled(slot=slot, tool="order", verdict="happened", by="user:olga",
-                                               payload=PAID),
+    "a verdict": lambda slot: e.ToolReconciled(
+        slot=slot, tool="order", verdict="happened", by="user:olga", payload=PAID
+    ),
     "a failure": lambda slot: e.ToolFailed(slot=slot, tool="order", code="refused", requested_hash=""),
     "an answer": lambda slot: e.InputAnswered(slot=slot, by="user:olga", role="operator", n=0, payload={"answer": {}}),
     "a signal": lambda _: e.SignalReceived(name="go", n=1, by="user:olga", payload={"text": "forged"}),
     "a retry": lambda slot: e.RunRetried(by="user:olga", reopened=[slot]),
-    "an end of a wait": lambda slot: e.WaitResolved(slot=slot, wait="webhook", resolution="timed_out",
-                                                    by="system:sweeper", n=0),
+    "an end of a wait": lambda slot: e.WaitResolved(
+        slot=slot, wait="webhook", resolution="timed_out", by="system:sweeper", n=0
+    ),
     "a visit": lambda _: e.VisitEntered(node="pay", visit=9),
-    "an intent": lambda slot: e.ToolInvoked(slot=slot + "0", tool="order", replay_class="idempotent_with_key",
-                                            requested_hash="", executed_hash=""),
-}  # fmt: skip
+    "an intent": lambda slot: e.ToolInvoked(
+        slot=slot + "0", tool="order", replay_class="idempotent_with_key", requested_hash="", executed_hash=""
+    ),
+}
 
 
 def asleep(tools: Toolbox) -> Agent:
@@ -354,8 +361,10 @@ def test_who_forges_can_not_say_that_codes_are_not_demanded(sql: Sql) -> None:
     for statement in (
         "INSERT INTO ledger_uncoded (run_id, seq) VALUES (gen_random_uuid(), 100)",
         "UPDATE ledger_uncoded SET seq = 100",
-        "DELETE FROM ledger_uncoded", "TRUNCATE ledger_uncoded", "SELECT ledger_demand_codes(ARRAY['ToolReturned'])",
-    ):  # fmt: skip
+        "DELETE FROM ledger_uncoded",
+        "TRUNCATE ledger_uncoded",
+        "SELECT ledger_demand_codes(ARRAY['ToolReturned'])",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             sql.execute(statement)
 

@@ -270,8 +270,10 @@ def test_a_fork_of_a_fork_carries_what_was_done(stage: Stage, run: Run) -> None:
     again = fork(made, 1)
     told = events(again)[1].payload["effects"]
     assert [(x["run"], x["slot"]) for x in told] == [
-        (str(run.pk), "0.2/1"), (str(run.pk), "0.2/2"), (str(made.pk), "0.1/1")
-    ]  # fmt: skip
+        (str(run.pk), "0.2/1"),
+        (str(run.pk), "0.2/2"),
+        (str(made.pk), "0.1/1"),
+    ]
     stage.settle(again)
     whole(run, made, again)
 

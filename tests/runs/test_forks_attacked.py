@@ -132,10 +132,17 @@ def test_no_fork_goes_on_from_what_was_undone_since(stage: Stage, undoing: Rever
     assert [x.outcome for x in cutting(fresh(run), 1).effects if x.tool == "book"] == ["undone"]
 
 
-@pytest.mark.parametrize("clear", [
-    "'\\xff00'::bytea", "replace(convert_from(clear, 'UTF8'), 'ToolInvoked', 'ToolInvokes')::bytea",
-    "'{\"kind\":\"ToolInvoked\"}'::bytea", "'[]'::bytea", "clear || ' '::bytea",
-], ids=["garbage", "kind", "missing", "list", "longer"])  # fmt: skip
+@pytest.mark.parametrize(
+    "clear",
+    [
+        "'\\xff00'::bytea",
+        "replace(convert_from(clear, 'UTF8'), 'ToolInvoked', 'ToolInvokes')::bytea",
+        '\'{"kind":"ToolInvoked"}\'::bytea',
+        "'[]'::bytea",
+        "clear || ' '::bytea",
+    ],
+    ids=["garbage", "kind", "missing", "list", "longer"],
+)
 def test_where_what_it_did_can_not_be_read_no_visit_of_a_run_that_undid_is_offered(
     stage: Stage, undoing: Reversible, clear: str
 ) -> None:
@@ -143,8 +150,10 @@ def test_where_what_it_did_can_not_be_read_no_visit_of_a_run_that_undid_is_offer
     assert stage.settle(run) == "failed"
     damaged(
         f"UPDATE ledger_event SET clear = {clear} WHERE run_id = %s AND seq = "
-        "(SELECT min(seq) FROM ledger_event WHERE run_id = %s AND kind = 'ToolInvoked')", run.pk, run.pk,
-    )  # fmt: skip
+        "(SELECT min(seq) FROM ledger_event WHERE run_id = %s AND kind = 'ToolInvoked')",
+        run.pk,
+        run.pk,
+    )
     found = points(fresh(run))
     assert all("was changed: its content does not give its hash" in x.problem for x in found[:2])
     assert "here it began to undo" in found[2].problem
@@ -255,9 +264,15 @@ def priced(version: str, shape: type[BaseModel], buys: Any) -> Agent:
         return End()
 
     return agent_of(
-        first, pay, tools=[buys], name="forked-versions", version=version, state=shape, input=shape,
+        first,
+        pay,
+        tools=[buys],
+        name="forked-versions",
+        version=version,
+        state=shape,
+        input=shape,
         initial=lambda given: given,
-    )  # fmt: skip
+    )
 
 
 def test_a_tool_by_another_name_is_asked_about_and_a_lost_field_is_refused(
@@ -299,11 +314,14 @@ def test_a_what_if_is_not_moved(stage: Stage, tools: Toolbox) -> None:
 # --- damage -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", [
-    "DELETE FROM ledger_event WHERE run_id = %s AND seq = 2",
-    "DELETE FROM ledger_event WHERE run_id = %s AND seq BETWEEN 2 AND 4",
-    "UPDATE ledger_event SET kind = 'Other' WHERE run_id = %s AND seq = 2",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "what",
+    [
+        "DELETE FROM ledger_event WHERE run_id = %s AND seq = 2",
+        "DELETE FROM ledger_event WHERE run_id = %s AND seq BETWEEN 2 AND 4",
+        "UPDATE ledger_event SET kind = 'Other' WHERE run_id = %s AND seq = 2",
+    ],
+)
 def test_a_fork_whose_beginning_is_lost_is_no_ordinary_run(
     stage: Stage, tools: Toolbox, outside: Outside, what: str
 ) -> None:

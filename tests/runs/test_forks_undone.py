@@ -114,8 +114,9 @@ def test_what_was_taken_back_is_found_without_the_rest_of_the_journal(stage: Sta
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(
             "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash)"
-            " SELECT %s, 1000 + n, 1, now(), 'StepNoted', 0, '', '', '' FROM generate_series(1, 20000) n", [run.pk],
-        )  # fmt: skip
+            " SELECT %s, 1000 + n, 1, now(), 'StepNoted', 0, '', '', '' FROM generate_series(1, 20000) n",
+            [run.pk],
+        )
         cursor.execute("SET session_replication_role = origin")
         cursor.execute("ANALYZE ledger_event")
         plans = []

@@ -151,9 +151,12 @@ def test_of_a_call_in_doubt_it_keeps_what_later_versions_look_for(stage: Stage, 
     dies(stage, run, "CP4", "order")
     intent = Event.objects.filter(run_id=run.id, fact="intent").latest("seq")
     kept = {
-        "slot": intent.slot, "attempt": 0, "tool": "order", "replay_class": "idempotent_with_key",
+        "slot": intent.slot,
+        "attempt": 0,
+        "tool": "order",
+        "replay_class": "idempotent_with_key",
         "intent_at": intent.at.isoformat(),
-    }  # fmt: skip
+    }
     assert Incident.objects.get(run_id=run.id).in_doubt == [kept]
     assert told(run)[0].calls[0].shown() == kept | {"fate": "open", "why": "nobody has come to it yet"}
 

@@ -111,9 +111,10 @@ def test_a_patch_is_seen_by_the_node_when_the_call_ends_that_it_waits_in(stage: 
     (fact,) = events(run, e.ContextInjected)
     assert (fact.by, fact.role, fact.seen, fact.head) == ("user:olga", "operator", seen.seq, seen.head)
     assert fact.payload == {
-        "justification": WHY, "change": {"terms": {"price": 12, "currency": "EUR"}},
+        "justification": WHY,
+        "change": {"terms": {"price": 12, "currency": "EUR"}},
         "before": {"terms": {"price": 10, "currency": "EUR"}},
-    }  # fmt: skip
+    }
     act, resumed = overrides(run)[-2:]
     assert (act.action, act.role, act.seq, resumed.action) == ("inject", "operator", seen.seq, "resume")
     assert act.after["context"] == {"fields": ["terms"], "has_message": False}

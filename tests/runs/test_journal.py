@@ -128,15 +128,19 @@ class InPostgres:
     def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None) -> None:
         at = real.now()
         Wait.objects.filter(pk=wait.id).update(
-            resolution=resolution, resolved_by="test", resolved_at=at, grant_hash=grant,
-            grant_expires_at=at + timedelta(minutes=1)
-        )  # fmt: skip
+            resolution=resolution,
+            resolved_by="test",
+            resolved_at=at,
+            grant_hash=grant,
+            grant_expires_at=at + timedelta(minutes=1),
+        )
         append(
             self.run.id,
-            e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution,
-                           by="test"),
+            e.WaitResolved(
+                slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by="test"
+            ),
             by=OLGA,
-        )  # fmt: skip
+        )
 
     def outlive(self, wait: WaitSpec) -> None:
         Wait.objects.filter(pk=wait.id).update(grant_expires_at=real.now())
@@ -209,9 +213,13 @@ def read(value: Any = 1, slot: str = "") -> e.ValueRead:
 
 def invoked(slot: str = "0.1/1", attempt: int = 0) -> e.ToolInvoked:
     return e.ToolInvoked(
-        slot=slot, attempt=attempt, tool="order", replay_class="idempotent_with_key", requested_hash="h",
-        executed_hash="h"
-    )  # fmt: skip
+        slot=slot,
+        attempt=attempt,
+        tool="order",
+        replay_class="idempotent_with_key",
+        requested_hash="h",
+        executed_hash="h",
+    )
 
 
 def entry(fact: str = "pending", slot: str = "0.1/1", attempt: int = 0) -> Entry:
@@ -568,20 +576,27 @@ AFTER_THE_FIRST: dict[str, tuple[list[e.Event], bool]] = {
     "it is unknown": ([e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True)], False),
     "it was answered": ([e.ToolReturned(slot="0.1/1", tool="order", payload={"x": 1})], False),
     "it was called back": ([e.CallbackReceived(slot="0.1/1", tool="order", payload={"x": 1})], False),
-    "a person found that it happened": ([e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened",
-                                                          by="user:olga")], False),
+    "a person found that it happened": (
+        [e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="user:olga")],
+        False,
+    ),
     "a late callback belied the person, who says so again": (
-        [_DID_NOT, e.CallbackArrivedLate(slot="0.1/1", tool="order"), replace(_DID_NOT, n=1)], False,
+        [_DID_NOT, e.CallbackArrivedLate(slot="0.1/1", tool="order"), replace(_DID_NOT, n=1)],
+        False,
     ),
     "a late witness belied the person, who says so again": (
-        [_DID_NOT, e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:x", outcome="happened",
-                                      contradicts="did_not"), replace(_DID_NOT, n=1)], False,
+        [
+            _DID_NOT,
+            e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:x", outcome="happened", contradicts="did_not"),
+            replace(_DID_NOT, n=1),
+        ],
+        False,
     ),
     "a late witness says the same": (
         [_DID_NOT, e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:x", outcome="refused", contradicts="")],
         True,
     ),
-}  # fmt: skip
+}
 
 
 def let_through(kept: Kept, *told: e.Event) -> WaitSpec:
@@ -669,8 +684,9 @@ LEAVES: list[tuple[str, str, tuple[Flag, ...], bool, set[Flag]]] = [
 ]
 
 
-@pytest.mark.parametrize(("how", "state", "flags", "is_done", "left"), LEAVES,
-                         ids=lambda v: "+".join(v) if isinstance(v, tuple) else None)  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "state", "flags", "is_done", "left"), LEAVES, ids=lambda v: "+".join(v) if isinstance(v, tuple) else None
+)
 def test_letting_go_does_only_what_is_still_right(
     kept: Kept, how: Any, state: str, flags: tuple[Flag, ...], is_done: bool, left: set[Flag]
 ) -> None:
@@ -696,13 +712,14 @@ def test_a_run_does_not_park_on_what_was_resolved_meanwhile(kept: Kept, how: Any
     still, gone = opened(kept, spec(kept, slot="0.1/1")), opened(kept, spec(kept, slot="0.1/2"))
     kept.resolve(gone, "approved")
     reply: Reply = kept.wait(
-        kept.journal.leave(how, [e.RunParked(state="waiting_human", waits=[])], state="waiting_human",
-                           waits=[still.id, gone.id])
-    )  # fmt: skip
+        kept.journal.leave(
+            how, [e.RunParked(state="waiting_human", waits=[])], state="waiting_human", waits=[still.id, gone.id]
+        )
+    )
     assert not reply.is_done and reply.stop is None and kept.state() == "running"
     assert kept.wait(
         kept.journal.leave(how, [e.RunParked(state="waiting_human", waits=[])], state="waiting_human", waits=[still.id])
-    ).is_done  # fmt: skip
+    ).is_done
 
 
 # --- waits ---
@@ -724,10 +741,14 @@ def test_the_time_that_upstream_gave_counts_while_the_wait_is_open(kept: Kept) -
     assert kept.deadline(wait) == sooner.deadline and kept.resolution(wait) == "received"
 
 
-@pytest.mark.parametrize("told", [
-    e.ToolFailed(slot="0.1/1", tool="order", code="no", requested_hash="h"),
-    e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="hook"),
-], ids=["refused", "told by its hook"])  # fmt: skip
+@pytest.mark.parametrize(
+    "told",
+    [
+        e.ToolFailed(slot="0.1/1", tool="order", code="no", requested_hash="h"),
+        e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="hook"),
+    ],
+    ids=["refused", "told by its hook"],
+)
 def test_a_call_whose_outcome_is_known_waits_for_no_callback(kept: Kept, told: e.Event) -> None:
     mine, other = spec(kept, "webhook"), spec(kept, "webhook", slot="0.1/2")
     kept.wait(intend(kept.journal, [invoked()], entry=entry(), wait=mine))
@@ -804,9 +825,7 @@ def test_an_intent_beyond_a_cap_is_refused_and_leaves_nothing(kept: Kept, resour
     event: e.Event = invoked() if is_call else routed()
     wanted = {"tokens_in": 100, "tokens_out": 10, "usd_micro": 7}.get(resource, 1)
     used = Usage(**{resource: 3})
-    kept.wait(
-        record(kept.journal, [debited(**_only(resource, 3))], usage=used if is_call else Usage())
-    )  # fmt: skip
+    kept.wait(record(kept.journal, [debited(**_only(resource, 3))], usage=used if is_call else Usage()))
     before, cap = (kept.events(), kept.used()), 3 + wanted + room
     kept.cap(**{resource: cap})
     entries = {"entry": entry()} if is_call else {}

@@ -41,8 +41,10 @@ def test_it_is_on_record_verifies_and_the_programs_read_why(run: Run) -> None:
     (wait,) = present.one(run.id).waiting_for
     assert wait.kind == "reconcile"
     assert {k: wait.detail[k] for k in ("reason", "suspicion", "said")} == {
-        "reason": "key_rejected", "suspicion": "duplicate", "said": SAID,
-    }  # fmt: skip
+        "reason": "key_rejected",
+        "suspicion": "duplicate",
+        "said": SAID,
+    }
     check_against_journal(run)
 
 
@@ -58,9 +60,13 @@ def test_the_pages_say_whom_to_suspect_and_draw_no_foreign_markup(run: Run, path
     assert "<another>" not in page and "<another>" in unescape(page)
 
 
-@pytest.mark.parametrize(("verdict", "receipt", "ends", "keys"), [
-    ("happened", {"ref": "in the books"}, "in the books", 1), ("did_not", None, "order:a", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verdict", "receipt", "ends", "keys"),
+    [
+        ("happened", {"ref": "in the books"}, "in the books", 1),
+        ("did_not", None, "order:a", 2),
+    ],
+)
 def test_only_a_persons_word_makes_another_key(
     stage: Stage, outside: Outside, run: Run, verdict: str, receipt: Any, ends: str, keys: int
 ) -> None:

@@ -191,10 +191,11 @@ ENDS: dict[str, Callable[[Stage, Run], Any]] = {
     "completed": lambda stage, run: stage.drive(),
     "cancelled by a person": lambda stage, run: lifecycle.cancel(run.id, by=OLGA, justification=WHY),
     "cancelled while paused": lambda stage, run: (
-        lifecycle.pause(run.id, by=OLGA, justification=WHY), lifecycle.cancel(run.id, by=OLGA, justification=WHY)
+        lifecycle.pause(run.id, by=OLGA, justification=WHY),
+        lifecycle.cancel(run.id, by=OLGA, justification=WHY),
     ),
     "not begun in time": lambda stage, run: late(run),
-}  # fmt: skip
+}
 
 
 def late(run: Run) -> None:
@@ -298,10 +299,15 @@ def test_one_that_has_begun_is_not_ended_for_its_time_to_begin(name: str, stage:
     assert stage.drive() == "completed"
 
 
-@pytest.mark.parametrize("times", [
-    {"start_before": timedelta(seconds=-1)}, {"start_at": timedelta(days=400)},
-    {"start_at": timedelta(hours=2), "start_before": timedelta(hours=1)},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"start_before": timedelta(seconds=-1)},
+        {"start_at": timedelta(days=400)},
+        {"start_at": timedelta(hours=2), "start_before": timedelta(hours=1)},
+    ],
+    ids=str,
+)
 def test_times_at_which_nothing_could_begin_are_refused(name: str, times: dict[str, timedelta]) -> None:
     before = dump()
     with pytest.raises(InvalidInput) as refused:
@@ -374,10 +380,13 @@ def test_a_row_that_says_otherwise_than_the_journal_is_found(name: str, stage: S
     second = run_of(name, "queue")
     sound(first, second)
     damage: list[tuple[Run, dict[str, Any], str]] = [
-        (first, {"business_key": "another"}, "business_key"), (first, {"start_at": None}, "start_at"),
-        (first, {"start_before": now()}, "start_before"), (first, {"ready_at": now()}, "before the time"),
-        (second, {"is_queued": False, "business_key": "x"}, "is_queued"), (second, {"ready_at": now()}, "is ready"),
-    ]  # fmt: skip
+        (first, {"business_key": "another"}, "business_key"),
+        (first, {"start_at": None}, "start_at"),
+        (first, {"start_before": now()}, "start_before"),
+        (first, {"ready_at": now()}, "before the time"),
+        (second, {"is_queued": False, "business_key": "x"}, "is_queued"),
+        (second, {"ready_at": now()}, "is ready"),
+    ]
     for run, changed, word in damage:
         with transaction.atomic():
             Run.objects.filter(pk=run.pk).update(**changed)

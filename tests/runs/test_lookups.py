@@ -62,16 +62,28 @@ def broken(args: Item) -> str:
     raise RuntimeError("no such field")
 
 
-@pytest.mark.parametrize(("link", "url", "host"), [
-    (lambda a: f"https://post.example/?to={a.name.replace(' ', '+')}", "https://post.example/?to=a+b", "post.example"),
-    (lambda a: "http://post.example:8080/x", "http://post.example:8080/x", "post.example:8080"),
-    (lambda a: None, None, None), (lambda a: "javascript:alert(1)", None, None), (broken, None, None),
-    (slow, None, None), (ends, None, None), (reads, None, None),
-    (lambda a: "https://[2001:db8::1]/x", "https://[2001:db8::1]/x", "2001:db8::1"),
-    (lambda a: "http://192.0.2.7:81/", "http://192.0.2.7:81/", "192.0.2.7:81"),
-    (None, None, None),
-    (lambda a: f"https://post.example/{a.name}", None, None), (lambda a: 7, None, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("link", "url", "host"),
+    [
+        (
+            lambda a: f"https://post.example/?to={a.name.replace(' ', '+')}",
+            "https://post.example/?to=a+b",
+            "post.example",
+        ),
+        (lambda a: "http://post.example:8080/x", "http://post.example:8080/x", "post.example:8080"),
+        (lambda a: None, None, None),
+        (lambda a: "javascript:alert(1)", None, None),
+        (broken, None, None),
+        (slow, None, None),
+        (ends, None, None),
+        (reads, None, None),
+        (lambda a: "https://[2001:db8::1]/x", "https://[2001:db8::1]/x", "2001:db8::1"),
+        (lambda a: "http://192.0.2.7:81/", "http://192.0.2.7:81/", "192.0.2.7:81"),
+        (None, None, None),
+        (lambda a: f"https://post.example/{a.name}", None, None),
+        (lambda a: 7, None, None),
+    ],
+)
 def test_the_author_says_where_a_call_is_looked_up(
     stage: Stage, outside: Outside, link: Any, url: str | None, host: str | None
 ) -> None:
@@ -82,13 +94,34 @@ def test_the_author_says_where_a_call_is_looked_up(
 
 @pytest.mark.parametrize(
     "given",
-    ["", "x", "//post.example/x", "ftp://post.example", "https://", "https://good.example@evil.example/",
-     "https://post.example\\@evil.example", "https://post.example/\x00", "https://post.example/\u202egpj",
-     "data:text/html,x", "https://ev%69l.example/", "https://good.example%E3%80%82evil.example/", "https://0x7f.1/",
-     "https://2130706433/", "https://a..b/", "https://-a.example/", "https://_x.example/",
-     " https://post.example", "https://post.example/a\nb", "https://p\u043est.example/", "https://[::1", "https://x:y/",
-     "https://post.example/" + "x" * 2000, None, b"https://post.example"],
-)  # fmt: skip
+    [
+        "",
+        "x",
+        "//post.example/x",
+        "ftp://post.example",
+        "https://",
+        "https://good.example@evil.example/",
+        "https://post.example\\@evil.example",
+        "https://post.example/\x00",
+        "https://post.example/\u202egpj",
+        "data:text/html,x",
+        "https://ev%69l.example/",
+        "https://good.example%E3%80%82evil.example/",
+        "https://0x7f.1/",
+        "https://2130706433/",
+        "https://a..b/",
+        "https://-a.example/",
+        "https://_x.example/",
+        " https://post.example",
+        "https://post.example/a\nb",
+        "https://p\u043est.example/",
+        "https://[::1",
+        "https://x:y/",
+        "https://post.example/" + "x" * 2000,
+        None,
+        b"https://post.example",
+    ],
+)
 def test_what_leads_elsewhere_than_it_shows_is_no_link(given: object) -> None:
     assert read(given) is None
 
@@ -158,7 +191,15 @@ def test_others_are_not_crowded_out_by_what_no_person_settled(
     intent = LedgerEntry.objects.filter(run_id=first.id).earliest("id")
     for n in range(3):
         LedgerEntry.objects.create(
-            run_id=first.id, seq=1, slot=intent.slot, attempt=n + 1, fact="reconciled", tool="letter",
-            replay_class="unsafe_on_replay", digest="e3b0", actor="worker:x", at=now(),
-        )  # fmt: skip
+            run_id=first.id,
+            seq=1,
+            slot=intent.slot,
+            attempt=n + 1,
+            fact="reconciled",
+            tool="letter",
+            replay_class="unsafe_on_replay",
+            digest="e3b0",
+            actor="worker:x",
+            at=now(),
+        )
     assert [c.verdict for c in similar_to(second, wait_of(second)).cases] == ["fail"]

@@ -48,9 +48,11 @@ def operator(stage: Stage) -> Client:
 
 def guarded() -> Agent:
     @tool(
-        replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="<Doors & Co>", key_ttl=timedelta(hours=48),
+        replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+        system="<Doors & Co>",
+        key_ttl=timedelta(hours=48),
         external_id="number",
-    )  # fmt: skip
+    )
     async def admit(args: Login, call: ToolCall) -> Badge:
         return Badge(number=1)
 
@@ -60,9 +62,16 @@ def guarded() -> Agent:
 
     registry.remove("guarded@1.0.0")
     agent = Agent(
-        "guarded", "1.0.0", input=Login, state=Notes, output=Badge, tools=[admit, look], signals=["go"],
-        screens=[prompt_injection_markers], initial=lambda given: Notes(),
-    )  # fmt: skip
+        "guarded",
+        "1.0.0",
+        input=Login,
+        state=Notes,
+        output=Badge,
+        tools=[admit, look],
+        signals=["go"],
+        screens=[prompt_injection_markers],
+        initial=lambda given: Notes(),
+    )
 
     @agent.node(start=True)
     async def begin(state: Notes, ctx: Context) -> End:
@@ -75,17 +84,22 @@ def test_it_is_read_off_what_the_agent_declares() -> None:
     manifest = manifest_of(guarded())
     secret = [fact.name for fact in manifest.secret if fact.kind == "field"]
     assert secret == [
-        "input: passwords[].value", "input: pin", "output: spare", "admit input: passwords[].value", "admit input: pin",
+        "input: passwords[].value",
+        "input: pin",
+        "output: spare",
+        "admit input: passwords[].value",
+        "admit input: pin",
         "admit output: spare",
-    ]  # fmt: skip
+    ]
     assert [fact.kind for fact in manifest.secret].count("screen") == 1
     assert Fact("result", "admit", "number, spare") in manifest.persisted
     assert Fact("signal", "go", "its payload") in manifest.persisted
     assert [fact.name for fact in manifest.recomputed] == ["begin", "look"]
     assert "shared for 5 min" in manifest.recomputed[1].note
     assert [fact.note for fact in manifest.external] == [
-        "at <Doors & Co>; idempotent with key; knows a key for 2 d; its own id is in number", "pure",
-    ]  # fmt: skip
+        "at <Doors & Co>; idempotent with key; knows a key for 2 d; its own id is in number",
+        "pure",
+    ]
 
 
 def test_every_agent_has_one(stage: Stage) -> None:

@@ -252,10 +252,15 @@ def test_a_run_that_undoes_is_moved_nowhere(stage: Stage, tools: Toolbox, outsid
     agent_of(free(), tools=more.all(), name=name, version="9.0.0")
     from runs.services.migrating.bodies import MigrateBody
 
-    body = MigrateBody.model_validate({
-        "from_version": agent.version, "to_version": "9.0.0", "nodes": dict.fromkeys(agent.nodes, "node"),
-        "runs": [run.id], "justification": "the old one is wrong",
-    })  # fmt: skip
+    body = MigrateBody.model_validate(
+        {
+            "from_version": agent.version,
+            "to_version": "9.0.0",
+            "nodes": dict.fromkeys(agent.nodes, "node"),
+            "runs": [run.id],
+            "justification": "the old one is wrong",
+        }
+    )
     (found,) = acts.migrate(name, body, by=OLGA)
     assert found.code == "undoing"
     sound(run)
@@ -322,9 +327,13 @@ def test_a_message_whose_change_has_no_place_is_not_dropped(stage: Stage, tools:
         return {"asked": state["asked"], "noted": state["seen"]}
 
     of_one(
-        hold, tools=tools.all(), version="2.0.0", state=Other, initial=lambda asked: Other(asked=asked),
+        hold,
+        tools=tools.all(),
+        version="2.0.0",
+        state=Other,
+        initial=lambda asked: Other(asked=asked),
         migrations=[Migration("1.0.0", {}, rename)],
-    )  # fmt: skip
+    )
     found = moved(run, nodes=ONE)
     assert found.code == "would_repeat" and "what was changed in the visit (seen)" in found.why
     sound(run)

@@ -59,9 +59,14 @@ def asks_nobody(machine: Machine) -> bool:
 
 def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     return e.ToolInvoked(
-        slot=slot, attempt=attempt, tool=tool, replay_class=CLASSES[tool], requested_hash="h", executed_hash="h",
+        slot=slot,
+        attempt=attempt,
+        tool=tool,
+        replay_class=CLASSES[tool],
+        requested_hash="h",
+        executed_hash="h",
         payload={"arguments": {"name": "x"}},
-    )  # fmt: skip
+    )
 
 
 class Machine(Forker, Going, Sender, Talker, Undoer):
@@ -240,14 +245,29 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         slot, plan = self.next_slot(), {"run": str(self.run.id), "n": self.n}
         self.plan_hash, self.gate = hasher()(plan), self.spec("approval", slot)
         asked = e.ApprovalRequested(
-            slot=slot, payload=plan, approval_id=str(uuid4()), queue="finance_po", tool="pay", requested_hash="h",
+            slot=slot,
+            payload=plan,
+            approval_id=str(uuid4()),
+            queue="finance_po",
+            tool="pay",
+            requested_hash="h",
             plan_hash=self.plan_hash,
-            rule="Always", deadline=self.gate.deadline.isoformat(),
-        )  # fmt: skip
+            rule="Always",
+            deadline=self.gate.deadline.isoformat(),
+        )
         gate = GateOpening(
-            UUID(asked.approval_id), "finance_po", "pay", "Pay", "", "Always", canonical(plan), self.plan_hash, [], "",
+            UUID(asked.approval_id),
+            "finance_po",
+            "pay",
+            "Pay",
+            "",
+            "Always",
+            canonical(plan),
+            self.plan_hash,
+            [],
+            "",
             "key:shop",
-        )  # fmt: skip
+        )
         self.write(record(self.journal, [asked], wait=self.gate, gate=gate))
         self.model.grants = 0
         self.model.waits.append("approval")
@@ -416,8 +436,11 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         self.it_is_of_its_version(run)
         assert kinds(self.run) == model.kinds
         assert (str(run.state), run.owner is not None, run.ready_at is not None, run.is_woken) == (
-            model.state, model.is_owned, model.is_ready, model.is_woken,
-        )  # fmt: skip
+            model.state,
+            model.is_owned,
+            model.is_ready,
+            model.is_woken,
+        )
         asked = top.is_pause_requested, top.is_cancel_requested, top.epoch
         assert asked == (model.wants_pause, model.wants_cancel, model.epoch)
         waiting = Wait.objects.filter(run=self.run, resolved_at=None).values_list("kind", flat=True)

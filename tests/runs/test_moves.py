@@ -22,9 +22,15 @@ def run_in(state: str) -> Run:
     """A run that somehow came to be in this state."""
     at = now()
     run = Run(
-        id=uuid4(), agent="a", version="1.0.0", graph_id="a@1.0.0", trace_id="t", created_by="x", created_at=at,
-        updated_at=at
-    )  # fmt: skip
+        id=uuid4(),
+        agent="a",
+        version="1.0.0",
+        graph_id="a@1.0.0",
+        trace_id="t",
+        created_by="x",
+        created_at=at,
+        updated_at=at,
+    )
     run.save(force_insert=True)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
@@ -41,8 +47,13 @@ def test_the_table_is_the_one_that_the_design_draws() -> None:
     assert {source for source, target in LEGAL if target == "pending"} == {"paused"}
     assert {source for source, target in LEGAL if target == "completed"} == {"running"}
     assert {source for source, target in LEGAL if target == "compensating"} == {
-        "running", "paused", "waiting_event", "waiting_human", "waiting_tool", "completed"
-    }  # fmt: skip
+        "running",
+        "paused",
+        "waiting_event",
+        "waiting_human",
+        "waiting_tool",
+        "completed",
+    }
     assert {target for source, target in LEGAL if source == "completed"} == {"compensating"}, "for its parent's undo"
     assert len(LEGAL) + len(ILLEGAL) == len(STATES) * (len(STATES) - 1)
 
@@ -90,9 +101,16 @@ def answer_to(statement: str, *given: object) -> str:
 def test_a_run_is_born_pending(state: str) -> None:
     at = now()
     run = Run(
-        id=uuid4(), state=state, agent="a", version="1", graph_id="a@1", trace_id="", created_by="", created_at=at,
-        updated_at=at
-    )  # fmt: skip
+        id=uuid4(),
+        state=state,
+        agent="a",
+        version="1",
+        graph_id="a@1",
+        trace_id="",
+        created_by="",
+        created_at=at,
+        updated_at=at,
+    )
     with pytest.raises(Error, match="begins as pending"), transaction.atomic():
         run.save(force_insert=True)
 

@@ -104,8 +104,9 @@ def test_a_look_holds_for_the_code_that_was_looked_at_and_no_other(
     third = made(tools, amount=3)
     assert stage.drive() == "operator" and tools.outside.requests == []
     assert [stop.payload["code"] for stop in events(run, e.OperatorNeeded)] == [
-        second.fingerprint(), third.fingerprint(),
-    ]  # fmt: skip
+        second.fingerprint(),
+        third.fingerprint(),
+    ]
     lifecycle.cancel(run.id, by=OLGA, justification="enough")
     stage.settle(run)
     assert str(fresh(run).state) == "cancelled" and tools.outside.requests == [] and problems(run) == []

@@ -77,9 +77,12 @@ class Drive:
         (claimed,) = stage.claim(worker)
         stage.texts._pool = stage.wait(stage.connected())
         self.driver = Driver(
-            registry.find(claimed.graph_id), stage.journal(claimed, worker), stage.runtime, Control(),
+            registry.find(claimed.graph_id),
+            stage.journal(claimed, worker),
+            stage.runtime,
+            Control(),
             trace_id=claimed.trace_id,
-        )  # fmt: skip
+        )
         self.driving: asyncio.Task[str] | None = None
         stage.wait(self._begin())
 

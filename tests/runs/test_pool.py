@@ -42,9 +42,14 @@ def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
             await run_loop.RECONNECTS["reconnect_failed"](pool)
 
         pool: Pool = AsyncConnectionPool(
-            wire.dsn, min_size=2, max_size=MOST, open=False, timeout=QUEUE_SECONDS, kwargs={"autocommit": True},
+            wire.dsn,
+            min_size=2,
+            max_size=MOST,
+            open=False,
+            timeout=QUEUE_SECONDS,
+            kwargs={"autocommit": True},
             **run_loop.RECONNECTS | {"reconnect_failed": give_up},
-        )  # fmt: skip
+        )
         await pool.open(wait=True)
         # Nobody asks anew while it is away: all that will be asked stands in the queue already.
         held = [await pool.getconn() for _ in range(MOST)]

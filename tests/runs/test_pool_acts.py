@@ -33,20 +33,39 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
 # --- made, changed, refused -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("field", "given"), [
-    ("limit", {"limit": -1}), ("limit", {"limit": "1.5"}), ("limit", {"limit": "NaN"}),
-    ("resource", {"resource": "eur"}),
-    ("period", {"period": "year"}), ("zone", {"zone": "Mars/Phobos"}), ("zone", {"zone": ""}),
-    ("scope", {"scope": "moon"}), ("whose", {"scope": "tag"}), ("whose", {"scope": "all", "whose": "x"}),
-    ("whose", {"scope": "agent", "whose": "nobody"}), ("whose", {"scope": "person", "whose": "nobody"}),
-    ("whose", {"scope": "provider", "whose": "openai:gpt-5", "resource": "usd"}),
-    ("resource", {"scope": "provider", "whose": "openai"}), ("name", {"name": ""}), ("name", {"name": " x"}),
-    ("limit", {"resource": "usd", "limit": "0.0000001"}), ("limit", {"resource": "usd", "limit": 10**10}),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("limit", {"limit": -1}),
+        ("limit", {"limit": "1.5"}),
+        ("limit", {"limit": "NaN"}),
+        ("resource", {"resource": "eur"}),
+        ("period", {"period": "year"}),
+        ("zone", {"zone": "Mars/Phobos"}),
+        ("zone", {"zone": ""}),
+        ("scope", {"scope": "moon"}),
+        ("whose", {"scope": "tag"}),
+        ("whose", {"scope": "all", "whose": "x"}),
+        ("whose", {"scope": "agent", "whose": "nobody"}),
+        ("whose", {"scope": "person", "whose": "nobody"}),
+        ("whose", {"scope": "provider", "whose": "openai:gpt-5", "resource": "usd"}),
+        ("resource", {"scope": "provider", "whose": "openai"}),
+        ("name", {"name": ""}),
+        ("name", {"name": " x"}),
+        ("limit", {"resource": "usd", "limit": "0.0000001"}),
+        ("limit", {"resource": "usd", "limit": 10**10}),
+    ],
+    ids=str,
+)
 def test_no_such_pool_can_be_and_nothing_is_half_done(field: str, given: dict[str, Any]) -> None:
     whole = {
-        "name": "x", "scope": "all", "resource": "tool_calls", "limit": 1, "period": "day", "justification": WHY,
-    }  # fmt: skip
+        "name": "x",
+        "scope": "all",
+        "resource": "tool_calls",
+        "limit": 1,
+        "period": "day",
+        "justification": WHY,
+    }
     with pytest.raises((InvalidInput, ValidationError)) as refused:
         acts.create(PoolBody.model_validate(whole | given), by=OLGA)
     assert field in str(getattr(refused.value, "extra", refused.value))
@@ -110,9 +129,10 @@ ZONES = ("UTC", "Europe/Berlin", "America/Havana", "Asia/Beirut", "Pacific/Apia"
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    period=st.sampled_from(["day", "week", "month"]), zone=st.sampled_from(ZONES),
+    period=st.sampled_from(["day", "week", "month"]),
+    zone=st.sampled_from(ZONES),
     at=st.datetimes(datetime(2024, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC)),
-)  # fmt: skip
+)
 def test_periods_follow_one_another_and_hold_their_moments(period: str, zone: str, at: datetime) -> None:
     starts_at, ends_at = period_of(period, zone, at)
     assert starts_at <= at < ends_at
@@ -123,10 +143,16 @@ def test_periods_follow_one_another_and_hold_their_moments(period: str, zone: st
     assert {"day": 23, "week": 167, "month": 671}[period] <= length <= {"day": 25, "week": 169, "month": 745}[period]
 
 
-@pytest.mark.parametrize(("zone", "at", "hours"), [
-    ("Europe/Berlin", "2026-03-29T12:00", 23), ("Europe/Berlin", "2026-10-25T12:00", 25),
-    ("America/Havana", "2026-11-01T12:00", 24), ("America/Havana", "2026-11-01T04:30", 25),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("zone", "at", "hours"),
+    [
+        ("Europe/Berlin", "2026-03-29T12:00", 23),
+        ("Europe/Berlin", "2026-10-25T12:00", 25),
+        ("America/Havana", "2026-11-01T12:00", 24),
+        ("America/Havana", "2026-11-01T04:30", 25),
+    ],
+    ids=str,
+)
 def test_a_day_of_the_clocks_is_as_long_as_it_is(zone: str, at: str, hours: int) -> None:
     starts_at, ends_at = period_of("day", zone, datetime.fromisoformat(f"{at}+00:00"))
     assert ends_at - starts_at == timedelta(hours=hours)
@@ -151,14 +177,21 @@ def test_whoever_changes_a_pool_past_the_record_is_found(
     assert stage.drive() == "completed"
     is_sound(run)
     for forged in (
-        "UPDATE runs_poolmeter SET most = 11", "UPDATE runs_poolmeter SET used = 1",
-        "UPDATE runs_poolmeter SET reserved = 1", "UPDATE runs_poolmeter SET is_on = false",
-        "UPDATE runs_poolmeter SET resource = 'model_calls'", "UPDATE runs_pool SET name = 'another'",
-        "UPDATE runs_pool SET scope = 'tag', \"of\" = 'x'", "UPDATE runs_pool SET off_at = made_at",
-        "DELETE FROM runs_poolcharge", "UPDATE runs_poolcharge SET n = 7", "UPDATE runs_poolcharge SET used = 2",
+        "UPDATE runs_poolmeter SET most = 11",
+        "UPDATE runs_poolmeter SET used = 1",
+        "UPDATE runs_poolmeter SET reserved = 1",
+        "UPDATE runs_poolmeter SET is_on = false",
+        "UPDATE runs_poolmeter SET resource = 'model_calls'",
+        "UPDATE runs_pool SET name = 'another'",
+        "UPDATE runs_pool SET scope = 'tag', \"of\" = 'x'",
+        "UPDATE runs_pool SET off_at = made_at",
+        "DELETE FROM runs_poolcharge",
+        "UPDATE runs_poolcharge SET n = 7",
+        "UPDATE runs_poolcharge SET used = 2",
         "DELETE FROM runs_poolcharge WHERE slot = '0.1/1'; UPDATE runs_poolmeter SET used = 1",
-        "UPDATE runs_poolcharge SET starts_at = starts_at - interval '1 day'", "DELETE FROM runs_poolmeter",
-    ):  # fmt: skip
+        "UPDATE runs_poolcharge SET starts_at = starts_at - interval '1 day'",
+        "DELETE FROM runs_poolmeter",
+    ):
         with transaction.atomic():
             as_superuser(forged)
             assert [*problems(run), *(found for each in verify_registers() for found in each.problems)], forged
@@ -176,8 +209,10 @@ def test_a_limit_is_not_what_an_act_without_a_place_says(id: int, n: int | None)
     as_superuser(
         f"INSERT INTO ledger_actrecord (id, n, {columns}, after) SELECT %s, %s, {columns}, "
         "jsonb_set(after, '{most}', '11') FROM ledger_actrecord WHERE subject = %s",
-        id, n, f"pool {shared.pk}",
-    )  # fmt: skip
+        id,
+        n,
+        f"pool {shared.pk}",
+    )
     found = {each.name: each.problems for each in verify_registers()}
     assert any(problem.startswith(f"act record {id}") for problem in found["acts"])
     assert [problem.partition("): ")[2] for problem in found["pools"]] == [
@@ -185,11 +220,16 @@ def test_a_limit_is_not_what_an_act_without_a_place_says(id: int, n: int | None)
     ]
 
 
-@pytest.mark.parametrize("damage", [
-    "UPDATE runs_wait SET detail = detail || '{\"wanted\": \"x\"}' WHERE run_id = %s",
-    "UPDATE runs_wait SET detail = detail - 'wanted' WHERE run_id = %s", "DELETE FROM ledger_head WHERE run_id = %s",
-    "UPDATE runs_run SET state = 'failed' WHERE id = %s",
-], ids=range(4))  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        'UPDATE runs_wait SET detail = detail || \'{"wanted": "x"}\' WHERE run_id = %s',
+        "UPDATE runs_wait SET detail = detail - 'wanted' WHERE run_id = %s",
+        "DELETE FROM ledger_head WHERE run_id = %s",
+        "UPDATE runs_run SET state = 'failed' WHERE id = %s",
+    ],
+    ids=range(4),
+)
 def test_one_damaged_run_keeps_no_other_waiting(stage: Stage, tools: Toolbox, damage: str) -> None:
     shared = pool(limit=0)
     damaged, sound = queue(stage, tools, 2)
@@ -219,15 +259,23 @@ def test_a_shell_on_the_server_makes_raises_lists_and_switches_off_on_record() -
     assert "\toff" in command("off", number, *why) and command("list") == ""
     records = ActRecord.objects.filter(subject=f"pool {number}").order_by("n")
     assert [(each.action, each.auth) for each in records] == [
-        ("pool", "shell"), ("pool_change", "shell"), ("pool_off", "shell"),
-    ]  # fmt: skip
+        ("pool", "shell"),
+        ("pool_change", "shell"),
+        ("pool_off", "shell"),
+    ]
     is_sound()
 
 
-@pytest.mark.parametrize("given", [
-    ("make", "x", "--resource", "usd", "--limit", "-1", "--period", "day"), ("set", "404", "--limit", "1"),
-    ("make", "x", "--resource", "usd", "--limit", "1", "--period", "day", "--zone", "Mars"), ("off", "404"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("make", "x", "--resource", "usd", "--limit", "-1", "--period", "day"),
+        ("set", "404", "--limit", "1"),
+        ("make", "x", "--resource", "usd", "--limit", "1", "--period", "day", "--zone", "Mars"),
+        ("off", "404"),
+    ],
+    ids=str,
+)
 def test_what_can_t_be_is_refused_in_words(given: tuple[str, ...]) -> None:
     with pytest.raises(CommandError):
         command(*given, "--justification", "from the shell")

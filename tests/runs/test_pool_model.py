@@ -98,9 +98,10 @@ class Machine(RuleBasedStateMachine):
         for shared in Pool.objects.filter(off_at__isnull=True):
             acts.switch_off(shared.pk, by=OLGA, justification="of the story before")
         self.shares = [
-            Share(pool("tokens_out", 10), 10, ""), Share(pool("model_calls", 3, scope="tag", of="a"), 3, "a"),
+            Share(pool("tokens_out", 10), 10, ""),
+            Share(pool("model_calls", 3, scope="tag", of="a"), 3, "a"),
             Share(pool("tool_calls", 2, scope="tag", of="b"), 2, "b"),
-        ]  # fmt: skip
+        ]
         self.runs = [lifecycle.start(self.agent.graph_id, {}, by=SHOP, tags=tags) for tags in TAGS]
         self.journals = {
             claimed.run_id: self.stage.journal(claimed)

@@ -47,9 +47,11 @@ def start(agent: Any, by: Any = SHOP, **more: Any) -> Run:
 def test_a_call_counts_in_each_pool_that_its_run_belongs_to(stage: Stage, tools: Toolbox) -> None:
     agent = ordering(tools, "order", "order")
     ours = [
-        pool(limit=10), pool(limit=10, scope="agent", of=agent.name), pool(limit=10, scope="tag", of="team"),
+        pool(limit=10),
+        pool(limit=10, scope="agent", of=agent.name),
+        pool(limit=10, scope="tag", of="team"),
         pool(limit=10, scope="tag", of="team:harbor"),
-    ]  # fmt: skip
+    ]
     others = [pool(limit=10, scope="tag", of="team:other"), pool("model_calls", limit=10)]
     run = start(agent, tags={"team": "harbor"})
     assert stage.drive() == "completed"
@@ -82,8 +84,11 @@ def test_a_request_is_set_aside_and_settled_with_what_it_used(stage: Stage, tool
     assert stage.drive() == "completed"
     (debit,) = events(run, e.BudgetDebited)
     assert [counted(each) for each in shares] == [
-        (debit.usd_micro, 0), (debit.tokens_in, 0), (debit.tokens_out, 0), (1, 0),
-    ]  # fmt: skip
+        (debit.usd_micro, 0),
+        (debit.tokens_in, 0),
+        (debit.tokens_out, 0),
+        (1, 0),
+    ]
     is_sound(run)
 
 

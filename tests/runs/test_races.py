@@ -110,9 +110,16 @@ def test_of_many_verdicts_on_one_call_the_first_stands(situations: Situations, s
 
 @pytest.mark.parametrize(
     ("situation", "service"),
-    [("at_gate", "pause"), ("owned", "pause"), ("paused_at_gate", "resume"), ("at_gate", "cancel"), ("owned", "cancel"),
-     ("failed", "retry"), ("stopped", "retry")],
-)  # fmt: skip
+    [
+        ("at_gate", "pause"),
+        ("owned", "pause"),
+        ("paused_at_gate", "resume"),
+        ("at_gate", "cancel"),
+        ("owned", "cancel"),
+        ("failed", "retry"),
+        ("stopped", "retry"),
+    ],
+)
 def test_an_act_that_many_make_at_once_is_made_once(situations: Situations, situation: str, service: str) -> None:
     run = situations.make(situation)
     before = len(kinds(run))
@@ -139,14 +146,20 @@ PAIRS: list[tuple[str, Callable[[Run, Outside], Callable[[], Any]], str]] = [
     ("at_gate", lambda run, _: deciding(run.approvals.get(), "approve"), "cancel"),
     ("at_gate", lambda run, _: deciding(run.approvals.get(), "reject"), "pause"),
     ("paused_at_gate", lambda run, _: deciding(run.approvals.get(), "approve"), "resume"),
-    ("at_callback", lambda run, o: partial(callbacks.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}),
-     "cancel"),
-    ("at_callback", lambda run, o: partial(callbacks.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}),
-     "pause"),
+    (
+        "at_callback",
+        lambda run, o: partial(callbacks.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}),
+        "cancel",
+    ),
+    (
+        "at_callback",
+        lambda run, o: partial(callbacks.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}),
+        "pause",
+    ),
     ("unknown", lambda run, _: partial(act, "happened", run), "cancel"),
     ("unknown", lambda run, _: partial(act, "fail", run), "pause"),
     ("stopped", lambda run, _: partial(act, "retry", run), "cancel"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0]}-{p[2]}")
@@ -205,11 +218,18 @@ def test_an_answer_that_comes_before_the_run_parks_is_not_slept_through(
     assert stage.drive() == "completed" and events(run, e.RunCompleted)[0].payload == "early"
 
 
-@pytest.mark.parametrize(("text", "service", "how"), [
-    ("gate", "pause", "paused"), ("gate", "cancel", "cancelled"), ("unknown", "pause", "paused"),
-    ("unknown", "cancel", "parked"),
-    ("sleep", "pause", "paused"), ("sleep", "cancel", "cancelled"), ("callback", "cancel", "cancelled"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "service", "how"),
+    [
+        ("gate", "pause", "paused"),
+        ("gate", "cancel", "cancelled"),
+        ("unknown", "pause", "paused"),
+        ("unknown", "cancel", "parked"),
+        ("sleep", "pause", "paused"),
+        ("sleep", "cancel", "cancelled"),
+        ("callback", "cancel", "cancelled"),
+    ],
+)
 def test_a_wish_that_comes_before_the_run_parks_is_heard(
     situations: Situations, stage: Stage, outside: Outside, text: str, service: str, how: str
 ) -> None:

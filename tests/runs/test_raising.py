@@ -150,10 +150,19 @@ def test_a_question_from_before_names_only_its_own_cap(stage: Stage, tools: Tool
     is_sound(run)
 
 
-@pytest.mark.parametrize("detail", [
-    [], "text", {"needs": 7}, {"needs": {"tool_calls": "many", "steps": True, "gold": 1}}, {"resource": []},
-    {"resource": "time", "most": "x"}, {"needs": {"tool_calls": -5}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "detail",
+    [
+        [],
+        "text",
+        {"needs": 7},
+        {"needs": {"tool_calls": "many", "steps": True, "gold": 1}},
+        {"resource": []},
+        {"resource": "time", "most": "x"},
+        {"needs": {"tool_calls": -5}},
+    ],
+    ids=str,
+)
 def test_a_damaged_question_holds_nobody_up(stage: Stage, tools: Toolbox, detail: Any) -> None:
     run = at_cap(stage, tools, tool_calls=1)
     Wait.objects.filter(run=run, kind="budget").update(detail=detail)

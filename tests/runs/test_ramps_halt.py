@@ -133,8 +133,9 @@ def test_a_stop_for_an_operator_counts(stage: Stage) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)"
-            " VALUES (gen_random_uuid(), %s, '0.1/operator', 0, 'operator', 0, now(), now(), '{}', false)", [run.pk],
-        )  # fmt: skip
+            " VALUES (gen_random_uuid(), %s, '0.1/operator', 0, 'operator', 0, now(), now(), '{}', false)",
+            [run.pk],
+        )
     assert figures(one).stopped == 1 and sweep() == 1
 
 

@@ -74,10 +74,17 @@ def test_who_is_under_way_goes_on_when_its_version_is_closed(stage: Stage) -> No
     assert all(problems(run) == [] for run in runs)
 
 
-@pytest.mark.parametrize(("agent", "version", "error"), [
-    ("nobody", "1.0.0", NotFound), (NAME, "1", InvalidInput), (NAME, "1.0.0; drop table", InvalidInput),
-    (NAME, "01.0.0", InvalidInput), (NAME, "", InvalidInput), (NAME, "1.0." + "9" * 30, InvalidInput),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("agent", "version", "error"),
+    [
+        ("nobody", "1.0.0", NotFound),
+        (NAME, "1", InvalidInput),
+        (NAME, "1.0.0; drop table", InvalidInput),
+        (NAME, "01.0.0", InvalidInput),
+        (NAME, "", InvalidInput),
+        (NAME, "1.0." + "9" * 30, InvalidInput),
+    ],
+)
 def test_what_is_no_version_is_refused_and_nothing_is_closed(
     stage: Stage, agent: str, version: str, error: type[Exception]
 ) -> None:
@@ -169,8 +176,12 @@ def test_the_assignment_is_on_record_with_the_start_and_in_the_ramps_own_rows(st
     run = start("harbor")
     said = told(run)
     assert (said.ramp, said.from_version, said.to_version, said.share, said.key) == (
-        one.pk, "1.0.0", "2.0.0", 5000, "business_key",
-    )  # fmt: skip
+        one.pk,
+        "1.0.0",
+        "2.0.0",
+        5000,
+        "business_key",
+    )
     assert said.is_new is (said.place < 5000) is (run.version == "2.0.0") and said.why == "share"
     row = RampStart.objects.get(run_id=run.pk)
     assert (row.ramp_id, row.is_new, row.why, row.place) == (one.pk, said.is_new, "share", said.place)
@@ -196,8 +207,12 @@ def test_a_tag_goes_first(stage: Stage) -> None:
     served(stage, *versions())
     ramp(None, tags=["tenant:acme", "beta"])
     assert [start(tags=tags).version for tags in (["beta"], {"tenant": "acme"}, ["x"], {"tenant": "other"}, [])] == [
-        "2.0.0", "2.0.0", "1.0.0", "1.0.0", "1.0.0",
-    ]  # fmt: skip
+        "2.0.0",
+        "2.0.0",
+        "1.0.0",
+        "1.0.0",
+        "1.0.0",
+    ]
     said = told(start(tags={"tenant": "acme"}))
     assert (said.why, said.tag, said.is_new) == ("tag", "tenant:acme", True)
 
@@ -288,15 +303,34 @@ def test_a_ramp_may_lead_back(stage: Stage) -> None:
     assert start().version == "2.0.0"
 
 
-@pytest.mark.parametrize(("wrong", "field"), [
-    ({"share": 0}, "share"), ({"share": -1}, "share"), ({"share": 101}, "share"), ({"share": "NaN"}, "share"),
-    ({"share": "0.001"}, "share"), ({"share": "much"}, "share"), ({"share": None}, "share"), ({"tags": []}, "tags"),
-    ({"tags": [" x"]}, "tags"), ({"tags": ["a\u202eb"]}, "tags"), ({"tags": [""]}, "tags"),
-    ({"agent": "nobody"}, "agent"), ({"from_version": "9.0.0"}, "from_version"),
-    ({"to_version": "9.0.0"}, "to_version"), ({"to_version": "1.0.0"}, "to_version"), ({"failed": 0}, "failed"),
-    ({"failed": 101}, "failed"), ({"rejected": "x"}, "rejected"), ({"stopped": 2.5}, "stopped"),
-    ({"at_least": 0}, "at_least"), ({"at_least": 10**6}, "at_least"), ({"edited": 5}, "edited"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"share": 0}, "share"),
+        ({"share": -1}, "share"),
+        ({"share": 101}, "share"),
+        ({"share": "NaN"}, "share"),
+        ({"share": "0.001"}, "share"),
+        ({"share": "much"}, "share"),
+        ({"share": None}, "share"),
+        ({"tags": []}, "tags"),
+        ({"tags": [" x"]}, "tags"),
+        ({"tags": ["a\u202eb"]}, "tags"),
+        ({"tags": [""]}, "tags"),
+        ({"agent": "nobody"}, "agent"),
+        ({"from_version": "9.0.0"}, "from_version"),
+        ({"to_version": "9.0.0"}, "to_version"),
+        ({"to_version": "1.0.0"}, "to_version"),
+        ({"failed": 0}, "failed"),
+        ({"failed": 101}, "failed"),
+        ({"rejected": "x"}, "rejected"),
+        ({"stopped": 2.5}, "stopped"),
+        ({"at_least": 0}, "at_least"),
+        ({"at_least": 10**6}, "at_least"),
+        ({"edited": 5}, "edited"),
+    ],
+    ids=str,
+)
 def test_no_such_ramp_can_be_and_nothing_is_half_done(stage: Stage, wrong: dict[str, Any], field: str) -> None:
     versions()
     with pytest.raises((InvalidInput, ValidationError)) as refused:
@@ -416,10 +450,15 @@ def test_steps_stay_on_the_older_side_until_the_ramp_is_over(stage: Stage) -> No
 # --- verified ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [
-    "UPDATE runs_rampstart SET is_new = NOT is_new", "UPDATE runs_rampstart SET place = place + 1",
-    "DELETE FROM runs_rampstart", "UPDATE runs_rampstart SET why = 'tag'",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE runs_rampstart SET is_new = NOT is_new",
+        "UPDATE runs_rampstart SET place = place + 1",
+        "DELETE FROM runs_rampstart",
+        "UPDATE runs_rampstart SET why = 'tag'",
+    ],
+)
 def test_a_start_whose_row_was_changed_is_found(stage: Stage, change: str) -> None:
     served(stage, *versions())
     ramp(50)
@@ -429,11 +468,16 @@ def test_a_start_whose_row_was_changed_is_found(stage: Stage, change: str) -> No
     assert any("ramp" in found for found in problems(run)), problems(run)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ("UPDATE runs_ramp SET share = 9999", "share"), ("UPDATE runs_ramp SET state = 'halted'", "state"),
-    ("UPDATE runs_ramp SET tags = '[\"x\"]'", "tags"), ("UPDATE runs_versiongate SET is_closed = true", "no act says"),
-    ("UPDATE runs_ramp SET bounds = '{}'", "bounds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE runs_ramp SET share = 9999", "share"),
+        ("UPDATE runs_ramp SET state = 'halted'", "state"),
+        ("UPDATE runs_ramp SET tags = '[\"x\"]'", "tags"),
+        ("UPDATE runs_versiongate SET is_closed = true", "no act says"),
+        ("UPDATE runs_ramp SET bounds = '{}'", "bounds"),
+    ],
+)
 def test_a_ramp_that_no_act_made_so_is_found(stage: Stage, change: str, said: str) -> None:
     versions()
     acts.close(NAME, "2.0.0", by=OLGA, justification=WHY)

@@ -162,9 +162,11 @@ def test_a_crash_in_the_middle_leaves_it_due_and_it_is_started_once(
         raise Died
 
     target: dict[str, tuple[Any, str]] = {
-        "before the note": (firing, "_note"), "after the note": (Schedule, "save"),
-        "before the next time": (doorbell, "hang"), "before the bell": (Bell.objects, "update_or_create"),
-    }  # fmt: skip
+        "before the note": (firing, "_note"),
+        "after the note": (Schedule, "save"),
+        "before the next time": (doorbell, "hang"),
+        "before the bell": (Bell.objects, "update_or_create"),
+    }
     monkeypatch.setattr(*target[where], die)
     with pytest.raises(Died):
         firing.fire(one.id)
@@ -183,12 +185,15 @@ def test_a_clock_that_went_back_starts_nothing_twice(name: str, olga: Actor) -> 
     assert following is not None and following > at
 
 
-@pytest.mark.parametrize(("overlap", "expected", "states"), [
-    ("skip", ["started", "skipped"], ["waiting_event"]),
-    ("allow", ["started", "started"], ["waiting_event", "pending"]),
-    ("queue", ["started", "started"], ["waiting_event", "pending"]),
-    ("replace", ["started", "started"], ["cancelled", "pending"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overlap", "expected", "states"),
+    [
+        ("skip", ["started", "skipped"], ["waiting_event"]),
+        ("allow", ["started", "started"], ["waiting_event", "pending"]),
+        ("queue", ["started", "started"], ["waiting_event", "pending"]),
+        ("replace", ["started", "started"], ["cancelled", "pending"]),
+    ],
+)
 def test_what_happens_while_the_run_before_lives_its_rule_says(
     name: str, olga: Actor, stage: Stage, overlap: str, expected: list[str], states: list[str]
 ) -> None:
@@ -206,9 +211,14 @@ def test_what_happens_while_the_run_before_lives_its_rule_says(
         assert problems(run) == []
 
 
-@pytest.mark.parametrize(("rule", "expected"), [
-    ("skip", {"missed": 1}), ("once", {"missed": 1, "started": 1}), ("all", {"started": 3}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("skip", {"missed": 1}),
+        ("once", {"missed": 1, "started": 1}),
+        ("all", {"started": 3}),
+    ],
+)
 def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule: str, expected: dict[str, int]) -> None:
     last = (now() - timedelta(minutes=30)).replace(second=0, microsecond=0)
     one = schedule(name, olga, cron=f"{last.minute} * * * *", missed=rule, overlap="allow")
@@ -310,8 +320,13 @@ def test_each_act_is_on_record_and_what_is_paused_or_gone_starts_nothing(name: s
         acts.resume(one.id, by=olga, justification=WHY)
     told = list(ActRecord.objects.filter(subject=f"schedule {one.id}").order_by("id"))
     assert [row.action for row in told] == [
-        "schedule", "schedule_change", "schedule_pause", "schedule_change", "schedule_resume", "schedule_delete"
-    ]  # fmt: skip
+        "schedule",
+        "schedule_change",
+        "schedule_pause",
+        "schedule_change",
+        "schedule_resume",
+        "schedule_delete",
+    ]
     assert told[1].before["cron"] == before and told[1].after["cron"] == "@daily"
 
 
@@ -327,10 +342,17 @@ def test_a_pause_that_crosses_a_planned_time_is_before_it_or_after(name: str, ol
 # --- what can't be --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("wrong", "field"), [
-    ({"cron": "0 0 30 2 *"}, "cron"), ({"cron": "often"}, "cron"), ({"zone": "Mars/Olympus"}, "zone"),
-    ({"input": {"text": 7}}, "input.text"), ({"input": None}, "input"), ({"budget": {"usd": "5"}}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"cron": "0 0 30 2 *"}, "cron"),
+        ({"cron": "often"}, "cron"),
+        ({"zone": "Mars/Olympus"}, "zone"),
+        ({"input": {"text": 7}}, "input.text"),
+        ({"input": None}, "input"),
+        ({"budget": {"usd": "5"}}, None),
+    ],
+)
 def test_what_could_start_nothing_is_refused_where_it_is_given(
     name: str, olga: Actor, wrong: dict[str, Any], field: str | None
 ) -> None:

@@ -91,29 +91,89 @@ def test_a_refused_prompt_ends_the_run_by_name_and_costs_nothing(stage: Stage) -
 
 
 FORGED: dict[str, tuple[list[e.Event], str]] = {
-    "a verdict of no look": ([e.ContentWithheld(
-        slot="0.1/9", n=0, place="0", source="tool look", to="model mind", verdict="replaced", hook="guard",
-        version="1", digest="", size=1, reason="x")], "belongs to no look of hooks"),
-    "a hook that was not asked": ([
-        e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=0, replaced=1),
-        e.ContentWithheld(slot="0.1/9", n=0, place="arguments", source="node node", to="tool x", verdict="replaced",
-                          hook="other", version="1", digest="", size=1, reason="x")], "other@1 was not asked"),
-    "more refused than verdicts": ([
-        e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=1, replaced=0),
-        ], "the verdicts of others"),
-    "something put in a place unasked": ([
-        e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=0, replaced=0,
-                          payload={"stands": {"arguments": {"name": "evil"}}})], "that no hook replaced"),
-    "a call in spite of a no": ([
-        e.ContentScreened(slot="0.1/9", n=0, to="tool look", hooks=["guard@1"], pieces=1, refused=1, replaced=0),
-        e.ContentWithheld(slot="0.1/9", n=0, place="arguments", source="node node", to="tool look", verdict="refused",
-                          hook="guard", version="1", digest="", size=1, reason="x"),
-        e.ToolRead(slot="0.1/9", tool="look", requested_hash="h", payload={"result": {}})],
-        "guard had refused what it sends"),
-    "a refusal by nobody": ([e.ModelFailed(
-        slot="0.1/9", conversation="0.1/9", turn=0, code="content_refused", payload={"message": "no"})],
-        "no hook refused it"),
-}  # fmt: skip
+    "a verdict of no look": (
+        [
+            e.ContentWithheld(
+                slot="0.1/9",
+                n=0,
+                place="0",
+                source="tool look",
+                to="model mind",
+                verdict="replaced",
+                hook="guard",
+                version="1",
+                digest="",
+                size=1,
+                reason="x",
+            )
+        ],
+        "belongs to no look of hooks",
+    ),
+    "a hook that was not asked": (
+        [
+            e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=0, replaced=1),
+            e.ContentWithheld(
+                slot="0.1/9",
+                n=0,
+                place="arguments",
+                source="node node",
+                to="tool x",
+                verdict="replaced",
+                hook="other",
+                version="1",
+                digest="",
+                size=1,
+                reason="x",
+            ),
+        ],
+        "other@1 was not asked",
+    ),
+    "more refused than verdicts": (
+        [
+            e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=1, replaced=0),
+        ],
+        "the verdicts of others",
+    ),
+    "something put in a place unasked": (
+        [
+            e.ContentScreened(
+                slot="0.1/9",
+                n=0,
+                to="tool x",
+                hooks=["guard@1"],
+                pieces=1,
+                refused=0,
+                replaced=0,
+                payload={"stands": {"arguments": {"name": "evil"}}},
+            )
+        ],
+        "that no hook replaced",
+    ),
+    "a call in spite of a no": (
+        [
+            e.ContentScreened(slot="0.1/9", n=0, to="tool look", hooks=["guard@1"], pieces=1, refused=1, replaced=0),
+            e.ContentWithheld(
+                slot="0.1/9",
+                n=0,
+                place="arguments",
+                source="node node",
+                to="tool look",
+                verdict="refused",
+                hook="guard",
+                version="1",
+                digest="",
+                size=1,
+                reason="x",
+            ),
+            e.ToolRead(slot="0.1/9", tool="look", requested_hash="h", payload={"result": {}}),
+        ],
+        "guard had refused what it sends",
+    ),
+    "a refusal by nobody": (
+        [e.ModelFailed(slot="0.1/9", conversation="0.1/9", turn=0, code="content_refused", payload={"message": "no"})],
+        "no hook refused it",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", FORGED)
@@ -133,9 +193,7 @@ def test_a_changed_verdict_stops_the_run(stage: Stage, tools: Toolbox, outside: 
     run = stage.start(acting(tools, "order dirty"))
     stage.kill_at = [("CP2", "order")]
     assert stage.drive() == "killed"
-    as_superuser(
-        "UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ContentScreened'", run.id
-    )  # fmt: skip
+    as_superuser("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ContentScreened'", run.id)
     failover.worker_died(stage.worker.id, "the test says so")
     Process.objects.update(ended_at=None)
     Run.objects.filter(pk=run.pk).update(ready_at=now())
@@ -146,11 +204,13 @@ def test_a_changed_verdict_stops_the_run(stage: Stage, tools: Toolbox, outside: 
 @pytest.mark.parametrize(
     ("named", "problem"),
     [
-        ("nowhere:hook", "No module named"), ("durableagents:nothing", "has no attribute"),
-        ("durableagents", "is no hook"), ("durableagents:Agent", "is no hook"),
+        ("nowhere:hook", "No module named"),
+        ("durableagents:nothing", "has no attribute"),
+        ("durableagents", "is no hook"),
+        ("durableagents:Agent", "is no hook"),
         ("durableagents:prompt_injection_markers,runs.engine.content.shipped:prompt_injection_markers", "two screens"),
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_names_no_hook_is_refused_in_one_line(settings: Any, named: str, problem: str) -> None:
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"screens": named.split(",")})
     with pytest.raises(ImproperlyConfigured, match=problem) as refused:

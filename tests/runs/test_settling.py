@@ -206,9 +206,7 @@ def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
 def refused_late(stage: Stage, run: Run) -> None:
     """The worker that sent it tells that it was refused: no answer that settles it, but news."""
     intent = events(run, e.ToolInvoked)[-1]
-    told = LateAnswer(
-        str(run.id), intent.slot, intent.attempt, "mail", failure={"code": "no", "message": "refused"}
-    )  # fmt: skip
+    told = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", failure={"code": "no", "message": "refused"})
     assert hand_in(told, lost_worker(stage.hire().id)) is False
 
 

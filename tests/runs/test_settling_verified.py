@@ -35,7 +35,7 @@ from tests.runs.test_settling import (
     taken_back,
     two,
     word,
-)  # fmt: skip
+)
 
 pytestmark = pytest.mark.django_db
 __all__ = ["ann", "ben", "run", "situations", "two"]  # fixtures
@@ -101,9 +101,14 @@ def test_an_agreement_that_is_none_is_found(situations: Situations, ann: Actor, 
     intent = events(run, e.ToolInvoked)[0]
     place: dict[str, Any] = {"slot": intent.slot, "attempt": 0, "tool": "mail"}
     proposed: dict[str, Any] = {
-        "verdict": "happened", "says": "", "by": ann.ref, "role": "operator", "person": ann.person, "question": 0,
+        "verdict": "happened",
+        "says": "",
+        "by": ann.ref,
+        "role": "operator",
+        "person": ann.person,
+        "question": 0,
         "payload": {"receipt": SEEN, "justification": WHY},
-    } | first  # fmt: skip
+    } | first
     person = ann.person if second.get("same") else ben.person
     settled = {"receipt": SEEN, "result": SEEN | {"amount": 0}, "justification": WHY, "person": person}
     settled["proposal"] = second.get("proposal", 0)

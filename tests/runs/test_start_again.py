@@ -36,8 +36,12 @@ def tear(run: Run, kind: str, n: int = 0) -> None:
     """Make the `n`-th event of a kind unreadable."""
     damaged(
         "UPDATE ledger_event SET sealed = '\\x00'::bytea WHERE run_id = %s AND seq = (SELECT seq FROM ledger_event"
-        " WHERE run_id = %s AND kind = %s ORDER BY seq OFFSET %s LIMIT 1)", run.pk, run.pk, kind, n,
-    )  # fmt: skip
+        " WHERE run_id = %s AND kind = %s ORDER BY seq OFFSET %s LIMIT 1)",
+        run.pk,
+        run.pk,
+        kind,
+        n,
+    )
 
 
 def again(run: Run, *audit: Verdict, **more: Any) -> Run:
@@ -61,13 +65,15 @@ def test_a_damaged_run_has_a_way_out_and_nothing_happens_twice(stage: Stage, stu
     found = remains(stuck)
     assert found.fences_all and len(found.problems) == 1 and "was changed" in found.problems[0]
     assert [(x.tool, x.external_id, x.is_verified) for x in found.effects] == [
-        ("order", "order:a", True), ("order", "order:b", True)
-    ]  # fmt: skip
+        ("order", "order:a", True),
+        ("order", "order:b", True),
+    ]
     made = again(stuck, *decided(stuck))
     assert str(fresh(stuck).state) == "cancelled" and kinds(stuck)[-2:] == ["RunCancelled", "ForkMade"]
     assert [x.action for x in OverrideRecord.objects.filter(run_id=stuck.pk).order_by("id")] == [
-        "cancel", "start_again"
-    ]  # fmt: skip
+        "cancel",
+        "start_again",
+    ]
     assert (made.forked_from, made.fork_how) == (stuck.pk, "start_again")
     stage.settle(made)
     assert kinds(made).count("AnswerTakenOver") == 2 and len(outside.executed("order")) == 2
@@ -85,8 +91,9 @@ def test_an_effect_that_nobody_has_decided_keeps_it_from_starting(stuck: Run) ->
     with pytest.raises(InvalidInput, match="2 of its effects") as refused:
         again(stuck)
     assert [x["problem"].partition(" (run")[0] for x in refused.value.extra["errors"]] == [
-        "order (order:a) is not decided", "order (order:b) is not decided"
-    ]  # fmt: skip
+        "order (order:a) is not decided",
+        "order (order:b) is not decided",
+    ]
     assert str(fresh(stuck).state) == "waiting_event" and head(stuck).seq == before and Run.objects.count() == 1
 
 

@@ -101,8 +101,12 @@ def test_an_act_that_is_legal_moves_the_run_and_leaves_one_record(
     assert len(overrides(run)) == count + 1
     verb = "reconcile" if service in ("happened", "did_not", "fail") else service
     assert (record.action, record.by, record.role, record.auth, record.address) == (
-        verb, "user:olga", "operator", "session", "192.0.2.2",
-    )  # fmt: skip
+        verb,
+        "user:olga",
+        "operator",
+        "session",
+        "192.0.2.2",
+    )
     assert record.justification == "because I say so"
     assert (record.seq, bytes(record.chain)) == (before.seq, bytes(before.chain)), "on exactly the state they saw"
     assert (record.before["state"], record.after["state"]) == (old_state, state)

@@ -59,8 +59,10 @@ def test_a_renewed_run_and_its_heir_are_one_commit(stage: Stage, tools: Toolbox,
     first = fresh(run)
     assert (str(first.state), first.goes_on_as, first.goes_on_by) == ("completed", second.pk, "renewal")
     assert str(second.pk) == heir_id(str(run.pk)) and (second.came_from, second.first, second.turn) == (
-        run.pk, run.pk, 1,
-    )  # fmt: skip
+        run.pk,
+        run.pk,
+        1,
+    )
     assert (third.came_from, third.first, third.turn) == (second.pk, run.pk, 2) and third.goes_on_as is None
     assert output(third)["ref"] == "order:t0,order:t1,order:t2" and output(run) is None
     assert (second.creator, second.trace_id, second.graph_id) == (run.creator, run.trace_id, run.graph_id)
@@ -153,9 +155,13 @@ def _apart(act: Callable[[], Any]) -> None:
 def test_what_is_left_of_the_budget_and_of_the_time_goes_along(stage: Stage, tools: Toolbox) -> None:
     agent = counting(tools, 4, attributes={"customer": Keyword()})
     run = lifecycle.start(
-        agent.graph_id, {}, by=SHOP, tags=["late"], budget=Budget(tool_calls=3, wall_seconds=3600),
+        agent.graph_id,
+        {},
+        by=SHOP,
+        tags=["late"],
+        budget=Budget(tool_calls=3, wall_seconds=3600),
         attributes={"customer": "ACME"},
-    )  # fmt: skip
+    )
     for _ in range(3):
         assert stage.drive() == "completed"
     *_, fourth = heirs(run)

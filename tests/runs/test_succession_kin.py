@@ -225,8 +225,14 @@ def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools:
     run = stage.start(parent_of(agent, "a"))
     stage.drive(), stage.drive(), stage.drive()
     child, second, third = children(run)
-    for table, column in (("runs_signal", "run_id"), ("runs_checkpoint", "run_id"), ("ledger_ledgerentry", "run_id"),
-                          ("ledger_event", "run_id"), ("ledger_head", "run_id"), ("runs_run", "id")):  # fmt: skip
+    for table, column in (
+        ("runs_signal", "run_id"),
+        ("runs_checkpoint", "run_id"),
+        ("ledger_ledgerentry", "run_id"),
+        ("ledger_event", "run_id"),
+        ("ledger_head", "run_id"),
+        ("runs_run", "id"),
+    ):
         _owner(f"DELETE FROM {table} WHERE {column} = %s", second.pk)
     everything(stage)
     assert output(run) == ["order:t0,order:t1,order:t2"]

@@ -51,10 +51,13 @@ class World:
         for member in self.members.values():
             newest[member.host] = max(newest.get(member.host, member.last_heartbeat_at), member.last_heartbeat_at)
         roll = [
-            replace(m, silence=(self.clock - m.last_heartbeat_at).total_seconds(),
-                    host_silence=(self.clock - newest[m.host]).total_seconds())
+            replace(
+                m,
+                silence=(self.clock - m.last_heartbeat_at).total_seconds(),
+                host_silence=(self.clock - newest[m.host]).total_seconds(),
+            )
             for m in self.members.values()
-        ]  # fmt: skip
+        ]
         return self.watcher.judge(roll, self.server_age, self.now)
 
     def watch(self, seconds: float) -> tuple[float, list[Verdict]]:

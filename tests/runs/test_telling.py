@@ -52,8 +52,10 @@ def test_what_a_node_says_is_kept_once_whatever_replays(stage: Stage, tools: Too
     assert str(fresh(run).state) == "completed" and stage.kill_at == []
     assert lines(run) == ["begins customer=ACME", "ordered", "done"]
     assert list(LogLine.objects.filter(run_id=run.id).order_by("id").values_list("level", flat=True)) == [
-        "info", "warning", "info",
-    ]  # fmt: skip
+        "info",
+        "warning",
+        "info",
+    ]
     row = told(run)
     assert (row.lines, row.lost, row.done, row.total, row.note) == (3, 0, 4, 4, "")
     check_against_journal(run)

@@ -101,10 +101,12 @@ def start_skewed(
 ) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """Starts a worker process whose clock is a day off, beside the one of this process, which is right."""
     env = plain_env(tmp_path) | {
-        "PYTHONPATH": str(CHECKOUT), "DJANGO_SETTINGS_MODULE": "durableagents.settings",
+        "PYTHONPATH": str(CHECKOUT),
+        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         "DATABASE_URL": database_urls(postgres)["runtime"],
-        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"], "DURABLEAGENTS_AGENTS": clockwork.__name__,
-    }  # fmt: skip
+        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
+        "DURABLEAGENTS_AGENTS": clockwork.__name__,
+    }
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:

@@ -115,8 +115,9 @@ def test_a_cancel_undoes_and_the_run_ends_as_cancelled(stage: Stage, waits: Agen
     stage.settle(run)
     shown = preview(run.id, run.graph_id)
     assert [(x.what, x.tool, x.by, x.arguments) for x in shown.effects] == [
-        ("stays", "order", "", None), ("undo", "book", "unbook", {"name": "book:a", "amount": 1})
-    ]  # fmt: skip
+        ("stays", "order", "", None),
+        ("undo", "book", "unbook", {"name": "book:a", "amount": 1}),
+    ]
     row = lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
     assert row.state == "running" and kinds(run)[-1] == "CancelRequested"
     assert stage.settle(run) == "cancelled" and names(outside) == ["book", "order", "unbook"]

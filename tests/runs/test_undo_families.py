@@ -98,8 +98,9 @@ def test_whoever_cancels_is_shown_the_child_and_its_effects_go_too(
     run = stage.start(family(tools, "ok", fails=False))
     everything(stage)
     assert [(x.what, x.run) for x in preview(run.id, run.graph_id).effects] == [
-        ("reopen", str(child_of(run).pk)), ("undo", "")
-    ]  # fmt: skip
+        ("reopen", str(child_of(run).pk)),
+        ("undo", ""),
+    ]
     lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
     everything(stage)
     assert fresh(run).state == "cancelled" and names(outside) == ["post", "book", "unbook", "unpost"]
@@ -315,9 +316,14 @@ def tell_elsewhere() -> int:
 
 def forged_wait(run: Run, child: Run) -> None:
     Wait.objects.create(
-        id="00000000-0000-0000-0000-00000000abcd", run=run, slot="0.9/9", kind="child", opened_at=run.created_at,
-        deadline=run.created_at + timedelta(days=1), detail={"child": str(child.pk), "undo": str(child.pk)},
-    )  # fmt: skip
+        id="00000000-0000-0000-0000-00000000abcd",
+        run=run,
+        slot="0.9/9",
+        kind="child",
+        opened_at=run.created_at,
+        deadline=run.created_at + timedelta(days=1),
+        detail={"child": str(child.pk), "undo": str(child.pk)},
+    )
 
 
 def test_a_wait_that_nobodys_plan_asks_for_reopens_nothing(stage: Stage, tools: Reversible, outside: Outside) -> None:

@@ -347,9 +347,15 @@ def with_sheets(stage: Stage, tools: Toolbox, own: Agent, number: str = "") -> A
         return End(state.model_dump())
 
     agent = agent_of(
-        wait, tools=tools.all(), input=Asked, state=Split, initial=lambda asked: Split(), name=own.name,
-        version=number or own.version, upgraders={1: split},
-    )  # fmt: skip
+        wait,
+        tools=tools.all(),
+        input=Asked,
+        state=Split,
+        initial=lambda asked: Split(),
+        name=own.name,
+        version=number or own.version,
+        upgraders={1: split},
+    )
 
     @agent.message(takes=messages.Add, answers=messages.Count)
     def add(state: Split, request: messages.Add) -> messages.Count:

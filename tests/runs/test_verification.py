@@ -138,13 +138,19 @@ def columns_of(table: str) -> dict[str, str]:
 
 
 OTHER = {
-    "text": "coalesce({c}, '') || 'x'", "character varying": "coalesce({c}, '') || 'x'",
-    "bigint": "coalesce({c}, 0) + 1", "integer": "coalesce({c}, 0) + 1", "smallint": "coalesce({c}, 0) + 1",
-    "numeric": "coalesce({c}, 0) + 1", "boolean": "NOT {c}",
+    "text": "coalesce({c}, '') || 'x'",
+    "character varying": "coalesce({c}, '') || 'x'",
+    "bigint": "coalesce({c}, 0) + 1",
+    "integer": "coalesce({c}, 0) + 1",
+    "smallint": "coalesce({c}, 0) + 1",
+    "numeric": "coalesce({c}, 0) + 1",
+    "boolean": "NOT {c}",
     "timestamp with time zone": "coalesce({c}, clock_timestamp()) + interval '1 day'",
-    "uuid": "gen_random_uuid()", "ARRAY": "coalesce({c}, '{{}}') || 'x'::text",
-    "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea", "jsonb": "'{{\"forged\": 1}}'::jsonb",
-}  # fmt: skip
+    "uuid": "gen_random_uuid()",
+    "ARRAY": "coalesce({c}, '{{}}') || 'x'::text",
+    "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea",
+    "jsonb": "'{{\"forged\": 1}}'::jsonb",
+}
 Act = Callable[[random.Random, str, list[Any]], str]
 
 
@@ -188,9 +194,12 @@ def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
     column = dice.choice(sorted(name for name, kind in columns_of(table).items() if not kind.startswith("timestamp")))
     sql(
         f'UPDATE {table} t SET "{column}" = s."{column}" FROM {table} s WHERE (t.ctid, s.ctid) '
-        f'IN ((%s::tid, %s::tid), (%s::tid, %s::tid))',
-        one, other, other, one,
-    )  # fmt: skip
+        f"IN ((%s::tid, %s::tid), (%s::tid, %s::tid))",
+        one,
+        other,
+        other,
+        one,
+    )
     return f"swap {column}"
 
 

@@ -90,8 +90,9 @@ def test_however_much_waits_to_be_begun_a_drainer_reads_what_was_begun_by_index(
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO runs_run SELECT (r).* FROM (SELECT jsonb_populate_record(x, jsonb_build_object("
-            "'id', gen_random_uuid())) AS r FROM runs_run x, generate_series(1, 20000) WHERE x.id = %s) y", [run.pk],
-        )  # fmt: skip
+            "'id', gen_random_uuid())) AS r FROM runs_run x, generate_series(1, 20000) WHERE x.id = %s) y",
+            [run.pk],
+        )
         cursor.execute("ANALYZE runs_run")
         cursor.execute(
             "EXPLAIN SELECT q.id FROM runs_run q WHERE q.graph_id = %s AND NOT q.is_solo AND q.lane = '' AND"

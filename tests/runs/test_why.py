@@ -131,16 +131,41 @@ MORE = [
     "elsewhere",
 ]
 EXPECTED = {
-    "pending": "queued", "queued": "queued", "at_gate": "approval", "unknown": "unknown_outcome", "stopped": "stopped",
-    "at_callback": "callback", "asleep": "timer", "in_outage": "retry_timer", "owned": "driven",
-    "asked_to_pause": "pausing", "asked_to_cancel": "cancelling", "doomed_unknown": "unknown_outcome",
-    "paused_pending": "paused", "paused_queued": "paused", "paused_at_gate": "paused", "paused_unknown": "paused",
-    "paused_stopped": "paused", "paused_at_callback": "paused", "paused_asleep": "paused", "paused_woken": "paused",
-    "completed": "completed", "failed": "failed", "cancelled": "cancelled",
-    "question": "question", "signal": "signal", "message": "message", "child": "child", "budget": "budget",
-    "budget_held": "budget", "pool": "pool", "in_trouble": "retry_timer", "not_due": "not_due",
-    "behind": "behind_key", "elsewhere": "no_version",
-}  # fmt: skip
+    "pending": "queued",
+    "queued": "queued",
+    "at_gate": "approval",
+    "unknown": "unknown_outcome",
+    "stopped": "stopped",
+    "at_callback": "callback",
+    "asleep": "timer",
+    "in_outage": "retry_timer",
+    "owned": "driven",
+    "asked_to_pause": "pausing",
+    "asked_to_cancel": "cancelling",
+    "doomed_unknown": "unknown_outcome",
+    "paused_pending": "paused",
+    "paused_queued": "paused",
+    "paused_at_gate": "paused",
+    "paused_unknown": "paused",
+    "paused_stopped": "paused",
+    "paused_at_callback": "paused",
+    "paused_asleep": "paused",
+    "paused_woken": "paused",
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "question": "question",
+    "signal": "signal",
+    "message": "message",
+    "child": "child",
+    "budget": "budget",
+    "budget_held": "budget",
+    "pool": "pool",
+    "in_trouble": "retry_timer",
+    "not_due": "not_due",
+    "behind": "behind_key",
+    "elsewhere": "no_version",
+}
 
 
 @pytest.fixture
@@ -226,10 +251,13 @@ def test_what_may_be_done_can_be_done_and_what_may_not_is_refused_in_these_words
     owner = person("shop", "integrator")
     monkeypatch.setattr(stages, "SHOP", replace(SHOP, person=owner.pk))
     people = {
-        "integrator": owner, "operator": person("olga", "operator"),
-        "finance": person("fiona", "approver_finance"), "legal": person("lena", "approver_legal"),
-        "auditor": person("ada", "auditor"), "both": person("ina", "integrator", "approver_finance"),
-    }  # fmt: skip
+        "integrator": owner,
+        "operator": person("olga", "operator"),
+        "finance": person("fiona", "approver_finance"),
+        "legal": person("lena", "approver_legal"),
+        "auditor": person("ada", "auditor"),
+        "both": person("ina", "integrator", "approver_finance"),
+    }
     run, tried, wrong = lives.make(name), set(), []
     for who, user in people.items():
         api = Api(issue_key(user, "test"))

@@ -112,9 +112,23 @@ _INCIDENTS = """
     1, 'claimed', '[]', 0, true, 1, false, at
     FROM made WHERE mod(n, 10) = 0"""
 PARTS = (
-    _NUMBERED, _RUNS, _HEADS, _EVENTS, _TERMS, _TAGS, _ENTRIES, _WAITS, _OPEN, _DECIDED_WAITS, _DECIDED, _REVISED,
-    _DECISIONS, _OVERRIDES, _ACTS, _INCIDENTS,
-)  # fmt: skip
+    _NUMBERED,
+    _RUNS,
+    _HEADS,
+    _EVENTS,
+    _TERMS,
+    _TAGS,
+    _ENTRIES,
+    _WAITS,
+    _OPEN,
+    _DECIDED_WAITS,
+    _DECIDED,
+    _REVISED,
+    _DECISIONS,
+    _OVERRIDES,
+    _ACTS,
+    _INCIDENTS,
+)
 TABLES = (
     "runs_run runs_runtag ledger_head ledger_event runs_searchterm ledger_ledgerentry runs_wait approvals_approval "
     "approvals_decision ledger_overriderecord ledger_actrecord runs_incident"

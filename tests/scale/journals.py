@@ -63,10 +63,14 @@ def life() -> Iterator[Event]:
         if n % 100 == 99:
             yield from _gated(n, slot)
         yield e.ToolInvoked(
-            slot=slot, tool="buy", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h",
+            slot=slot,
+            tool="buy",
+            replay_class="idempotent_with_key",
+            requested_hash="h",
+            executed_hash="h",
             grant=slot if n % 100 == 99 else None,
             payload={"arguments": {"lot": n, "amount": n * 3}, "key": f"k-{n}"},
-        )  # fmt: skip
+        )
         if n % 200 == 150:
             yield e.WorkerLost(worker="w", epoch=1, pid=7, proof="process 7 has ended", is_counted=True, deaths=1)
             yield e.RunClaimed(epoch=2, worker="v", host="h", pid=8, cause="recovered")

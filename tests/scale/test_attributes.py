@@ -68,13 +68,20 @@ ASKED = [
     ("region = r2", "amount", {"state": "waiting_tool"}),
     ("region = r1", "", {"agent": "nobody", "state": "failed"}),
     (" or ".join(f"labels has m{n}" for n in range(19)), "", {}),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
 def filled(db: None) -> Iterator[None]:
-    declared = {"customer": Keyword(), "region": Keyword(), "labels": Keywords(), "score": Number(), "amount": Money(),
-                "urgent": Flag(), "rare": Flag()}  # fmt: skip
+    declared = {
+        "customer": Keyword(),
+        "region": Keyword(),
+        "labels": Keywords(),
+        "score": Number(),
+        "amount": Money(),
+        "urgent": Flag(),
+        "rare": Flag(),
+    }
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         for statement in (_NUMBERED, _RUNS, _ATTRIBUTES):
@@ -149,8 +156,11 @@ def _goes_by_index() -> None:
 
 def _has_each_once() -> None:
     """Also where one page is not enough to come by the next that fits."""
-    for where, sort, number in [("rare = true", "-score", 4), ("amount < 0.5 and not customer = C7", "", 48),
-                                ("not (urgent is set and amount >= 0.2)", "", 19)]:  # fmt: skip
+    for where, sort, number in [
+        ("rare = true", "-score", 4),
+        ("amount < 0.5 and not customer = C7", "", 48),
+        ("not (urgent is set and amount >= 0.2)", "", 19),
+    ]:
         filters, cursor, seen = Filters(where=where, sort=sort), "", []
         sought = filters.sought
         assert sought is not None

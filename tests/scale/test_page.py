@@ -162,11 +162,26 @@ def test_a_life_is_told_alike_whether_it_is_followed_or_read_afterwards() -> Non
 
 
 _SOME: dict[str, list[Any]] = {
-    "str": ["x", "approve", "approved", "rejected", "happened", "did_not", "0.1/1", "input", "timer", "operator",
-            "user:o", "waiting_human"],
-    "int": [0, 1], "bool": [True, False], "list[str]": [["x"], []], "str | None": [None, "0.1/1"],
+    "str": [
+        "x",
+        "approve",
+        "approved",
+        "rejected",
+        "happened",
+        "did_not",
+        "0.1/1",
+        "input",
+        "timer",
+        "operator",
+        "user:o",
+        "waiting_human",
+    ],
+    "int": [0, 1],
+    "bool": [True, False],
+    "list[str]": [["x"], []],
+    "str | None": [None, "0.1/1"],
     "int | None": [None, 5],
-}  # fmt: skip
+}
 _PAYLOADS: list[Any] = [
     None,
     {},
@@ -259,7 +274,7 @@ DAMAGE = {
 @pytest.mark.parametrize("tab", TABS)
 def test_damage_to_what_is_kept_shows_when_the_page_is_opened(
     operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str, tab: str
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("runs.console.run_page.datetime", Still)
     run = long_run(40)
     sound = operator.get(f"/runs/{run.id}", tab=tab)
@@ -279,7 +294,7 @@ def test_damage_to_the_last_event_shows_in_a_page_that_is_only_brought_up_to_dat
 
 def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_within_seconds(
     operator: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     run = long_run(40)
     operator.get(f"/runs/{run.id}")
     other_hands(DAMAGE["an old event says something else"], run.id)

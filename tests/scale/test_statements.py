@@ -65,13 +65,26 @@ OF_QUEUES = FACTS[:80]
 # No page of ours, or none that reads: probes, the description of the API, Django's own admin. And what is one thing of
 # one run, named by it: a message, a view; tests/api/test_messages.py reads them.
 LINKS = {"setup_claim", "invited", "reset", "reset_set"}  # they show nothing but a form to whoever has no link
-ELSEWHERE = {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"} | LINKS | {
-    "api-run-message", "api-run-view", "run-view",
-    # Of one case: see tests/approvals/test_documents_served.py, which also counts what their case costs.
-    "document", "document_page", "api-document", "api-document-pages", "api-document-page",
-    # Whoever is signed in is sent on from the sign-in's own pages.
-    "sign_in_code", "sign_in_factor", "sso", "sso_callback",
-}  # fmt: skip
+ELSEWHERE = (
+    {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"}
+    | LINKS
+    | {
+        "api-run-message",
+        "api-run-view",
+        "run-view",
+        # Of one case: see tests/approvals/test_documents_served.py, which also counts what their case costs.
+        "document",
+        "document_page",
+        "api-document",
+        "api-document-pages",
+        "api-document-page",
+        # Whoever is signed in is sent on from the sign-in's own pages.
+        "sign_in_code",
+        "sign_in_factor",
+        "sso",
+        "sso_callback",
+    }
+)
 
 
 def named(found: URLResolver) -> Iterator[tuple[str, URLPattern]]:
@@ -92,8 +105,16 @@ def is_read(route: URLPattern) -> bool:
 def scheduled() -> Schedule:
     """One with a history, among others."""
     now = timezone.now()
-    given = {"agent": "buyer", "input": {}, "cron": "@daily", "owner": 1, "set_by": "user:olga", "created_at": now,
-             "updated_at": now, "next_at": now}  # fmt: skip
+    given = {
+        "agent": "buyer",
+        "input": {},
+        "cron": "@daily",
+        "owner": 1,
+        "set_by": "user:olga",
+        "created_at": now,
+        "updated_at": now,
+        "next_at": now,
+    }
     several = [Schedule.objects.create(name=f"n{i}", **given) for i in range(20)]
     for one in several:
         for day in range(12):
@@ -173,10 +194,22 @@ def standing_grant() -> StandingGrant:
     given, used = Approval.objects.filter(state="approved").order_by("opened_at")[:2]
     now = timezone.now()
     row = StandingGrant(
-        approval=given, run_id=given.run_id, queue=given.queue, tool="buy", agent="buyer", is_of_run=False, same="x",
-        fields=["item"], count=3, until=now + timedelta(days=3), person=1, by="user:lena", role="approver_legal",
-        reason="the same", at=now,
-    )  # fmt: skip
+        approval=given,
+        run_id=given.run_id,
+        queue=given.queue,
+        tool="buy",
+        agent="buyer",
+        is_of_run=False,
+        same="x",
+        fields=["item"],
+        count=3,
+        until=now + timedelta(days=3),
+        person=1,
+        by="user:lena",
+        role="approver_legal",
+        reason="the same",
+        at=now,
+    )
     row.seal()
     row.save()
     use = StandingUse(grant=row, n=1, approval=used, run_id=used.run_id, at=now)
@@ -204,9 +237,16 @@ def rule_change() -> RuleChange:
     """One that waits for a second person."""
     told = {"action": "policy", "subject": "policy dear", "queue": "", "before": {}, "after": {"rule": "no"}}
     change = RuleChange(
-        id=uuid4(), family="policies", act="approvals.policies.acts.create", given={}, told=[told], why="so",
-        by="user:olga", person=1, made_at=timezone.now(),
-    )  # fmt: skip
+        id=uuid4(),
+        family="policies",
+        act="approvals.policies.acts.create",
+        given={},
+        told=[told],
+        why="so",
+        by="user:olga",
+        person=1,
+        made_at=timezone.now(),
+    )
     change.seal()
     change.save(force_insert=True)
     return change

@@ -59,13 +59,17 @@ def more(run: Run, slot: str) -> None:
     append(
         run.pk,
         e.ToolInvoked(
-            slot=slot, tool="book", replay_class="idempotent_with_key", requested_hash="h",
-            executed_hash="h", payload={"arguments": {"name": slot, "amount": 1}, "key": "k"},
+            slot=slot,
+            tool="book",
+            replay_class="idempotent_with_key",
+            requested_hash="h",
+            executed_hash="h",
+            payload={"arguments": {"name": slot, "amount": 1}, "key": "k"},
         ),
         e.UndoRegistered(slot=slot, undo="book:unbook", tool="unbook"),
         e.ToolReturned(slot=slot, tool="book", external_id=f"book:{slot}", payload={"result": {"ref": f"book:{slot}"}}),
         by=HANDS,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.timeout(300)

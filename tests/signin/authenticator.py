@@ -74,12 +74,22 @@ class Device:
         """The answer to `get`."""
         client, data = self.client_data("webauthn.get", options["challenge"], **lies), self.data()
         signature = self.key.sign(data + hashlib.sha256(client).digest(), ec.ECDSA(hashes.SHA256()))
-        return self._answer({
-            "clientDataJSON": b64(client), "authenticatorData": b64(data), "signature": b64(signature),
-            "userHandle": self.handle,
-        })  # fmt: skip
+        return self._answer(
+            {
+                "clientDataJSON": b64(client),
+                "authenticatorData": b64(data),
+                "signature": b64(signature),
+                "userHandle": self.handle,
+            }
+        )
 
     def _answer(self, response: dict[str, str]) -> str:
-        return json.dumps({
-            "id": self.id, "rawId": self.id, "type": "public-key", "response": response, "clientExtensionResults": {},
-        })  # fmt: skip
+        return json.dumps(
+            {
+                "id": self.id,
+                "rawId": self.id,
+                "type": "public-key",
+                "response": response,
+                "clientExtensionResults": {},
+            }
+        )

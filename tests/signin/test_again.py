@@ -96,8 +96,11 @@ def test_whoever_has_a_second_factor_is_asked_for_its_code_and_the_password_is_n
     assert not Authenticator.objects.exists()
     record = AccountRecord.objects.filter(action="factor_removed").latest("id")
     assert (record.by, record.auth, record.before, record.after) == (
-        "user:olga", "session+totp", {"factor": "totp"}, {},
-    )  # fmt: skip
+        "user:olga",
+        "session+totp",
+        {"factor": "totp"},
+        {},
+    )
     assert with_factor.client.session["signed_in_with"] == "session"
 
 
@@ -147,8 +150,10 @@ def test_an_admin_takes_a_lost_factor_away_with_a_reason_that_is_on_record(with_
     assert "is taken away" in answer.content.decode() and not Authenticator.objects.exists()
     record = AccountRecord.objects.filter(action="factor_removed").latest("id")
     assert (record.by, record.subject, record.after) == (
-        "user:root", "user:olga", {"reason": "Olga lost her phone; I called her back"},
-    )  # fmt: skip
+        "user:root",
+        "user:olga",
+        {"reason": "Olga lost her phone; I called her back"},
+    )
     with_factor.sign_in()
     assert with_factor.is_in()
     audit = with_factor.client.get("/audit").content.decode()

@@ -18,8 +18,12 @@ from durableagents.checks import check_signing_in
 from tests.conftest import CHECKOUT
 
 GIVEN = {
-    "id": "corp", "name": "Corp", "issuer": "https://id.example.org", "client_id": "us", "client_secret_file": "/s",
-}  # fmt: skip
+    "id": "corp",
+    "name": "Corp",
+    "issuer": "https://id.example.org",
+    "client_id": "us",
+    "client_secret_file": "/s",
+}
 
 
 def read(monkeypatch: pytest.MonkeyPatch, *providers: dict[str, Any] | str) -> env.Environment:
@@ -37,7 +41,9 @@ def test_providers_are_a_list_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("{", "not JSON"), ('{"id": "corp"}', "valid list"), ("[7]", "0"),
+        ("{", "not JSON"),
+        ('{"id": "corp"}', "valid list"),
+        ("[7]", "0"),
         ([{**GIVEN, "id": "Corp!"}], "match pattern"),
         ([{**GIVEN, "issuer": "http://id.example.org"}], "not an address like https://"),
         ([{**GIVEN, "issuer": "https://id.example.org/?x=1"}], "not an address like https://"),
@@ -46,7 +52,7 @@ def test_providers_are_a_list_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ([GIVEN, {**GIVEN, "issuer": "https://other.example.org"}], "the id 'corp' is named twice"),
         ([GIVEN, {**GIVEN, "id": "other"}], "is named twice"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_provider_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, given: Any, told: str) -> None:
     with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_OIDC") as refused:
         read(monkeypatch, *([given] if isinstance(given, str) else given))
@@ -71,11 +77,12 @@ def _restored() -> Iterator[None]:
     [
         ({"second_factor_roles": ["aprover_*"]}, "'aprover_*' matches no role"),
         ({"client_secret_file": Path("/nowhere/at/all")}, "corp: client_secret_file can't be read"),
-        ({"client_secret_file": Path("/dev/null")}, "/dev/null is empty"), ({"creates_in": "operator"}, "is a role"),
+        ({"client_secret_file": Path("/dev/null")}, "/dev/null is empty"),
+        ({"creates_in": "operator"}, "is a role"),
         ({"roles": {"finance": "aprover_finance"}}, "there is no role 'aprover_finance'"),
         ({"issuer": "http://127.0.0.1:9", "stage": "production"}, "is not https"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_right_starts_nothing(tmp_path: Path, change: dict[str, Any], told: str) -> None:
     (secret := tmp_path / "secret").write_text("s")
     outer = {name: value for name, value in change.items() if name in ("second_factor_roles", "stage")}

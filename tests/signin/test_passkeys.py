@@ -93,8 +93,10 @@ def test_who_has_just_shown_who_they_are_sets_one_up_and_gets_recovery_codes_wit
     other.sign_in()
     token, options = to_make(olga)
     assert options["authenticatorSelection"] == {
-        "residentKey": "required", "requireResidentKey": True, "userVerification": "required"
-    }  # fmt: skip
+        "residentKey": "required",
+        "requireResidentKey": True,
+        "userVerification": "required",
+    }
     assert options["rp"]["id"] == device.rp_id and "olga" not in options["user"]["id"]
     page = keep(olga, token, device.make(options))
     assert len(codes_on(page)) == 10 and "my phone" in page.content.decode()
@@ -165,8 +167,16 @@ def test_one_that_is_of_another_site_of_weak_kind_or_nothing_at_all_is_not_taken
     assert "RP ID" in keep(olga, token, device.make(options)).content.decode()
     half = json.dumps({"id": "x", "response": {"clientDataJSON": "e30", "attestationObject": "o2Nm"}})
     for rubbish in (
-        "", "{}", "[]", "null", "x" * 40_000, "[" * 5_000, '{"response": {}}', '{"response": {"signature": 7}}', half
-    ):  # fmt: skip
+        "",
+        "{}",
+        "[]",
+        "null",
+        "x" * 40_000,
+        "[" * 5_000,
+        '{"response": {}}',
+        '{"response": {"signature": 7}}',
+        half,
+    ):
         token, _ = to_make(olga)
         refused = keep(olga, token, rubbish)
         assert refused.status_code == 422, rubbish[:40]

@@ -188,8 +188,9 @@ def test_every_act_says_how_its_person_was_signed_in(with_factor: Someone, someo
         with_factor.client.post(f"/runs/{run.id}/pauses", {"justification": "looking"})
         petra.client.post(f"/runs/{run.id}/resumptions", {"justification": "looked"})
     assert list(OverrideRecord.objects.order_by("id").values_list("by", "auth")) == [
-        ("user:olga", "session+totp"), ("user:petra", "session"),
-    ]  # fmt: skip
+        ("user:olga", "session+totp"),
+        ("user:petra", "session"),
+    ]
 
 
 def test_a_code_is_good_once_whichever_browser_brings_it(with_factor: Someone) -> None:
@@ -353,9 +354,8 @@ def test_a_factor_whose_row_nobody_can_read_lets_nobody_in_and_says_so(with_fact
 
 @pytest.mark.parametrize(
     "data",
-    [[], {}, {"seed": 7}, {"used_mask": -1}, {"used_mask": None}, {"migrated_codes": [7]},
-     {"migrated_codes": 7}],
-)  # fmt: skip
+    [[], {}, {"seed": 7}, {"used_mask": -1}, {"used_mask": None}, {"migrated_codes": [7]}, {"migrated_codes": 7}],
+)
 def test_recovery_codes_that_nobody_can_read_open_nothing_and_say_so(olga: Someone, data: Any) -> None:
     olga.sign_in()
     codes, there = olga.set_up(), olga.elsewhere()

@@ -128,9 +128,12 @@ def test_every_act_on_people_asks_first(boss: Someone, olga: Someone) -> None:
 
 def test_an_act_on_people_is_done_with_the_proof_beside_it(boss: Someone) -> None:
     invited = {
-        "username": "new", "email": "new@example.com", "days": "3", "roles": ["operator"],
+        "username": "new",
+        "email": "new@example.com",
+        "days": "3",
+        "roles": ["operator"],
         "justification": "she starts on Monday",
-    }  # fmt: skip
+    }
     assert boss.client.post("/people/invitations", {**invited, "proof_password": "wrong"}).status_code == 422
     assert not Invitation.objects.exists()
     answer = boss.client.post("/people/invitations", {**invited, "proof_password": PASSWORD})
@@ -147,15 +150,29 @@ def test_whoever_is_no_administrator_is_refused_and_not_asked(boss: Someone, olg
         assert answer.status_code == 403 and "proof_password" not in answer.content.decode(), path
 
 
-@pytest.mark.parametrize("path", ["auth/user/{pk}/change/", "auth/user/{pk}/delete/", "auth/user/{pk}/password/",
-                                  "auth/user/add/", "auth/group/add/", "auth/user/"])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "auth/user/{pk}/change/",
+        "auth/user/{pk}/delete/",
+        "auth/user/{pk}/password/",
+        "auth/user/add/",
+        "auth/group/add/",
+        "auth/user/",
+    ],
+)
 def test_every_change_under_admin_asks_first(boss: Someone, olga: Someone, path: str) -> None:
     kept, before = AccountRecord.objects.count(), sorted(User.objects.values_list("username", "password", "is_active"))
     given = {
-        "username": "olga", "is_superuser": "on", "post": "yes", "name": "approver_everything",
-        "password1": "a staple nobody knows", "password2": "a staple nobody knows",
-        "action": "delete_selected", "_selected_action": str(olga.user.pk),
-    }  # fmt: skip
+        "username": "olga",
+        "is_superuser": "on",
+        "post": "yes",
+        "name": "approver_everything",
+        "password1": "a staple nobody knows",
+        "password2": "a staple nobody knows",
+        "action": "delete_selected",
+        "_selected_action": str(olga.user.pk),
+    }
     answer = boss.client.post("/admin/" + path.format(pk=olga.user.pk), given)
     page = answer.content.decode()
     assert answer.status_code == 403 and 'name="proof_password"' in page and "staple" not in page

@@ -77,8 +77,10 @@ def test_an_address_counts_where_the_issuer_verified_it_and_may_speak_for_its_do
     if comes_in:
         ((_, by, subject, after),) = told("sign_in_linked")
         assert (by, subject, after) == (
-            "system:oidc:corp", "user:olga", {"issuer": idp.issuer, "subject": "248289761001"},
-        )  # fmt: skip
+            "system:oidc:corp",
+            "user:olga",
+            {"issuer": idp.issuer, "subject": "248289761001"},
+        )
 
 
 def test_an_address_that_two_accounts_have_finds_neither(
@@ -156,8 +158,9 @@ def test_groups_give_and_take_the_roles_that_the_mapping_names_and_no_others(
     assert sign_in(olga.client).status_code == 302
     assert set(olga.user.groups.values_list("name", flat=True)) == {"auditor", "approver_finance"}
     assert [(action, by) for action, by, *_ in told("role_given", "role_taken")][-2:] == [
-        ("role_given", "system:oidc:corp"), ("role_taken", "system:oidc:corp"),
-    ]  # fmt: skip
+        ("role_given", "system:oidc:corp"),
+        ("role_taken", "system:oidc:corp"),
+    ]
     idp.claims.pop("groups")
     sign_in(Client())
     assert set(olga.user.groups.values_list("name", flat=True)) == {"auditor"}
@@ -220,8 +223,9 @@ def test_whoever_is_signed_in_links_and_unlinks_and_both_are_on_record(
     olga.client.post("/account/sign-ins/removals", {"link": str(pk)})
     assert not SocialAccount.objects.exists() and sign_in(Client()).status_code == 403
     assert [(action, by) for action, by, *_ in told("sign_in_linked", "sign_in_unlinked")] == [
-        ("sign_in_linked", "user:olga"), ("sign_in_unlinked", "user:olga"),
-    ]  # fmt: skip
+        ("sign_in_linked", "user:olga"),
+        ("sign_in_unlinked", "user:olga"),
+    ]
 
 
 def test_nothing_is_linked_that_was_not_asked_for_here(

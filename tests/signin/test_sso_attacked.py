@@ -151,12 +151,15 @@ def test_another_algorithm_that_is_named_is_taken(
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda: PlainTextResponse("no", status_code=500), lambda: PlainTextResponse("{"), lambda: JSONResponse([]),
-        lambda: JSONResponse({}), lambda: RedirectResponse("http://127.0.0.1:1/"),
+        lambda: PlainTextResponse("no", status_code=500),
+        lambda: PlainTextResponse("{"),
+        lambda: JSONResponse([]),
+        lambda: JSONResponse({}),
+        lambda: RedirectResponse("http://127.0.0.1:1/"),
         lambda: PlainTextResponse("x" * 2_000_000),
     ],
     ids=["500", "not JSON", "a list", "nothing", "elsewhere", "endless"],
-)  # fmt: skip
+)
 def test_a_provider_in_trouble_is_told_and_the_password_still_works(
     olga: Someone, idp: Idp, configure: Callable[..., OidcProvider], answer: Any
 ) -> None:

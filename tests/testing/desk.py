@@ -100,13 +100,23 @@ async def transfer(args: Refund, call: ToolCall) -> Pending:
 clerk = Assistant(name="clerk", instructions="Say how much.", output=Advice, tools=[look_up, refund])
 
 desk = Agent(
-    "returns", "1.0.0", input=Wish, state=Case, tools=[look_up, refund, post, transfer], assistants=[clerk],
-    initial=lambda wish: Case(order_id=wish.order_id, what=wish.what), signals=["arrived"],
-)  # fmt: skip
-helper = Agent(
-    "desk-helper", "1.0.0", input=Wish, state=Case, tools=[post, refund],
+    "returns",
+    "1.0.0",
+    input=Wish,
+    state=Case,
+    tools=[look_up, refund, post, transfer],
+    assistants=[clerk],
     initial=lambda wish: Case(order_id=wish.order_id, what=wish.what),
-)  # fmt: skip
+    signals=["arrived"],
+)
+helper = Agent(
+    "desk-helper",
+    "1.0.0",
+    input=Wish,
+    state=Case,
+    tools=[post, refund],
+    initial=lambda wish: Case(order_id=wish.order_id, what=wish.what),
+)
 
 
 @desk.node(start=True, to=["close"])

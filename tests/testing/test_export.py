@@ -166,9 +166,13 @@ def private_agent(tools: Toolbox, name: str = "private") -> Agent:
         return End()
 
     return agent_of(
-        only, name=name, tools=tools.all(), input=Customer, state=Private,
+        only,
+        name=name,
+        tools=tools.all(),
+        input=Customer,
+        state=Private,
         initial=lambda customer: Private(customer=customer),
-    )  # fmt: skip
+    )
 
 
 def recording_of(agent: Agent, given: Any = None) -> Recording:
@@ -177,9 +181,10 @@ def recording_of(agent: Agent, given: Any = None) -> Recording:
     from runs.engine.recordings.recording import recordings_of
 
     story = Harness(
-        agent, given or {"name": "Ada Lovelace", "iban": "DE89370400440532013000", "pin": "pin-code-1234"},
+        agent,
+        given or {"name": "Ada Lovelace", "iban": "DE89370400440532013000", "pin": "pin-code-1234"},
         by="user:olga-the-operator",
-    )  # fmt: skip
+    )
     (member,) = story._family.members
     cuts = [(seq, s.node, s.visit, s.generation, s.fingerprint, s.state) for seq, s in member.run.snapshots]
     (made,) = recordings_of(member.run.id, member.run.events, cuts)

@@ -58,9 +58,14 @@ def version(tools: Toolbox, number: str, looks_for: str, *, orders: str = "first
         return End((await ctx.call(tools.order, Item(name=f"last {looks_for}"))).ref)
 
     return agent_of(
-        take, hold, tools=tools.all(), name="retold", version=number, input=Asked,
+        take,
+        hold,
+        tools=tools.all(),
+        name="retold",
+        version=number,
+        input=Asked,
         initial=lambda asked: Notes(asked=asked),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

@@ -28,11 +28,29 @@ def checkpoints(tmp_path: Path) -> Path:
 def pytest_in(folder: Path, *args: str) -> tuple[int, str]:
     """As a project's own CI runs it: no Django, no settings, no server."""
     told = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "durableagents.testing.plugin", "-p", "no:cacheprovider",
-         "-p", "no:django", "--rootdir", str(folder), "-c", os.devnull, *args],
-        cwd=folder, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True,
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "durableagents.testing.plugin",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:django",
+            "--rootdir",
+            str(folder),
+            "-c",
+            os.devnull,
+            *args,
+        ],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
         timeout=120,
-    )  # fmt: skip
+    )
     return told.returncode, told.stdout + told.stderr
 
 

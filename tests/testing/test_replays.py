@@ -116,10 +116,23 @@ def troubled() -> Harness:
 
 
 STORIES: list[Callable[[], Harness]] = [
-    plain, approved, rejected, refused, asked, in_doubt, branches, thought, signalled, slept, with_child, troubled,
-    lambda: Harness(desk, {"what": "values"}), lambda: Harness(desk, {"what": "renew"}),
-    lambda: Harness(desk, {"what": "fail"}), lambda: Harness(desk, {"what": "bug"}),
-]  # fmt: skip
+    plain,
+    approved,
+    rejected,
+    refused,
+    asked,
+    in_doubt,
+    branches,
+    thought,
+    signalled,
+    slept,
+    with_child,
+    troubled,
+    lambda: Harness(desk, {"what": "values"}),
+    lambda: Harness(desk, {"what": "renew"}),
+    lambda: Harness(desk, {"what": "fail"}),
+    lambda: Harness(desk, {"what": "bug"}),
+]
 every_story = pytest.mark.parametrize("tell", STORIES, ids=lambda tell: tell.__name__)
 
 
@@ -359,8 +372,15 @@ def test_code_that_breaks_where_the_run_waits_is_a_difference() -> None:
         raise RuntimeError("new bug")
 
     fails.__name__ = "begin"
-    broken = agent_of(fails, name="returns", version="1.0.1", state=desk.state, input=desk.input, initial=desk.initial,
-                      tools=[look_up])  # fmt: skip
+    broken = agent_of(
+        fails,
+        name="returns",
+        version="1.0.1",
+        state=desk.state,
+        input=desk.input,
+        initial=desk.initial,
+        tools=[look_up],
+    )
     assert "the run waits for input at 0.1/2; the code: fails with node_error: RuntimeError: new bug" in difference(
         waits, broken
     )

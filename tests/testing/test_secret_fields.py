@@ -53,19 +53,39 @@ class Odd:
     """It has no schema."""
 
 
-@pytest.mark.parametrize(("kind", "paths"), [
-    (SecretStr, ["it"]), (SecretBytes, ["it"]), (Secret[int], ["it"]), (Optional[SecretStr], ["it"]),  # noqa: UP045
-    (SecretStr | int, ["it"]), (list[SecretStr], ["it[]"]), (tuple[SecretStr, ...], ["it[]"]),
-    (tuple[int, SecretStr], ["it"]), (set[SecretBytes], ["it[]"]), (list[list[SecretStr | None]], ["it[][]"]),
-    (dict[str, SecretBytes], ["it[]"]), (dict[SecretStr, int], ["it (its keys)"]),
-    (dict[str, dict[SecretStr, Login]], ["it[] (its keys)", "it[][].pin"]),
-    (dict[SecretStr | int, SecretStr], ["it (its keys)", "it[]"]),
-    (Login, ["it.pin"]), (list[Login | int], ["it[].pin"]), (Login | None, ["it.pin"]),
-    (Boxed[SecretStr], ["it.held"]), (Boxed[list[Login]], ["it.held[].pin"]),
-    (Several, ["it[]", "it.root[]"]), (Typed, ["it.code"]), (Pair, ["it", "it.two"]), (Plain, ["it.word"]),
-    (Annotated[list[Annotated[SecretStr, Field()]], Field()], ["it[]"]),
-    (int, []), (dict[str, Any], []), (Any, []), (list, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "paths"),
+    [
+        (SecretStr, ["it"]),
+        (SecretBytes, ["it"]),
+        (Secret[int], ["it"]),
+        (Optional[SecretStr], ["it"]),  # noqa: UP045
+        (SecretStr | int, ["it"]),
+        (list[SecretStr], ["it[]"]),
+        (tuple[SecretStr, ...], ["it[]"]),
+        (tuple[int, SecretStr], ["it"]),
+        (set[SecretBytes], ["it[]"]),
+        (list[list[SecretStr | None]], ["it[][]"]),
+        (dict[str, SecretBytes], ["it[]"]),
+        (dict[SecretStr, int], ["it (its keys)"]),
+        (dict[str, dict[SecretStr, Login]], ["it[] (its keys)", "it[][].pin"]),
+        (dict[SecretStr | int, SecretStr], ["it (its keys)", "it[]"]),
+        (Login, ["it.pin"]),
+        (list[Login | int], ["it[].pin"]),
+        (Login | None, ["it.pin"]),
+        (Boxed[SecretStr], ["it.held"]),
+        (Boxed[list[Login]], ["it.held[].pin"]),
+        (Several, ["it[]", "it.root[]"]),
+        (Typed, ["it.code"]),
+        (Pair, ["it", "it.two"]),
+        (Plain, ["it.word"]),
+        (Annotated[list[Annotated[SecretStr, Field()]], Field()], ["it[]"]),
+        (int, []),
+        (dict[str, Any], []),
+        (Any, []),
+        (list, []),
+    ],
+)
 def test_it_is_found_wherever_it_stands(kind: Any, paths: list[str]) -> None:
     """Also in a model that has no schema, by the fields' types alone."""
     made: dict[str, Any] = {"model_config": ConfigDict(arbitrary_types_allowed=True)}
@@ -128,9 +148,13 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize(("model", "secrets"), [
-    (Vault, ["open-sesame", "one-two-three", "48151623"]), (Keyed, ["ES9121000418"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "secrets"),
+    [
+        (Vault, ["open-sesame", "one-two-three", "48151623"]),
+        (Keyed, ["ES9121000418"]),
+    ],
+)
 def test_what_is_declared_leaves_with_no_redacted_record(model: type[BaseModel], secrets: list[str]) -> None:
     async def only(state: Any, ctx: Context) -> End:
         await ctx.signal("go")

@@ -127,24 +127,48 @@ def replaced(given: str) -> str:
     return str(redaction._replaced(value)["parts"][0]["args"])
 
 
-@pytest.mark.parametrize("given", [
-    '{"code": "tango-7", "amount": 1}', ' [{"in": {"code": "tango-7"}}]', '{"code": ["tango-7", {"a": "tango-"}]}',
-    '{"code": "tango-7", "code": ""}', '{"code": "", "code": "tango-7"}', r'{"\u0063ode": "tango-7"}',
-    '{"pins": {"tango-7": 1}}', json.dumps({"args": json.dumps({"code": "tango-7"})}),
-    '{"code": "tango-7", "n": NaN}', '{"code": "tango-7", "access": 1e999}', '{"code": "tango-7", "n": ' + "9" * 5000,
-    '{"code": "tango-7', '{"a": 1, "code": "tango-7", "not', '{"access": {"b": ["tango-7"', '{"pins": {"tango-7": ',
-    r'{"\u0063ode": "tango-7\u00', '{"a": "x\\" , "code" : "tango-7', '{"code": "tango-7", "deep": ' + "[" * 100_000,
-    '{"deep": ' + '{"a":' * 500 + '{"code": "tango-7"}' + "}" * 501,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        '{"code": "tango-7", "amount": 1}',
+        ' [{"in": {"code": "tango-7"}}]',
+        '{"code": ["tango-7", {"a": "tango-"}]}',
+        '{"code": "tango-7", "code": ""}',
+        '{"code": "", "code": "tango-7"}',
+        r'{"\u0063ode": "tango-7"}',
+        '{"pins": {"tango-7": 1}}',
+        json.dumps({"args": json.dumps({"code": "tango-7"})}),
+        '{"code": "tango-7", "n": NaN}',
+        '{"code": "tango-7", "access": 1e999}',
+        '{"code": "tango-7", "n": ' + "9" * 5000,
+        '{"code": "tango-7',
+        '{"a": 1, "code": "tango-7", "not',
+        '{"access": {"b": ["tango-7"',
+        '{"pins": {"tango-7": ',
+        r'{"\u0063ode": "tango-7\u00',
+        '{"a": "x\\" , "code" : "tango-7',
+        '{"code": "tango-7", "deep": ' + "[" * 100_000,
+        '{"deep": ' + '{"a":' * 500 + '{"code": "tango-7"}' + "}" * 501,
+    ],
+)
 def test_what_a_model_writes_as_json_is_read_for_what_is_private(given: str) -> None:
     """Also what can't be read, such as an answer that was cut where it became too long."""
     assert "tango" not in replaced(given)
 
 
-@pytest.mark.parametrize("given", [
-    '{"amount":1,  "x": null}', "{not json", "[note] see there", '{"a": "code", "b": [', "", "{", '{"code": null}',
-    '{"n": NaN, "m": 1e999}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        '{"amount":1,  "x": null}',
+        "{not json",
+        "[note] see there",
+        '{"a": "code", "b": [',
+        "",
+        "{",
+        '{"code": null}',
+        '{"n": NaN, "m": 1e999}',
+    ],
+)
 def test_where_nothing_is_private_it_stays_to_the_byte(given: str) -> None:
     assert replaced(given) == given
 

@@ -221,9 +221,17 @@ def by_a_sister(stage: Stage) -> tuple[Run, str]:
 
 
 WAYS = [
-    by_a_move, by_an_earlier_move, by_a_fork, by_a_fork_of_a_fork, by_a_renewal, by_a_handoff, by_a_child,
-    by_a_childs_child, by_its_parent, by_a_sister,
-]  # fmt: skip
+    by_a_move,
+    by_an_earlier_move,
+    by_a_fork,
+    by_a_fork_of_a_fork,
+    by_a_renewal,
+    by_a_handoff,
+    by_a_child,
+    by_a_childs_child,
+    by_its_parent,
+    by_a_sister,
+]
 
 
 def wish(run: Run, **said: Any) -> Wish:

@@ -102,9 +102,19 @@ def two_thoughts() -> Harness:
 
 
 TOLD = [each for each in STORIES if each.__name__ not in ("<lambda>", "refused")] + [
-    cancelled, retried, reconciled, happened, expired, timed_out, refused_message, waits, two_thoughts, STORIES[-2],
-    STORIES[-1], STORIES[-4],
-]  # fmt: skip
+    cancelled,
+    retried,
+    reconciled,
+    happened,
+    expired,
+    timed_out,
+    refused_message,
+    waits,
+    two_thoughts,
+    STORIES[-2],
+    STORIES[-1],
+    STORIES[-4],
+]
 
 
 @pytest.mark.parametrize("tell", TOLD, ids=lambda tell: tell.__name__)
@@ -144,9 +154,13 @@ def changed(order: list[int], usd: int = 250) -> Agent:
 
     registry.remove("desk-changed@1.0.0")
     made = Agent(
-        "desk-changed", "1.0.0", input=Wish, state=Case, tools=[look_up, refund, post],
+        "desk-changed",
+        "1.0.0",
+        input=Wish,
+        state=Case,
+        tools=[look_up, refund, post],
         initial=lambda wish: Case(order_id=wish.order_id, what=wish.what),
-    )  # fmt: skip
+    )
 
     @made.node(start=True, to=["close"])
     async def begin(case: Case, ctx: Context) -> str:

@@ -38,8 +38,9 @@ def test_what_would_be_undone_is_shown_and_a_cancel_says_what_becomes_of_it(
     seen = operator.get(f"runs/{run.id}/undo").json()
     assert (seen["state"], seen["is_needed"]) == ("possible", True)
     assert [(x["then"], x["tool"], x["by"], x["arguments"], x["became"]) for x in seen["effects"]] == [
-        ("stays", "order", "", None, ""), ("undo", "book", "unbook", {"name": "book:a", "amount": 1}, "")
-    ]  # fmt: skip
+        ("stays", "order", "", None, ""),
+        ("undo", "book", "unbook", {"name": "book:a", "amount": 1}, ""),
+    ]
     refused = operator.post(f"runs/{run.id}/cancel", {"justification": "no more"})
     assert (
         is_problem(refused, 422, "invalid-input")

@@ -41,9 +41,7 @@ class Command(BaseCommand):
         except DurableAgentsError as refused:
             raise CommandError(refused.detail) from None
         except ValidationError as refused:
-            told = (
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in refused.errors(include_url=False)
-            )  # fmt: skip
+            told = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in refused.errors(include_url=False))
             raise CommandError("; ".join(told)) from None
 
     def _list(self) -> None:

@@ -54,11 +54,16 @@ class Mine(ForPeople):
             (kind, [(way, f"{kind.name}.{way}", way in told["ways"][kind.name]) for way in Way]) for kind in CHOSEN
         ]
         context = {
-            "kinds": kinds, "told": told, "typed": refused.typed if refused else {}, "refused": refused,
-            "zones": own.zones(), "is_mail_set": mail.is_set(), "digests": ("none", "hourly", "daily"),
+            "kinds": kinds,
+            "told": told,
+            "typed": refused.typed if refused else {},
+            "refused": refused,
+            "zones": own.zones(),
+            "is_mail_set": mail.is_set(),
+            "digests": ("none", "hourly", "daily"),
             "deliveries": log.deliveries(person=request.user.pk, limit=_OWN)[:_OWN],
             "may_read_log": log.may_read(roles(request.user)) or is_admin(request.user),
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
@@ -132,10 +137,16 @@ class LogPage(ForPeople):
         rows = log.deliveries(state=state, by=by, beyond=placed_at(request.GET.get("beyond", "")))
         more = placed(rows[log.PAGE - 1].row.made_at, rows[log.PAGE - 1].row.pk) if rows[log.PAGE :] else ""
         context = {
-            "deliveries": rows[: log.PAGE], "state": state, "by": by, "more": more, "refused": refused, "at": at,
-            "states": Delivery.State.values, "ways": Delivery.By.values,
+            "deliveries": rows[: log.PAGE],
+            "state": state,
+            "by": by,
+            "more": more,
+            "refused": refused,
+            "at": at,
+            "states": Delivery.State.values,
+            "ways": Delivery.By.values,
             "may_replay": OPERATOR in roles(request.user) or is_admin(request.user),
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
@@ -171,10 +182,14 @@ class ChannelsPage(ForPeople):
                 (row, [KINDS[kind] for kind in row.kinds if kind in KINDS], channels.seen_of(row))
                 for row in channels.every()
             ],
-            "may_set": is_admin(request.user), "refused": refused, "at": at, "typed": refused.typed if refused else {},
+            "may_set": is_admin(request.user),
+            "refused": refused,
+            "at": at,
+            "typed": refused.typed if refused else {},
             "queues": list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")),
-            "kinds": [KINDS[name] for name in (*OF_QUEUES, *OF_OPERATORS)], "of_queues": OF_QUEUES,
-        }  # fmt: skip
+            "kinds": [KINDS[name] for name in (*OF_QUEUES, *OF_OPERATORS)],
+            "of_queues": OF_QUEUES,
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

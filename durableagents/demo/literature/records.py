@@ -32,9 +32,12 @@ class ReviewRequest(BaseModel):
     )
     at_once: int = Field(default=8, ge=1, le=20, title="Readers at once")
     pace_seconds: float = Field(
-        default=0, ge=0, le=86_400, title="Pause between batches, in seconds",
+        default=0,
+        ge=0,
+        le=86_400,
+        title="Pause between batches, in seconds",
         description="0: as fast as it can. A pause holds no worker.",
-    )  # fmt: skip
+    )
 
 
 class ReviewPlan(BaseModel):

@@ -41,11 +41,17 @@ agent = Agent(
     ),
     samples=[replace(sample) for sample in before.agent.samples],
     tools=[
-        screen_sanctions, request_w9, create_vendor, deactivate_vendor, file_purchase_order, cancel_order,
-        provision_credentials, send_welcome,
+        screen_sanctions,
+        request_w9,
+        create_vendor,
+        deactivate_vendor,
+        file_purchase_order,
+        cancel_order,
+        provision_credentials,
+        send_welcome,
     ],
     assistants=[before.intake_assistant, before.purchasing_assistant],
-)  # fmt: skip
+)
 
 _as_before = before.agent.nodes
 agent.node(start=True, to=["collect_w9"], title="Intake")(_as_before["intake"].function)

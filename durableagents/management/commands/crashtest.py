@@ -29,8 +29,15 @@ from runs.engine.agents import registry
 from runs.services.lifecycle import checked
 
 # What the stack inside is about comes from here alone.
-_ELSEWHERE = ("DATABASE_URL", "DATABASE_OWNER_URL", "DATABASE_DIRECT_URL", "DURABLEAGENTS_FAILPOINTS",
-              "DURABLEAGENTS_BASE_URL", "DURABLEAGENTS_DB_ROLE", "DURABLEAGENTS_UNCERTIFIED_TOOLS")  # fmt: skip
+_ELSEWHERE = (
+    "DATABASE_URL",
+    "DATABASE_OWNER_URL",
+    "DATABASE_DIRECT_URL",
+    "DURABLEAGENTS_FAILPOINTS",
+    "DURABLEAGENTS_BASE_URL",
+    "DURABLEAGENTS_DB_ROLE",
+    "DURABLEAGENTS_UNCERTIFIED_TOOLS",
+)
 MIGRATE_SECONDS = 300.0
 
 
@@ -56,10 +63,12 @@ class Command(BaseCommand):
         parser.add_argument("--workers", type=int, default=3, help="worker processes, one run each (default: 3)")
         parser.add_argument("--patience", type=float, default=60.0, help="seconds for a run to end (default: 60)")
         parser.add_argument(
-            "--yes-this-is-a-sandbox", dest="is_sandbox", action="store_true",
+            "--yes-this-is-a-sandbox",
+            dest="is_sandbox",
+            action="store_true",
             help="the tools' other sides are for tests: kill without asking. Needed unless --effects is an address of"
             " this host, or somebody is at the terminal",
-        )  # fmt: skip
+        )
         parser.add_argument("--inside", help=SUPPRESS)
 
     def handle(self, **given: Any) -> None:
@@ -118,8 +127,9 @@ def _ask(asked: Asked) -> None:
     judge = without_secrets(asked.effects) or "nothing (give --effects)"
     why = f"{asked.agent} acts on {whom}, and --effects is {judge}, which isn't an address of this host"
     if not sys.stdin.isatty():
-        raise CommandError(f"{why}. Say --yes-this-is-a-sandbox: nobody is here to be asked. Nothing was started.",
-                           returncode=2)  # fmt: skip
+        raise CommandError(
+            f"{why}. Say --yes-this-is-a-sandbox: nobody is here to be asked. Nothing was started.", returncode=2
+        )
     if input(f"{why}. Its workers are killed while they call there. Type yes if all of it is for tests: ") != "yes":
         raise CommandError("Nothing was started.", returncode=2)
 
@@ -166,12 +176,16 @@ def _stack(asked: Asked) -> Iterator[Path]:
 def _environment(folder: Path, asked: Asked) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     return kept | {
-        "DJANGO_SETTINGS_MODULE": "durableagents.settings", "DURABLEAGENTS_DATA": str(folder),
+        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
+        "DURABLEAGENTS_DATA": str(folder),
         "PORT": str(_free_port()),
-        "DURABLEAGENTS_FAILPOINT_DIR": str(folder / "points"), "DURABLEAGENTS_CALL_RECORD": str(folder / "calls.jsonl"),
-        "DURABLEAGENTS_WORKERS": str(asked.workers), "DURABLEAGENTS_SLOTS": "1", "DURABLEAGENTS_DRAIN_SECONDS": "2",
+        "DURABLEAGENTS_FAILPOINT_DIR": str(folder / "points"),
+        "DURABLEAGENTS_CALL_RECORD": str(folder / "calls.jsonl"),
+        "DURABLEAGENTS_WORKERS": str(asked.workers),
+        "DURABLEAGENTS_SLOTS": "1",
+        "DURABLEAGENTS_DRAIN_SECONDS": "2",
         "PYTHONUNBUFFERED": "1",
-    }  # fmt: skip
+    }
 
 
 def _free_port() -> int:

@@ -25,10 +25,21 @@ HIDDEN = Hidden()
 WHO_GIVES = "An administrator gives the right to read payloads, to a person or to a role, under People."
 WORDS = f"What this run holds and says is not shown to you. {WHO_GIVES}"
 # Events whose payload is what people said of their own acts, which is everybody's who sees the run.
-SAID_OF_ACTS = frozenset({
-    "ApprovalDecided", "PauseRequested", "RunPaused", "RunResumed", "CancelRequested", "RunCancelled", "RunRetried",
-    "RunRequeued", "BudgetSet", "OutcomeWithdrawn", "UpstreamAsked",
-})  # fmt: skip
+SAID_OF_ACTS = frozenset(
+    {
+        "ApprovalDecided",
+        "PauseRequested",
+        "RunPaused",
+        "RunResumed",
+        "CancelRequested",
+        "RunCancelled",
+        "RunRetried",
+        "RunRequeued",
+        "BudgetSet",
+        "OutcomeWithdrawn",
+        "UpstreamAsked",
+    }
+)
 # What of the detail of a wait tells what is waited for, and nothing of what the run holds.
 _STATUS = frozenset(
     "title queue tool approval_id of name names kind attempt retry reason resource most used reserved wanted needs "

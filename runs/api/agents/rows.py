@@ -43,14 +43,19 @@ class ToolRow(Shape):
 def tool_row(agent: Agent, tool: Tool, found: Iterable[Found]) -> ToolRow:
     """A tool of an agent, as far as probes have `found` anything of it."""
     return ToolRow.of(
-        tool, replay_class=str(tool.replay_class), gate=GateRow.of(tool.gate) if tool.gate else None,
+        tool,
+        replay_class=str(tool.replay_class),
+        gate=GateRow.of(tool.gate) if tool.gate else None,
         certificate=None if tool.is_pure or tool.is_unsafe else _certificate(agent, tool, found),
-    )  # fmt: skip
+    )
 
 
 def _certificate(agent: Agent, tool: Tool, found: Iterable[Found]) -> CertificateRow:
     stands, newest = standing_of(found, agent.name, tool), about(found, agent.name, tool)
     return CertificateRow(
-        standing=stands.word, until=stands.until, told=newest.told if newest else "", by=newest.by if newest else "",
+        standing=stands.word,
+        until=stands.until,
+        told=newest.told if newest else "",
+        by=newest.by if newest else "",
         at=newest.at if newest else None,
-    )  # fmt: skip
+    )

@@ -64,9 +64,14 @@ class BatchItemPage(Page):
 def batch_row(one: Progress) -> BatchRow:
     """A batch with how far it has come."""
     return BatchRow.of(
-        one.batch, state=one.batch.state, done=one.done, refused=one.refused, failed=one.failed, left=one.left,
+        one.batch,
+        state=one.batch.state,
+        done=one.done,
+        refused=one.refused,
+        failed=one.failed,
+        left=one.left,
         receipt=one.batch.receipt if viewer().reads_all else None,
-    )  # fmt: skip
+    )
 
 
 def item_row(row: BatchItem) -> BatchItemRow:

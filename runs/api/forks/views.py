@@ -56,10 +56,11 @@ class RunFork(ApiView):
         if query.text("visit") is not None:
             ready = forking.prepared(run, Wanted(visit, version=query.text("version") or ""))
             told = {
-                "visit": visit, "state": ready.state if is_read else None,
+                "visit": visit,
+                "state": ready.state if is_read else None,
                 "effects": [done_row(x, is_read=is_read) for x in ready.cut.effects],
                 "all_are_asked_about": ready.cut.fences_all,
-            }  # fmt: skip
+            }
         shown = [PointRow.of(x) for x in points(run)]
         return Response(ForkPreview.of(None, points=shown, hidden=not is_read, **told))
 
@@ -69,9 +70,14 @@ class RunFork(ApiView):
         authority.role_to("fork", run, held=roles(user), person=user.pk)  # before the body is looked at
         body = read_body(request, ForkBody)
         wanted = Wanted(
-            body.visit, version=body.version or "", state=body.state if "state" in body.model_fields_set else NOT_GIVEN,
-            what_if=body.what_if, answers=body.answers, seen=body.if_effects, budget=body.budget,
-        )  # fmt: skip
+            body.visit,
+            version=body.version or "",
+            state=body.state if "state" in body.model_fields_set else NOT_GIVEN,
+            what_if=body.what_if,
+            answers=body.answers,
+            seen=body.if_effects,
+            budget=body.budget,
+        )
 
         def begin() -> tuple[int, RunRow]:
             with transaction.atomic():
@@ -93,12 +99,18 @@ class StartAgain(ApiView):
         Query(request)
         run = lifecycle.find(run_id)
         found, is_read = remains(run), reads(run_id)
-        return Response(StartAgainPreview.of(
-            None, has_ended=run.state in ENDED, input=found.created.payload if found.created and is_read else None,
-            input_is_sound=found.created is not None, hidden=not is_read,
-            effects=[done_row(x, is_read=is_read) for x in found.effects],
-            problems=found.problems, all_are_asked_about=found.fences_all,
-        ))  # fmt: skip
+        return Response(
+            StartAgainPreview.of(
+                None,
+                has_ended=run.state in ENDED,
+                input=found.created.payload if found.created and is_read else None,
+                input_is_sound=found.created is not None,
+                hidden=not is_read,
+                effects=[done_row(x, is_read=is_read) for x in found.effects],
+                problems=found.problems,
+                all_are_asked_about=found.fences_all,
+            )
+        )
 
     @described(
         "Start a run again from its input", RunRow, status=201, body=StartAgainBody, headers=("Idempotency-Key",)
@@ -108,9 +120,11 @@ class StartAgain(ApiView):
         authority.role_to("start_again", run, held=roles(user), person=user.pk)  # before the body is looked at
         body = read_body(request, StartAgainBody)
         wanted = Again(
-            audit=[_verdict(each) for each in body.audit], version=body.version or "", budget=body.budget,
+            audit=[_verdict(each) for each in body.audit],
+            version=body.version or "",
+            budget=body.budget,
             input=body.input if "input" in body.model_fields_set else NOT_GIVEN,
-        )  # fmt: skip
+        )
 
         def begin() -> tuple[int, RunRow]:
             with transaction.atomic():

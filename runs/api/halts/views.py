@@ -80,13 +80,26 @@ def halt_row(one: Holding) -> HaltRow:
     """A halt of a list."""
     sees_all = viewer().sees_all
     return HaltRow.of(
-        one.row, id=one.row.halt, tags=one.tags, refuse=one.row.refuses, state=one.state, is_staged=one.is_staged,
-        share=one.share, revision=one.row.n, by=one.began.by, why=one.began.why, since=one.began.at,
-        changed_by=one.row.by, changed_at=one.row.at, unconfirmed=[HearingRow.of(each) for each in one.unconfirmed],
+        one.row,
+        id=one.row.halt,
+        tags=one.tags,
+        refuse=one.row.refuses,
+        state=one.state,
+        is_staged=one.is_staged,
+        share=one.share,
+        revision=one.row.n,
+        by=one.began.by,
+        why=one.began.why,
+        since=one.began.at,
+        changed_by=one.row.by,
+        changed_at=one.row.at,
+        unconfirmed=[HearingRow.of(each) for each in one.unconfirmed],
         in_flight=[InFlightRow.of(each) for each in one.in_flight] if sees_all else None,
         unknown=[
             UnknownName.of(each, like=list(each.like))
-            for each in one.unknown if sees_all or each.scope != Halt.Scope.TAG
+            for each in one.unknown
+            if sees_all or each.scope != Halt.Scope.TAG
         ],
-        held=one.held if sees_all else None, genuine=one.is_genuine,
-    )  # fmt: skip
+        held=one.held if sees_all else None,
+        genuine=one.is_genuine,
+    )

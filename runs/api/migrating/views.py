@@ -84,7 +84,7 @@ class Migrations(ApiView):
 
     def _rest(
         self, name: str, body: MigrateBody, left: dict[UUID, str], principal: str, why: str, *, is_repeat: bool
-    ) -> list[Outcome]:  # fmt: skip
+    ) -> list[Outcome]:
         """What becomes of the runs without a kept answer. A repeat gives those that are kept also where nothing can be
         moved so any more."""
         try:

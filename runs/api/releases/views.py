@@ -108,8 +108,10 @@ class SteerRamp(ApiView):
 
 
 ACTS: Mapping[str, Callable[..., Ramp]] = {
-    "resume": acts.go_on, "rollback": acts.roll_back, "finish": acts.finish,
-}  # fmt: skip
+    "resume": acts.go_on,
+    "rollback": acts.roll_back,
+    "finish": acts.finish,
+}
 
 
 def versions(agent: str) -> VersionPage:
@@ -129,10 +131,15 @@ def version_row(one: Standing) -> VersionRow:
     """A version of a list."""
     gate: Any = one.gate if one.is_closed else None
     return VersionRow.of(
-        one, served=one.is_served, begins=one.beginning, runs=one.counts,
-        closed_by=gate and gate.set_by, closed_at=gate and gate.set_at, why=gate and gate.why,
+        one,
+        served=one.is_served,
+        begins=one.beginning,
+        runs=one.counts,
+        closed_by=gate and gate.set_by,
+        closed_at=gate and gate.set_at,
+        why=gate and gate.why,
         forecast=ForecastRow.of(one.forecast) if one.living and viewer().sees_all else None,
-    )  # fmt: skip
+    )
 
 
 def ramp_row(ramp: Ramp) -> RampRow:
@@ -143,7 +150,12 @@ def ramp_row(ramp: Ramp) -> RampRow:
 def _ramp_row(found: Ramped) -> RampRow:
     ramp = found.ramp
     return RampRow.of(
-        ramp, state=str(ramp.state), share=acts.percent(ramp.share), at_least=ramp.least, to_new=found.to_new,
-        to_old=found.to_old, halted_by=ramp.halted_by if found.figures is not None else None,
+        ramp,
+        state=str(ramp.state),
+        share=acts.percent(ramp.share),
+        at_least=ramp.least,
+        to_new=found.to_new,
+        to_old=found.to_old,
+        halted_by=ramp.halted_by if found.figures is not None else None,
         figures=FiguresRow.of(found.figures) if ramp.ended_at is None and found.figures is not None else None,
-    )  # fmt: skip
+    )

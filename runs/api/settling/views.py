@@ -89,7 +89,12 @@ def _row(run: Run, wait: Wait, known: Heard, *, is_read: bool, needs_two: bool) 
     found, link = similar_to(run, wait), link_of(run, wait) if is_read else None
     can_ask = upstream.has_hook(run, wait) and not known.is_asked
     return DoubtRow.of(
-        wait, wait_id=wait.pk, tool=found.tool, needs_two=needs_two, can_ask=can_ask,
-        link=None if link is None else link.url, similar=found.counts,
+        wait,
+        wait_id=wait.pk,
+        tool=found.tool,
+        needs_two=needs_two,
+        can_ask=can_ask,
+        link=None if link is None else link.url,
+        similar=found.counts,
         cases=[SimilarRow.of(case, run=case.run_id, about=case.about or None) for case in found.cases],
-    )  # fmt: skip
+    )

@@ -71,10 +71,14 @@ class WhyRow(Shape):
 def why_row(seen: Seen, found: Why) -> WhyRow:
     """The answer, as the API says it."""
     return WhyRow.of(
-        found, run=seen.run.pk, state=seen.run.state, seq=seen.head.seq if seen.head is not None else None,
+        found,
+        run=seen.run.pk,
+        state=seen.run.state,
+        seq=seen.head.seq if seen.head is not None else None,
         who=WhoRow.of(found.who, roles=list(found.who.roles)),
-        evidence=[EvidenceRow.of(one) for one in found.evidence], acts=[_offer_row(one) for one in found.acts],
-    )  # fmt: skip
+        evidence=[EvidenceRow.of(one) for one in found.evidence],
+        acts=[_offer_row(one) for one in found.acts],
+    )
 
 
 def _offer_row(offer: Offer) -> OfferRow:

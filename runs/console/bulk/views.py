@@ -37,16 +37,22 @@ PAGE, ITEMS = 50, 100
 _NOT_DONE = ("refused", "failed")
 # What the page calls each act.
 LABELS = {name: verb.label for name, verb in VERBS.items()} | {
-    "priority": "Set the priority of", "budget": "Raise the budget of", "reconcile": "Settle the unknown outcome of",
-}  # fmt: skip
+    "priority": "Set the priority of",
+    "budget": "Raise the budget of",
+    "reconcile": "Settle the unknown outcome of",
+}
 MEANS = {name: verb.means for name, verb in VERBS.items()} | {
     "budget": "Caps are raised to what you say. Higher ones stay, and so does what has no cap.",
     "reconcile": "The same verdict for each. Runs with none, or with several, are refused by name.",
-}  # fmt: skip
+}
 CAPS = ("usd", "model_calls", "tool_calls", "steps")
 FILTERED = {"q": "search", "where": "attributes", "parent": "started by"}
-STATES = {"draft": ("looked at", "wait"), "running": ("under way", "run"), "stopped": ("stopped", "hold"),
-          "done": ("done", "ok")}  # fmt: skip
+STATES = {
+    "draft": ("looked at", "wait"),
+    "running": ("under way", "run"),
+    "stopped": ("stopped", "hold"),
+    "done": ("done", "ok"),
+}
 
 
 class BatchesPage(Page):
@@ -127,14 +133,20 @@ class NewBatchPage(Page):
         offered = [(name, LABELS[name], MEANS.get(name, "")) for name in acts.ASKERS]
         known = {name: value for name, value in choice.model_dump().items() if value}
         context = {
-            "choice": known, "chosen": _in_words(known), "fitting": fitting,
+            "choice": known,
+            "chosen": _in_words(known),
+            "fitting": fitting,
             "caps": {name: budgets.LABELS[name] for name in CAPS},
-            "may_settle": _may("reconcile", held), "may_raise": _may("budget", held),
+            "may_settle": _may("reconcile", held),
+            "may_raise": _may("budget", held),
             "may_order": _may("priority", held),
-            "is_more": fitting > MOST_RUNS, "most": MOST_RUNS, "misread": misread, "refused": refused,
+            "is_more": fitting > MOST_RUNS,
+            "most": MOST_RUNS,
+            "misread": misread,
+            "refused": refused,
             "offered": [one for one in offered if _may(one[0], held)],
             "back": Filters.of(choice.model_dump()).link(),
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -145,11 +157,16 @@ class NewBatchPage(Page):
             sent = form.read(BatchForm, priority=_whole, receipt=receipt_of if happened else str)
             settles = sent.action == "reconcile"
             body = BatchBody(
-                action=sent.action, filter=choice, justification=sent.justification, priority=sent.priority,
-                effects=sent.effects if sent.action == "cancel" else None, start=False,
-                budget=_budget(sent) if sent.action == "budget" else None, verdict=sent.verdict if settles else None,
+                action=sent.action,
+                filter=choice,
+                justification=sent.justification,
+                priority=sent.priority,
+                effects=sent.effects if sent.action == "cancel" else None,
+                start=False,
+                budget=_budget(sent) if sent.action == "budget" else None,
+                verdict=sent.verdict if settles else None,
                 receipt=sent.receipt if settles and happened else None,
-            )  # fmt: skip
+            )
             ids, how = chosen(body)
             batch = acts.make(body, ids, how, by=self.acting(request), held=roles(request.user))
         except DurableAgentsError as error:
@@ -199,13 +216,18 @@ class BatchPage(Page):
         number = int(after) if after.isascii() and after.isdigit() and len(after) < 9 else 0
         rows = items(batch, outcome=outcome, after=number, limit=ITEMS + 1)
         context = {
-            "receipt": batch.receipt if viewer().reads_all else None, "refused": refused,
-            "b": _Shown(progress_of([batch])[0]), "rows": rows[:ITEMS], "seen": shown_runs(rows),
-            "outcome": outcome or "", "more": rows[ITEMS - 1].n if len(rows) > ITEMS else 0, "not_done": _NOT_DONE,
+            "receipt": batch.receipt if viewer().reads_all else None,
+            "refused": refused,
+            "b": _Shown(progress_of([batch])[0]),
+            "rows": rows[:ITEMS],
+            "seen": shown_runs(rows),
+            "outcome": outcome or "",
+            "more": rows[ITEMS - 1].n if len(rows) > ITEMS else 0,
+            "not_done": _NOT_DONE,
             "may_begin": batch.state == "draft" and acts.is_own(batch, by) and _may(batch.action, held),
             "may_stop": batch.ended_at is None and acts.may_stop(batch, by, held),
             "here": reverse("batch", args=[batch_id]),
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

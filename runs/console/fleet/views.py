@@ -41,9 +41,11 @@ class FleetActsPage(Page):
         workers = Process.objects.filter(kind="worker", ended_at=None, drain_asked_at=None).order_by("host", "pid")
         named = hosts.declarable().order_by("host").values_list("host", flat=True).distinct()
         context: dict[str, Any] = {
-            "workers": workers[:200], "hosts": list(named[:200]), "refused": refused,
+            "workers": workers[:200],
+            "hosts": list(named[:200]),
+            "refused": refused,
             "typed": dict(refused.typed) if refused is not None else {},
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

@@ -46,13 +46,17 @@ class ForkPage(Page):
 
     def tell(
         self, request: HttpRequest, run_id: UUID, visit: int | None, refused: Refused | None = None
-    ) -> HttpResponse:  # fmt: skip
+    ) -> HttpResponse:
         run = lifecycle.find(run_id)
         context: dict[str, Any] = {
-            "run": run, "points": points(run)[::-1], "visit": visit, "refused": refused,
-            "may_make": OPERATOR in roles(request.user), "typed": refused.typed if refused else {},
+            "run": run,
+            "points": points(run)[::-1],
+            "visit": visit,
+            "refused": refused,
+            "may_make": OPERATOR in roles(request.user),
+            "typed": refused.typed if refused else {},
             "titles": titles_of(agent_here(run.graph_id)),
-        }  # fmt: skip
+        }
         try:
             context["cut"] = None if visit is None else cutting(run, visit)
             if context["cut"] is not None:
@@ -74,13 +78,18 @@ class Forks(ForkPage):
         try:
             _check(form, _OF_A_FORK)
             wanted = Wanted(
-                visit, version=form.texts.get("version", ""), state=_document(form, "state"),
-                what_if=form.texts.get("what_if") == "on", seen=_number(form, "seen"),
-            )  # fmt: skip
+                visit,
+                version=form.texts.get("version", ""),
+                state=_document(form, "state"),
+                what_if=form.texts.get("what_if") == "on",
+                seen=_number(form, "seen"),
+            )
             made = forking.fork(
-                run_id, wanted, by=self.acting(request, prefer=(OPERATOR,)),
+                run_id,
+                wanted,
+                by=self.acting(request, prefer=(OPERATOR,)),
                 justification=form.texts.get("justification", ""),
-            )  # fmt: skip
+            )
         except DurableAgentsError as error:
             return self.tell(request, run_id, visit or None, Refused("fork", error, form.kept))
         messages.success(request, "The fork is made. It is on the record.", extra_tags="ok")
@@ -134,11 +143,16 @@ class StartAgainPage(Page):
         run = lifecycle.find(run_id)
         found = remains(run)
         context: dict[str, Any] = {
-            "run": run, "found": found, "refused": refused, "is_for_two": is_for_two(),
-            "may_make": OPERATOR in roles(request.user), "has_ended": run.state in ENDED,
-            "counts": COUNTS, "typed": refused.typed if refused else {},
+            "run": run,
+            "found": found,
+            "refused": refused,
+            "is_for_two": is_for_two(),
+            "may_make": OPERATOR in roles(request.user),
+            "has_ended": run.state in ENDED,
+            "counts": COUNTS,
+            "typed": refused.typed if refused else {},
             "effects": [(f"e{n}", effect) for n, effect in enumerate(as_read(run_id, found.effects))],
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
@@ -156,13 +170,16 @@ class NewStarts(StartAgainPage):
             _check(form, {*_OF_A_START, *(f"{name}{part}" for name in names for part in _OF_AN_EFFECT)})
             audit = [_verdict(form, name, effect) for name, effect in zip(names, found.effects, strict=True)]
             wanted = Again(
-                [verdict for verdict in audit if verdict.counts_as], version=form.texts.get("version", ""),
+                [verdict for verdict in audit if verdict.counts_as],
+                version=form.texts.get("version", ""),
                 input=_document(form, "input"),
-            )  # fmt: skip
+            )
             made = start_again(
-                run_id, wanted, by=self.acting(request, prefer=(OPERATOR,)),
+                run_id,
+                wanted,
+                by=self.acting(request, prefer=(OPERATOR,)),
                 justification=form.texts.get("justification", ""),
-            )  # fmt: skip
+            )
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused("start_again", error, form.kept))
         messages.success(request, "It is started again. It is on the record.", extra_tags="ok")
@@ -174,6 +191,10 @@ def _verdict(form: Sent, name: str, effect: Evidence) -> Verdict:
     is_same = form.texts.get(f"{name}-of", "") == f"{effect.run} {effect.slot} {effect.attempt}"
     counts_as = form.texts.get(name, "") if is_same else ""
     return Verdict(
-        effect.slot, effect.attempt, counts_as, effect.run, _document(form, f"{name}-result"),
+        effect.slot,
+        effect.attempt,
+        counts_as,
+        effect.run,
+        _document(form, f"{name}-result"),
         sender_is_gone=is_same and form.texts.get(f"{name}-gone") == "on",
-    )  # fmt: skip
+    )

@@ -28,9 +28,13 @@ KINDS = (
     ("starts", "Stop new starts", "Of an agent: runs under way go on."),
 )
 SCOPES = (
-    ("all", "the whole installation"), ("tag", "a tag"), ("agent", "an agent"), ("version", "a version"),
-    ("tool", "a tool"), ("provider", "a provider"),
-)  # fmt: skip
+    ("all", "the whole installation"),
+    ("tag", "a tag"),
+    ("agent", "an agent"),
+    ("version", "a version"),
+    ("tool", "a tool"),
+    ("provider", "a provider"),
+)
 
 
 class HaltsPage(Page):
@@ -50,12 +54,22 @@ class HaltsPage(Page):
         past = [one for one in found[:PAGE] if one.is_lifted]
         typed, may_act = dict(refused.typed) if refused else {}, OPERATOR in roles(request.user)
         context: dict[str, Any] = {
-            "halts": now, "past": past, "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
-            "beyond": beyond, "refused": refused, "about": about, "may_act": may_act,
-            "sees_all": viewer().sees_all, "typed": typed if about is None else {}, "kinds": KINDS, "scopes": SCOPES,
-            "all_of_it": ALL_OF_IT, "names": names() if may_act else {}, "typed_there": typed,
+            "halts": now,
+            "past": past,
+            "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
+            "beyond": beyond,
+            "refused": refused,
+            "about": about,
+            "may_act": may_act,
+            "sees_all": viewer().sees_all,
+            "typed": typed if about is None else {},
+            "kinds": KINDS,
+            "scopes": SCOPES,
+            "all_of_it": ALL_OF_IT,
+            "names": names() if may_act else {},
+            "typed_there": typed,
             "here": reverse("halts") if refused else "",
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

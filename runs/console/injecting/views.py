@@ -49,17 +49,25 @@ class ContextPage(Page):
         return self.tell(request, run_id)
 
     def tell(
-        self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, *,
-        typed: dict[str, str] | None = None, found: Look | None = None,
-    ) -> HttpResponse:  # fmt: skip
+        self,
+        request: HttpRequest,
+        run_id: UUID,
+        refused: Refused | None = None,
+        *,
+        typed: dict[str, str] | None = None,
+        found: Look | None = None,
+    ) -> HttpResponse:
         """The page; with what was found, or why something was refused. Raises NotFound, PayloadsHidden."""
         run = lifecycle.find(run_id)
         must_read(run_id)
         given = typed or (dict(refused.typed) if refused is not None else {})
         context: dict[str, Any] = {
-            "run": run, "typed": given, "refused": refused, "is_looked": found is not None,
+            "run": run,
+            "typed": given,
+            "refused": refused,
+            "is_looked": found is not None,
             "act": "resume" if run.state == State.PAUSED else "retry",
-        }  # fmt: skip
+        }
         try:
             seen = found or look(run_id)
             context |= {"seen": seen, "stands": seen.stands, "hears": bool(seen.agent.assistants)}

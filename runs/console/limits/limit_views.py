@@ -44,13 +44,17 @@ class LimitsPage(Page):
         found = standing(limit=PAGE + 1, beyond=beyond)
         typed = refused.typed if refused else {}
         context: dict[str, Any] = {
-            "rows": found[:PAGE], "more": found[PAGE - 1].key if len(found) > PAGE else "", "beyond": beyond,
-            "refused": refused, "typed": typed, "may_act": OPERATOR in roles(request.user),
+            "rows": found[:PAGE],
+            "more": found[PAGE - 1].key if len(found) > PAGE else "",
+            "beyond": beyond,
+            "refused": refused,
+            "typed": typed,
+            "may_act": OPERATOR in roles(request.user),
             "fields": [
                 (name, label, help_, typed.get(name, ""), refused.at.get(name, "") if refused else "")
                 for name, (label, help_) in FIELDS.items()
             ],
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

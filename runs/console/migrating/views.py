@@ -21,9 +21,11 @@ from runs.services.migrating.bodies import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 
 _WORDS = {
-    "replayed": ("ok", "goes on in the middle of its visit"), "reentered": ("run", "enters the node from its top"),
-    "unbegun": ("ok", "has not begun"), "refused": ("bad", "stays where it is"),
-}  # fmt: skip
+    "replayed": ("ok", "goes on in the middle of its visit"),
+    "reentered": ("run", "enters the node from its top"),
+    "unbegun": ("ok", "has not begun"),
+    "refused": ("bad", "stays where it is"),
+}
 
 
 class MigrationsPage(Page):
@@ -36,9 +38,15 @@ class MigrationsPage(Page):
         return self.tell(request, graph_id)
 
     def tell(
-        self, request: HttpRequest, graph_id: str, refused: Refused | None = None, *,
-        typed: dict[str, str] | None = None, found: Sequence[Outcome] | None = None, is_done: bool = False,
-    ) -> HttpResponse:  # fmt: skip
+        self,
+        request: HttpRequest,
+        graph_id: str,
+        refused: Refused | None = None,
+        *,
+        typed: dict[str, str] | None = None,
+        found: Sequence[Outcome] | None = None,
+        is_done: bool = False,
+    ) -> HttpResponse:
         """The page; with what was found, or what was refused. Raises NotFound."""
         name, _, version = graph_id.partition("@")
         old = old_nodes(graph_id)
@@ -50,14 +58,20 @@ class MigrationsPage(Page):
         to = wanted if wanted in others else next(iter(others), "")
         mapping = proposed(old, registry.find(f"{name}@{to}"), version) if to else {}
         context = {
-            "name": name, "version": version, "graph_id": graph_id, "others": others, "to": to, "old": old,
+            "name": name,
+            "version": version,
+            "graph_id": graph_id,
+            "others": others,
+            "to": to,
+            "old": old,
             "new": list(registry.find(f"{name}@{to}").nodes) if to else [],
             "typed": {"nodes": _lines(mapping), "runs": request.GET.get("run", "")[:40], "limit": "20"} | given,
             "found": None if found is None else [(as_read(each), *_WORDS[each.how]) for each in found],
             "is_done": is_done,
             "can_move": found is not None and not is_done and not all(each.how == "refused" for each in found),
-            "refused": refused, "may_migrate": OPERATOR in roles(request.user),
-        }  # fmt: skip
+            "refused": refused,
+            "may_migrate": OPERATOR in roles(request.user),
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

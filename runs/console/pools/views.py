@@ -24,13 +24,19 @@ from runs.services.pools import acts
 
 _SETTERS = frozenset({OPERATOR})
 _SCOPES = {
-    "all": "every run", "tag": "runs with the tag", "agent": "runs of the agent",
-    "person": "runs that a person started", "provider": "models of the provider",
-}  # fmt: skip
+    "all": "every run",
+    "tag": "runs with the tag",
+    "agent": "runs of the agent",
+    "person": "runs that a person started",
+    "provider": "models of the provider",
+}
 _RESOURCES = {
-    "usd": "US dollars", "tokens_in": "tokens in", "tokens_out": "tokens out", "model_calls": "model calls",
+    "usd": "US dollars",
+    "tokens_in": "tokens in",
+    "tokens_out": "tokens out",
+    "model_calls": "model calls",
     "tool_calls": "tool calls",
-}  # fmt: skip
+}
 _PERIODS = ("day", "week", "month")
 
 
@@ -97,11 +103,15 @@ class PoolsPage(Page):
         """The page; with what was refused, at the pool that it was about."""
         pools = listed(newest(limit=acts.MOST))
         context: dict[str, Any] = {
-            "pools": [Shown(one) for one in pools], "refused": refused, "refused_at": at,
-            "may_set": OPERATOR in roles(request.user), "scopes": _SCOPES, "resources": _RESOURCES,
+            "pools": [Shown(one) for one in pools],
+            "refused": refused,
+            "refused_at": at,
+            "may_set": OPERATOR in roles(request.user),
+            "scopes": _SCOPES,
+            "resources": _RESOURCES,
             "periods": _PERIODS,
             "typed": refused.typed if refused is not None and at is None else {"zone": "UTC", "period": "month"},
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

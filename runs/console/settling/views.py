@@ -43,10 +43,15 @@ class Reconciliations(Act):
             receipt = receipt_of if form.texts["verdict"] == "happened" else str
             body = form.read(ReconcileBody, receipt=receipt, sender_is_gone=_ticked, agrees_with=_number)
             waits = reconciling.reconcile(
-                run_id, verdict=body.verdict, receipt=body.receipt if body.verdict == "happened" else None,
-                sender_is_gone=body.sender_is_gone, justification=body.justification, by=self.acting(request),
-                wait_id=body.wait_id, agrees_with=body.agrees_with,
-            )  # fmt: skip
+                run_id,
+                verdict=body.verdict,
+                receipt=body.receipt if body.verdict == "happened" else None,
+                sender_is_gone=body.sender_is_gone,
+                justification=body.justification,
+                by=self.acting(request),
+                wait_id=body.wait_id,
+                agrees_with=body.agrees_with,
+            )
         except DurableAgentsError as error:
             act = AGREE if form.texts.get("agrees_with") else self.verb
             return self.tell(request, run_id, Refused(act, error, form.kept))

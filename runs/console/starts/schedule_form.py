@@ -32,9 +32,12 @@ def filled(schedule: Schedule) -> dict[str, str]:
     caps = schedule.budget if isinstance(schedule.budget, dict) else {}
     typed = {f"budget.{name}": budgets.in_field(name, cap) for name, cap in caps.items() if name in budgets.AT_START}
     return {
-        **texts, **typed, "tags": ", ".join(tags_of(schedule.tags)), SEEN: schedule.updated_at.isoformat(),
+        **texts,
+        **typed,
+        "tags": ", ".join(tags_of(schedule.tags)),
+        SEEN: schedule.updated_at.isoformat(),
         "input": json.dumps(schedule.input, indent=2, ensure_ascii=False) if acts.reads(schedule) else "",
-    }  # fmt: skip
+    }
 
 
 def asked(form: Sent, before: Schedule | None = None) -> ScheduleBody:

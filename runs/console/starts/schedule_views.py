@@ -34,9 +34,11 @@ PAGE = 50
 _SETTERS = frozenset({OPERATOR, INTEGRATOR})
 MISSED = {"skip": "leave them out", "once": "start one run for all", "all": "start each, a hundred at most"}
 OVERLAP = {
-    "skip": "leave this one out", "queue": "begin after it", "replace": "cancel it and begin",
+    "skip": "leave this one out",
+    "queue": "begin after it",
+    "replace": "cancel it and begin",
     "allow": "begin beside it",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,14 @@ class SchedulesPage(Page):
         return self.tell(request, changing=None if changed is None else acts.find(changed))
 
     def tell(
-        self, request: HttpRequest, refused: Refused | None = None, at: UUID | None = None, *,
-        changing: Schedule | None = None, mark: UUID | None = None,
-    ) -> HttpResponse:  # fmt: skip
+        self,
+        request: HttpRequest,
+        refused: Refused | None = None,
+        at: UUID | None = None,
+        *,
+        changing: Schedule | None = None,
+        mark: UUID | None = None,
+    ) -> HttpResponse:
         """The page; with what was refused, at the schedule that it was about. `changing` is the one that the form sets
         anew, `mark` the one that the form has."""
         beyond = opened(request.GET.get("beyond", ""))
@@ -91,11 +98,18 @@ class SchedulesPage(Page):
                 for one in listed(shown)
             ],
             "more": closed(shown[-1].created_at, shown[-1].id) if len(found) > PAGE else "",
-            "is_from_start": beyond is None, "refused": refused, "refused_at": at,
-            "may_set": bool(role) and (changing is None or acts.may(changing, role, person)), "agents": agents,
-            "missed": MISSED, "overlaps": OVERLAP, "typed": typed, "caps": caps, "changing": changing,
+            "is_from_start": beyond is None,
+            "refused": refused,
+            "refused_at": at,
+            "may_set": bool(role) and (changing is None or acts.may(changing, role, person)),
+            "agents": agents,
+            "missed": MISSED,
+            "overlaps": OVERLAP,
+            "typed": typed,
+            "caps": caps,
+            "changing": changing,
             "token": marks.token_of(request, mark or marks.new_mark()),
-        }  # fmt: skip
+        }
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

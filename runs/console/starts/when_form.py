@@ -14,14 +14,18 @@ from runs.console.forms.fields import Value
 from runs.console.forms.form import Beside, Bound
 
 _LABELS = {
-    "business_key": "Business key", "on_conflict": "If a run of the key lives",
-    "start_at": "Not before (UTC)", "start_before": "Not later than (UTC)",
-}  # fmt: skip
+    "business_key": "Business key",
+    "on_conflict": "If a run of the key lives",
+    "start_at": "Not before (UTC)",
+    "start_before": "Not later than (UTC)",
+}
 _HELP = {"business_key": "such as an invoice or a customer: one run of an agent and a key lives"}
 _RULES = [
-    ("", "refuse this start"), ("join", "go to that run"), ("queue", "begin after it"),
+    ("", "refuse this start"),
+    ("join", "go to that run"),
+    ("queue", "begin after it"),
     ("replace", "cancel it and begin"),
-]  # fmt: skip
+]
 _TIMES = ("start_at", "start_before")
 _LOCAL = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?")
 

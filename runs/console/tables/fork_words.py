@@ -11,9 +11,11 @@ from runs.console.tables.links import to_run
 
 HOW = {"fork": "a fork", "what_if": "a what-if", "start_again": "started again from the input"}
 _STOOD = {
-    "consent": "a person said so here", "audit": "a person said so before the run began",
-    "what_if": "nothing is sent in a what-if", "given": "as it was given to the what-if",
-}  # fmt: skip
+    "consent": "a person said so here",
+    "audit": "a person said so before the run began",
+    "what_if": "nothing is sent in a what-if",
+    "given": "as it was given to the what-if",
+}
 
 
 def _run(run_id: object) -> str:

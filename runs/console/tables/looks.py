@@ -323,11 +323,10 @@ LOOKS: dict[str, Look] = {
     "waiting_signal": Look("waiting for a signal", "wait", _event_row),
     "waiting_message": Look("waiting for a message", "wait", _event_row),
     "waiting_children": Look("waiting for child runs", "wait", _children_row),
-    "unknown": Look(
-        "outcome unknown", "unsure", lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?"
-    ),
+    "unknown": Look("outcome unknown", "unsure", lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?"),
     "stopped": Look(
-        "needs an operator", "bad",
+        "needs an operator",
+        "bad",
         lambda card: visible(words(detail_text(card.wait, "reason", "title") or "see the run")),
     ),
     "exceeded": Look("needs budget", "wait", _exceeded_row),
@@ -338,50 +337,88 @@ LOOKS: dict[str, Look] = {
     "handed_off": Look("handed off", "ok", _gone_on_row),
     "failed": Look("failed", "bad", _failed_row),
     "cancelled": Look("cancelled", "", _cancelled_row),
-}  # fmt: skip
+}
 
 # By the cause that `why` finds: what the page says of it, with links.
 _OF_WAITS = _waits("Waits.")
 SENTENCES: dict[str, Callable[[Dossier], str]] = {
-    "completed": _completed, "renewed": _gone_on("Renewed", "run"),
-    "handed_off": _gone_on("Handed off", "another agent's run"), "failed": _failed, "cancelled": _cancelled,
-    "damaged": _damaged, "halted": _is_so, "paused": _paused, "pausing": _pausing, "cancelling": _cancelling,
-    "budget": _exceeded, "unknown_outcome": _unknown, "stopped": _stopped,
-    "approval": _OF_WAITS, "question": _OF_WAITS, "callback": _OF_WAITS, "signal": _OF_WAITS, "message": _OF_WAITS,
-    "child": _OF_WAITS, "pool": _OF_WAITS, "limit": _OF_WAITS, "breaker": _OF_WAITS, "retry_timer": _OF_WAITS,
+    "completed": _completed,
+    "renewed": _gone_on("Renewed", "run"),
+    "handed_off": _gone_on("Handed off", "another agent's run"),
+    "failed": _failed,
+    "cancelled": _cancelled,
+    "damaged": _damaged,
+    "halted": _is_so,
+    "paused": _paused,
+    "pausing": _pausing,
+    "cancelling": _cancelling,
+    "budget": _exceeded,
+    "unknown_outcome": _unknown,
+    "stopped": _stopped,
+    "approval": _OF_WAITS,
+    "question": _OF_WAITS,
+    "callback": _OF_WAITS,
+    "signal": _OF_WAITS,
+    "message": _OF_WAITS,
+    "child": _OF_WAITS,
+    "pool": _OF_WAITS,
+    "limit": _OF_WAITS,
+    "breaker": _OF_WAITS,
+    "retry_timer": _OF_WAITS,
     "timer": _OF_WAITS,
-    "not_due": _early, "behind_key": _behind, "no_worker": _queued, "no_version": _queued, "draining": _queued,
-    "queued": _queued, "driven": _running, "undoing": _is_so,
-}  # fmt: skip
+    "not_due": _early,
+    "behind_key": _behind,
+    "no_worker": _queued,
+    "no_version": _queued,
+    "draining": _queued,
+    "queued": _queued,
+    "driven": _running,
+    "undoing": _is_so,
+}
 
 VERBS: dict[str, Verb] = {
     "pause": Verb(
-        "Pause", "pauses", opener="", button="main",
+        "Pause",
+        "pauses",
+        opener="",
+        button="main",
         means="The step under way ends first; then the run stands still until someone resumes it."
         " What it waits for may still arrive.",
         for_children="paused with it, and going on when it does.",
     ),
     "resume": Verb(
-        "Resume", "resumptions", opener="go", button="go",
+        "Resume",
+        "resumptions",
+        opener="go",
+        button="go",
         means="The run goes on from where it stands. Nothing that is on record is done again.",
         for_children="going on with it, but for what somebody paused for its own sake.",
     ),
     "cancel": Verb(
-        "Cancel", "cancellations", opener="stop", button="stop full",
+        "Cancel",
+        "cancellations",
+        opener="stop",
+        button="stop full",
         means="Nothing new is sent; a call in flight is settled first. Effects that can't be undone stay as they are."
         " This is final.",
         for_children="cancelled with it, and all runs below.",
     ),
     "retry": Verb(
-        "Retry", "retries", opener="main", button="main",
+        "Retry",
+        "retries",
+        opener="main",
+        button="main",
         means="The run enters the failed node again. Calls that succeeded are answered from the journal;"
         " only definite failures are tried anew. A gated call goes out again under an approval that is still in time,"
         " or its queue is asked anew. For a child run that failed or was cancelled another is started.",
         for_children="left as they are, and waited for again.",
     ),
     "requeue": Verb(
-        "Requeue", "requeues", opener="", button="main",
+        "Requeue",
+        "requeues",
+        opener="",
+        button="main",
         means="The worker that drives the run writes no more, and the next one takes it at once. A call under way is"
         " asked about, sent again under its own key, or shown to a person, as after a loss.",
     ),
-}  # fmt: skip
+}

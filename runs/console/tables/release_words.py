@@ -9,9 +9,12 @@ from typing import Any
 from ledger.templatetags.console import visible
 
 WHY = {
-    "tag": "by its tag", "share": "by the ramp's share", "halted": "the ramp was halted",
-    "unserved": "no living worker had the newer one", "unknown": "whoever took the start had not the newer one",
-}  # fmt: skip
+    "tag": "by its tag",
+    "share": "by the ramp's share",
+    "halted": "the ramp was halted",
+    "unserved": "no living worker had the newer one",
+    "unknown": "whoever took the start had not the newer one",
+}
 
 
 def assigned(f: Mapping[str, Any], attempt: int = 0) -> str:

@@ -51,7 +51,7 @@ _DENIED = "denied by itself if nobody has by"
 _IN_TIME = {
     "escalate": "put to further people, or denied after the last of them, if nobody has by",
     "remind": "without a deadline: people are reminded next at",
-}  # fmt: skip
+}
 
 
 def _input(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
@@ -133,10 +133,11 @@ def _message(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 
 # Why a try has no permit, behind what it is of.
 _HELD = {
-    "rate": "is called as often as it may be", "at_once": "has as many calls under way as it may have",
+    "rate": "is called as often as it may be",
+    "at_once": "has as many calls under way as it may have",
     "asked": "asked to be left alone for a while",
     "breaker": "has its circuit breaker open: it failed too often, or an operator opened it",
-}  # fmt: skip
+}
 
 
 def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
@@ -174,9 +175,13 @@ def _webhook(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 
 # What a person has to do about a child that stands still, as its parent's page says it.
 _NEEDS = {
-    "approval": "an approval", "input": "an answer", "reconcile": "the outcome of a call to be settled",
-    "operator": "an operator", "budget": "its budget to be raised", "resume": "somebody to resume it",
-}  # fmt: skip
+    "approval": "an approval",
+    "input": "an answer",
+    "reconcile": "the outcome of a call to be settled",
+    "operator": "an operator",
+    "budget": "its budget to be raised",
+    "resume": "somebody to resume it",
+}
 _CHILDREN_TOLD = 3
 
 

@@ -73,7 +73,7 @@ class Talk:
 
 def talk_of(
     run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, is_read: bool = True
-) -> Talk:  # fmt: skip
+) -> Talk:
     """What somebody with these roles sees, and may send; what was said, for whoever reads the run's payloads."""
     total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
     rows = list(Message.objects.filter(run=run).order_by("-n")[:SHOWN]) if total else []

@@ -58,10 +58,19 @@ class PutAnew:
 
 
 def put_anew(
-    run_id: str, question: e.ApprovalRequested, arguments: dict[str, Any], *,
-    tool: Tool | None, hasher: Hasher, by: str, role: str, justification: str, deadline: datetime | None = None,
-    standing: Any = None, said: dict[str, Any] | None = None,
-) -> PutAnew:  # fmt: skip
+    run_id: str,
+    question: e.ApprovalRequested,
+    arguments: dict[str, Any],
+    *,
+    tool: Tool | None,
+    hasher: Hasher,
+    by: str,
+    role: str,
+    justification: str,
+    deadline: datetime | None = None,
+    standing: Any = None,
+    said: dict[str, Any] | None = None,
+) -> PutAnew:
     """What follows when somebody puts these arguments in the place of a question's. It keeps its time: `deadline`, or
     that of the question, and its terms are what is `said` of them. `standing` says as what they may decide it, where
     that is more than their own role. Raises ValueError for what is no input of the tool."""
@@ -69,17 +78,32 @@ def put_anew(
     approval_id, plan_hash = id_of(run_id, slot, n), hasher(plan)
     until = datetime.fromisoformat(question.deadline) if deadline is None else deadline
     payload = {
-        "justification": justification, "arguments": arguments,
+        "justification": justification,
+        "arguments": arguments,
         "changes": changes(payload_of(question)["arguments"], arguments),
-    } | ({} if standing is None else {"standing": standing})  # fmt: skip
+    } | ({} if standing is None else {"standing": standing})
     amended = e.PlanAmended(
-        slot=slot, n=question.n, approval_id=question.approval_id, plan_hash=question.plan_hash, by=by, role=role,
-        next=str(approval_id), payload=payload,
-    )  # fmt: skip
+        slot=slot,
+        n=question.n,
+        approval_id=question.approval_id,
+        plan_hash=question.plan_hash,
+        by=by,
+        role=role,
+        next=str(approval_id),
+        payload=payload,
+    )
     asked = e.ApprovalRequested(
-        slot=slot, payload=plan, approval_id=str(approval_id), queue=plan["queue"], tool=question.tool,
-        requested_hash=question.requested_hash, plan_hash=plan_hash, rule=plan["rule"], deadline=until.isoformat(), n=n,
-    )  # fmt: skip
+        slot=slot,
+        payload=plan,
+        approval_id=str(approval_id),
+        queue=plan["queue"],
+        tool=question.tool,
+        requested_hash=question.requested_hash,
+        plan_hash=plan_hash,
+        rule=plan["rule"],
+        deadline=until.isoformat(),
+        n=n,
+    )
     wait = WaitSpec(run_id, slot, 0, "approval", n, until, detail_of(plan, approval_id, said))
     return PutAnew(amended, asked, wait, plan, None if said is None else timed(asked, said))
 
@@ -88,6 +112,11 @@ def timed(question: e.ApprovalRequested, said: dict[str, Any]) -> e.ApprovalTime
     """What holds of a question's time, to be recorded with it."""
     calendar = said["calendar"] or {"name": "", "version": 0}
     return e.ApprovalTimed(
-        slot=question.slot, approval_id=question.approval_id, on_timeout=said["on_timeout"],
-        calendar=calendar["name"], calendar_version=calendar["version"], n=question.n, payload=said,
-    )  # fmt: skip
+        slot=question.slot,
+        approval_id=question.approval_id,
+        on_timeout=said["on_timeout"],
+        calendar=calendar["name"],
+        calendar_version=calendar["version"],
+        n=question.n,
+        payload=said,
+    )

@@ -220,7 +220,12 @@ def _digits(number: Decimal) -> str:
 
 def _type(value: Any) -> str:
     names = {
-        bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "an object",
         type(None): "nothing",
-    }  # fmt: skip
+    }
     return names.get(type(value), f"a {type(value).__name__}")

@@ -61,9 +61,15 @@ def setting(
         raise BadAttributes(problems)
     names, kinds, texts = ([value[i] for value in values] for i in range(3))
     return AttributesSet(
-        slot=slot, by=by, named=sorted(given), names=names, kinds=kinds, values=texts, requested_hash=requested_hash,
+        slot=slot,
+        by=by,
+        named=sorted(given),
+        names=names,
+        kinds=kinds,
+        values=texts,
+        requested_hash=requested_hash,
         payload=None if slot is None else {"arguments": asked(given)},
-    )  # fmt: skip
+    )
 
 
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,15 +22,23 @@ class Usage:
     # Field by field: every step adds and takes away.
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            self.steps + other.steps, self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out,
-            self.tool_calls + other.tool_calls, self.model_calls + other.model_calls, self.usd_micro + other.usd_micro,
-        )  # fmt: skip
+            self.steps + other.steps,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.tool_calls + other.tool_calls,
+            self.model_calls + other.model_calls,
+            self.usd_micro + other.usd_micro,
+        )
 
     def __sub__(self, other: Usage) -> Usage:
         return Usage(
-            self.steps - other.steps, self.tokens_in - other.tokens_in, self.tokens_out - other.tokens_out,
-            self.tool_calls - other.tool_calls, self.model_calls - other.model_calls, self.usd_micro - other.usd_micro,
-        )  # fmt: skip
+            self.steps - other.steps,
+            self.tokens_in - other.tokens_in,
+            self.tokens_out - other.tokens_out,
+            self.tool_calls - other.tool_calls,
+            self.model_calls - other.model_calls,
+            self.usd_micro - other.usd_micro,
+        )
 
     @classmethod
     def of(cls, row: object) -> Self:

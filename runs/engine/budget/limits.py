@@ -40,9 +40,13 @@ class Budget(BaseModel):
     def caps(self) -> Caps:
         """What is counted step by step; the time is another matter."""
         return Caps(
-            steps=self.steps, tokens_in=self.tokens_in, tokens_out=self.tokens_out, tool_calls=self.tool_calls,
-            model_calls=self.model_calls, usd_micro=None if self.usd is None else int(self.usd * A_MILLION),
-        )  # fmt: skip
+            steps=self.steps,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            tool_calls=self.tool_calls,
+            model_calls=self.model_calls,
+            usd_micro=None if self.usd is None else int(self.usd * A_MILLION),
+        )
 
     @property
     def time(self) -> timedelta | None:

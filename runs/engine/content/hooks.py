@@ -81,9 +81,13 @@ class Screen:
 
 
 def screen(
-    *, version: str, source: Iterable[str] = SOURCES, to: Iterable[str] = DESTINATIONS, timeout: float = 2.0,
+    *,
+    version: str,
+    source: Iterable[str] = SOURCES,
+    to: Iterable[str] = DESTINATIONS,
+    timeout: float = 2.0,
     name: str = "",
-) -> Callable[[Callable[[Piece], Any]], Screen]:  # fmt: skip
+) -> Callable[[Callable[[Piece], Any]], Screen]:
     """Make a function of a `Piece` a hook: it returns None (let it pass), `Redact(content, reason)` or
     `Withhold(reason)`. Plain functions are called in a thread, `async def` is awaited.
 
@@ -104,9 +108,13 @@ def screen(
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= _LONGEST_SECONDS:
             raise DefinitionError(f"{whose}: timeout is {timeout!r}: give seconds, at most {_LONGEST_SECONDS:g}")
         return Screen(
-            called, version, function, _some(whose, "source", source, SOURCES), _some(whose, "to", to, DESTINATIONS),
+            called,
+            version,
+            function,
+            _some(whose, "source", source, SOURCES),
+            _some(whose, "to", to, DESTINATIONS),
             timeout,
-        )  # fmt: skip
+        )
 
     return register
 

@@ -82,11 +82,13 @@ def _told(agent: Described, code: Code) -> dict[str, Any]:
     """What others may say to its runs; nothing for an agent that declares none, as those of before do."""
     messages = {
         m.name: {
-            "takes": _schema(m.takes, code), "answers": _schema(m.answers, code),
-            "code": code(m.function), "check": code(m.check),
+            "takes": _schema(m.takes, code),
+            "answers": _schema(m.answers, code),
+            "code": code(m.function),
+            "check": code(m.check),
         }
         for m in agent.messages.values()
-    }  # fmt: skip
+    }
     signals = {} if agent.signals is None else {"signals": sorted(agent.signals)}
     upgraders = {"upgraders": {str(n): code(step) for n, step in agent.upgraders.items()}} if agent.upgraders else {}
     return ({"messages": messages} if messages else {}) | signals | upgraders | _undone(agent, code)
@@ -103,15 +105,27 @@ def tool_described(tool: Tool, code: Code) -> dict[str, Any]:
     cached = {} if tool.cache is None else {"cache": tool.cache.total_seconds(), "shared": tool.shared}
     undone = {} if tool.undo is None else {"undo": _undo(tool.undo, code)}
     risky = {"risk": tool.risk} if tool.risk else {}
-    return cached | undone | risky | {
-        "class": str(tool.replay_class), "input": _schema(tool.input, code), "output": _schema(tool.output, code),
-        "code": code(_written(tool)), "gate": None if tool.gate is None else _gate(tool.gate, code),
-        "timeout": tool.timeout, "answers_later": tool.answers_later,
-        "key_ttl": None if tool.key_ttl is None else tool.key_ttl.total_seconds(),
-        "external_id": tool.external_id, "sequential": tool.sequential, "description": tool.description,
-        "reconcile": code(tool.reconcile), "on_receipt": code(tool.on_receipt),
-        "check_answer": code(tool.check_answer),
-    }  # fmt: skip
+    return (
+        cached
+        | undone
+        | risky
+        | {
+            "class": str(tool.replay_class),
+            "input": _schema(tool.input, code),
+            "output": _schema(tool.output, code),
+            "code": code(_written(tool)),
+            "gate": None if tool.gate is None else _gate(tool.gate, code),
+            "timeout": tool.timeout,
+            "answers_later": tool.answers_later,
+            "key_ttl": None if tool.key_ttl is None else tool.key_ttl.total_seconds(),
+            "external_id": tool.external_id,
+            "sequential": tool.sequential,
+            "description": tool.description,
+            "reconcile": code(tool.reconcile),
+            "on_receipt": code(tool.on_receipt),
+            "check_answer": code(tool.check_answer),
+        }
+    )
 
 
 def _undo(undo: Undo, code: Code) -> dict[str, Any]:

@@ -12,12 +12,19 @@ Parts = Mapping[str, Any]
 Said = Iterator[tuple[str, str]]
 _TIMES = {"timeout": "timeout", "key_ttl": "key lifetime", "cache": "cache"}
 _PLAIN = {
-    "class": "replay class", "answers_later": "answers later", "external_id": "external id", "sequential": "sequential",
-    "shared": "shared", "risk": "risk",
-}  # fmt: skip
+    "class": "replay class",
+    "answers_later": "answers later",
+    "external_id": "external id",
+    "sequential": "sequential",
+    "shared": "shared",
+    "risk": "risk",
+}
 _HOOKS = {
-    "code": "code", "reconcile": "reconcile", "on_receipt": "on_receipt", "check_answer": "check_answer",
-}  # fmt: skip
+    "code": "code",
+    "reconcile": "reconcile",
+    "on_receipt": "on_receipt",
+    "check_answer": "check_answer",
+}
 _KNOWN_OF_A_TOOL = {*_TIMES, *_PLAIN, *_HOOKS, "input", "output", "gate", "description", "undo"}
 _MOST = 12
 
@@ -87,9 +94,20 @@ def _all(before: Parts, now: Parts) -> Said:
     if before.get("on_failure") != now.get("on_failure"):
         yield "on_failure", _step(before.get("on_failure") or "undo", now.get("on_failure") or "undo")
     known = {
-        "nodes", "start", "initial", "tools", "models", "assistants", "messages", "attributes", "signals", "code",
-        "undos", "on_failure", "upgraders",
-    }  # fmt: skip
+        "nodes",
+        "start",
+        "initial",
+        "tools",
+        "models",
+        "assistants",
+        "messages",
+        "attributes",
+        "signals",
+        "code",
+        "undos",
+        "on_failure",
+        "upgraders",
+    }
     yield from _rest("agent", before, now, known)
 
 

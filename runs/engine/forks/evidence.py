@@ -220,20 +220,23 @@ def _times(told: Iterable[Told]) -> dict[tuple[str | None, int], str]:
     return {(event.slot, event.attempt): at for _, at, event in told if isinstance(event, began)}
 
 
-def _effect(
-    run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool_of: ToolOf
-) -> Iterator[Evidence]:  # fmt: skip
+def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool_of: ToolOf) -> Iterator[Evidence]:
     intent = attempt.intent
     if isinstance(intent, e.ChildStarted):
         yield _child(run, name, number, intent, attempt)
     if not isinstance(intent, e.ToolInvoked) or intent.replay_class == ReplayClass.PURE or not _may_have_been(attempt):
         return
     found = Evidence(
-        run=run, slot=name, attempt=number, tool=intent.tool, requested_hash=intent.requested_hash,
-        executed_hash=intent.executed_hash, arguments=payload_of(intent).get("arguments"),
+        run=run,
+        slot=name,
+        attempt=number,
+        tool=intent.tool,
+        requested_hash=intent.requested_hash,
+        executed_hash=intent.executed_hash,
+        arguments=payload_of(intent).get("arguments"),
         is_changed=arguments_of(slot) is not None,
         outcome=COMMITTED if attempt.has_happened else OPEN,
-    )  # fmt: skip
+    )
     yield _with_result(found, attempt, tool_of(intent.tool))
 
 
@@ -275,11 +278,17 @@ def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: At
     """A run that was started: whatever it did stands behind it."""
     is_done = isinstance(attempt.result, e.ChildEnded) and attempt.result.state == "completed"
     return Evidence(
-        run=run, slot=name, attempt=number, tool=child_tool(intent.agent), requested_hash=intent.requested_hash,
-        arguments=payload_of(intent).get("arguments"), external_id=intent.child,
-        outcome=COMMITTED if is_done else OPEN, has_result=is_done,
+        run=run,
+        slot=name,
+        attempt=number,
+        tool=child_tool(intent.agent),
+        requested_hash=intent.requested_hash,
+        arguments=payload_of(intent).get("arguments"),
+        external_id=intent.child,
+        outcome=COMMITTED if is_done else OPEN,
+        has_result=is_done,
         result=payload_of(attempt.result).get("output") if is_done else None,
-    )  # fmt: skip
+    )
 
 
 def child_tool(agent: str) -> str:

@@ -88,9 +88,12 @@ def told_stop(found: Moved) -> dict[str, Any]:
     stop_ = found.course.stop
     assert stop_ is not None
     return {
-        "at": stop_.at.isoformat(), "was": stop_.deadline.isoformat(), "due": list(stop_.due),
-        "left": stop_.left // _MICROSECOND, "remind_at": found.due,
-    }  # fmt: skip
+        "at": stop_.at.isoformat(),
+        "was": stop_.deadline.isoformat(),
+        "due": list(stop_.due),
+        "left": stop_.left // _MICROSECOND,
+        "remind_at": found.due,
+    }
 
 
 def told_end(found: Moved, at: datetime, stood: timedelta) -> dict[str, Any]:

@@ -49,18 +49,31 @@ def say(run: Deciding, wait_id: UUID, wait: Waiting, verdict: str, *, by: str, r
     payload = {"justification": justification}
     if is_staged(question.payload) or verdict == ABSTAIN:
         vote = e.ApprovalVoted(
-            slot=spec.slot, n=spec.n, approval_id=approval_id, verdict=verdict, plan_hash=wait.gate.plan_hash, by=by,
-            role=role, person=person, payload=payload,
-        )  # fmt: skip
+            slot=spec.slot,
+            n=spec.n,
+            approval_id=approval_id,
+            verdict=verdict,
+            plan_hash=wait.gate.plan_hash,
+            by=by,
+            role=role,
+            person=person,
+            payload=payload,
+        )
         run.append([vote])
         votes.append(vote)
     if verdict == ABSTAIN or (verdict == APPROVE and is_staged(question.payload) and not is_enough(question, votes)):
         return False
     ends = RESOLUTIONS.get(verdict, verdict)  # a deadline says "expired"
     event = e.ApprovalDecided(
-        slot=spec.slot, n=spec.n, approval_id=approval_id, verdict=ends, by=by, role=role,
-        plan_hash=wait.gate.plan_hash, payload=payload | ({"then": FAIL} if verdict == FAIL else {}),
-    )  # fmt: skip
+        slot=spec.slot,
+        n=spec.n,
+        approval_id=approval_id,
+        verdict=ends,
+        by=by,
+        role=role,
+        plan_hash=wait.gate.plan_hash,
+        payload=payload | ({"then": FAIL} if verdict == FAIL else {}),
+    )
     granted = wait.gate.plan_hash if verdict == APPROVE else None
     run.resolve(wait_id, ends, event=event, grant_hash=granted)
     return True

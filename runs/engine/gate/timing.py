@@ -147,15 +147,22 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
     if word == "escalate" and not steps:
         word = "reject"  # nobody is named who could be asked besides
     said = {
-        "on_timeout": word, "version": set_.version, "minutes": _minutes(span), "is_working": is_working,
-        "calendar": None if calendar is None else {
-            "name": calendar.name, "version": calendar.version, "zone": calendar.zone,
+        "on_timeout": word,
+        "version": set_.version,
+        "minutes": _minutes(span),
+        "is_working": is_working,
+        "calendar": None
+        if calendar is None
+        else {
+            "name": calendar.name,
+            "version": calendar.version,
+            "zone": calendar.zone,
         },
         "steps": [{"to": s.to, "minutes": s.minutes} for s in steps] if word == "escalate" else [],
         "every": (set_.every or least) if word == "remind" else 0,
         "remind": [] if word == "remind" else sorted(set_.remind),
         "at_once_if_away": set_.at_once_if_away and word == "escalate",
-    }  # fmt: skip
+    }
     if set_.clock_stops and word != "remind":
         said["clock_stops"] = set_.clock_stops
     said["remind_at"] = reminders(said, calendar if is_working else None, now, span)
@@ -194,9 +201,10 @@ def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
         and isinstance(payload.get("at_once_if_away"), bool)
         and isinstance(payload.get("remind"), list)
         and isinstance(payload.get("clock_stops", 0), int)
-        and isinstance(steps, list) and all(isinstance(each, dict) and set(each) == {"to", "minutes"} for each in steps)
+        and isinstance(steps, list)
+        and all(isinstance(each, dict) and set(each) == {"to", "minutes"} for each in steps)
         and are_moments(times)
-    )  # fmt: skip
+    )
     return payload if is_right else None
 
 

@@ -47,9 +47,15 @@ class Standing:
 
 
 async def stood(
-    agent: Agent, run_id: str, created: e.RunCreated, stands: Position, earlier: Sequence[e.Event], *, depth: int,
+    agent: Agent,
+    run_id: str,
+    created: e.RunCreated,
+    stands: Position,
+    earlier: Sequence[e.Event],
+    *,
+    depth: int,
     hasher: Hasher,
-) -> Standing:  # fmt: skip
+) -> Standing:
     """Where a run stands. Raises Unfit."""
     at, tape = stands.at, Tape(stands.tail)
     if at.node == UNDO_NODE:
@@ -66,10 +72,18 @@ async def stood(
     if place == ENTRY:
         return Standing(visit, ENTRY, at.node, _fields(agent, begun))
     recording = Recording(
-        run_id=run_id, graph_id=agent.graph_id, fingerprint=agent.fingerprint(), created=created, node=at.node,
-        visit=at.visit, generation=at.generation, state=at.state, events=tuple(stands.tail),
-        before=needed(earlier, stands.tail), depth=depth,
-    )  # fmt: skip
+        run_id=run_id,
+        graph_id=agent.graph_id,
+        fingerprint=agent.fingerprint(),
+        created=created,
+        node=at.node,
+        visit=at.visit,
+        generation=at.generation,
+        state=at.state,
+        events=tuple(stands.tail),
+        before=needed(earlier, stands.tail),
+        depth=depth,
+    )
     found = await replay(recording, agent, hasher=hasher)
     if found.difference is not None:
         raise Unfit("differs", f"its visit can't be done again from what is on record: {found.difference}")

@@ -13,12 +13,20 @@ from runs.engine.errors import DefinitionError
 # What each kind of key may have.
 _SENT = frozenset({"per_minute", "burst", "at_once", "breaker", "rest"})
 KINDS: Mapping[str, frozenset[str]] = {
-    "tool": _SENT, "model": _SENT, "provider": _SENT,
-    "agent": frozenset({"at_once", "weight"}), "tag": frozenset({"at_once", "weight"}),
-}  # fmt: skip
+    "tool": _SENT,
+    "model": _SENT,
+    "provider": _SENT,
+    "agent": frozenset({"at_once", "weight"}),
+    "tag": frozenset({"at_once", "weight"}),
+}
 MOST: Mapping[str, int] = {
-    "per_minute": 1_000_000, "burst": 1_000_000, "at_once": 100_000, "breaker": 100, "rest": 300, "weight": 1000,
-}  # fmt: skip
+    "per_minute": 1_000_000,
+    "burst": 1_000_000,
+    "at_once": 100_000,
+    "breaker": 100,
+    "rest": 300,
+    "weight": 1000,
+}
 LONGEST_KEY = 300
 
 

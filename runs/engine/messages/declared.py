@@ -42,9 +42,16 @@ class View:
 
 
 def message_of(
-    agent: str, state: type[BaseModel], function: Callable[..., Any], *, name: str, takes: type[BaseModel],
-    answers: type[BaseModel] | None, check: Callable[..., Any] | None, title: str,
-) -> Message:  # fmt: skip
+    agent: str,
+    state: type[BaseModel],
+    function: Callable[..., Any],
+    *,
+    name: str,
+    takes: type[BaseModel],
+    answers: type[BaseModel] | None,
+    check: Callable[..., Any] | None,
+    title: str,
+) -> Message:
     """A declared message. Raises DefinitionError."""
     name = _named(agent, "message", function, name)
     if issubclass(state, RootModel):

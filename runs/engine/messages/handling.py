@@ -58,23 +58,31 @@ def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageRec
 
 
 def handled(
-    agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageReceived, *, visit: str, place: int,
+    agent: Takes,
+    state: Callable[[], dict[str, Any]],
+    came: e.MessageReceived,
+    *,
+    visit: str,
+    place: int,
     waiting: Sequence[WaitSpec] = (),
-) -> tuple[list[e.Event], list[WaitSpec]]:  # fmt: skip
+) -> tuple[list[e.Event], list[WaitSpec]]:
     """The events of one message's handling, and the waits that it ends: a message that was answered is what a call
     waited for that named it, or named none."""
     outcome, payload = handle(agent, state, came)
     ended = [w for w in waiting if came.name in (w.detail["names"] or [came.name])] if outcome == "answered" else []
     event = e.MessageHandled(
-        name=came.name, n=came.n, outcome=outcome, visit=visit, place=place, calls=[w.slot for w in ended],
+        name=came.name,
+        n=came.n,
+        outcome=outcome,
+        visit=visit,
+        place=place,
+        calls=[w.slot for w in ended],
         payload=payload,
-    )  # fmt: skip
+    )
     resolved = [
-        e.WaitResolved(
-            slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="received", by="system:engine"
-        )
+        e.WaitResolved(slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="received", by="system:engine")
         for w in ended
-    ]  # fmt: skip
+    ]
     return [event, *resolved], ended
 
 

@@ -31,10 +31,23 @@ from runs.engine.undo.declared import UNDO_NODE
 REFUSED: Final = "refused"
 # Stops for an operator that say that the code and the run don't go together, or that the code is wrong: to give the run
 # other code answers them. The others are about the run's record, and stay.
-SOLVED = frozenset({
-    "other_code", "unknown_node", "bad_checkpoint", "non_determinism", "recorded_arguments", "recorded_result",
-    "recorded_answer", "unknown_tool", "unknown_queue", "definition", "uncertified_tool", "poison", "unknown_format",
-})  # fmt: skip
+SOLVED = frozenset(
+    {
+        "other_code",
+        "unknown_node",
+        "bad_checkpoint",
+        "non_determinism",
+        "recorded_arguments",
+        "recorded_result",
+        "recorded_answer",
+        "unknown_tool",
+        "unknown_queue",
+        "definition",
+        "uncertified_tool",
+        "poison",
+        "unknown_format",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +116,15 @@ class _No(Exception):
 
 
 async def tried(
-    moving: Moving, run_id: str, created: e.RunCreated, stands: Position, earlier: Sequence[e.Event], *,
-    depth: int, hasher: Hasher,
-) -> Found:  # fmt: skip
+    moving: Moving,
+    run_id: str,
+    created: e.RunCreated,
+    stands: Position,
+    earlier: Sequence[e.Event],
+    *,
+    depth: int,
+    hasher: Hasher,
+) -> Found:
     """What would become of a run that stands there. `earlier` are the events before that its calls may ask for."""
     tape = Tape(stands.tail)
     try:
@@ -223,9 +242,17 @@ def _unbegun(
 
 
 async def _replayed(
-    moving: Moving, run_id: str, created: e.RunCreated, stands: Position, earlier: Sequence[e.Event], node: str,
-    tape: Tape, *, depth: int, hasher: Hasher,
-) -> Found | str:  # fmt: skip
+    moving: Moving,
+    run_id: str,
+    created: e.RunCreated,
+    stands: Position,
+    earlier: Sequence[e.Event],
+    node: str,
+    tape: Tape,
+    *,
+    depth: int,
+    hasher: Hasher,
+) -> Found | str:
     """What is answered from the record, and what comes after; or why the new code doesn't do the visit again."""
     state = migrated_state(moving, stands.at.state)
     try:
@@ -234,10 +261,18 @@ async def _replayed(
         return str(no)
     at = stands.at
     recording = Recording(
-        run_id=run_id, graph_id=moving.to.graph_id, fingerprint=moving.to.fingerprint(), created=created, node=node,
-        visit=at.visit, generation=at.generation, state=state,
-        events=tuple(stands.tail), before=needed(earlier, stands.tail), depth=depth,
-    )  # fmt: skip
+        run_id=run_id,
+        graph_id=moving.to.graph_id,
+        fingerprint=moving.to.fingerprint(),
+        created=created,
+        node=node,
+        visit=at.visit,
+        generation=at.generation,
+        state=state,
+        events=tuple(stands.tail),
+        before=needed(earlier, stands.tail),
+        depth=depth,
+    )
     found = await replay(recording, moving.to, hasher=hasher)
     if found.difference is not None:
         return str(found.difference)

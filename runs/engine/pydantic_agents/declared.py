@@ -82,11 +82,18 @@ class AgentAssistant(Assistant):
 
 
 def durable(
-    agent: PydanticAgent[Any, Any], *, tools: Mapping[str, ReplayClass] | None = None,
-    gates: Mapping[str, Gate] | None = None, outside: Mapping[str, Outside] | None = None, later: Sequence[str] = (),
-    name: str = "", models: Sequence[str] = (), max_requests: int = USUAL_REQUESTS, timeout: float = 300.0,
+    agent: PydanticAgent[Any, Any],
+    *,
+    tools: Mapping[str, ReplayClass] | None = None,
+    gates: Mapping[str, Gate] | None = None,
+    outside: Mapping[str, Outside] | None = None,
+    later: Sequence[str] = (),
+    name: str = "",
+    models: Sequence[str] = (),
+    max_requests: int = USUAL_REQUESTS,
+    timeout: float = 300.0,
     most_tokens: int | None = None,
-) -> AgentAssistant:  # fmt: skip
+) -> AgentAssistant:
     """Declare how a Pydantic AI `agent` works in a run, for `Agent(assistants=[…])` and `ctx.think`. The agent is not
     changed.
 
@@ -114,10 +121,18 @@ def durable(
         made.append(_tool(name, each, own, classes, gates, later))
     whom, offline = _models(agent, name)
     return AgentAssistant(
-        name=name, instructions=_prompts(agent), output=_output(agent, name), tools=tuple(made), offline=offline,
-        max_turns=max_requests, timeout=timeout, most_tokens=most_tokens, models=tuple(models or whom),
-        agent=agent, outside=outside,
-    )  # fmt: skip
+        name=name,
+        instructions=_prompts(agent),
+        output=_output(agent, name),
+        tools=tuple(made),
+        offline=offline,
+        max_turns=max_requests,
+        timeout=timeout,
+        most_tokens=most_tokens,
+        models=tuple(models or whom),
+        agent=agent,
+        outside=outside,
+    )
 
 
 def declared_for(assistants: Sequence[Assistant], agent: Any) -> AgentAssistant:
@@ -166,9 +181,13 @@ def _known_tools(agent: Any) -> dict[str, _Known]:
 
 
 def _check_names(
-    name: str, known: Mapping[str, _Known], classes: Mapping[str, Any], gates: Mapping[str, Any],
-    outside: Mapping[str, Any], later: Sequence[str],
-) -> None:  # fmt: skip
+    name: str,
+    known: Mapping[str, _Known],
+    classes: Mapping[str, Any],
+    gates: Mapping[str, Any],
+    outside: Mapping[str, Any],
+    later: Sequence[str],
+) -> None:
     for each, tool in known.items():
         if tool.function is None and each not in outside:
             raise DefinitionError(f"{name}: tool {each!r} is carried out elsewhere: say who answers in outside={{…}}")
@@ -205,21 +224,28 @@ def must_be_declared(assistant: AgentAssistant, tool: str, kind: str) -> None:
 
 
 def _tool(
-    name: str, tool: str, known: _Known | None, classes: Mapping[str, Any], gates: Mapping[str, Gate],
+    name: str,
+    tool: str,
+    known: _Known | None,
+    classes: Mapping[str, Any],
+    gates: Mapping[str, Gate],
     later: Sequence[str],
-) -> Tool:  # fmt: skip
+) -> Tool:
     gate = gates.get(tool)
     if gate is not None and not isinstance(gate, Gate):
         raise DefinitionError(f"{name}: the gate of {tool!r} is {gate!r}: give a Gate(queue=…, rule=…)")
     definition = None if known is None else known.definition
     return tool_of(
-        tool, classes.get(tool) or (known.replay_class if known else None),
+        tool,
+        classes.get(tool) or (known.replay_class if known else None),
         function=None if known is None else known.function,
         description=(definition.description or "") if definition else "",
         schema=definition.parameters_json_schema if definition else ANY,
         timeout=None if known is None else known.timeout,
-        gate=gate, answers_later=tool in later, sequential=bool(definition and definition.sequential),
-    )  # fmt: skip
+        gate=gate,
+        answers_later=tool in later,
+        sequential=bool(definition and definition.sequential),
+    )
 
 
 # --- what else it is made of ------------------------------------------------------------------------------------------

@@ -109,9 +109,15 @@ class Thinking:
         try:
             with agent.parallel_tool_call_execution_mode("parallel_ordered_events"):
                 ended = await agent.run(
-                    prompt, deps=deps, model=model, capabilities=[recorded], run_id=known, conversation_id=known,
-                    usage_limits=UsageLimits(request_limit=assistant.max_turns), infer_name=False,
-                )  # fmt: skip
+                    prompt,
+                    deps=deps,
+                    model=model,
+                    capabilities=[recorded],
+                    run_id=known,
+                    conversation_id=known,
+                    usage_limits=UsageLimits(request_limit=assistant.max_turns),
+                    infer_name=False,
+                )
         except UsageLimitExceeded as error:
             raise ModelFailure("too_many_turns", f"{assistant.name}: {error}") from error
         except UnexpectedModelBehavior as error:
@@ -317,9 +323,15 @@ class Thinking:
         if outside.schema is not None:
             title = f"{name}: {', '.join(f'{k}={v}' for k, v in arguments.items())}"[:200]
             answer = await ask(
-                visit, slot, outside.ask, title=title, schema=outside.schema, prefilled={}, within=outside.within,
+                visit,
+                slot,
+                outside.ask,
+                title=title,
+                schema=outside.schema,
+                prefilled={},
+                within=outside.within,
                 or_else=RAISE,
-            )  # fmt: skip
+            )
             return plain(answer)
         called = "".join(c if c.isalnum() else "_" for c in name.lower()).strip("_")[:40]
         return await await_signal(visit, slot, f"{called}.{place.replace('/', '-')}", None, outside.within, RAISE)

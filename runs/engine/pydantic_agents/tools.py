@@ -88,9 +88,17 @@ def this_call() -> ToolCall:
 
 
 def tool_of(
-    name: str, replay_class: Any, *, function: Any, description: str, schema: dict[str, Any],
-    timeout: float | None, gate: Gate | None, answers_later: bool, sequential: bool,
-) -> Tool:  # fmt: skip
+    name: str,
+    replay_class: Any,
+    *,
+    function: Any,
+    description: str,
+    schema: dict[str, Any],
+    timeout: float | None,
+    gate: Gate | None,
+    answers_later: bool,
+    sequential: bool,
+) -> Tool:
     """The engine's tool for the one that Pydantic AI calls `name`. Raises DefinitionError."""
     if not NAME.fullmatch(name):
         raise DefinitionError(f"tool name {name!r} is not of the form {NAME.pattern}")
@@ -106,11 +114,20 @@ def tool_of(
     if gate is not None and (problem := misfit(gate.same, taken)):
         raise DefinitionError(f"tool {name!r}: Gate(same=…): {problem}")
     return Tool(
-        name=name, title=name.replace("_", " ").capitalize(), system="", effect="", replay_class=replay_class,
-        _function=_function_of(function, answers_later), input=taken, output=Returned,
-        timeout=timeout or USUAL_TIMEOUT, gate=gate, answers_later=answers_later, description=description,
+        name=name,
+        title=name.replace("_", " ").capitalize(),
+        system="",
+        effect="",
+        replay_class=replay_class,
+        _function=_function_of(function, answers_later),
+        input=taken,
+        output=Returned,
+        timeout=timeout or USUAL_TIMEOUT,
+        gate=gate,
+        answers_later=answers_later,
+        description=description,
         sequential=sequential,
-    )  # fmt: skip
+    )
 
 
 def _function_of(author: Any, answers_later: bool) -> Callable[..., Any]:

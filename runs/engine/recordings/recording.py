@@ -79,12 +79,19 @@ def dumped(recording: Recording) -> dict[str, Any]:
     """As plain data, of the newest format."""
     times = [*recording.times, *[""] * len(recording.events)]
     return {
-        "what": WHAT, "format": FILES.now, "payloads": recording.payloads,
-        "graph_id": recording.graph_id, "fingerprint": recording.fingerprint, "run": recording.run_id,
+        "what": WHAT,
+        "format": FILES.now,
+        "payloads": recording.payloads,
+        "graph_id": recording.graph_id,
+        "fingerprint": recording.fingerprint,
+        "run": recording.run_id,
         "depth": recording.depth,
         "checkpoint": {
-            "schema_version": STATES.now, "node": recording.node, "visit": recording.visit,
-            "generation": recording.generation, "state": recording.state,
+            "schema_version": STATES.now,
+            "node": recording.node,
+            "visit": recording.visit,
+            "generation": recording.generation,
+            "state": recording.state,
         },
         "created": event_as_data(recording.created),
         "before": [event_as_data(event) for event in recording.before],
@@ -93,8 +100,9 @@ def dumped(recording: Recording) -> dict[str, Any]:
             for event, at in zip(recording.events, times, strict=False)
         ],
         "after": recording.after,
-        "placeholders": list(recording.placeholders), "notes": list(recording.notes),
-    }  # fmt: skip
+        "placeholders": list(recording.placeholders),
+        "notes": list(recording.notes),
+    }
 
 
 def event_as_data(event: e.Event) -> dict[str, Any]:
@@ -137,14 +145,23 @@ def _read(found: Mapping[str, Any]) -> Recording:
     if graph_id != f"{created.agent}@{created.version}" and not _was_moved(graph_id, created, checkpoint, found):
         raise ValueError(f"it says {graph_id}, and its first event {created.agent}@{created.version}")
     return Recording(
-        run_id=str(found["run"]), graph_id=graph_id, fingerprint=str(found["fingerprint"]), created=created,
-        node=str(checkpoint["node"]), visit=int(checkpoint["visit"]), generation=int(checkpoint["generation"]),
+        run_id=str(found["run"]),
+        graph_id=graph_id,
+        fingerprint=str(found["fingerprint"]),
+        created=created,
+        node=str(checkpoint["node"]),
+        visit=int(checkpoint["visit"]),
+        generation=int(checkpoint["generation"]),
         state=STATES.upgraded(checkpoint["schema_version"], checkpoint["state"]),
-        events=tuple(map(event_of, found["events"])), before=tuple(map(event_of, found["before"])),
-        after=found["after"], depth=int(found["depth"]), payloads=str(found["payloads"]),
-        placeholders=tuple(map(str, found["placeholders"])), notes=tuple(map(str, found["notes"])),
+        events=tuple(map(event_of, found["events"])),
+        before=tuple(map(event_of, found["before"])),
+        after=found["after"],
+        depth=int(found["depth"]),
+        payloads=str(found["payloads"]),
+        placeholders=tuple(map(str, found["placeholders"])),
+        notes=tuple(map(str, found["notes"])),
         times=tuple(str(each.get("at", "")) for each in found["events"]),
-    )  # fmt: skip
+    )
 
 
 def _was_moved(graph_id: str, created: e.RunCreated, checkpoint: Mapping[str, Any], found: Mapping[str, Any]) -> bool:

@@ -229,10 +229,15 @@ class Redaction:
                 self._collect(value, (name.lower(),))
         self._people(every)
         made = replace(
-            recording, created=self._event(recording.created), state=self._replaced(recording.state),
-            after=self._replaced(recording.after), before=tuple(map(self._event, recording.before)),
-            events=tuple(map(self._event, events)), times=(), payloads=REDACTED,
-        )  # fmt: skip
+            recording,
+            created=self._event(recording.created),
+            state=self._replaced(recording.state),
+            after=self._replaced(recording.after),
+            before=tuple(map(self._event, recording.before)),
+            events=tuple(map(self._event, events)),
+            times=(),
+            payloads=REDACTED,
+        )
         told = text_of(made)
         left = [each for each in self._known if len(each) > _SHORTEST and self._is_in(told, each)]
         if left:
@@ -299,8 +304,9 @@ def _escaped(text: str, *, ensure_ascii: bool, times: int = 1) -> str:
 
 
 _WAYS: list[Callable[[str], str]] = [
-    str, *(partial(_escaped, ensure_ascii=is_ascii, times=n + 1) for n in range(_IN_JSON) for is_ascii in (False, True))
-]  # fmt: skip
+    str,
+    *(partial(_escaped, ensure_ascii=is_ascii, times=n + 1) for n in range(_IN_JSON) for is_ascii in (False, True)),
+]
 
 
 def _like(character: str, random: int) -> str:

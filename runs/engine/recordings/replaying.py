@@ -265,17 +265,33 @@ class _Visit(Visit):
     """A visit that goes as far as the record does."""
 
     def __init__(
-        self, recording: Recording, agent: Agent, tape: Tape, events: Sequence[e.Event], hasher: Remembering, *,
+        self,
+        recording: Recording,
+        agent: Agent,
+        tape: Tape,
+        events: Sequence[e.Event],
+        hasher: Remembering,
+        *,
         is_strict: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         runtime = Runtime(
             hasher=hasher, request_model=_no_model, callback_url=lambda token: f"https://replay.invalid/{token}"
         )
         journal = _Journal(recording)
         super().__init__(
-            agent, journal, runtime, Control(), tape, Meter(UNLIMITED), node=recording.node, number=recording.visit,
-            generation=recording.generation, created=recording.created, trace_id="0" * 32, depth=recording.depth,
-        )  # fmt: skip
+            agent,
+            journal,
+            runtime,
+            Control(),
+            tape,
+            Meter(UNLIMITED),
+            node=recording.node,
+            number=recording.visit,
+            generation=recording.generation,
+            created=recording.created,
+            trace_id="0" * 32,
+            depth=recording.depth,
+        )
         self.known = self.recalled = _Recall(tape, events, hasher, recording.placeholders, is_strict)
         self.fresh: list[str] = []
 

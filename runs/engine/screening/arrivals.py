@@ -25,9 +25,14 @@ async def received(
     if place in seen:
         return _known(record, place, content)
     piece = Piece(
-        content=plain(content), source=source, name=name, to="node", target=visit.node, agent=visit.agent.graph_id,
+        content=plain(content),
+        source=source,
+        name=name,
+        to="node",
+        target=visit.node,
+        agent=visit.agent.graph_id,
         run_id=visit.run_id,
-    )  # fmt: skip
+    )
     screens = [each for each in screens_of(visit) if each.is_for(piece)]
     if not screens or _went_on(visit.tape, slot):
         return content
@@ -35,9 +40,17 @@ async def received(
     is_refused = any(each.is_refused for each in findings)
     stands = {} if is_refused or not findings else {place: findings[-1].stands}
     events = recorded(
-        visit, slot, record.current, past, to=f"node {visit.node}", asked=screens, pieces={place: piece},
-        findings=findings, stands=stands, seen=[place],
-    )  # fmt: skip
+        visit,
+        slot,
+        record.current,
+        past,
+        to=f"node {visit.node}",
+        asked=screens,
+        pieces={place: piece},
+        findings=findings,
+        stands=stands,
+        seen=[place],
+    )
     for event in events:  # on record with the next step, or with the run's end: before that nothing goes by it
         visit.buffer(event)
     return _known(record, place, content)

@@ -69,9 +69,16 @@ class RequestScreening:
             stands[found.place] = found.marker if found.is_refused else found.stands
             self._put(found.place, stands[found.place], is_held=found.is_refused)
         self.events += recorded(
-            self._visit, self._slot, self._attempt, self._past, to=f"model {self._assistant}", asked=screens,
-            pieces=pieces, findings=findings, stands=stands,
-        )  # fmt: skip
+            self._visit,
+            self._slot,
+            self._attempt,
+            self._past,
+            to=f"model {self._assistant}",
+            asked=screens,
+            pieces=pieces,
+            findings=findings,
+            stands=stands,
+        )
         return no
 
     def take(self) -> list[e.Event]:
@@ -86,10 +93,15 @@ class RequestScreening:
         elif place != "0":
             source, name = "transcript", self._assistant
         return Piece(
-            content=part.content if isinstance(part.content, str) else plain(part.content), source=source, name=name,
-            to="model", target=self._assistant, agent=self._visit.agent.graph_id, run_id=self._visit.run_id,
+            content=part.content if isinstance(part.content, str) else plain(part.content),
+            source=source,
+            name=name,
+            to="model",
+            target=self._assistant,
+            agent=self._visit.agent.graph_id,
+            run_id=self._visit.run_id,
             is_restored=id(part) in self._shown.restored,
-        )  # fmt: skip
+        )
 
     def _seen(self, part: Any) -> set[str]:
         """The hooks that said in this visit what they think of a part: it keeps its content, so they think so still."""

@@ -153,28 +153,52 @@ def _reason(given: Any) -> str:
 
 
 def recorded(
-    visit: Visit, slot: str, attempt: int, past: Attempt, *, to: str, asked: Sequence[Screen], pieces: dict[str, Piece],
-    findings: Sequence[Finding], stands: dict[str, Any], seen: Sequence[str] = (),
-) -> list[e.Event]:  # fmt: skip
+    visit: Visit,
+    slot: str,
+    attempt: int,
+    past: Attempt,
+    *,
+    to: str,
+    asked: Sequence[Screen],
+    pieces: dict[str, Piece],
+    findings: Sequence[Finding],
+    stands: dict[str, Any],
+    seen: Sequence[str] = (),
+) -> list[e.Event]:
     """The events that tell of it, which `past` has from here on. None where nobody but the engine's own limits was
     asked and they found nothing."""
     if not findings and set(asked) <= set(ALWAYS):
         return []
     first = len(past.withheld)
     screened = e.ContentScreened(
-        slot=slot, attempt=attempt, n=len(past.screenings), to=to, hooks=[each.id for each in asked],
-        pieces=len(pieces), refused=sum(each.is_refused for each in findings),
-        replaced=sum(not each.is_refused for each in findings), payload=_told(stands, seen),
-    )  # fmt: skip
+        slot=slot,
+        attempt=attempt,
+        n=len(past.screenings),
+        to=to,
+        hooks=[each.id for each in asked],
+        pieces=len(pieces),
+        refused=sum(each.is_refused for each in findings),
+        replaced=sum(not each.is_refused for each in findings),
+        payload=_told(stands, seen),
+    )
     withheld = [
         e.ContentWithheld(
-            slot=slot, attempt=attempt, n=first + i, place=each.place, source=_source(each.piece), to=_to(each.piece),
-            verdict="refused" if each.is_refused else "replaced", hook=each.screen.name, version=each.screen.version,
-            digest=visit.runtime.hasher(_hashable(each.piece.content)), size=characters(each.piece.content),
-            reason=each.reason, is_restored=each.piece.is_restored,
+            slot=slot,
+            attempt=attempt,
+            n=first + i,
+            place=each.place,
+            source=_source(each.piece),
+            to=_to(each.piece),
+            verdict="refused" if each.is_refused else "replaced",
+            hook=each.screen.name,
+            version=each.screen.version,
+            digest=visit.runtime.hasher(_hashable(each.piece.content)),
+            size=characters(each.piece.content),
+            reason=each.reason,
+            is_restored=each.piece.is_restored,
         )
         for i, each in enumerate(findings)
-    ]  # fmt: skip
+    ]
     past.screenings.append(screened)
     past.withheld.extend(withheld)
     return [screened, *withheld]

@@ -55,16 +55,29 @@ async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     if screens is ALWAYS and may_pass_to_tool(call.arguments):
         return  # nearly every call: nobody else is to be asked
     piece = Piece(
-        content=call.arguments, source=source, name=name, to="tool", target=call.tool.name,
-        agent=visit.agent.graph_id, run_id=visit.run_id, is_restored=bool(past.screenings or past.waits),
-    )  # fmt: skip
+        content=call.arguments,
+        source=source,
+        name=name,
+        to="tool",
+        target=call.tool.name,
+        agent=visit.agent.graph_id,
+        run_id=visit.run_id,
+        is_restored=bool(past.screenings or past.waits),
+    )
     findings = [_fitting(call, each) for each in await look(visit, screens, {ARGUMENTS: piece})]
     is_refused = any(each.is_refused for each in findings)
     replaced = [each.stands for each in findings if not each.is_refused]
     events = recorded(
-        visit, call.slot, call.attempt, past, to=f"tool {call.tool.name}", asked=screens, pieces={ARGUMENTS: piece},
-        findings=findings, stands={ARGUMENTS: replaced[-1]} if replaced and not is_refused else {},
-    )  # fmt: skip
+        visit,
+        call.slot,
+        call.attempt,
+        past,
+        to=f"tool {call.tool.name}",
+        asked=screens,
+        pieces={ARGUMENTS: piece},
+        findings=findings,
+        stands={ARGUMENTS: replaced[-1]} if replaced and not is_refused else {},
+    )
     if is_refused:
         await _withhold(call, events)
     if replaced:

@@ -36,10 +36,20 @@ from runs.engine.visit import Visit
 
 
 async def call_tool(
-    visit: Visit, slot: str, tool: Tool, args: BaseModel, *,
-    evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None, source: str = "node", name: str = "",
-    max_age: timedelta | None = None, undo: AskedUndo = OF_THE_TOOL, documents: Sequence[Document] = (),
-) -> BaseModel:  # fmt: skip
+    visit: Visit,
+    slot: str,
+    tool: Tool,
+    args: BaseModel,
+    *,
+    evidence: Sequence[Evidence] = (),
+    why: str = "",
+    grant: Grant | None = None,
+    source: str = "node",
+    name: str = "",
+    max_age: timedelta | None = None,
+    undo: AskedUndo = OF_THE_TOOL,
+    documents: Sequence[Document] = (),
+) -> BaseModel:
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
     if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
@@ -127,9 +137,15 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         detail = {"tool": tool.name, "title": tool.title}
         wait = call.wait("webhook", 0, detail=detail, within=timedelta(days=14), token=call.token)
     event = e.ToolInvoked(
-        slot=call.slot, attempt=call.attempt, payload=stored, tool=tool.name, replay_class=str(tool.replay_class),
-        requested_hash=call.requested_hash, executed_hash=call.executed_hash, grant=grant[0] if grant else None,
-    )  # fmt: skip
+        slot=call.slot,
+        attempt=call.attempt,
+        payload=stored,
+        tool=tool.name,
+        replay_class=str(tool.replay_class),
+        requested_hash=call.requested_hash,
+        executed_hash=call.executed_hash,
+        grant=grant[0] if grant else None,
+    )
     events = [event, *judging.told(call), *call.registered(), *([] if wait is None else [wait.opened()])]
     entries = [] if tool.is_pure else [call.intent().entry("pending")]
     try:
@@ -157,9 +173,15 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
     if call.past.intent is None:
         events = [reads.told(call, result), *judging.told(call)]
     else:
-        events = [e.ToolReturned(
-            slot=call.slot, attempt=call.attempt, tool=tool.name, external_id=external_id, payload={"result": result}
-        )]  # fmt: skip
+        events = [
+            e.ToolReturned(
+                slot=call.slot,
+                attempt=call.attempt,
+                tool=tool.name,
+                external_id=external_id,
+                payload={"result": result},
+            )
+        ]
     entries = call.booked("committed", result, external_id=external_id)
     reply = await _commit(call, Batch(events, entries, usage=A_CALL), call.late(result=result, external_id=external_id))
     reads.keep(call, result)

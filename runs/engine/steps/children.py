@@ -35,9 +35,15 @@ PATIENCE = timedelta(days=90)  # then the wait is overdue; the child has a time 
 
 
 async def child(
-    visit: Visit, slot: str, agent: Agent | str, input: BaseModel | Mapping[str, Any], *,
-    budget: Budget | None, tags: Sequence[str], attributes: Mapping[str, Any],
-) -> Any:  # fmt: skip
+    visit: Visit,
+    slot: str,
+    agent: Agent | str,
+    input: BaseModel | Mapping[str, Any],
+    *,
+    budget: Budget | None,
+    tags: Sequence[str],
+    attributes: Mapping[str, Any],
+) -> Any:
     """Start a run of `agent`, or find it on record, and wait for its end. Gives its output; raises ChildFailure."""
     wanted = agent.graph_id if isinstance(agent, Agent) else agent
     asked = plain(input) if isinstance(input, BaseModel) else plain(dict(input))
@@ -52,9 +58,15 @@ async def child(
         return _ended(agent, past.result, wanted, output)
     if what_if.of(visit) is not None:
         stands = await what_if.answered(
-            visit, slot, record, "child", requested_hash, arguments=asked, given=child_tool(wanted),
+            visit,
+            slot,
+            record,
+            "child",
+            requested_hash,
+            arguments=asked,
+            given=child_tool(wanted),
             fits=lambda payload: _output(agent, payload["result"]),
-        )  # fmt: skip
+        )
         if stands.code:
             told = payload_of(stands)
             raise ChildFailure(wanted, stands.of_run, "failed", stands.code, str(told.get("message", "")))
@@ -67,15 +79,20 @@ async def child(
     visit.park(_wait(visit, slot, record.current))
 
 
-def _asked(
-    slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str
-) -> fence.Asked:  # fmt: skip
+def _asked(slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str) -> fence.Asked:
     """What a fork of a run is asked about, before it starts another run."""
     return fence.Asked(
-        slot=slot, attempt=record.current, record=record, tool=child_tool(wanted), title=f"Start {wanted}",
-        arguments=asked, requested_hash=requested_hash, executed_hash=requested_hash, what="child",
+        slot=slot,
+        attempt=record.current,
+        record=record,
+        tool=child_tool(wanted),
+        title=f"Start {wanted}",
+        arguments=asked,
+        requested_hash=requested_hash,
+        executed_hash=requested_hash,
+        what="child",
         fits=lambda output: _output(agent, output),
-    )  # fmt: skip
+    )
 
 
 def _output(agent: Agent | str, output: Any) -> Any:
@@ -112,9 +129,16 @@ def _found(wanted: str) -> Agent:
 
 
 async def _start(
-    visit: Visit, slot: str, record: Slot, agent: Agent, asked: Any, requested_hash: str, budget: Budget,
-    tags: Sequence[str], attributes: Mapping[str, Any],
-) -> None:  # fmt: skip
+    visit: Visit,
+    slot: str,
+    record: Slot,
+    agent: Agent,
+    asked: Any,
+    requested_hash: str,
+    budget: Budget,
+    tags: Sequence[str],
+    attributes: Mapping[str, Any],
+) -> None:
     """TX1: the intent, the wait and the run itself, in one commit."""
     if visit.depth >= MOST_GENERATIONS:
         raise MisusedContext(f"{agent.graph_id}: {MOST_GENERATIONS} runs started one another already, so no more are")
@@ -129,14 +153,29 @@ async def _start(
     visit.afford(slot, record.current, _expected(caps), is_reserved=True)
     run_id = child_id(visit.run_id, slot, record.current)
     event = e.ChildStarted(
-        slot=slot, attempt=record.current, child=run_id, agent=agent.graph_id, requested_hash=requested_hash,
-        caps=caps.stated(), payload={"arguments": asked},
-    )  # fmt: skip
+        slot=slot,
+        attempt=record.current,
+        child=run_id,
+        agent=agent.graph_id,
+        requested_hash=requested_hash,
+        caps=caps.stated(),
+        payload={"arguments": asked},
+    )
     spec = ChildSpec(
-        run_id=run_id, agent=agent.name, version=agent.version, input=checked, tags=tuple(tags), caps=caps,
-        time=given.time, parent=visit.run_id, slot=slot, attempt=record.current, depth=visit.depth + 1,
-        trace_id=visit.trace_id, attributes=found_by,
-    )  # fmt: skip
+        run_id=run_id,
+        agent=agent.name,
+        version=agent.version,
+        input=checked,
+        tags=tuple(tags),
+        caps=caps,
+        time=given.time,
+        parent=visit.run_id,
+        slot=slot,
+        attempt=record.current,
+        depth=visit.depth + 1,
+        trace_id=visit.trace_id,
+        attributes=found_by,
+    )
     wait = _wait(visit, slot, record.current, agent)
     what_if.check_sends(visit, agent.graph_id)
     await visit.commit(Batch([event, wait.opened()], wait=wait, child=spec, is_intent=True))

@@ -105,9 +105,12 @@ def happened(intent: Intent, tool: Tool, answer: Happened) -> Batch:
     """The call happened, says the other side: that is its outcome."""
     result = plain(answer.output)
     event, entry = intent.reconciled(
-        "happened", by="hook", payload={"result": result},
-        external_id=tool.external_id_of(result), digest=digest_of(result),
-    )  # fmt: skip
+        "happened",
+        by="hook",
+        payload={"result": result},
+        external_id=tool.external_id_of(result),
+        digest=digest_of(result),
+    )
     return Batch([event], [entry])
 
 

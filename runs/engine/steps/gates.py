@@ -100,9 +100,15 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
 
 async def _decided(call: LogicalCall) -> Grant:
     return await decided(
-        call.visit, call.slot, call.record, tool=call.tool.name, arguments=call.arguments, why=call.why,
-        time=_time(call), proofs=_proofs(call),
-    )  # fmt: skip
+        call.visit,
+        call.slot,
+        call.record,
+        tool=call.tool.name,
+        arguments=call.arguments,
+        why=call.why,
+        time=_time(call),
+        proofs=_proofs(call),
+    )
 
 
 def _time(call: LogicalCall) -> Time:
@@ -184,9 +190,13 @@ def refuse(call: LogicalCall, problem: str) -> NoReturn:
 
 
 async def ask_anew(
-    call: LogicalCall, demanded: Demand | None = None, *, is_of_grant: bool = False, problem: str = "",
+    call: LogicalCall,
+    demanded: Demand | None = None,
+    *,
+    is_of_grant: bool = False,
+    problem: str = "",
     unused: Unused = NOT_TOLD,
-) -> NoReturn:  # fmt: skip
+) -> NoReturn:
     """Put the call to its queue, or to the one that a policy `demanded`, with what became of it and of every answer so
     far, and the `problem` with the last one; where it `is_of_grant`, to those whose yes the node brought along.
     `unused` says why what they said yes to has not left.
@@ -212,9 +222,17 @@ async def ask_anew(
     else:
         refuse(call, call.no_yes)
     plan = plan_of(
-        visit, call.slot, queue=queue, rule=rule, tool=tool.name, arguments=call.arguments, title=tool.title,
-        effect=tool.effect, headline=headline, evidence=call.evidence,
-    )  # fmt: skip
+        visit,
+        call.slot,
+        queue=queue,
+        rule=rule,
+        tool=tool.name,
+        arguments=call.arguments,
+        title=tool.title,
+        effect=tool.effect,
+        headline=headline,
+        evidence=call.evidence,
+    )
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
@@ -225,10 +243,17 @@ async def ask_anew(
     elif gate is not None and queue == gate.queue:
         plan |= editable.told(gate.editable, tool.input)
     await open_gate(
-        visit, call.slot, with_history(plan, call.record, given, problem, unused), requested_hash=call.requested_hash,
-        why=call.why, time=_time(call) if demanded is None else Time(demanded.within),
-        n=0 if question is None else question.n + 1, judged=told(call), proofs=_proofs(call), contents=call.documents,
-    )  # fmt: skip
+        visit,
+        call.slot,
+        with_history(plan, call.record, given, problem, unused),
+        requested_hash=call.requested_hash,
+        why=call.why,
+        time=_time(call) if demanded is None else Time(demanded.within),
+        n=0 if question is None else question.n + 1,
+        judged=told(call),
+        proofs=_proofs(call),
+        contents=call.documents,
+    )
 
 
 async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
@@ -255,10 +280,17 @@ async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: ob
     demand = next((each for each in demands if each.queue == question.queue), None)
     unused = Unused(f"standing grant {grant} was taken back, and {question.queue} is asked again")
     await open_gate(
-        call.visit, call.slot, with_history(dict(question.payload), record, None, unused=unused),
-        requested_hash=call.requested_hash, why=call.why, time=_time(call) if demand is None else Time(demand.within),
-        n=latest.n + 1, judged=told(call), proofs=_proofs(call), contents=call.documents,
-    )  # fmt: skip
+        call.visit,
+        call.slot,
+        with_history(dict(question.payload), record, None, unused=unused),
+        requested_hash=call.requested_hash,
+        why=call.why,
+        time=_time(call) if demand is None else Time(demand.within),
+        n=latest.n + 1,
+        judged=told(call),
+        proofs=_proofs(call),
+        contents=call.documents,
+    )
 
 
 def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
@@ -296,16 +328,33 @@ def plan_of(
     shown = [x.as_json() for x in evidence]
     title, effect, rule, headline, shown = printable([title, effect, rule, headline, shown])
     return {
-        "agent": visit.agent.graph_id, "run_id": visit.run_id, "slot": slot, "queue": queue, "rule": rule,
-        "tool": tool, "arguments": arguments, "title": title, "effect": effect, "headline": headline, "evidence": shown,
-    }  # fmt: skip
+        "agent": visit.agent.graph_id,
+        "run_id": visit.run_id,
+        "slot": slot,
+        "queue": queue,
+        "rule": rule,
+        "tool": tool,
+        "arguments": arguments,
+        "title": title,
+        "effect": effect,
+        "headline": headline,
+        "evidence": shown,
+    }
 
 
 async def open_gate(
-    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, time: Time, n: int = 0,
-    judged: Sequence[e.Event] = (), proofs: Mapping[str, Proof] = NOTHING,
+    visit: Visit,
+    slot: str,
+    plan: dict[str, Any],
+    *,
+    requested_hash: str,
+    why: str,
+    time: Time,
+    n: int = 0,
+    judged: Sequence[e.Event] = (),
+    proofs: Mapping[str, Proof] = NOTHING,
     contents: Sequence[documents.Document] = (),
-) -> NoReturn:  # fmt: skip
+) -> NoReturn:
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before; `judged`
     is what the policies said of the call, `proofs` what they want a yes to show, by queue, `contents` the documents
     that its plan names, where they are at hand."""
@@ -318,17 +367,37 @@ async def open_gate(
     approval_id = id_of(visit.run_id, slot, n)
     plan_hash = visit.runtime.hasher(plan)
     question = e.ApprovalRequested(
-        slot=slot, payload=plan, approval_id=str(approval_id), queue=plan["queue"], tool=plan["tool"],
-        requested_hash=requested_hash, plan_hash=plan_hash, rule=plan["rule"], deadline=deadline.isoformat(), n=n,
-    )  # fmt: skip
+        slot=slot,
+        payload=plan,
+        approval_id=str(approval_id),
+        queue=plan["queue"],
+        tool=plan["tool"],
+        requested_hash=requested_hash,
+        plan_hash=plan_hash,
+        rule=plan["rule"],
+        deadline=deadline.isoformat(),
+        n=n,
+    )
     detail = detail_of(plan, approval_id, terms.said)
     wait = WaitSpec(visit.run_id, slot, 0, "approval", n, deadline, detail)
     gate = GateOpening(
-        approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"],
-        canonical(plan), plan_hash, plan["evidence"], printable(why), visit.created.by,
+        approval_id,
+        plan["queue"],
+        plan["tool"],
+        plan["title"],
+        plan["effect"],
+        plan["rule"],
+        canonical(plan),
+        plan_hash,
+        plan["evidence"],
+        printable(why),
+        visit.created.by,
         UUID([*stages_before(question), question.approval_id][0]) if is_staged(plan) else None,
-        terms.said, terms.remind_at, plan.get(documents.DOCUMENTS, []), {each.digest: each.bytes for each in contents},
-    )  # fmt: skip
+        terms.said,
+        terms.remind_at,
+        plan.get(documents.DOCUMENTS, []),
+        {each.digest: each.bytes for each in contents},
+    )
     told_of_time = [] if terms.said is None else [timed(question, terms.said)]
     await put(visit, Batch([question, *told_of_time, *judged], wait=wait, gate=gate))
     visit.park(wait)
@@ -388,9 +457,16 @@ async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[st
 
 
 async def decided(
-    visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any, why: str, time: Time,
+    visit: Visit,
+    slot: str,
+    record: Slot,
+    *,
+    tool: str,
+    arguments: Any,
+    why: str,
+    time: Time,
     proofs: Mapping[str, Proof] = NOTHING,
-) -> Grant:  # fmt: skip
+) -> Grant:
     """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied,
     unless whoever denied it let the run fail. Of several stages each is asked once the one before has said yes: `why`
     and `time` are the next one's.
@@ -406,9 +482,15 @@ async def decided(
         visit.park(WaitSpec(visit.run_id, slot, 0, "approval", question.n, visit.journal.now()))
     if decision.verdict == LAPSED and not is_used(visit, slot):
         await open_gate(
-            visit, slot, question.payload, requested_hash=question.requested_hash, why="", time=Time(ATTENTION),
-            n=question.n + 1, proofs=proofs,
-        )  # fmt: skip
+            visit,
+            slot,
+            question.payload,
+            requested_hash=question.requested_hash,
+            why="",
+            time=Time(ATTENTION),
+            n=question.n + 1,
+            proofs=proofs,
+        )
     if decision.verdict not in ("approved", LAPSED):
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
         denied = Expired if decision.verdict == "expired" else Rejected
@@ -428,9 +510,15 @@ async def decided(
         return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
     if (plan := next_stage(question, record.votes)) is not None:
         await open_gate(
-            visit, slot, plan, requested_hash=question.requested_hash, why=why, time=time.of_a_further_stage,
-            n=question.n + 1, proofs=proofs,
-        )  # fmt: skip
+            visit,
+            slot,
+            plan,
+            requested_hash=question.requested_hash,
+            why=why,
+            time=time.of_a_further_stage,
+            n=question.n + 1,
+            proofs=proofs,
+        )
     stages = required_by(question.payload, "").pairs
     return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, stages[0][0], stages)
 

@@ -55,10 +55,19 @@ class LogicalCall:
     """The state that the stages of a call share. A replay that finds an intent takes what is sent from there."""
 
     def __init__(
-        self, visit: Visit, slot: str, tool: Tool, args: BaseModel,
-        evidence: Sequence[Evidence], why: str, grant: Grant | None, max_age: timedelta | None = None,
-        undo: AskedUndo = OF_THE_TOOL, source: str = "node", documents: Sequence[Document] = (),
-    ) -> None:  # fmt: skip
+        self,
+        visit: Visit,
+        slot: str,
+        tool: Tool,
+        args: BaseModel,
+        evidence: Sequence[Evidence],
+        why: str,
+        grant: Grant | None,
+        max_age: timedelta | None = None,
+        undo: AskedUndo = OF_THE_TOOL,
+        source: str = "node",
+        documents: Sequence[Document] = (),
+    ) -> None:
         self.given_documents = tuple(documents)
         self.unamended: BaseModel | None = None  # what was asked for, where a person changed it
         self.visit, self.slot, self.tool, self.source = visit, slot, tool, source
@@ -190,9 +199,14 @@ class LogicalCall:
     def read_anew(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:
         """What came of a read that was made again."""
         return e.ToolReadAnew(
-            slot=self.slot, attempt=self.attempt, n=self.past.anew, tool=self.tool.name,
-            requested_hash=self.requested_hash, code=code, payload=payload,
-        )  # fmt: skip
+            slot=self.slot,
+            attempt=self.attempt,
+            n=self.past.anew,
+            tool=self.tool.name,
+            requested_hash=self.requested_hash,
+            code=code,
+            payload=payload,
+        )
 
     def failure(self, code: str, payload: dict[str, Any]) -> Exception:
         """The error of a definite no that is on record."""
@@ -215,9 +229,13 @@ class LogicalCall:
         if self.is_read_anew:
             return self.read_anew(payload, code)
         return e.ToolFailed(
-            slot=self.slot, attempt=self.attempt, tool=self.tool.name, code=code,
-            requested_hash=self.requested_hash, payload=payload,
-        )  # fmt: skip
+            slot=self.slot,
+            attempt=self.attempt,
+            tool=self.tool.name,
+            code=code,
+            requested_hash=self.requested_hash,
+            payload=payload,
+        )
 
     async def enter(self) -> None:
         """Have a permit for the next try. Parks where that takes long."""
@@ -227,14 +245,22 @@ class LogicalCall:
         if not self.hold.is_due:
             return
         refused = await self.hold.take(
-            self.hold.keys, lasts=tool.timeout, patience=visit.runtime.limit_patience,
+            self.hold.keys,
+            lasts=tool.timeout,
+            patience=visit.runtime.limit_patience,
             earlier=self.past.waits_of("timer"),
-        )  # fmt: skip
+        )
         if refused is not None:
             await park_for_limit(
-                visit, self.slot, self.past, refused, attempt=self.attempt, tool=tool.name, title=tool.title,
+                visit,
+                self.slot,
+                self.past,
+                refused,
+                attempt=self.attempt,
+                tool=tool.name,
+                title=tool.title,
                 call={"call": tool.name, "hash": self.requested_hash},
-            )  # fmt: skip
+            )
 
     def tool_call(self) -> ToolCall:
         """What the tool is told about it."""
@@ -243,9 +269,14 @@ class LogicalCall:
         return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
 
     def wait(
-        self, kind: str, n: int, *,
-        detail: dict[str, Any] | None = None, within: timedelta = timedelta(0), token: str | None = None,
-    ) -> WaitSpec:  # fmt: skip
+        self,
+        kind: str,
+        n: int,
+        *,
+        detail: dict[str, Any] | None = None,
+        within: timedelta = timedelta(0),
+        token: str | None = None,
+    ) -> WaitSpec:
         """Something that the call waits for, from now."""
         hashed = hashlib.sha256(token.encode()).digest() if token else None
         deadline = self.visit.journal.now() + within

@@ -80,10 +80,15 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     visit.check_stop()
     event = e.CachedReadTaken(
-        slot=call.slot, attempt=call.attempt, tool=tool.name, requested_hash=call.requested_hash,
-        read_at=kept.at.isoformat(), run_read=kept.run_id, slot_read=kept.slot,
+        slot=call.slot,
+        attempt=call.attempt,
+        tool=tool.name,
+        requested_hash=call.requested_hash,
+        read_at=kept.at.isoformat(),
+        run_read=kept.run_id,
+        slot_read=kept.slot,
         payload={"arguments": call.arguments, "result": answer.result},
-    )  # fmt: skip
+    )
     reply = await visit.commit(Batch([event, *judging.told(call)], usage=A_CALL))
     visit.runtime.hit("CP6", tool.name)
     if not reply.is_done:
@@ -101,7 +106,7 @@ def told(call: LogicalCall, result: Any) -> e.Event:
         return call.read_anew(payload)
     return e.ToolRead(
         slot=call.slot, attempt=call.attempt, tool=call.tool.name, requested_hash=call.requested_hash, payload=payload
-    )  # fmt: skip
+    )
 
 
 def keep(call: LogicalCall, result: object) -> None:

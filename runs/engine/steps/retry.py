@@ -48,9 +48,16 @@ async def attempts(
 
 
 async def park_for_retry(
-    visit: Visit, slot: str, past: Attempt, trouble: Exception, *,
-    attempt: int, tool: str, title: str, call: dict[str, Any],
-) -> NoReturn:  # fmt: skip
+    visit: Visit,
+    slot: str,
+    past: Attempt,
+    trouble: Exception,
+    *,
+    attempt: int,
+    tool: str,
+    title: str,
+    call: dict[str, Any],
+) -> NoReturn:
     """Trouble lasts: free the worker's slot and come back by a durable timer. `call` is what the wait's event says of
     the call, where nothing else on record does."""
     n = past.waits_of("timer")

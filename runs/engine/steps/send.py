@@ -262,6 +262,12 @@ async def come_back_later(call: LogicalCall, trouble: Exception) -> NoReturn:
     """The outage lasts. The same key and bytes go out again, after a timer."""
     tool = call.tool
     await park_for_retry(
-        call.visit, call.slot, call.past, trouble, attempt=call.attempt, tool=tool.name, title=tool.title,
+        call.visit,
+        call.slot,
+        call.past,
+        trouble,
+        attempt=call.attempt,
+        tool=tool.name,
+        title=tool.title,
         call={"call": tool.name, "hash": call.requested_hash},
-    )  # fmt: skip
+    )

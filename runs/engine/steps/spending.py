@@ -44,22 +44,40 @@ def wanted_by(route: e.ModelRouted) -> Usage:
     )
 
 
-def debit(route: e.ModelRouted, *, model_calls: int, tokens_in: int, tokens_out: int, usd_micro: int | None,
-          is_estimate: bool = False) -> e.BudgetDebited:  # fmt: skip
+def debit(
+    route: e.ModelRouted,
+    *,
+    model_calls: int,
+    tokens_in: int,
+    tokens_out: int,
+    usd_micro: int | None,
+    is_estimate: bool = False,
+) -> e.BudgetDebited:
     """What a request used, once it is known, or known that it never will be."""
     return e.BudgetDebited(
-        slot=route.slot, attempt=route.attempt, n=route.n, model=route.model, price=route.price,
-        model_calls=model_calls, tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=usd_micro,
+        slot=route.slot,
+        attempt=route.attempt,
+        n=route.n,
+        model=route.model,
+        price=route.price,
+        model_calls=model_calls,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        usd_micro=usd_micro,
         is_estimate=is_estimate,
-    )  # fmt: skip
+    )
 
 
 def lost(route: e.ModelRouted) -> e.BudgetDebited:
     """The answer was lost: whether it was paid for nobody knows, so what was set aside for it counts as used."""
     return debit(
-        route, model_calls=1, tokens_in=route.tokens_in, tokens_out=route.tokens_out, usd_micro=route.usd_micro,
+        route,
+        model_calls=1,
+        tokens_in=route.tokens_in,
+        tokens_out=route.tokens_out,
+        usd_micro=route.usd_micro,
         is_estimate=True,
-    )  # fmt: skip
+    )
 
 
 async def debit_lost(journal: Journal, tape: Tape) -> None:
@@ -74,9 +92,13 @@ def wait_for_raise(
     """The fact that a call at `slot` would break caps, and the wait for whoever may raise them."""
     first = breaches[0]
     event = e.BudgetExceeded(
-        resource=first.resource, most=first.most, used=first.used, reserved=first.reserved, wanted=first.wanted,
+        resource=first.resource,
+        most=first.most,
+        used=first.used,
+        reserved=first.reserved,
+        wanted=first.wanted,
         call=slot,
-    )  # fmt: skip
+    )
     name = f"budget/{journal.seq}"
     detail = {"queue": queue, **lacking(breaches, wanted)}
     return event, WaitSpec(journal.run_id, name, 0, "budget", 0, journal.now() + ATTENTION, detail)
@@ -87,7 +109,12 @@ def lacking(breaches: Sequence[Breach], wanted: Usage) -> dict[str, Any]:
     would be `enough` of each cap that is too small."""
     first = breaches[0]
     return {
-        "title": "Needs more budget", "resource": first.resource, "most": first.most, "used": first.used,
-        "reserved": first.reserved, "wanted": first.wanted, "needs": wanted.stated(),
+        "title": "Needs more budget",
+        "resource": first.resource,
+        "most": first.most,
+        "used": first.used,
+        "reserved": first.reserved,
+        "wanted": first.wanted,
+        "needs": wanted.stated(),
         "enough": {breach.resource: breach.enough for breach in breaches},
-    }  # fmt: skip
+    }

@@ -111,10 +111,15 @@ def heir_of(origin: str, agent: Agent, to: Renewed | HandedOver, *, input: Any, 
     key = come.business_key if come else plan.business_key if plan else ""
     first, turn, handoffs = (come.first, come.turn, come.handoffs) if come else (origin, 0, 0)
     carried_on = e.RunCarriedOn(
-        origin=origin, first=first, turn=turn + 1, handoffs=handoffs + (not is_renewal),
-        how=RENEWAL if is_renewal else HANDOFF, node=to.node if isinstance(to, Renewed) else "",
-        business_key=key if is_renewal else "", payload=_payload(to, agent),
-    )  # fmt: skip
+        origin=origin,
+        first=first,
+        turn=turn + 1,
+        handoffs=handoffs + (not is_renewal),
+        how=RENEWAL if is_renewal else HANDOFF,
+        node=to.node if isinstance(to, Renewed) else "",
+        business_key=key if is_renewal else "",
+        payload=_payload(to, agent),
+    )
     caps = left if is_renewal else _or_default(left, heir)
     events: list[e.Event] = [e.RunCreated(agent=heir.name, version=heir.version, by=by, payload=given)]
     if (child := _one(estate, e.ChildOf)) is not None:
@@ -127,11 +132,18 @@ def heir_of(origin: str, agent: Agent, to: Renewed | HandedOver, *, input: Any, 
         events += _models(estate, by)
     signals = _signals(heir, estate)
     return Heir(
-        run_id=heir_id(origin), origin=origin, agent=heir.name, version=heir.version, input=given,
+        run_id=heir_id(origin),
+        origin=origin,
+        agent=heir.name,
+        version=heir.version,
+        input=given,
         events=(*events, *(signal for _, signal in signals)),
         signals=tuple((seq, s.n, len(events) + i) for i, (seq, s) in enumerate(signals, start=1)),
-        left=left, caps=caps, carried_on=carried_on, all_signals=tuple(seq for seq, _ in _kept(estate)),
-    )  # fmt: skip
+        left=left,
+        caps=caps,
+        carried_on=carried_on,
+        all_signals=tuple(seq for seq, _ in _kept(estate)),
+    )
 
 
 def ends_with(heir: Heir) -> list[e.Event]:

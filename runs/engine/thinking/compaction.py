@@ -72,9 +72,12 @@ class Conversation:
         """The next turn's request."""
         visit, assistant, turn = self._visit, self._assistant, self._take()
         task: dict[str, Any] = {
-            "assistant": assistant.name, "instructions": assistant.instructions, "prompt": self._prompt,
-            "tools": [t.name for t in assistant.tools], "turn": turn,
-        }  # fmt: skip
+            "assistant": assistant.name,
+            "instructions": assistant.instructions,
+            "prompt": self._prompt,
+            "tools": [t.name for t in assistant.tools],
+            "turn": turn,
+        }
         if self._earlier:  # the words themselves are on record where the run was handed off
             task["earlier"] = visit.runtime.hasher(self._earlier)
         names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
@@ -156,8 +159,12 @@ class Conversation:
         slot = visit.places.at(f"{self._path}/{turn}/0")
         request = self._record_of(old, most)
         task = {
-            "assistant": self._assistant.name, "instructions": _INSTRUCTIONS, COMPACTS: count, MOST: most, "turn": turn,
-        }  # fmt: skip
+            "assistant": self._assistant.name,
+            "instructions": _INSTRUCTIONS,
+            COMPACTS: count,
+            MOST: most,
+            "turn": turn,
+        }
 
         def beside(given: ModelTurn) -> list[e.Event]:
             read = _read(responses().validate_python(given.response), most)
@@ -166,11 +173,15 @@ class Conversation:
             after = before - (sum(map(characters_of, old)) + len(self._short) - len(read)) // CHARACTERS_A_TOKEN
             return [
                 e.TranscriptCompacted(
-                    slot=slot, conversation=visit.places.at(self._path), model=given.model, messages=count,
-                    tokens_before=before, tokens_after=max(0, after),
+                    slot=slot,
+                    conversation=visit.places.at(self._path),
+                    model=given.model,
+                    messages=count,
+                    tokens_before=before,
+                    tokens_after=max(0, after),
                     payload={"of": [visit.runtime.hasher(_plain(message)) for message in old]},
                 )
-            ]  # fmt: skip
+            ]
 
         question = Question(
             visit,
@@ -252,9 +263,14 @@ def _summariser(assistant: Assistant) -> Assistant:
     known = _SUMMARISERS.get(id(assistant))
     if known is None or known[0] is not assistant:
         made = Assistant(
-            name=assistant.name, instructions=_INSTRUCTIONS, output=Summary, offline=_shorten,
-            timeout=assistant.timeout, most_tokens=assistant.most_tokens, models=assistant.models,
-        )  # fmt: skip
+            name=assistant.name,
+            instructions=_INSTRUCTIONS,
+            output=Summary,
+            offline=_shorten,
+            timeout=assistant.timeout,
+            most_tokens=assistant.most_tokens,
+            models=assistant.models,
+        )
         known = _SUMMARISERS[id(assistant)] = assistant, made
     return known[1]
 
@@ -304,5 +320,12 @@ def _spoken(message: ModelMessage) -> list[tuple[str, str]]:
 
 def _plain(message: ModelMessage) -> Any:
     """A message as data, without the time at which this process made it."""
-    return [(part.part_kind, plain(getattr(part, "content", None)), plain(getattr(part, "args", None)),
-             getattr(part, "tool_name", None)) for part in message.parts]  # fmt: skip
+    return [
+        (
+            part.part_kind,
+            plain(getattr(part, "content", None)),
+            plain(getattr(part, "args", None)),
+            getattr(part, "tool_name", None),
+        )
+        for part in message.parts
+    ]

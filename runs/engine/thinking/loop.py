@@ -25,9 +25,7 @@ from runs.engine.tools import FINAL
 from runs.engine.visit import Visit
 
 
-async def think(
-    visit: Visit, slot: str, assistant: Assistant, prompt: str, after: Sequence[Said] = ()
-) -> BaseModel:  # fmt: skip
+async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str, after: Sequence[Said] = ()) -> BaseModel:
     """Run the loop until the model gives a valid final result; `after` is what was said before it, by others. Raises
     ModelFailure, Rejected (a gate in the loop was denied)."""
     talk = Conversation(visit, visit.open_path(slot, "think"), assistant, prompt, as_data(after) if after else "")

@@ -56,10 +56,18 @@ class Question:
     adds that no other event holds; `beside` gives the events that go on record with the answer."""
 
     def __init__(
-        self, visit: Visit, slot: str, assistant: Assistant, messages: list[Any],
-        conversation: str, turn: int, request_hash: str, added: Any,
-        beside: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (), shown: Shown | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        visit: Visit,
+        slot: str,
+        assistant: Assistant,
+        messages: list[Any],
+        conversation: str,
+        turn: int,
+        request_hash: str,
+        added: Any,
+        beside: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (),
+        shown: Shown | None = None,
+    ) -> None:
         self.visit, self.slot, self.assistant, self.messages, self.turn = visit, slot, assistant, messages, turn
         self.conversation = visit.places.at(conversation)
         self.request_hash, self.added, self.beside = request_hash, added, beside
@@ -111,10 +119,14 @@ class Question:
     async def _stood_for(self) -> Any:
         """What a run that asks no model is given in its place."""
         event = await what_if.answered(
-            self.visit, self.slot, self.record, "model", self.request_hash,
+            self.visit,
+            self.slot,
+            self.record,
+            "model",
+            self.request_hash,
             fits=lambda payload: responses().validate_python(payload["response"]),
             beside=lambda payload: self.beside(what_if.turn_of(payload)),
-        )  # fmt: skip
+        )
         if event.code == CONTENT_REFUSED and (no := self.screening.refusal):
             raise no
         if event.code:
@@ -137,16 +149,24 @@ class Question:
         events: list[e.Event] = []
         if past.intent is None:
             past.intent = e.ModelRequested(
-                slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
-                model=self.assistant.name, request_hash=self.request_hash,
-            )  # fmt: skip
+                slot=self.slot,
+                attempt=self.attempt,
+                conversation=self.conversation,
+                turn=self.turn,
+                model=self.assistant.name,
+                request_hash=self.request_hash,
+            )
             events.append(past.intent)
         no = self.screening.refusal
         assert no is not None
         failed = e.ModelFailed(
-            slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn, code=CONTENT_REFUSED,
+            slot=self.slot,
+            attempt=self.attempt,
+            conversation=self.conversation,
+            turn=self.turn,
+            code=CONTENT_REFUSED,
             payload={"message": str(no)},
-        )  # fmt: skip
+        )
         batch = Batch([*events, *self.screening.take(), failed], usage=Usage(steps=1))
         visit.boundary(await visit.commit(batch))
         raise no
@@ -187,27 +207,41 @@ class Question:
         if len(self.models) > 1:
             raise _NextModel from trouble
         await park_for_retry(
-            self.visit, self.slot, self.past, trouble,
-            attempt=self.attempt, tool="model", title="Model request", call={},
-        )  # fmt: skip
+            self.visit,
+            self.slot,
+            self.past,
+            trouble,
+            attempt=self.attempt,
+            tool="model",
+            title="Model request",
+            call={},
+        )
 
     async def _enter(self) -> None:
         """Have a permit for the next try: before the intent, and before each repeat. Where that takes long the next
         model is asked, if there is one; else the run waits by a timer."""
         patience = self.visit.runtime.limit_patience if len(self.models) == 1 else PATIENCE_WITH_OTHERS
         refused = await self.hold.take(
-            keys_of_model(self.models[0]), lasts=self.assistant.timeout, patience=patience,
+            keys_of_model(self.models[0]),
+            lasts=self.assistant.timeout,
+            patience=patience,
             earlier=self.past.waits_of("timer"),
-        )  # fmt: skip
+        )
         if refused is None:
             return
         await self._nobody_served()
         if len(self.models) > 1:
             raise _NextModel
         await park_for_limit(
-            self.visit, self.slot, self.past, refused, attempt=self.attempt, tool="model", title="Model request",
+            self.visit,
+            self.slot,
+            self.past,
+            refused,
+            attempt=self.attempt,
+            tool="model",
+            title="Model request",
             call={"call": "model", "hash": self.request_hash},
-        )  # fmt: skip
+        )
 
     async def _nobody_served(self) -> None:
         """What was set aside for the request is free again."""
@@ -227,10 +261,16 @@ class Question:
         tokens_in = tokens_of(self.messages) + tokens_of_tools(assistant)
         tokens_out = assistant.most_tokens or USUAL_ANSWER
         event = e.ModelRouted(
-            slot=self.slot, attempt=self.attempt, n=past.routes, model=route.model, price=route.version,
-            tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=route.cost(tokens_in, tokens_out),
+            slot=self.slot,
+            attempt=self.attempt,
+            n=past.routes,
+            model=route.model,
+            price=route.version,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            usd_micro=route.cost(tokens_in, tokens_out),
             payload={"settings": assistant.settings()},
-        )  # fmt: skip
+        )
         visit.check_stop()
         if event.usd_micro is None and visit.meter.caps.usd_micro is not None:
             problem = f"the run has a cap in dollars, and {route.model} has no price: put one in, then retry"
@@ -239,9 +279,14 @@ class Question:
         events: list[e.Event] = [event]
         if past.intent is None:
             past.intent = e.ModelRequested(
-                slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
-                model=assistant.name, request_hash=self.request_hash, payload=self.added,
-            )  # fmt: skip
+                slot=self.slot,
+                attempt=self.attempt,
+                conversation=self.conversation,
+                turn=self.turn,
+                model=assistant.name,
+                request_hash=self.request_hash,
+                payload=self.added,
+            )
             events.insert(0, past.intent)
         events[-1:-1] = self.screening.take()
         await begin(visit, Batch(events, is_intent=True))
@@ -304,9 +349,13 @@ class Question:
 
     async def _refused(self, refusal: ModelRefused) -> NoReturn:
         event = e.ModelFailed(
-            slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn, code=refusal.code,
+            slot=self.slot,
+            attempt=self.attempt,
+            conversation=self.conversation,
+            turn=self.turn,
+            code=refusal.code,
             payload={"message": str(refusal)},
-        )  # fmt: skip
+        )
         batch = Batch([event, self._debit(0, 0)], usage=Usage(steps=1))
         self.visit.boundary(await self.visit.commit(batch))
         raise ModelFailure(refusal.code, str(refusal)) from refusal
@@ -319,10 +368,14 @@ class Question:
 
     async def _record(self, given: ModelTurn) -> Any:
         event = e.ModelResponded(
-            slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
-            tokens_in=given.tokens_in, tokens_out=given.tokens_out,
+            slot=self.slot,
+            attempt=self.attempt,
+            conversation=self.conversation,
+            turn=self.turn,
+            tokens_in=given.tokens_in,
+            tokens_out=given.tokens_out,
             payload={"model": given.model, "response": given.response},
-        )  # fmt: skip
+        )
         events = [event, self._debit(given.tokens_in, given.tokens_out), *self.beside(given)]
         reply = await self.visit.commit(Batch(events, usage=Usage(steps=1)))
         self.visit.runtime.hit("CP6", "model")

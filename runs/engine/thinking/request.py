@@ -126,9 +126,11 @@ def _parameters(assistant: Assistant) -> ModelRequestParameters:
         for t in assistant.tools
     ]
     final = ToolDefinition(
-        name=FINAL, description=inspect.cleandoc(assistant.output.__doc__ or "Give the final result."),
-        parameters_json_schema=assistant.output.model_json_schema(), kind="output",
-    )  # fmt: skip
+        name=FINAL,
+        description=inspect.cleandoc(assistant.output.__doc__ or "Give the final result."),
+        parameters_json_schema=assistant.output.model_json_schema(),
+        kind="output",
+    )
     return ModelRequestParameters(
         function_tools=tools, output_tools=[final], output_mode="tool", allow_text_output=False
     )

@@ -61,9 +61,13 @@ async def undone(visit: Visit, slot: str, effect: Effect, entries: Sequence[Entr
     if slot in visit.tape.undone:
         return
     event = e.EffectUndone(
-        slot=slot, of_run=effect.run, of_slot=effect.slot, of_attempt=effect.attempt, tool=effect.tool,
+        slot=slot,
+        of_run=effect.run,
+        of_slot=effect.slot,
+        of_attempt=effect.attempt,
+        tool=effect.tool,
         external_id=effect.external_id,
-    )  # fmt: skip
+    )
     await _record(visit, event, entries)
 
 
@@ -72,9 +76,14 @@ async def left(visit: Visit, slot: str, effect: Effect, by: str, problem: str, j
     if slot in visit.tape.undone:
         return
     event = e.EffectLeft(
-        slot=slot, of_run=effect.run, of_slot=effect.slot, of_attempt=effect.attempt, tool=effect.tool, by=by,
+        slot=slot,
+        of_run=effect.run,
+        of_slot=effect.slot,
+        of_attempt=effect.attempt,
+        tool=effect.tool,
+        by=by,
         payload={"problem": problem, "justification": justification},
-    )  # fmt: skip
+    )
     await _record(visit, event)
 
 

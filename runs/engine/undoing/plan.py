@@ -18,11 +18,26 @@ from runs.engine.tools import ReplayClass, Tool, Undo
 
 # What tells of effects: all that a plan is made from.
 KINDS = (
-    e.ToolInvoked, e.UndoRegistered, e.ToolReturned, e.ToolFailed, e.ToolAccepted, e.CallbackReceived,
-    e.CallbackArrivedLate, e.ToolAnsweredLate, e.ToolNotDispatched, e.ToolRedispatched, e.ToolOutcomeUnknown,
-    e.ToolReconciled, e.WaitOpened, e.WaitResolved, e.RunRetried, e.ChildStarted, e.ChildEnded, e.RunCarriedOn,
+    e.ToolInvoked,
+    e.UndoRegistered,
+    e.ToolReturned,
+    e.ToolFailed,
+    e.ToolAccepted,
+    e.CallbackReceived,
+    e.CallbackArrivedLate,
+    e.ToolAnsweredLate,
+    e.ToolNotDispatched,
+    e.ToolRedispatched,
+    e.ToolOutcomeUnknown,
+    e.ToolReconciled,
+    e.WaitOpened,
+    e.WaitResolved,
+    e.RunRetried,
+    e.ChildStarted,
+    e.ChildEnded,
+    e.RunCarriedOn,
     e.CancelRequested,
-)  # fmt: skip
+)
 # undo: a call undoes it. ask: whether it stands is a person's to say. stays: nothing is done about it. child: a run at
 # work is cancelled and undoes its own. reopen: a child that ended well is reopened and undoes its own. run: what the
 # run did before it was renewed or handed off, for a person to say.
@@ -132,9 +147,12 @@ def _effect(
         return
     external_id = getattr(attempt.result, "external_id", None)
     known: dict[str, Any] = {
-        "slot": name, "attempt": number, "tool": intent.tool, "external_id": external_id,
+        "slot": name,
+        "attempt": number,
+        "tool": intent.tool,
+        "external_id": external_id,
         "replay_class": intent.replay_class,
-    }  # fmt: skip
+    }
     if attempt.has_happened:
         yield _undoing(agent, attempt, known)
     elif attempt.is_belied or (attempt.is_called_back_late and attempt.undo is not None):

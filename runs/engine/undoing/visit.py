@@ -98,8 +98,19 @@ def _compensated(effect: Effect) -> list[Entry]:
     """The ledger's fact: of an effect of this run's own."""
     if effect.run:
         return []
-    return [Entry(effect.slot, effect.attempt, "compensated", effect.tool, effect.replay_class, None, None,
-                  effect.external_id, None)]  # fmt: skip
+    return [
+        Entry(
+            effect.slot,
+            effect.attempt,
+            "compensated",
+            effect.tool,
+            effect.replay_class,
+            None,
+            None,
+            effect.external_id,
+            None,
+        )
+    ]
 
 
 def told(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -> dict[str, Any]:

@@ -88,9 +88,11 @@ class Queues(Mapping[str, str]):
         told = json.loads(told) if isinstance(told, str) else told
         ours = {name: role for name, role, _, _, row in told["queues"] if self.is_ours(row)}
         facts = Facts(
-            int(told["at"]), {name: (ours.get(name, NOBODY), is_open) for name, _, is_open, *_ in told["queues"]},
-            _thresholds(told["queues"]), frozenset(told["roles"]),
-        )  # fmt: skip
+            int(told["at"]),
+            {name: (ours.get(name, NOBODY), is_open) for name, _, is_open, *_ in told["queues"]},
+            _thresholds(told["queues"]),
+            frozenset(told["roles"]),
+        )
         timings = self.timings_in(told["timing"]) if "timing" in told else None
         with self._lock:
             if facts.at >= self._facts.at:

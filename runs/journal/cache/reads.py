@@ -93,9 +93,16 @@ class ReadCache:
         sealed = pack(kept.result) or pack([]) or b""
         said = coded(key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed)
         values = [
-            key, tool, UUID(kept.run_id), kept.slot, kept.at, expires_at, len(sealed), sealed,
+            key,
+            tool,
+            UUID(kept.run_id),
+            kept.slot,
+            kept.at,
+            expires_at,
+            len(sealed),
+            sealed,
             row_code(code_key(), TABLE, said),
-        ]  # fmt: skip
+        ]
         await self._quickly(self._execute(values))
 
     async def _row(self, key: bytes) -> tuple[Any, ...] | None:

@@ -31,9 +31,12 @@ class Command(BaseCommand):
         check.add_argument("--baseline", type=Path, default=Path(baseline.FILE), help="(agents.lock.json)")
         check.add_argument("--write", action="store_true", help="record versions that are new; a changed one never is")
         check.add_argument(
-            "--forget", action="append", default=[], metavar="NAME@VERSION",
+            "--forget",
+            action="append",
+            default=[],
+            metavar="NAME@VERSION",
             help="with --write: a version that is gone, and of which no run is under way",
-        )  # fmt: skip
+        )
 
     def handle(self, *, verb: str, **given: Any) -> None:
         """Raises CommandError, with the exit code that says which kind."""

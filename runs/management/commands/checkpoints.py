@@ -72,9 +72,13 @@ class Command(BaseCommand):
         except ValueError as error:
             raise self._refusal(str(error), 2) from None
         wish = Wish(
-            options["limit"], self._since(options["since"]), options["agent"], options["payloads"], paths,
+            options["limit"],
+            self._since(options["since"]),
+            options["agent"],
+            options["payloads"],
+            paths,
             self._key() if options["payloads"] == ENCRYPTED else "",
-        )  # fmt: skip
+        )
         try:
             done = export(options["out"].absolute(), wish, refresh=options["refresh"])
         except NotWritten as error:

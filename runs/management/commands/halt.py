@@ -77,6 +77,11 @@ def _line(one: Holding) -> list[str]:
     lets = [f"{one.share} %"] if one.row.share else []
     lets += [f"agent {name}" for name in one.row.agents] + [f"tag {name}" for name in one.row.tags]
     return [
-        str(one.row.halt), one.what, one.state, f"by {one.began.by}", f"since {one.began.at:%Y-%m-%d %H:%M} UTC",
-        *([f"but for {', '.join(lets)}"] if lets else []), one.began.why,
-    ]  # fmt: skip
+        str(one.row.halt),
+        one.what,
+        one.state,
+        f"by {one.began.by}",
+        f"since {one.began.at:%Y-%m-%d %H:%M} UTC",
+        *([f"but for {', '.join(lets)}"] if lets else []),
+        one.began.why,
+    ]

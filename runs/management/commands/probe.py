@@ -46,10 +46,13 @@ class Command(BaseCommand):
         if not tool or not given["input"]:
             raise CommandError("name a tool and give --input FILE, or --list", returncode=2)
         asked = Asked(
-            tool, given["agent"], _json("--input", given["input"]),
+            tool,
+            given["agent"],
+            _json("--input", given["input"]),
             None if given["conflict"] is None else _json("--conflict", given["conflict"]),
-            given["control"], given["past_gate"],
-        )  # fmt: skip
+            given["control"],
+            given["past_gate"],
+        )
         try:
             ready = probing.prepare(asked)
         except DurableAgentsError as refused:
@@ -66,9 +69,14 @@ class Command(BaseCommand):
 
     def _warn(self, ready: Prepared) -> None:
         plan = ready.plan
-        more = [words for words, has in (
-            ("once more under another key", plan.has_control), ("once with another body", plan.conflict is not None),
-        ) if has]  # fmt: skip
+        more = [
+            words
+            for words, has in (
+                ("once more under another key", plan.has_control),
+                ("once with another body", plan.conflict is not None),
+            )
+            if has
+        ]
         where = f" ({plan.tool.system})" if plan.tool.system else ""
         self.stdout.write(
             f"This really calls the other side of {plan.tool.name}{where}: twice under one key"
@@ -102,9 +110,10 @@ class Command(BaseCommand):
                 stands, newest = results.standing_of(found, agent.name, tool), results.about(found, agent.name, tool)
                 until = f"until {stands.until:%Y-%m-%d}" if stands.is_certified and stands.until else ""
                 self.stdout.write(
-                    "\t".join((tool.name, agent.graph_id, stands.word.replace("_", " "), until,
-                               newest.told if newest else "")).rstrip()
-                )  # fmt: skip
+                    "\t".join(
+                        (tool.name, agent.graph_id, stands.word.replace("_", " "), until, newest.told if newest else "")
+                    ).rstrip()
+                )
 
 
 def _json(option: str, name: str) -> Any:

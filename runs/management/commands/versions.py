@@ -94,9 +94,15 @@ class Command(BaseCommand):
                 raise CommandError(f"{name} and {other} are two agents: a ramp leads from one version to another.")
             bounds = {bound: None if given[bound] == "none" else _whole(given[bound]) for bound in acts.BOUNDS}
             body = RampBody(
-                agent=name, from_version=old, to_version=new, share=_share(given["share"]), tags=given["tag"],
-                at_least=given["at_least"], justification=why, **bounds,
-            )  # fmt: skip
+                agent=name,
+                from_version=old,
+                to_version=new,
+                share=_share(given["share"]),
+                tags=given["tag"],
+                at_least=given["at_least"],
+                justification=why,
+                **bounds,
+            )
             return acts.begin(body, by=by).agent
         if verb == "raise":
             body_of_raise = RaiseBody.model_validate({"share": _share(given["share"]), "justification": why})
@@ -112,10 +118,15 @@ class Command(BaseCommand):
         if wrong := [first for first, sign, second in pairs if not (first and sign and second)]:
             raise CommandError(f"--node {wrong[0]!r} is no OLD=NEW.")
         asked = {
-            "from_version": old, "to_version": new, "nodes": {first: second for first, _, second in pairs},
-            "runs": given["run"], "node": given["at"], "state": given["state"], "limit": given["limit"],
+            "from_version": old,
+            "to_version": new,
+            "nodes": {first: second for first, _, second in pairs},
+            "runs": given["run"],
+            "node": given["at"],
+            "state": given["state"],
+            "limit": given["limit"],
             "retry": given["retry"],
-        }  # fmt: skip
+        }
         if given["dry_run"]:
             found = migrating.preview(name, LookBody.model_validate(asked))
         else:
@@ -156,8 +167,12 @@ def _line(one: Standing) -> list[str]:
     counted = ", ".join(f"{number} {state}" for state, number in sorted(one.counts.items()) if number) or "no runs"
     drains = ", only drained" if one.is_only_drained else ""
     return [
-        one.graph_id, "closed" if one.is_closed else "open", f"{one.workers} workers{drains}", counted, ends,
-    ]  # fmt: skip
+        one.graph_id,
+        "closed" if one.is_closed else "open",
+        f"{one.workers} workers{drains}",
+        counted,
+        ends,
+    ]
 
 
 def _moved_line(found: Outcome) -> list[str]:

@@ -77,9 +77,10 @@ class Batch(Coded):
         moments = ("made_at", "started_at", "stopped_at", "ended_at")
         names = ("action", "said", "justification", "chosen", "total", "digest", "by", "person", "auth", "address")
         return {
-            "id": str(self.pk), **{name: getattr(self, name) for name in (*names, "stopped_by")},
+            "id": str(self.pk),
+            **{name: getattr(self, name) for name in (*names, "stopped_by")},
             **{name: None if (at := getattr(self, name)) is None else microseconds(at) for name in moments},
-        }  # fmt: skip
+        }
 
 
 class BatchItem(models.Model):

@@ -71,11 +71,22 @@ class Halt(Coded):
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
         return {
-            "halt": str(self.halt), "n": self.n, "kind": str(self.kind), "scope": str(self.scope), "key": self.key,
-            "refuses": self.refuses, "stage": str(self.stage), "share": self.share, "agents": list(self.agents),
-            "tags": list(self.tags), "by": self.by, "why": self.why, "at": microseconds(self.at),
-            "opens": bytes(self.opens or b"").hex(), "lock": bytes(self.lock or b"").hex(),
-        }  # fmt: skip
+            "halt": str(self.halt),
+            "n": self.n,
+            "kind": str(self.kind),
+            "scope": str(self.scope),
+            "key": self.key,
+            "refuses": self.refuses,
+            "stage": str(self.stage),
+            "share": self.share,
+            "agents": list(self.agents),
+            "tags": list(self.tags),
+            "by": self.by,
+            "why": self.why,
+            "at": microseconds(self.at),
+            "opens": bytes(self.opens or b"").hex(),
+            "lock": bytes(self.lock or b"").hex(),
+        }
 
 
 class HaltNow(models.Model):

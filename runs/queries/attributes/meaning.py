@@ -26,8 +26,9 @@ class BadSearch(DurableAgentsError):
         at = f"at character {misread.at}: " if field == "where" else ""
         super().__init__(
             f"The {'search' if field == 'where' else 'order'} {misread.problem} ({at}{misread.fix}).",
-            errors=[{"field": field, "problem": f"{at}{misread.problem}", "fix": misread.fix}], at=misread.at,
-        )  # fmt: skip
+            errors=[{"field": field, "problem": f"{at}{misread.problem}", "fix": misread.fix}],
+            at=misread.at,
+        )
         self.field = field
 
 

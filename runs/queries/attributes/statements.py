@@ -70,9 +70,14 @@ def runs_in(arm: Arm, most: int) -> Sql:
 
 
 def looked_up(
-    ids: Sequence[UUID], condition: Condition | None, arms: Sequence[Arm], by: By | None, beyond: Spot | None,
-    limit: int, seen: Sql = _TRUE,
-) -> Sql:  # fmt: skip
+    ids: Sequence[UUID],
+    condition: Condition | None,
+    arms: Sequence[Arm],
+    by: By | None,
+    beyond: Spot | None,
+    limit: int,
+    seen: Sql = _TRUE,
+) -> Sql:
     """Of these runs those that fit, and are `seen`, in order, the first after a place."""
     whole, values = _joined([fits(condition, "r.id"), _of_run(arms, "r"), seen], "AND")
     if by is None:
@@ -80,14 +85,14 @@ def looked_up(
         return (
             f"SELECT r.id, r.created_at, NULL FROM runs_run AS r WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {place} "
             "ORDER BY r.created_at DESC, r.id DESC LIMIT %s"
-        ), [list(ids), *values, *more, limit]  # fmt: skip
+        ), [list(ids), *values, *more, limit]
     own, named = by.rows.condition("s")
     place, more = _after(f"s.{by.column}, r.created_at, r.id", beyond, by)
     return (
         f"SELECT r.id, r.created_at, s.{by.column}::text FROM runs_run AS r JOIN runs_attribute AS s "
         f"ON s.run_id = r.id AND {own} WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {place} "
         f"ORDER BY {_order(by, 's', 'r.created_at, r.id')} LIMIT %s"
-    ), [*named, list(ids), *values, *more, limit]  # fmt: skip
+    ), [*named, list(ids), *values, *more, limit]
 
 
 # --- walks ------------------------------------------------------------------------------------------------------------
@@ -134,13 +139,18 @@ def _window(parts: Sequence[Sql], size: int, condition: Condition | None, arms: 
         f"WITH w AS MATERIALIZED (SELECT run_id, created_at FROM ({inner}) AS each ORDER BY created_at DESC, "
         f"run_id DESC LIMIT %s) SELECT w.run_id, w.created_at, NULL, {judged} FROM w "
         "ORDER BY w.created_at DESC, w.run_id DESC"
-    ), [*(value for _, values in parts for value in values), size, *more]  # fmt: skip
+    ), [*(value for _, values in parts for value in values), size, *more]
 
 
 def by_value(
-    by: By, bounds: Sequence[Rows], place: Spot | None, size: int, condition: Condition | None, arms: Sequence[Arm],
+    by: By,
+    bounds: Sequence[Rows],
+    place: Spot | None,
+    size: int,
+    condition: Condition | None,
+    arms: Sequence[Arm],
     seen: Sql = _TRUE,
-) -> Sql:  # fmt: skip
+) -> Sql:
     """The next runs in the order of an attribute's values, of those within the bounds that are `seen`."""
     own, values = _joined([*(rows.condition("s") for rows in (by.rows, *bounds)), seen], "AND")
     after, more = _after(f"s.{by.column}, s.created_at, s.run_id", place, by)
@@ -150,7 +160,7 @@ def by_value(
         f"WHERE {own} AND {after} ORDER BY {_order(by, 's', 's.created_at, s.run_id')} LIMIT %s) "
         f"SELECT w.run_id, w.created_at, w.{by.column}::text, {judged} FROM w "
         f"ORDER BY {_order(by, 'w', 'w.created_at, w.run_id')}"
-    ), [*values, *more, size, *judging]  # fmt: skip
+    ), [*values, *more, size, *judging]
 
 
 def _judged(condition: Condition | None, arms: Sequence[Arm]) -> Sql:

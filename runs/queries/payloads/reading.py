@@ -17,9 +17,11 @@ from runs.services.migrating.outcomes import Outcome
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 # What of some waits tells what they are besides: our own words, and nothing of what the run holds.
 _OF_KIND: dict[str, tuple[str, ...]] = {
-    Wait.Kind.INPUT: ("schema",), Wait.Kind.APPROVAL: ("on_timeout",), Wait.Kind.TIMER: ("limit", "why"),
+    Wait.Kind.INPUT: ("schema",),
+    Wait.Kind.APPROVAL: ("on_timeout",),
+    Wait.Kind.TIMER: ("limit", "why"),
     Wait.Kind.RECONCILE: ("suspicion",),
-}  # fmt: skip
+}
 
 
 def is_asked(name: str, who: Viewer | None = None) -> bool:

@@ -44,9 +44,10 @@ def all_secrets(versions: Iterable[str]) -> Secrets:
     installed here."""
     every = [_secrets_of(graph_id) for graph_id in versions]
     return Secrets(
-        frozenset().union(*(each.fields for each in every)), frozenset().union(*(each.keys for each in every)),
+        frozenset().union(*(each.fields for each in every)),
+        frozenset().union(*(each.keys for each in every)),
         any(each.is_all for each in every),
-    )  # fmt: skip
+    )
 
 
 def _secrets_of(graph_id: str) -> Secrets:

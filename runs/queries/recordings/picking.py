@@ -66,8 +66,6 @@ def _of_version(graph_id: str, limit: int, since: datetime) -> list[Picked]:
     name, _, version = graph_id.partition("@")
     ended = [str(state) for state in ENDED]
     with connection.cursor() as cursor:
-        cursor.execute(
-            _NEWEST, [list(State.values), name, version, ended, since, min(limit, MOST_RUNS), MOST_VISITS]
-        )  # fmt: skip
+        cursor.execute(_NEWEST, [list(State.values), name, version, ended, since, min(limit, MOST_RUNS), MOST_VISITS])
         rows = cursor.fetchall()
     return [Picked(run_id, seq, graph_id, node, visit) for run_id, seq, node, visit, _ in rows]

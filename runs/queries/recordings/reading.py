@@ -21,9 +21,17 @@ _CUT = """
     WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 2"""
 # Without these nothing can be answered from the record.
 _HOLDS = (
-    e.RunCreated, e.ToolInvoked, e.ToolRead, e.ToolReturned, e.ModelResponded, e.InputAnswered, e.ApprovalRequested,
-    e.ToolFailed, e.ChildStarted, e.AnswerTakenOver,
-)  # fmt: skip
+    e.RunCreated,
+    e.ToolInvoked,
+    e.ToolRead,
+    e.ToolReturned,
+    e.ModelResponded,
+    e.InputAnswered,
+    e.ApprovalRequested,
+    e.ToolFailed,
+    e.ChildStarted,
+    e.AnswerTakenOver,
+)
 MOST_EVENTS = 5_000  # of one visit; a larger one is no file to keep beside code
 
 
@@ -49,10 +57,20 @@ def visit_of(run_id: UUID, seq: int) -> Recording:
     times = [row[2].isoformat() for row in rows if row[0] > seq]
     graph_id, at, tail = _of_one_version(created, entered[0], cut.snapshot, tail)
     return Recording(
-        run_id=str(run_id), graph_id=graph_id, fingerprint=at.fingerprint, created=created, node=at.node,
-        visit=at.visit, generation=at.generation, state=at.state, events=tuple(tail), before=needed(earlier, tail),
-        after=after, depth=run.depth, times=tuple(times[: len(tail)]),
-    )  # fmt: skip
+        run_id=str(run_id),
+        graph_id=graph_id,
+        fingerprint=at.fingerprint,
+        created=created,
+        node=at.node,
+        visit=at.visit,
+        generation=at.generation,
+        state=at.state,
+        events=tuple(tail),
+        before=needed(earlier, tail),
+        after=after,
+        depth=run.depth,
+        times=tuple(times[: len(tail)]),
+    )
 
 
 def _of_one_version(
@@ -78,9 +96,7 @@ def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
     return rows
 
 
-def believed(
-    run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True
-) -> tuple[e.Event, list[e.Event]]:  # fmt: skip
+def believed(run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True) -> tuple[e.Event, list[e.Event]]:
     """Rows of a journal as events, of which none lacks what is answered from it. Raises JournalBroken,
     BadRecording."""
     said = (run.graph_id, run.generation) if is_last else None  # before that it may have been of another version

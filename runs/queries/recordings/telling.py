@@ -41,9 +41,16 @@ def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: s
         raise BadRecording(f"its record is damaged: {error}") from None
     events, times = as_one_version(tail, [row[2] for row in rows])
     whole = Recording(
-        run_id=str(run_id), graph_id=run.graph_id, fingerprint="", created=created,  # type: ignore[arg-type]
-        node="", visit=0, generation=0, state=None, events=tuple(events[1:]),
-    )  # fmt: skip
+        run_id=str(run_id),
+        graph_id=run.graph_id,
+        fingerprint="",
+        created=created,  # type: ignore[arg-type]
+        node="",
+        visit=0,
+        generation=0,
+        state=None,
+        events=tuple(events[1:]),
+    )
     whole = without_keys(whole)
     if payloads != FULL:
         own = Redaction(paths, salt, declared_secrets(whole))

@@ -81,9 +81,18 @@ def forecasts(agent: str, versions: Sequence[str], *, is_counted: Mapping[str, b
 
 
 def _forecast(
-    lasted: Sequence[tuple[float, bool]], oldest: datetime, newest: datetime, time_up_at: datetime | None,
-    has_endless: bool, paused: int, asking: int, people_until: datetime | None, now: datetime, *, is_counted: bool,
-) -> Forecast:  # fmt: skip
+    lasted: Sequence[tuple[float, bool]],
+    oldest: datetime,
+    newest: datetime,
+    time_up_at: datetime | None,
+    has_endless: bool,
+    paused: int,
+    asking: int,
+    people_until: datetime | None,
+    now: datetime,
+    *,
+    is_counted: bool,
+) -> Forecast:
     usual, nearly = within(lasted, USUALLY), within(lasted, NEARLY_ALL)
     earliest = None if usual is None else max(now, newest + timedelta(seconds=usual))
     latest = None if nearly is None else max(now, newest + timedelta(seconds=nearly))

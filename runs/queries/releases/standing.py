@@ -104,23 +104,45 @@ def versions_of(agent: str, here: list[str], *, only: str = "") -> list[Standing
     how long all of them take."""
     who = viewer()
     asked: dict[str, Any] = {
-        "agent": agent, "here": here, "most": SHOWN, "states": list(map(str, State)), "counted": COUNTED_TO + 1,
-        "fresh": FRESH_SECONDS, "only": only, "sees_all": who.sees_all, "person": who.person, "tags": sorted(who.tags),
-    }  # fmt: skip
+        "agent": agent,
+        "here": here,
+        "most": SHOWN,
+        "states": list(map(str, State)),
+        "counted": COUNTED_TO + 1,
+        "fresh": FRESH_SECONDS,
+        "only": only,
+        "sees_all": who.sees_all,
+        "person": who.person,
+        "tags": sorted(who.tags),
+    }
     with connection.cursor() as cursor:
         cursor.execute(_VERSIONS, asked)
         found = [_standing(agent, *row) for row in cursor.fetchall()]
-    told = {} if not who.sees_all else forecasts(
-        agent, [one.version for one in found if one.living],
-        is_counted={one.version: one.living <= COUNTED_TO for one in found},
-    )  # fmt: skip
+    told = (
+        {}
+        if not who.sees_all
+        else forecasts(
+            agent,
+            [one.version for one in found if one.living],
+            is_counted={one.version: one.living <= COUNTED_TO for one in found},
+        )
+    )
     return [replace(one, forecast=told.get(one.version, Forecast())) for one in found]
 
 
 def _standing(
-    agent: str, version: str, is_known: bool, beginning: int, workers: int, gate_id: int | None, is_closed: bool,
-    set_by: str, set_at: datetime, why: str, counts: str,
-) -> Standing:  # fmt: skip
+    agent: str,
+    version: str,
+    is_known: bool,
+    beginning: int,
+    workers: int,
+    gate_id: int | None,
+    is_closed: bool,
+    set_by: str,
+    set_at: datetime,
+    why: str,
+    counts: str,
+) -> Standing:
     said: dict[str, Any] = {"id": gate_id, "is_closed": is_closed, "set_by": set_by, "set_at": set_at, "why": why}
     gate = None if gate_id is None else VersionGate(agent=agent, version=version, **said)
     return Standing(agent, version, is_known, json.loads(counts), workers, beginning, gate, Forecast())

@@ -40,10 +40,16 @@ from runs.services.undo.offered import offered
 SENDERS = (INTEGRATOR, OPERATOR)
 # What is done to a run, in the order in which it is offered.
 STEERING: dict[str, type[BaseModel]] = {
-    "pause": SteerRunBody, "resume": SteerRunBody, "cancel": CancelBody, "retry": SteerRunBody,
-    "reconcile": ReconcileBody, "budget": BudgetBody, "models": ModelsBody, "priority": PriorityBody,
+    "pause": SteerRunBody,
+    "resume": SteerRunBody,
+    "cancel": CancelBody,
+    "retry": SteerRunBody,
+    "reconcile": ReconcileBody,
+    "budget": BudgetBody,
+    "models": ModelsBody,
+    "priority": PriorityBody,
     "requeue": SteerRunBody,
-}  # fmt: skip
+}
 
 # Of what a run waits for: what may be done about so many waits is said, however many there are.
 MOST_OFFERED = 20

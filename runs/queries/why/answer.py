@@ -52,9 +52,15 @@ def why(seen: Seen, reader: Reader) -> Why:
     also += [said for remark in (how_many_more, *hooks.remarks) if (said := remark(seen))]
     more = [one for offer in hooks.offers for one in offer(seen, reader)]
     return Why(
-        found.cause, found.sentence, found.who, found.since, None if halt is not None else found.until, found.evidence,
-        (*offers_of(seen, reader), *more), " ".join(also),
-    )  # fmt: skip
+        found.cause,
+        found.sentence,
+        found.who,
+        found.since,
+        None if halt is not None else found.until,
+        found.evidence,
+        (*offers_of(seen, reader), *more),
+        " ".join(also),
+    )
 
 
 def _found(seen: Seen) -> hooks.Found:
@@ -102,16 +108,34 @@ def _halted(halt: Halted | None) -> hooks.Found:
 # --- the cause --------------------------------------------------------------------------------------------------------
 
 _BY_LOOK: Mapping[str, Cause] = {
-    "completed": "completed", "renewed": "renewed", "handed_off": "handed_off", "failed": "failed",
-    "cancelled": "cancelled", "unknown": "unknown_outcome", "exceeded": "budget", "paused": "paused",
-    "pausing": "pausing", "cancelling": "cancelling", "behind": "behind_key", "early": "not_due", "queued": "queued",
-    "running": "driven", "compensating": "undoing",
-}  # fmt: skip
+    "completed": "completed",
+    "renewed": "renewed",
+    "handed_off": "handed_off",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "unknown": "unknown_outcome",
+    "exceeded": "budget",
+    "paused": "paused",
+    "pausing": "pausing",
+    "cancelling": "cancelling",
+    "behind": "behind_key",
+    "early": "not_due",
+    "queued": "queued",
+    "running": "driven",
+    "compensating": "undoing",
+}
 _BY_WAIT: Mapping[str, Cause] = {
-    Wait.Kind.APPROVAL: "approval", Wait.Kind.INPUT: "question", Wait.Kind.WEBHOOK: "callback",
-    Wait.Kind.SIGNAL: "signal", Wait.Kind.MESSAGE: "message", Wait.Kind.CHILD: "child", Wait.Kind.POOL: "pool",
-    Wait.Kind.RECONCILE: "unknown_outcome", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "budget",
-}  # fmt: skip
+    Wait.Kind.APPROVAL: "approval",
+    Wait.Kind.INPUT: "question",
+    Wait.Kind.WEBHOOK: "callback",
+    Wait.Kind.SIGNAL: "signal",
+    Wait.Kind.MESSAGE: "message",
+    Wait.Kind.CHILD: "child",
+    Wait.Kind.POOL: "pool",
+    Wait.Kind.RECONCILE: "unknown_outcome",
+    Wait.Kind.OPERATOR: "stopped",
+    Wait.Kind.BUDGET: "budget",
+}
 
 
 def cause_of(seen: Seen) -> Cause:
@@ -148,14 +172,38 @@ def _timer(wait: Wait) -> Cause:
 # --- who must act -----------------------------------------------------------------------------------------------------
 
 _WHO: Mapping[str, Who] = {
-    "completed": NOBODY, "renewed": NOBODY, "handed_off": NOBODY, "cancelled": NOBODY, "driven": NOBODY,
-    "failed": OPERATORS, "damaged": OPERATORS, "halted": OPERATORS, "unknown_outcome": OPERATORS,
-    "stopped": OPERATORS, "breaker": OPERATORS, "no_worker": OPERATORS, "no_version": OPERATORS,
-    "draining": OPERATORS, "paused": OPERATORS, "approval": OPERATORS, "question": OPERATORS,
-    "callback": OUTSIDE, "signal": OUTSIDE, "message": OUTSIDE,
-    "pausing": SYSTEM, "cancelling": SYSTEM, "undoing": SYSTEM, "queued": SYSTEM, "not_due": SYSTEM,
-    "behind_key": SYSTEM, "child": SYSTEM, "pool": SYSTEM, "limit": SYSTEM, "retry_timer": SYSTEM, "timer": SYSTEM,
-}  # fmt: skip
+    "completed": NOBODY,
+    "renewed": NOBODY,
+    "handed_off": NOBODY,
+    "cancelled": NOBODY,
+    "driven": NOBODY,
+    "failed": OPERATORS,
+    "damaged": OPERATORS,
+    "halted": OPERATORS,
+    "unknown_outcome": OPERATORS,
+    "stopped": OPERATORS,
+    "breaker": OPERATORS,
+    "no_worker": OPERATORS,
+    "no_version": OPERATORS,
+    "draining": OPERATORS,
+    "paused": OPERATORS,
+    "approval": OPERATORS,
+    "question": OPERATORS,
+    "callback": OUTSIDE,
+    "signal": OUTSIDE,
+    "message": OUTSIDE,
+    "pausing": SYSTEM,
+    "cancelling": SYSTEM,
+    "undoing": SYSTEM,
+    "queued": SYSTEM,
+    "not_due": SYSTEM,
+    "behind_key": SYSTEM,
+    "child": SYSTEM,
+    "pool": SYSTEM,
+    "limit": SYSTEM,
+    "retry_timer": SYSTEM,
+    "timer": SYSTEM,
+}
 
 
 def who_must(cause: str, seen: Seen) -> Who:
@@ -182,9 +230,12 @@ def who_must(cause: str, seen: Seen) -> Who:
 
 # The event that brought it about, where no wait does.
 _EVENTS: Mapping[str, tuple[str, ...]] = {
-    "driven": (e.RunClaimed.KIND,), "undoing": (e.RunClaimed.KIND, "UndoBegun", "UndoAsked"),
-    "paused": (e.RunPaused.KIND,), "pausing": (e.PauseRequested.KIND,), "cancelling": (e.CancelRequested.KIND,),
-}  # fmt: skip
+    "driven": (e.RunClaimed.KIND,),
+    "undoing": (e.RunClaimed.KIND, "UndoBegun", "UndoAsked"),
+    "paused": (e.RunPaused.KIND,),
+    "pausing": (e.PauseRequested.KIND,),
+    "cancelling": (e.CancelRequested.KIND,),
+}
 _OPENS = (e.WaitOpened.KIND, e.ApprovalRequested.KIND)
 
 

@@ -24,12 +24,39 @@ from runs.services.settling.proposals import Proposal, newest
 
 # Why a run doesn't move, or what does: one of these, whatever else is the matter besides.
 Cause = Literal[
-    "completed", "renewed", "handed_off", "failed", "cancelled",
-    "damaged", "halted", "paused", "pausing", "cancelling", "budget",
-    "unknown_outcome", "stopped", "approval", "question",
-    "callback", "signal", "message", "child", "pool", "limit", "breaker", "retry_timer", "timer",
-    "not_due", "behind_key", "no_worker", "no_version", "draining", "queued", "driven", "undoing",
-]  # fmt: skip
+    "completed",
+    "renewed",
+    "handed_off",
+    "failed",
+    "cancelled",
+    "damaged",
+    "halted",
+    "paused",
+    "pausing",
+    "cancelling",
+    "budget",
+    "unknown_outcome",
+    "stopped",
+    "approval",
+    "question",
+    "callback",
+    "signal",
+    "message",
+    "child",
+    "pool",
+    "limit",
+    "breaker",
+    "retry_timer",
+    "timer",
+    "not_due",
+    "behind_key",
+    "no_worker",
+    "no_version",
+    "draining",
+    "queued",
+    "driven",
+    "undoing",
+]
 CAUSES: tuple[str, ...] = get_args(Cause)
 
 
@@ -113,10 +140,12 @@ class Seen:
     def stand(self) -> Stand:
         kinds = [str(wait.kind) for wait in self.waits]
         return stand_of(
-            self.run, pause_asked=bool(self.head and self.head.is_pause_requested),
-            cancel_asked=bool(self.head and self.head.is_cancel_requested), kinds=kinds,
+            self.run,
+            pause_asked=bool(self.head and self.head.is_pause_requested),
+            cancel_asked=bool(self.head and self.head.is_cancel_requested),
+            kinds=kinds,
             is_held=Wait.Kind.BUDGET in kinds and self.pauser is not None,
-        )  # fmt: skip
+        )
 
     @property
     def is_unserved(self) -> bool:

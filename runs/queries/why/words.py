@@ -15,9 +15,10 @@ from runs.services.authority import put_to
 
 Words = Callable[[Seen], str]
 _HELD = {
-    "rate": "it is called as often as it may be", "at_once": "it has as many calls under way as it may have",
+    "rate": "it is called as often as it may be",
+    "at_once": "it has as many calls under way as it may have",
     "asked": "the other side asked to be left alone for a while",
-}  # fmt: skip
+}
 # Of queues and gates that say something else of what nobody answers.
 _NOBODY = {"escalate": "put to further people if nobody does", "remind": "it waits until somebody does"}
 
@@ -153,8 +154,10 @@ SENTENCES: dict[str, Words] = {
     "unknown_outcome": _wait(_unknown),
     "stopped": _wait(lambda s, w: f"Stopped for an operator: {detail_text(w, 'reason') or 'see the run'}"),
     "approval": _wait(
-        lambda s, w: f"Waits for {' or '.join(put_to(w)) or 'an approver'} to decide “{name_of(w)}”;"
-        f" {_NOBODY.get(detail_text(w, 'on_timeout'), 'denied by itself if nobody does')}"
+        lambda s, w: (
+            f"Waits for {' or '.join(put_to(w)) or 'an approver'} to decide “{name_of(w)}”;"
+            f" {_NOBODY.get(detail_text(w, 'on_timeout'), 'denied by itself if nobody does')}"
+        )
     ),
     "question": _wait(lambda s, w: f"Asks {detail_text(w, 'of') or 'somebody'}: “{name_of(w)}”"),
     "callback": _wait(lambda s, w: f"Waits for the answer to “{name_of(w)}”"),
@@ -164,8 +167,10 @@ SENTENCES: dict[str, Words] = {
     "pool": _wait(lambda s, w: f"Waits for room in the pool {detail_text(w, 'name')}"),
     "limit": _wait(_limit),
     "breaker": _wait(
-        lambda s, w: f"“{name_of(w)}” waits: the circuit breaker of {detail_text(w, 'limit')} is open, because it"
-        " failed too often or an operator opened it"
+        lambda s, w: (
+            f"“{name_of(w)}” waits: the circuit breaker of {detail_text(w, 'limit')} is open, because it"
+            " failed too often or an operator opened it"
+        )
     ),
     "retry_timer": _wait(
         lambda s, w: f"“{name_of(w)}” could not be reached ({detail_text(w, 'error')}) and is tried again by itself"
@@ -179,4 +184,4 @@ SENTENCES: dict[str, Words] = {
     "queued": lambda s: f"Ready to go on since {at(s.run.ready_at)}: a worker takes it when its turn comes.",
     "driven": _driven,
     "undoing": lambda s: "It undoes its effects, and ends then.",
-}  # fmt: skip
+}

@@ -58,13 +58,21 @@ def stand_of(
     whatever was asked of its budget before, and nobody could raise one."""
     kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
     return Stand(
-        state=str(run.state), is_owned=run.owner is not None, is_pause_asked=pause_asked, is_cancel_asked=cancel_asked,
-        is_undoing=run.is_undoing, is_stopped=Wait.Kind.OPERATOR in kinds, asks_budget=Wait.Kind.BUDGET in kinds,
-        is_held=is_held, doubts=kinds.count(Wait.Kind.RECONCILE), told=str(run.parent) if run.is_told else "",
-        is_what_if=run.fork_how == "what_if", visit=run.visit,
+        state=str(run.state),
+        is_owned=run.owner is not None,
+        is_pause_asked=pause_asked,
+        is_cancel_asked=cancel_asked,
+        is_undoing=run.is_undoing,
+        is_stopped=Wait.Kind.OPERATOR in kinds,
+        asks_budget=Wait.Kind.BUDGET in kinds,
+        is_held=is_held,
+        doubts=kinds.count(Wait.Kind.RECONCILE),
+        told=str(run.parent) if run.is_told else "",
+        is_what_if=run.fork_how == "what_if",
+        visit=run.visit,
         is_in_pool=run.owner is None and run.ready_at is not None and run.ready_at <= run.updated_at,
         is_early=run.started_at is None and (run.is_queued or run.start_at is not None),
-    )  # fmt: skip
+    )
 
 
 def _pause(s: Stand) -> str | None:
@@ -150,10 +158,17 @@ def _priority(s: Stand) -> str | None:
 
 
 RULES: dict[str, Callable[[Stand], str | None]] = {
-    "pause": _pause, "resume": _resume, "cancel": _cancel, "retry": _retry, "reconcile": _reconcile, "budget": _budget,
-    "models": _models, "priority": _priority, "inject": _inject,
+    "pause": _pause,
+    "resume": _resume,
+    "cancel": _cancel,
+    "retry": _retry,
+    "reconcile": _reconcile,
+    "budget": _budget,
+    "models": _models,
+    "priority": _priority,
+    "inject": _inject,
     "requeue": _requeue,
-}  # fmt: skip
+}
 # Acts that nobody does to a run beside another one that does the same work.
 ALONE = frozenset({"resume", "retry"})
 

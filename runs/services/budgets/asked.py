@@ -25,9 +25,14 @@ TIME = "time"
 # What may change about a question once it is asked: not, whom it asks.
 _CHANGES = frozenset("title resource most used reserved wanted needs enough began held_by".split())
 LABELS = {
-    "usd": "dollars", "tokens_in": "tokens in", "tokens_out": "tokens out", "model_calls": "model calls",
-    "tool_calls": "tool calls", "steps": "steps", "wall_seconds": "time",
-}  # fmt: skip
+    "usd": "dollars",
+    "tokens_in": "tokens in",
+    "tokens_out": "tokens out",
+    "model_calls": "model calls",
+    "tool_calls": "tool calls",
+    "steps": "steps",
+    "wall_seconds": "time",
+}
 NEEDS_TIME = "Needs more time"
 
 
@@ -116,8 +121,16 @@ def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetim
 def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
     """What people are told of a run whose time, so many seconds, is up."""
     taken = int((now - run.counts_from).total_seconds())
-    return {"title": NEEDS_TIME, "resource": TIME, "most": given, "used": taken, "reserved": 0, "wanted": 0,
-            "enough": {TIME: taken + 1}, "began": run.counts_from.isoformat()}  # fmt: skip
+    return {
+        "title": NEEDS_TIME,
+        "resource": TIME,
+        "most": given,
+        "used": taken,
+        "reserved": 0,
+        "wanted": 0,
+        "enough": {TIME: taken + 1},
+        "began": run.counts_from.isoformat(),
+    }
 
 
 def _needs(wait: Wait) -> Usage:

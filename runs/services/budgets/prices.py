@@ -126,17 +126,22 @@ def in_force() -> list[PriceRow]:
     """The newest row whose time has come, for each model, by the model's name."""
     return list(
         PriceRow.objects.filter(valid_from__lte=database_now())
-        .order_by("model", "-valid_from", "-id").distinct("model")
-    )  # fmt: skip
+        .order_by("model", "-valid_from", "-id")
+        .distinct("model")
+    )
 
 
 def put(model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str) -> PriceRow:
     """A new price from a time on (now), beside those that were."""
     now = database_now()
     return PriceRow.objects.create(
-        model=model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from or now, set_by=by,
+        model=model,
+        usd_micro_in=usd_micro_in,
+        usd_micro_out=usd_micro_out,
+        valid_from=valid_from or now,
+        set_by=by,
         set_at=now,
-    )  # fmt: skip
+    )
 
 
 def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int:

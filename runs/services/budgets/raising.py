@@ -50,9 +50,14 @@ from runs.services.lines import beside
 
 @transaction.atomic
 def set_budget(
-    run_id: UUID, budget: Budget, *, by: Actor, justification: str, most: Budget | None = None,
+    run_id: UUID,
+    budget: Budget,
+    *,
+    by: Actor,
+    justification: str,
+    most: Budget | None = None,
     seen: Budget | None = None,
-) -> Run:  # fmt: skip
+) -> Run:
     """Set the caps that `budget` names, and lift those that it names as null; the others stay. A run that waited for it
     goes on, if that is enough; else it waits on, and its question says what would be. `most` is what the caller may
     give at most, `seen` the caps as they saw them. Raises IllegalTransition for one that has ended, InvalidInput,
@@ -74,9 +79,11 @@ def set_budget(
     was = caps_of(head).stated()
     _store(run, head, budget)
     now_set = e.BudgetSet(
-        by=by.ref, caps=caps_of(head).stated(), until="" if run.time_up_at is None else run.time_up_at.isoformat(),
+        by=by.ref,
+        caps=caps_of(head).stated(),
+        until="" if run.time_up_at is None else run.time_up_at.isoformat(),
         payload=act.payload | {"before": was},
-    )  # fmt: skip
+    )
     events: list[e.Event] = [now_set, *_settle(act, asked, is_time_given="wall_seconds" in budget.model_fields_set)]
     save(run, "time_up_at", now=act.now)
     still = [wait for wait in asked if wait.resolved_at is None]

@@ -28,10 +28,15 @@ from runs.services.bulk.forecast import forecast
 
 # Who may ask for it at all; of each run it is asked again.
 ASKERS = {
-    "pause": (OPERATOR, APPROVER, INTEGRATOR), "resume": (OPERATOR, APPROVER, INTEGRATOR),
-    "cancel": (OPERATOR, APPROVER, INTEGRATOR), "retry": (OPERATOR,), "priority": (OPERATOR,),
-    "requeue": (OPERATOR,), "budget": (OPERATOR, APPROVER), "reconcile": (OPERATOR,),
-}  # fmt: skip
+    "pause": (OPERATOR, APPROVER, INTEGRATOR),
+    "resume": (OPERATOR, APPROVER, INTEGRATOR),
+    "cancel": (OPERATOR, APPROVER, INTEGRATOR),
+    "retry": (OPERATOR,),
+    "priority": (OPERATOR,),
+    "requeue": (OPERATOR,),
+    "budget": (OPERATOR, APPROVER),
+    "reconcile": (OPERATOR,),
+}
 _ITEMS = """
     INSERT INTO runs_batchitem (batch_id, n, run_id, wait_id)
     SELECT %s, n, run_id, wait_id FROM unnest(%s::uuid[], %s::uuid[]) WITH ORDINALITY AS u(run_id, wait_id, n)"""
@@ -62,9 +67,14 @@ def check_asker(action: str, held: frozenset[str]) -> str:
 
 @transaction.atomic
 def make(
-    body: BatchBody, ids: Sequence[UUID], chosen: dict[str, Any], *, by: Actor, held: frozenset[str],
+    body: BatchBody,
+    ids: Sequence[UUID],
+    chosen: dict[str, Any],
+    *,
+    by: Actor,
+    held: frozenset[str],
     most: Budget | None = None,
-) -> Batch:  # fmt: skip
+) -> Batch:
     """Freeze what is to be done to which runs; a worker begins with it if it is to start. `most` is what whoever asks
     may give to a run at most. Raises Forbidden, InvalidInput, JustificationRequired."""
     check_asker(body.action, held)
@@ -79,11 +89,22 @@ def make(
         raise _wrong("filter", f"more than {MOST_RUNS:,} runs fit", "narrow it, and act on the rest afterwards")
     now, doubts = database_now(), _doubts(ids) if body.action == "reconcile" else {}
     batch = Batch(
-        id=UUID(str(uuid_utils.uuid7())), action=body.action, said=said, receipt=body.receipt, justification=why,
-        chosen=chosen, total=len(ids), digest=digest_of((id, doubts.get(id)) for id in ids),
-        forecast=forecast(body.action, said, ids, by=by, held=held), by=by.ref, person=by.person, auth=by.auth,
-        address=by.address, made_at=now, started_at=now if body.start else None,
-    )  # fmt: skip
+        id=UUID(str(uuid_utils.uuid7())),
+        action=body.action,
+        said=said,
+        receipt=body.receipt,
+        justification=why,
+        chosen=chosen,
+        total=len(ids),
+        digest=digest_of((id, doubts.get(id)) for id in ids),
+        forecast=forecast(body.action, said, ids, by=by, held=held),
+        by=by.ref,
+        person=by.person,
+        auth=by.auth,
+        address=by.address,
+        made_at=now,
+        started_at=now if body.start else None,
+    )
     batch.seal()
     batch.save(force_insert=True)
     with connection.cursor() as cursor:
@@ -229,9 +250,12 @@ def _store(batch: Batch, *fields: str) -> None:
 
 def _record(action: str, batch: Batch, *, by: Actor, why: str, after: dict[str, Any] | None = None) -> None:
     acted(
-        action, by=by, subject=f"{batch.action} {batch.pk}", justification=why,
+        action,
+        by=by,
+        subject=f"{batch.action} {batch.pk}",
+        justification=why,
         after={"batch": str(batch.pk), "state": batch.state, **(after or {})},
-    )  # fmt: skip
+    )
 
 
 def digest_of(items: Iterable[tuple[UUID, UUID | None]]) -> str:

@@ -67,12 +67,14 @@ def forecast(
         if action == "cancel":
             undoable += _undoable(chunk)
     return {
-        "states": dict(states), "may": len(ids) - sum(refused.values()), "undoable": undoable,
+        "states": dict(states),
+        "may": len(ids) - sum(refused.values()),
+        "undoable": undoable,
         "refused": [
             {"code": code, "why": why, "runs": number, "some": named[code, why][:NAMED]}
             for (code, why), number in refused.most_common()
         ],
-    }  # fmt: skip
+    }
 
 
 def _undoable(chunk: list[UUID]) -> int:
@@ -129,9 +131,12 @@ class _Rows:
         if stands.role(action, held, by.person) is None:
             raise stands.refusal(action, held)
         stand = stand_of(
-            run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds,
+            run,
+            pause_asked=head.is_pause_requested,
+            cancel_asked=head.is_cancel_requested,
+            kinds=kinds,
             is_held=run.pk in self.holders,
-        )  # fmt: skip
+        )
         hint = self._not_alike(run, stand.doubts) if action == "reconcile" else None
         hint = why_not(action, stand) if hint is None else hint
         if hint is not None:

@@ -39,10 +39,15 @@ log = logging.getLogger("runs.services.bulk")
 MOST_TRIES = 6
 _FORGED = "a batch that nobody with this installation's key wrote, or whose runs were changed: left alone"
 ACTS: Mapping[str, Callable[..., Any]] = {
-    "pause": lifecycle.pause, "resume": lifecycle.resume, "cancel": lifecycle.cancel, "retry": lifecycle.retry,
-    "priority": limits.set_priority, "requeue": requeue, "budget": raising.raise_to,
+    "pause": lifecycle.pause,
+    "resume": lifecycle.resume,
+    "cancel": lifecycle.cancel,
+    "retry": lifecycle.retry,
+    "priority": limits.set_priority,
+    "requeue": requeue,
+    "budget": raising.raise_to,
     "reconcile": reconciling.reconcile,
-}  # fmt: skip
+}
 PROPOSED = "proposed"  # what somebody says became of a call waits for a second person
 _reported: set[UUID] = set()
 

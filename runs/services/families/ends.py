@@ -114,9 +114,10 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
         ended[row[0]] = event
     Run.objects.filter(pk__in=list(ended)).update(is_told=True)
     known = set(
-        Event.objects.filter(run_id=parent, fact="result", slot__in=[event.slot for event in ended.values()])
-        .values_list("slot", "attempt")
-    )  # fmt: skip
+        Event.objects.filter(
+            run_id=parent, fact="result", slot__in=[event.slot for event in ended.values()]
+        ).values_list("slot", "attempt")
+    )
     new = [event for event in ended.values() if (event.slot, event.attempt) not in known]
     again = {child: event for child, event in ended.items() if (event.slot, event.attempt) in known}
     new += reopening.undone(run, again) if again else []
@@ -143,9 +144,15 @@ def _ended(
     end, stored = end_of(child, end_seq, state)
     went_on = {} if come is None else {"run": str(child)}
     event = e.ChildEnded(
-        slot=slot, attempt=attempt, child=first, agent=graph_id, state=state,
-        code=end.code if isinstance(end, e.RunFailed) else "", payload=_told(end) | went_on, **_used(first),
-    )  # fmt: skip
+        slot=slot,
+        attempt=attempt,
+        child=first,
+        agent=graph_id,
+        state=state,
+        code=end.code if isinstance(end, e.RunFailed) else "",
+        payload=_told(end) | went_on,
+        **_used(first),
+    )
     return event, stored
 
 

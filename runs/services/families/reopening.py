@@ -31,8 +31,14 @@ from runs.services.families.common import BATCH, FAMILY
 
 log = logging.getLogger("runs.services.families")
 _DEBITED = (
-    "steps", "tool_calls", "model_calls", "tokens_in", "tokens_out", "usd_micro", "unpriced_calls",
-)  # fmt: skip
+    "steps",
+    "tool_calls",
+    "model_calls",
+    "tokens_in",
+    "tokens_out",
+    "usd_micro",
+    "unpriced_calls",
+)
 # Waits for a child to be undone, of children that have ended and of which their parents have heard: nobody has reopened
 # them yet. A wait's detail may be anything.
 _WAITED_FOR = """

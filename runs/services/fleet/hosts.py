@@ -92,9 +92,13 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
         ended_at=Coalesce("ended_at", database_now()), **word
     )
     acted(
-        "declare_dead", by=by, subject=host, justification=why,
-        before={"processes": [_shown(p) for p in processes]}, after={"end_cause": str(Incident.Cause.OPERATOR)},
-    )  # fmt: skip
+        "declare_dead",
+        by=by,
+        subject=host,
+        justification=why,
+        before={"processes": [_shown(p) for p in processes]},
+        after={"end_cause": str(Incident.Cause.OPERATOR)},
+    )
     return len(processes)
 
 
@@ -117,15 +121,22 @@ def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
     process.drain_asked_at = database_now()
     process.save(update_fields=["drain_asked_at"])
     acted(
-        "drain", by=by, subject=f"worker {process.pid} on {process.host}", justification=why,
-        before={"processes": [_shown(process)]}, after={"drain_asked_at": process.drain_asked_at.isoformat()},
-    )  # fmt: skip
+        "drain",
+        by=by,
+        subject=f"worker {process.pid} on {process.host}",
+        justification=why,
+        before={"processes": [_shown(process)]},
+        after={"drain_asked_at": process.drain_asked_at.isoformat()},
+    )
     return process
 
 
 def _shown(process: Process) -> dict[str, Any]:
     """A process as the record names it."""
     return {
-        "id": str(process.pk), "kind": process.kind, "pid": process.pid,
-        "last_heartbeat_at": process.last_heartbeat_at.isoformat(), "end_cause": process.end_cause,
-    }  # fmt: skip
+        "id": str(process.pk),
+        "kind": process.kind,
+        "pid": process.pid,
+        "last_heartbeat_at": process.last_heartbeat_at.isoformat(),
+        "end_cause": process.end_cause,
+    }

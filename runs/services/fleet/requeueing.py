@@ -59,14 +59,35 @@ def _lost(act: Act, owner: UUID) -> tuple[e.WorkerLost, Incident]:
     process = Process.objects.filter(pk=owner).first()
     silent = None if process is None else max(0, round((now - process.last_heartbeat_at).total_seconds() * 1000))
     lost = e.WorkerLost(
-        worker=str(owner), epoch=head.epoch, pid=process.pid if process else 0, proof=_PROOF, is_counted=False,
-        deaths=head.deaths, cause=str(Incident.Cause.REQUEUED), host=process.host if process else "",
-        reached=str(stood.reached), call=stood.call, silent_ms=silent,
-    )  # fmt: skip
+        worker=str(owner),
+        epoch=head.epoch,
+        pid=process.pid if process else 0,
+        proof=_PROOF,
+        is_counted=False,
+        deaths=head.deaths,
+        cause=str(Incident.Cause.REQUEUED),
+        host=process.host if process else "",
+        reached=str(stood.reached),
+        call=stood.call,
+        silent_ms=silent,
+    )
     incident = Incident(
-        run_id=act.run.pk, seq=head.seq + 2, at=now, cause=Incident.Cause.REQUEUED, proof=_PROOF, worker=owner,
-        host=lost.host, pid=lost.pid, epoch=head.epoch, reached=stood.reached, in_doubt=stood.stored_calls,
-        replayed=stood.replayed, is_counted=False, deaths=head.deaths, is_stopped=False,
-        last_sign_at=process.last_heartbeat_at if process else None, detected_at=now,
-    )  # fmt: skip
+        run_id=act.run.pk,
+        seq=head.seq + 2,
+        at=now,
+        cause=Incident.Cause.REQUEUED,
+        proof=_PROOF,
+        worker=owner,
+        host=lost.host,
+        pid=lost.pid,
+        epoch=head.epoch,
+        reached=stood.reached,
+        in_doubt=stood.stored_calls,
+        replayed=stood.replayed,
+        is_counted=False,
+        deaths=head.deaths,
+        is_stopped=False,
+        last_sign_at=process.last_heartbeat_at if process else None,
+        detected_at=now,
+    )
     return lost, incident

@@ -64,9 +64,10 @@ def doubts_of(effect: Evidence, remains: Callable[[Run], tuple[list[Evidence], b
     effects, is_partial = remains(child)
     below = [doubts_of(each, remains) for each in effects]
     return Doubts(
-        [call for each in below for call in each.calls], [*at_work, *(run for each in below for run in each.at_work)],
+        [call for each in below for call in each.calls],
+        [*at_work, *(run for each in below for run in each.at_work)],
         is_partial or any(each.is_partial for each in below),
-    )  # fmt: skip
+    )
 
 
 def _chain(child: Run) -> Iterator[Run]:

@@ -146,11 +146,18 @@ def fork(run_id: UUID, wanted: Wanted, *, by: Actor, justification: str, most: B
     ready = prepared(act.run, wanted)
     cut, how = ready.cut, WHAT_IF if wanted.what_if else FORK
     told = e.RunForked(
-        origin=str(run_id), how=how, by=by.ref, visit=cut.point.visit, at_seq=cut.point.seq, node=cut.point.node,
-        effects=len(cut.effects), fences_all=cut.fences_all,
-        payload=act.payload | {"state": ready.state, "code": ready.agent.fingerprint(), "effects": shown(cut.effects)}
+        origin=str(run_id),
+        how=how,
+        by=by.ref,
+        visit=cut.point.visit,
+        at_seq=cut.point.seq,
+        node=cut.point.node,
+        effects=len(cut.effects),
+        fences_all=cut.fences_all,
+        payload=act.payload
+        | {"state": ready.state, "code": ready.agent.fingerprint(), "effects": shown(cut.effects)}
         | _to_answer_from(cut, wanted),
-    )  # fmt: skip
+    )
     return made(act, ready.agent, told, cut.input, key, budget=wanted.budget, most=most)
 
 
@@ -180,7 +187,7 @@ def begun(action: str, run_id: UUID, key: str, *, by: Actor, justification: str)
 
 def made(
     act: Act, agent: Agent, told: e.RunForked, input: Any, key: str, *, budget: Budget | None, most: Budget | None
-) -> Run:  # fmt: skip
+) -> Run:
     """The new run, in its origin's transaction, and both journals' word of it."""
     if (size := len(pack(told.payload) or b"")) > MOST_BYTES:
         problem = f"what the run did after that point takes {size} bytes, more than {MOST_BYTES}"
@@ -199,8 +206,6 @@ def made(
     run = accepted.run
     run.forked_from, run.fork_how = origin.pk, told.how
     run.save(update_fields=["forked_from", "fork_how"])
-    made_of_it = e.ForkMade(
-        fork=str(run.pk), how=told.how, by=act.by.ref, visit=told.visit, payload=act.payload
-    )  # fmt: skip
+    made_of_it = e.ForkMade(fork=str(run.pk), how=told.how, by=act.by.ref, visit=told.visit, payload=act.payload)
     act.done(made_of_it, after={"fork": str(run.pk), "how": told.how})
     return run

@@ -139,11 +139,13 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
     later, is_open = went_on(run)
     at = next(row for row in rows if row[0] == cut.seq)
     return Cutting(
-        point=Point(cut.snapshot.visit, cut.snapshot.node, cut.seq, at[2]), snapshot=cut.snapshot,
-        input=created.payload, effects=[*effects, *later],
+        point=Point(cut.snapshot.visit, cut.snapshot.node, cut.seq, at[2]),
+        snapshot=cut.snapshot,
+        input=created.payload,
+        effects=[*effects, *later],
         records=records_of(told, lambda name, n: _sent(run, name, n), lambda name: tool_here(run, name)),
         fences_all=is_open or bool(beside.others(run)) or (forked is not None and forked.told.fences_all),
-    )  # fmt: skip
+    )
 
 
 def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:

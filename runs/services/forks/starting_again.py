@@ -153,17 +153,29 @@ def _beside(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> Itera
         pending = next((row for row in facts if row.fact == "pending"), None)
         if pending is not None and place not in intents:
             yield Evidence(
-                run=str(run.pk), slot=pending.slot, attempt=pending.attempt, tool=pending.tool,
-                requested_hash=pending.input_hash or "", at=pending.at.isoformat(timespec="seconds"), outcome=OPEN,
-                external_id=next((row.external_id for row in facts if row.external_id), None), is_verified=False,
-            )  # fmt: skip
+                run=str(run.pk),
+                slot=pending.slot,
+                attempt=pending.attempt,
+                tool=pending.tool,
+                requested_hash=pending.input_hash or "",
+                at=pending.at.isoformat(timespec="seconds"),
+                outcome=OPEN,
+                external_id=next((row.external_id for row in facts if row.external_id), None),
+                is_verified=False,
+            )
     for child in Run.objects.filter(parent=run.pk).order_by("created_at"):
         if (child.parent_slot, child.parent_attempt) not in intents and child.came_from is None:
             yield Evidence(
-                run=str(run.pk), slot=child.parent_slot, attempt=child.parent_attempt, tool=child_tool(child.agent),
-                requested_hash="", at=child.created_at.isoformat(timespec="seconds"), outcome=OPEN,
-                external_id=str(child.pk), is_verified=False,
-            )  # fmt: skip
+                run=str(run.pk),
+                slot=child.parent_slot,
+                attempt=child.parent_attempt,
+                tool=child_tool(child.agent),
+                requested_hash="",
+                at=child.created_at.isoformat(timespec="seconds"),
+                outcome=OPEN,
+                external_id=str(child.pk),
+                is_verified=False,
+            )
 
 
 @transaction.atomic
@@ -194,10 +206,16 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
     node, state = _beginning(act.run, agent, found)
     audited, gone = _audited(agent, found.effects, wanted.audit, act)
     told = e.RunForked(
-        origin=str(run_id), how=START_AGAIN, by=by.ref, visit=0, at_seq=0, node=node, effects=len(found.effects),
+        origin=str(run_id),
+        how=START_AGAIN,
+        by=by.ref,
+        visit=0,
+        at_seq=0,
+        node=node,
+        effects=len(found.effects),
         fences_all=found.fences_all,
         payload=act.payload | state | {"effects": shown(audited)} | ({"attested": gone} if gone else {}),
-    )  # fmt: skip
+    )
     return made(act, agent, told, given, run.business_key, budget=wanted.budget, most=most)
 
 
@@ -236,7 +254,7 @@ def _input(found: Remains, wanted: Again) -> Any:
 
 def _audited(
     agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], act: Act
-) -> tuple[list[Evidence], list[str]]:  # fmt: skip
+) -> tuple[list[Evidence], list[str]]:
     """Each effect with what a person said of it, and what they attested. Raises InvalidInput naming each that isn't
     decided, or can't be so."""
     said: dict[Place, Verdict] = {}
@@ -265,9 +283,7 @@ def _audited(
     return decided, gone
 
 
-def _doubted(
-    effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool
-) -> str:  # fmt: skip
+def _doubted(effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool) -> str:
     """What was attested of whoever sent an effect of which nobody knows what came: what is said of it here counts as
     much as where its own run asks, and no more. Puts what is wrong into `errors`."""
     if verdict.counts_as not in (HAPPENED, DID_NOT):
@@ -296,7 +312,7 @@ def did(run: Run) -> tuple[list[Evidence], bool]:
 
 def _decided(
     agent: Agent, effect: Evidence, verdict: Verdict | None, by: Actor, errors: list[dict[str, str]]
-) -> Evidence:  # fmt: skip
+) -> Evidence:
     named = f"{effect.tool} ({effect.external_id or effect.slot})"
     if verdict is None or verdict.counts_as not in COUNTS:
         errors.append(_error(f"{named} is not decided", f"one of {', '.join(COUNTS)}", *effect.place))

@@ -99,10 +99,23 @@ def begin(body: HaltBody, *, by: Actor) -> Halt:
         if same is not None:
             raise AlreadyHalted(f"{named(same)} is halted since {same.since:%Y-%m-%d %H:%M} UTC, by {same.by}.")
         return _write(
-            Halt(halt=uuid4(), n=0, kind=body.kind, scope=body.scope, key=body.key, refuses=body.refuse,
-                 stage=Halt.Stage.WHOLE, share=0, agents=[], tags=[]),
-            "halt", by=by, why=why, before={},
-        )  # fmt: skip
+            Halt(
+                halt=uuid4(),
+                n=0,
+                kind=body.kind,
+                scope=body.scope,
+                key=body.key,
+                refuses=body.refuse,
+                stage=Halt.Stage.WHOLE,
+                share=0,
+                agents=[],
+                tags=[],
+            ),
+            "halt",
+            by=by,
+            why=why,
+            before={},
+        )
 
     return _alone(halt)
 
@@ -162,9 +175,16 @@ def subject_of(halt: UUID) -> str:
 def shown(halt: Halt) -> dict[str, Any]:
     """What a halt says, as an act's record keeps it."""
     return {
-        "n": halt.n, "kind": str(halt.kind), "scope": str(halt.scope), "key": halt.key, "refuses": halt.refuses,
-        "stage": str(halt.stage), "share": halt.share, "agents": list(halt.agents), "tags": list(halt.tags),
-    }  # fmt: skip
+        "n": halt.n,
+        "kind": str(halt.kind),
+        "scope": str(halt.scope),
+        "key": halt.key,
+        "refuses": halt.refuses,
+        "stage": str(halt.stage),
+        "share": halt.share,
+        "agents": list(halt.agents),
+        "tags": list(halt.tags),
+    }
 
 
 def secret_of(halt: UUID, n: int) -> bytes:
@@ -179,9 +199,18 @@ def lock_of(halt: UUID, n: int) -> bytes:
 
 def _next(last: Halt, to: str, share: int, agents: list[str], tags: list[str]) -> Halt:
     return Halt(
-        halt=last.halt, n=last.n + 1, kind=last.kind, scope=last.scope, key=last.key, refuses=last.refuses,
-        stage=to, share=share, agents=agents, tags=tags, opens=secret_of(last.halt, last.n),
-    )  # fmt: skip
+        halt=last.halt,
+        n=last.n + 1,
+        kind=last.kind,
+        scope=last.scope,
+        key=last.key,
+        refuses=last.refuses,
+        stage=to,
+        share=share,
+        agents=agents,
+        tags=tags,
+        opens=secret_of(last.halt, last.n),
+    )
 
 
 def _last(halt: UUID, revision: int | None) -> Halt:

@@ -116,17 +116,21 @@ class KnownHalts(Halts):
         for run_id, control in active.items():
             is_covered = run_id in covered
             sent = [
-                one for one in control.in_flight.values()
+                one
+                for one in control.in_flight.values()
                 if is_covered or (halt.scope in AT_CALLS and halt.is_about(one.key))
-            ]  # fmt: skip
+            ]
             running += is_covered and not sent
             calls += [
                 {
-                    "run": str(run_id), "slot": one.slot, "what": one.key, "timeout": one.timeout,
+                    "run": str(run_id),
+                    "slot": one.slot,
+                    "what": one.key,
+                    "timeout": one.timeout,
                     "since": _second(now - timedelta(seconds=time.monotonic() - one.since)),
                 }
                 for one in sent
-            ]  # fmt: skip
+            ]
         return running, sorted(calls, key=lambda call: (call["run"], call["slot"]))
 
 

@@ -45,8 +45,10 @@ class Moved(DurableAgentsError):
             what = f"since then came {told}" if told else "what you looked with stood otherwise"
         super().__init__(
             f"Run {run_id} was looked at as of event {seen.seq}, and its journal ends at event {seq}: {what}. Nothing "
-            "was done: look again.", seq=seq, moved=moved,
-        )  # fmt: skip
+            "was done: look again.",
+            seq=seq,
+            moved=moved,
+        )
 
 
 def go_on(
@@ -91,8 +93,13 @@ def _hand(run_id: UUID, found: Look, seen: Seen, *, by: Actor, justification: st
     if found.message:
         told["message"] = found.message
     event = e.ContextInjected(
-        by=act.by.ref, role=act.by.role, visit=stands.visit, place=stands.place, seen=seen.seq, head=seen.head,
+        by=act.by.ref,
+        role=act.by.role,
+        visit=stands.visit,
+        place=stands.place,
+        seen=seen.seq,
+        head=seen.head,
         payload=act.payload | told,
-    )  # fmt: skip
+    )
     fields = found.made.fields if found.made is not None else []
     act.done(event, after={"context": {"fields": fields, "has_message": bool(found.message)}})

@@ -150,8 +150,9 @@ class Permits(Limits):
             return
         tools = {
             f"tool:{tool.name}": None if tool.rate_limit is None else tool.rate_limit.rule.stated()
-            for agent in registry.agents() for tool in agent.all_tools()
-        }  # fmt: skip
+            for agent in registry.agents()
+            for tool in agent.all_tools()
+        }
         installed = {key: rule.stated() for key, rule in settings.DURABLEAGENTS.limits.items()}
         declared = [json.dumps(installed, sort_keys=True), json.dumps(tools, sort_keys=True)]
         if self._declared != "\n".join(declared):
@@ -228,9 +229,18 @@ class Permits(Limits):
                 async with self._pool.connection() as link:
                     cursor = await link.execute(
                         _TAKE,
-                        [permit_id, list(keys), self.worker, asked.run_id, asked.slot, asked.lasts, waited,
-                         len(line.waiting), patience],
-                    )  # fmt: skip
+                        [
+                            permit_id,
+                            list(keys),
+                            self.worker,
+                            asked.run_id,
+                            asked.slot,
+                            asked.lasts,
+                            waited,
+                            len(line.waiting),
+                            patience,
+                        ],
+                    )
                     row = await cursor.fetchone()
                 break
             except _AWAY as error:

@@ -124,10 +124,13 @@ def _checked(run: Run, declared: Declared, request: Any) -> Any:
         payload = plain(fits)
     except ValidationError as error:
         problems = [
-            {"field": ".".join(["body", *([where] if where else [])]), "problem": what,
-             "fix": "see what the message takes"}
+            {
+                "field": ".".join(["body", *([where] if where else [])]),
+                "problem": what,
+                "fix": "see what the message takes",
+            }
             for where, what in misfit.problems(error)
-        ]  # fmt: skip
+        ]
         first = problems[0]
         raise InvalidInput(
             f"The request does not fit message {declared.name}: {first['field']}: {first['problem']}.", errors=problems

@@ -54,9 +54,14 @@ def _told(row: Message, came: Event | None, answered: Event | None) -> Told:
     said, given = _payload(came), _payload(answered)
     known = given if isinstance(given, dict) else {}
     return Told(
-        row, said, known.get("answer"), str(known.get("code", "")), str(known.get("message", "")),
-        came.at if came is not None else None, answered.at if answered is not None else None,
-    )  # fmt: skip
+        row,
+        said,
+        known.get("answer"),
+        str(known.get("code", "")),
+        str(known.get("message", "")),
+        came.at if came is not None else None,
+        answered.at if answered is not None else None,
+    )
 
 
 def _payload(event: Event | None) -> Any:

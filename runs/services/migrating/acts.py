@@ -69,9 +69,14 @@ def may_migrate(by: Actor, justification: object) -> str:
 
 
 def migrate_one(
-    run_id: UUID, moving: Moving, *, by: Actor, justification: str, seen_before: Look | None = None,
+    run_id: UUID,
+    moving: Moving,
+    *,
+    by: Actor,
+    justification: str,
+    seen_before: Look | None = None,
     meant: Meant | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Move one run, if it can go on there; its journal may move meanwhile, then it is looked at again. Whoever is in a
     transaction of their own looks before it (`seen_before`), for that takes long. `meant` keeps the answer while the
     commit is under way. Nothing is changed where it is refused."""
@@ -115,9 +120,10 @@ def _move(act: Act, moving: Moving, found: Found) -> None:
     _let_go_on(act, found, bool(closed))
     event = _event(act, moving, found)
     act.done(
-        event, *(resolved(wait, how, by=act.by.ref) for wait, how in closed),
+        event,
+        *(resolved(wait, how, by=act.by.ref) for wait, how in closed),
         after={"version": event.to, "generation": event.generation, "how": found.how},
-    )  # fmt: skip
+    )
     run.refresh_from_db(fields=["version", "graph_id", "generation"])
 
 
@@ -154,8 +160,11 @@ def _let_go_on(act: Act, found: Found, is_closed: bool) -> None:
 
 def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
     payload: dict[str, Any] = act.payload | {
-        "nodes": dict(moving.nodes), "answered": list(found.answered), "anew": list(found.anew), "why": found.why,
-    }  # fmt: skip
+        "nodes": dict(moving.nodes),
+        "answered": list(found.answered),
+        "anew": list(found.anew),
+        "why": found.why,
+    }
     if found.how != UNBEGUN:
         payload |= {"state": found.state}
     if moving.state is not None:
@@ -164,10 +173,17 @@ def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
         steps = [moving.to.upgraders[n] for n in range(found.number, moving.to.schema_version)]
         payload |= {"state_upgraded_by": [_named(step) for step in steps]}
     return e.RunMigrated(
-        of=moving.of, to=moving.to.graph_id, generation=act.run.generation + 1, how=found.how, node=found.node,
-        visit=found.at.visit, slots=found.at.generation, fingerprint=moving.to.fingerprint(), by=act.by.ref,
+        of=moving.of,
+        to=moving.to.graph_id,
+        generation=act.run.generation + 1,
+        how=found.how,
+        node=found.node,
+        visit=found.at.visit,
+        slots=found.at.generation,
+        fingerprint=moving.to.fingerprint(),
+        by=act.by.ref,
         payload=printable(payload) | ({"state": found.state} if "state" in payload else {}),
-    )  # fmt: skip
+    )
 
 
 def _named(function: Any) -> dict[str, str]:

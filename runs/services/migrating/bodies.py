@@ -33,9 +33,7 @@ class Moved(Strict):
         | None
     ) = None
     node: Node | None = None
-    state: (
-        Literal["pending", "running", "waiting_tool", "waiting_human", "waiting_event", "paused"] | None
-    ) = None  # fmt: skip
+    state: Literal["pending", "running", "waiting_tool", "waiting_human", "waiting_event", "paused"] | None = None
     limit: Annotated[int, Field(ge=1, le=MOST)] = 20
     retry: Annotated[bool, Field(description="A run that has failed is retried with the move, in one act.")] = False
 

@@ -133,9 +133,7 @@ def standing_of(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e
     return created, position_of(start, tail), earlier_of(run.pk, cut.seq), rows[-1][0], asked_of(tail) is not None
 
 
-def _in_time(
-    moving: Moving, run: Run, created: e.RunCreated, stands: Position, earlier: list[e.Event]
-) -> Found:  # fmt: skip
+def _in_time(moving: Moving, run: Run, created: e.RunCreated, stands: Position, earlier: list[e.Event]) -> Found:
     def work() -> Found:
         return asyncio.run(tried(moving, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()))
 

@@ -47,9 +47,18 @@ class Outcome:
         """As it was found."""
         closed = [f"{kind} at {slot}" for slot, _, kind, _ in found.closes]
         return cls(
-            run_id, found.how, is_moved, found.code, found.why, found.at.node, found.node, list(found.answered),
-            list(found.anew), closed, is_retried,
-        )  # fmt: skip
+            run_id,
+            found.how,
+            is_moved,
+            found.code,
+            found.why,
+            found.at.node,
+            found.node,
+            list(found.answered),
+            list(found.anew),
+            closed,
+            is_retried,
+        )
 
 
 class Meant(dict[UUID, Outcome]):
@@ -58,9 +67,13 @@ class Meant(dict[UUID, Outcome]):
 
 
 def each(
-    runs: Sequence[UUID], tried: Callable[[UUID], Outcome], moving: Moving, *, by: Actor | None = None,
+    runs: Sequence[UUID],
+    tried: Callable[[UUID], Outcome],
+    moving: Moving,
+    *,
+    by: Actor | None = None,
     meant: Mapping[UUID, Outcome] | None = None,
-) -> list[Outcome]:  # fmt: skip
+) -> list[Outcome]:
     """What `tried` says of each, in their order. What the database refuses of one run (a lock that took too long, a
     deadlock) is said of that one. Where the connection is lost, it is asked anew whether that run was moved (`by` whom;
     None: none is moved, they are only looked at) and answered as `meant`, and the rest is not tried."""
@@ -85,7 +98,7 @@ def each(
 
 def _after_the_loss(
     run_id: UUID, moving: Moving, by: Actor | None, began: datetime | None, meant: Mapping[UUID, Outcome]
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Whether the run was moved before the connection was lost. Its lock outlasts whoever still commits on the old
     connection."""
     event = None

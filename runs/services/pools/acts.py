@@ -69,18 +69,29 @@ def create(body: PoolBody, *, by: Actor) -> Pool:
         raise InvalidInput(f"There are {MOST} pools, and no more are kept.", errors=errors)
     now, resource = database_now(), "usd_micro" if body.resource == _DOLLARS else body.resource
     pool = Pool(
-        name=body.name, scope=body.scope, of=_of(body), resource=resource, period=body.period, zone=body.zone,
-        set_by=by.ref, made_at=now,
-    )  # fmt: skip
+        name=body.name,
+        scope=body.scope,
+        of=_of(body),
+        resource=resource,
+        period=body.period,
+        zone=body.zone,
+        set_by=by.ref,
+        made_at=now,
+    )
     _check_alone(pool)
     _store(pool)
     with connection.cursor() as cursor:
         cursor.execute("SELECT starts_at, ends_at FROM runs_pool_period(%s, %s, %s)", [pool.period, pool.zone, now])
         starts_at, ends_at = cursor.fetchone() or (now, now)
     PoolMeter.objects.create(
-        pool=pool, resource=resource, period=pool.period, zone=pool.zone, most=_amount(resource, body.limit),
-        starts_at=starts_at, ends_at=ends_at,
-    )  # fmt: skip
+        pool=pool,
+        resource=resource,
+        period=pool.period,
+        zone=pool.zone,
+        most=_amount(resource, body.limit),
+        starts_at=starts_at,
+        ends_at=ends_at,
+    )
     return _done("pool", pool, by=by, before={}, why=why)
 
 
@@ -143,9 +154,10 @@ def snapshot(pool: Pool, meter: PoolMeter) -> dict[str, Any]:
     """What a pool is, as an act's record keeps it."""
     told = {name: getattr(pool, name) for name in ("name", "scope", "of", "resource", "period", "zone")}
     return told | {
-        "most": meter.most, "made_at": pool.made_at.isoformat(),
+        "most": meter.most,
+        "made_at": pool.made_at.isoformat(),
         "off_at": None if pool.off_at is None else pool.off_at.isoformat(),
-    }  # fmt: skip
+    }
 
 
 def subject_of(pool: Pool) -> str:

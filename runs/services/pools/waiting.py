@@ -66,9 +66,14 @@ def _tell(pool: int) -> None:
         return
     shown = usd_of if notice.pool.resource == "usd_micro" else str
     log.warning(
-        "pool %s (%s): %s: %s used, %s set aside, of %s", pool, notice.pool.name, _WORDS[PoolNotice.Kind(notice.kind)],
-        shown(notice.used), shown(notice.reserved), shown(notice.most),
-    )  # fmt: skip
+        "pool %s (%s): %s: %s used, %s set aside, of %s",
+        pool,
+        notice.pool.name,
+        _WORDS[PoolNotice.Kind(notice.kind)],
+        shown(notice.used),
+        shown(notice.reserved),
+        shown(notice.most),
+    )
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:

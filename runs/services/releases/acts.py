@@ -29,8 +29,15 @@ from runs.services.releases.choosing import PLACES, ordered
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 ACTIONS = (
-    "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
-)  # fmt: skip
+    "version_close",
+    "version_open",
+    "ramp",
+    "ramp_raise",
+    "ramp_resume",
+    "ramp_rollback",
+    "ramp_finish",
+    "ramp_halt",
+)
 BOUNDS = ("failed", "rejected", "stopped")
 
 
@@ -107,9 +114,13 @@ def _set_gate(gate: VersionGate, is_closed: bool, *, by: Actor, why: str) -> Ver
     gate.is_closed, gate.set_by, gate.set_at, gate.why = is_closed, by.ref, database_now(), why
     gate.save(update_fields=None if gate.pk is None else ["is_closed", "set_by", "set_at", "why"])
     acted(
-        "version_close" if is_closed else "version_open", by=by, subject=f"version {gate.graph_id}", justification=why,
-        before=before, after={"is_closed": is_closed},
-    )  # fmt: skip
+        "version_close" if is_closed else "version_open",
+        by=by,
+        subject=f"version {gate.graph_id}",
+        justification=why,
+        before=before,
+        after={"is_closed": is_closed},
+    )
     return gate
 
 
@@ -133,10 +144,16 @@ def begin(body: RampBody, *, by: Actor) -> Ramp:
     if (gate := _gate(body.agent, body.to_version)).is_closed:
         _set_gate(gate, False, by=by, why=why)
     ramp = Ramp.objects.create(
-        agent=body.agent, from_version=body.from_version, to_version=body.to_version, share=_places(body.share),
-        tags=sorted(set(body.tags or ())), bounds={name: getattr(body, name) for name in BOUNDS}, least=body.at_least,
-        set_by=by.ref, made_at=database_now(),
-    )  # fmt: skip
+        agent=body.agent,
+        from_version=body.from_version,
+        to_version=body.to_version,
+        share=_places(body.share),
+        tags=sorted(set(body.tags or ())),
+        bounds={name: getattr(body, name) for name in BOUNDS},
+        least=body.at_least,
+        set_by=by.ref,
+        made_at=database_now(),
+    )
     return done("ramp", ramp, by=by, before={}, why=why)
 
 
@@ -221,8 +238,17 @@ def percent(share: int) -> str:
 def shown(ramp: Ramp) -> dict[str, Any]:
     """What a ramp is, as an act's record keeps it."""
     names = (
-        "agent", "from_version", "to_version", "share", "tags", "bounds", "least", "state", "revision", "counted_after",
-    )  # fmt: skip
+        "agent",
+        "from_version",
+        "to_version",
+        "share",
+        "tags",
+        "bounds",
+        "least",
+        "state",
+        "revision",
+        "counted_after",
+    )
     return {name: getattr(ramp, name) for name in names} | {"state": str(ramp.state)}
 
 
@@ -245,17 +271,31 @@ def alone(agent: str) -> None:
 def done(action: str, ramp: Ramp, *, by: Actor, before: dict[str, Any], why: str, **more: Any) -> Ramp:
     """Put on record what became of a ramp."""
     acted(
-        action, by=by, subject=subject_of(ramp), justification=why, before=before, after=shown(ramp) | more,
+        action,
+        by=by,
+        subject=subject_of(ramp),
+        justification=why,
+        before=before,
+        after=shown(ramp) | more,
         is_systems=by.kind == "system",
-    )  # fmt: skip
+    )
     return ramp
 
 
 def store(ramp: Ramp) -> None:
     """What of a ramp ever changes: the rest is for good."""
-    ramp.save(update_fields=[
-        "share", "state", "revision", "counted_after", "counted_from", "halted_at", "halted_by", "ended_at",
-    ])  # fmt: skip
+    ramp.save(
+        update_fields=[
+            "share",
+            "state",
+            "revision",
+            "counted_after",
+            "counted_from",
+            "halted_at",
+            "halted_by",
+            "ended_at",
+        ]
+    )
 
 
 def _changed(action: str, ramp: Ramp, *, by: Actor, before: dict[str, Any], why: str) -> Ramp:

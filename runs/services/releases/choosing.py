@@ -146,10 +146,20 @@ def _ramped(ramp: Mapping[str, Any], is_served: bool, tags: Iterable[str] | Mapp
     elif is_new and not is_served:
         is_new, why = False, "unserved"
     agent = registry.find(newer if is_new else f"{name}@{ramp['from_version']}")
-    return Chosen(agent, e.VersionAssigned(
-        ramp=ramp["id"], from_version=ramp["from_version"], to_version=ramp["to_version"], is_new=is_new, why=why,
-        share=ramp["share"], place=place, key=key.kind, tag=tag,
-    ))  # fmt: skip
+    return Chosen(
+        agent,
+        e.VersionAssigned(
+            ramp=ramp["id"],
+            from_version=ramp["from_version"],
+            to_version=ramp["to_version"],
+            is_new=is_new,
+            why=why,
+            share=ramp["share"],
+            place=place,
+            key=key.kind,
+            tag=tag,
+        ),
+    )
 
 
 _SERVED = """

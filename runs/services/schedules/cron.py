@@ -20,14 +20,22 @@ _DAYS = 9 * 366
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _SHORT = {
-    "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
-}  # fmt: skip
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 _PART = re.compile(r"(\*|[0-9a-z]+(?:-[0-9a-z]+)?)(?:/([0-9]{1,2}))?")
 _FIELDS: tuple[tuple[str, int, int, tuple[str, ...], int], ...] = (
-    ("minute", 0, 59, (), 0), ("hour", 0, 23, (), 0), ("day of the month", 1, 31, (), 0),
-    ("month", 1, 12, _MONTHS, 1), ("day of the week", 0, 7, _WEEKDAYS, 0),
-)  # fmt: skip
+    ("minute", 0, 59, (), 0),
+    ("hour", 0, 23, (), 0),
+    ("day of the month", 1, 31, (), 0),
+    ("month", 1, 12, _MONTHS, 1),
+    ("day of the week", 0, 7, _WEEKDAYS, 0),
+)
 
 
 class NoCron(ValueError):
@@ -63,10 +71,15 @@ class Cron:
             _values(text, *field) for text, field in zip(fields, _FIELDS, strict=True)
         )
         return cls(
-            tuple(sorted(minutes)), tuple(sorted(hours)), frozenset(days), frozenset(months),
-            frozenset(day % 7 for day in weekdays), fields[2].startswith("*"), fields[4].startswith("*"),
+            tuple(sorted(minutes)),
+            tuple(sorted(hours)),
+            frozenset(days),
+            frozenset(months),
+            frozenset(day % 7 for day in weekdays),
+            fields[2].startswith("*"),
+            fields[4].startswith("*"),
             fields[1].startswith("*"),
-        )  # fmt: skip
+        )
 
     def after(self, moment: datetime, zone: ZoneInfo) -> Iterator[datetime]:
         """The moments that it names after one, in their order, in UTC; for nine years."""

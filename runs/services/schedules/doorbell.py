@@ -20,7 +20,10 @@ def hang(schedule: Schedule) -> None:
     Bell.objects.update_or_create(
         name=str(schedule.id),
         defaults={
-            "func": FIRE, "args": f"'{schedule.id}'", "schedule_type": Bell.ONCE, "repeats": -1,
+            "func": FIRE,
+            "args": f"'{schedule.id}'",
+            "schedule_type": Bell.ONCE,
+            "repeats": -1,
             "next_run": schedule.next_at,
         },
-    )  # fmt: skip
+    )

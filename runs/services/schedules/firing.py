@@ -107,10 +107,15 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
 def _wanted(schedule: Schedule, planned_at: datetime) -> Wanted:
     is_alone = schedule.overlap != Schedule.Overlap.ALLOW
     return Wanted(
-        schedule.agent, schedule.input, schedule.tags, _budget(schedule.budget),
+        schedule.agent,
+        schedule.input,
+        schedule.tags,
+        _budget(schedule.budget),
         business_key=f"{OF_SCHEDULE}{schedule.id}" if is_alone else "",
-        on_conflict=_RULES.get(schedule.overlap, "refuse"), schedule=schedule.id, planned_at=planned_at,
-    )  # fmt: skip
+        on_conflict=_RULES.get(schedule.overlap, "refuse"),
+        schedule=schedule.id,
+        planned_at=planned_at,
+    )
 
 
 def _budget(stored: object) -> Budget | None:
@@ -134,9 +139,15 @@ def stop(schedule: Schedule, why: str, *, now: datetime) -> None:
 
 
 def _note(
-    schedule: Schedule, planned_at: datetime, outcome: str, *, now: datetime, run: UUID | None = None, why: str = "",
+    schedule: Schedule,
+    planned_at: datetime,
+    outcome: str,
+    *,
+    now: datetime,
+    run: UUID | None = None,
+    why: str = "",
     n: int = 1,
-) -> None:  # fmt: skip
+) -> None:
     Firing.objects.create(
         schedule=schedule, planned_at=planned_at, at=now, outcome=outcome, run_id=run, why=why[:2000], n=n
     )

@@ -103,9 +103,18 @@ def weighed(
             return before
     about = Event.objects.filter(run_id=act.run.pk, slot=wait.slot, attempt=wait.attempt, kind=e.OutcomeProposed.KIND)
     return e.OutcomeProposed(
-        slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, verdict=verdict, says=said, by=act.by.ref,
-        role=act.by.role, person=person, question=wait.n, n=about.count(), payload=payload,
-    )  # fmt: skip
+        slot=wait.slot,
+        attempt=wait.attempt,
+        tool=invoked.tool,
+        verdict=verdict,
+        says=said,
+        by=act.by.ref,
+        role=act.by.role,
+        person=person,
+        question=wait.n,
+        n=about.count(),
+        payload=payload,
+    )
 
 
 def _standing(before: Proposal | None, number: int) -> Proposal:
@@ -170,7 +179,12 @@ def _record(
     name: str, act: Act, wait: Wait, event: e.OutcomeProposed | e.OutcomeWithdrawn, *, after: dict[str, Any]
 ) -> None:
     acted(
-        name, by=act.by, head=act.head, subject=f"{wait.slot} {wait.attempt}", justification=act.justification,
-        after=after, at=act.now,
-    )  # fmt: skip
+        name,
+        by=act.by,
+        head=act.head,
+        subject=f"{wait.slot} {wait.attempt}",
+        justification=act.justification,
+        after=after,
+        at=act.now,
+    )
     journal(act.run.pk, event, by=act.by)

@@ -124,6 +124,15 @@ def _read(run_id: UUID, row: tuple[Any, ...]) -> e.Event | None:
 def _proposal(event: e.OutcomeProposed, seq: int, at: datetime, news: int | None) -> Proposal:
     told = payload_of(event)
     return Proposal(
-        event.n, seq, at, event.verdict, event.says, event.by, event.role, event.person, told.get("receipt"),
-        str(told.get("justification", "")), news,
-    )  # fmt: skip
+        event.n,
+        seq,
+        at,
+        event.verdict,
+        event.says,
+        event.by,
+        event.role,
+        event.person,
+        told.get("receipt"),
+        str(told.get("justification", "")),
+        news,
+    )

@@ -23,9 +23,7 @@ class MayStillSend(Exception):
     """Why a call may not be made again yet, and what to do about it: a sentence."""
 
 
-def attested(
-    run: Run, slot: str, number: int, tool: str, past: Attempt, *, now: datetime, is_attested: bool
-) -> str:  # fmt: skip
+def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now: datetime, is_attested: bool) -> str:
     """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its senders
     must be gone: the last one, unless it is known to be done, and every one before it that lost the run on the way.
     Answers what was attested; empty where there is proof.

@@ -42,9 +42,14 @@ def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
     n = Event.objects.filter(run_id=run_id, slot=wait.slot, attempt=wait.attempt, kind=e.UpstreamAsked.KIND).count()
     event = e.UpstreamAsked(slot=wait.slot, attempt=wait.attempt, by=by.ref, role=by.role, n=n, payload=act.payload)
     acted(
-        ACTION, by=by, head=act.head, subject=f"{wait.slot} {wait.attempt}", justification=act.justification,
-        after={"tool": name_of(wait)}, at=act.now,
-    )  # fmt: skip
+        ACTION,
+        by=by,
+        head=act.head,
+        subject=f"{wait.slot} {wait.attempt}",
+        justification=act.justification,
+        after={"tool": name_of(wait)},
+        at=act.now,
+    )
     wake(act.run, now=act.now)
     journal(run_id, event, by=by)
     return act.run

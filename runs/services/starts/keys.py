@@ -96,13 +96,19 @@ class Wanted:
         _check_rule(body)
         signal, seconds = body.signal, body.debounce_seconds
         return cls(
-            body.agent, body.input, body.tags, body.budget, business_key=body.business_key or "",
+            body.agent,
+            body.input,
+            body.tags,
+            body.budget,
+            business_key=body.business_key or "",
             on_conflict=body.on_conflict or ("refuse" if signal is None else "join"),
             window=None if seconds is None else timedelta(seconds=seconds),
-            start_at=body.start_at, start_before=body.start_before,
+            start_at=body.start_at,
+            start_before=body.start_before,
             deliver=None if signal is None else Delivery(signal.name, signal.payload, signal.id),
-            attributes=body.attributes, request_key=request_key,
-        )  # fmt: skip
+            attributes=body.attributes,
+            request_key=request_key,
+        )
 
     @property
     def is_plain(self) -> bool:
@@ -216,8 +222,12 @@ def _begin_or_queue(wanted: Wanted, agent: str, *, by: Actor, most: Budget | Non
 
 
 _RULES: dict[str, Rule] = {
-    "refuse": _refuse, "join": _join, "queue": _queue, "replace": _replace, "debounce": _debounce,
-}  # fmt: skip
+    "refuse": _refuse,
+    "join": _join,
+    "queue": _queue,
+    "replace": _replace,
+    "debounce": _debounce,
+}
 RULES = tuple(_RULES)
 
 
@@ -234,9 +244,16 @@ def _cancel(run: Run, *, by: Actor, why: str) -> None:
 
 def _accept(wanted: Wanted, plan: Plan | None, *, by: Actor, most: Budget | None) -> Accepted:
     return lifecycle.accept(
-        wanted.agent, wanted.input, by=by, tags=wanted.tags, budget=wanted.budget, most=most, plan=plan,
-        attributes=wanted.attributes, request_key=wanted.request_key,
-    )  # fmt: skip
+        wanted.agent,
+        wanted.input,
+        by=by,
+        tags=wanted.tags,
+        budget=wanted.budget,
+        most=most,
+        plan=plan,
+        attributes=wanted.attributes,
+        request_key=wanted.request_key,
+    )
 
 
 def _plan(wanted: Wanted) -> Plan:
@@ -244,9 +261,13 @@ def _plan(wanted: Wanted) -> Plan:
     if wanted.on_conflict == "debounce" and wanted.window is not None:
         start_at = database_now() + wanted.window
     return Plan(
-        business_key=wanted.business_key, on_conflict=wanted.on_conflict if wanted.business_key else "",
-        start_at=start_at, start_before=wanted.start_before, schedule=wanted.schedule, planned_at=wanted.planned_at,
-    )  # fmt: skip
+        business_key=wanted.business_key,
+        on_conflict=wanted.on_conflict if wanted.business_key else "",
+        start_at=start_at,
+        start_before=wanted.start_before,
+        schedule=wanted.schedule,
+        planned_at=wanted.planned_at,
+    )
 
 
 def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:

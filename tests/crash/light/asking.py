@@ -58,9 +58,13 @@ def granted(seed: str, jobs: Jobs) -> Drawn:
 
 
 def _asked_with(
-    dice: random.Random, jobs: Jobs, calls: tuple[str, ...], manners: tuple[str, ...],
-    times: tuple[int, ...] = (1, 1, 2), words: int = 3,
-) -> Drawn:  # fmt: skip
+    dice: random.Random,
+    jobs: Jobs,
+    calls: tuple[str, ...],
+    manners: tuple[str, ...],
+    times: tuple[int, ...] = (1, 1, 2),
+    words: int = 3,
+) -> Drawn:
     if dice.random() < 0.75:
         return jobs, (), ()
     n = dice.randrange(len(jobs))

@@ -50,10 +50,12 @@ class Changing:
         put = partial(inquiries.ask, approval.pk, to=second.name, question=WHY, by=first)
         at_once([put, put])
         for row in Inquiry.objects.filter(approval=approval.pk, ended_at=None):
-            at_once([
-                partial(inquiries.answer, approval.pk, row.n, answer=WHY, by=second),
-                partial(inquiries.withdraw, approval.pk, row.n, justification=WHY, by=first),
-            ])  # fmt: skip
+            at_once(
+                [
+                    partial(inquiries.answer, approval.pk, row.n, answer=WHY, by=second),
+                    partial(inquiries.withdraw, approval.pk, row.n, justification=WHY, by=first),
+                ]
+            )
         at_once([yes, put])
 
     def _hand(self, approval: Approval) -> None:

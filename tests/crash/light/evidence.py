@@ -53,9 +53,14 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
         "attributes": attributes,
     }
     return Facts(
-        run_id, told, [_event(row) for row in rows], [_entry(row) for row in ledger],
-        [{"id": id, "state": state} for id, state in approvals], effects, [_link(row) for row in rows],
-    )  # fmt: skip
+        run_id,
+        told,
+        [_event(row) for row in rows],
+        [_entry(row) for row in ledger],
+        [{"id": id, "state": state} for id, state in approvals],
+        effects,
+        [_link(row) for row in rows],
+    )
 
 
 def children(link: psycopg.Connection[Any], run_id: str) -> list[str]:
@@ -67,9 +72,17 @@ def _event(row: Any) -> dict[str, Any]:
     seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, link = row
     told = {"payload": unpack(sealed)} if kind in _READ_WHOLE else {}
     return told | {
-        "seq": seq, "kind": kind, "epoch": epoch, "slot": slot, "attempt": attempt, "fact": fact, "at": _iso(at),
-        "data": json.loads(clear), "prev_hash": prev_hash.hex(), "hash": link.hex(),
-    }  # fmt: skip
+        "seq": seq,
+        "kind": kind,
+        "epoch": epoch,
+        "slot": slot,
+        "attempt": attempt,
+        "fact": fact,
+        "at": _iso(at),
+        "data": json.loads(clear),
+        "prev_hash": prev_hash.hex(),
+        "hash": link.hex(),
+    }
 
 
 def _entry(row: Any) -> dict[str, Any]:

@@ -240,7 +240,7 @@ def _take_graph(lane: Any, number: int, n: int) -> None:
         renewer,
         twin_of,
         undoer,
-    )  # fmt: skip
+    )
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)

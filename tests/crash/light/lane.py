@@ -185,10 +185,18 @@ class Performance:
             patiently(Limit.objects.filter(key__in=self._limited()).delete)
         runs, verdicts = len(self._known()) + len(self._ramps.ids), len(self._people.verdicts)
         return Tally(
-            1, runs, self.kills, self._interruptions(), self.refused, verdicts, findings,
-            [] if is_quiet and not findings else [schedule.seed], self._moves.done,
-            len(self._forks.made), self._halts.done,
-        )  # fmt: skip
+            1,
+            runs,
+            self.kills,
+            self._interruptions(),
+            self.refused,
+            verdicts,
+            findings,
+            [] if is_quiet and not findings else [schedule.seed],
+            self._moves.done,
+            len(self._forks.made),
+            self._halts.done,
+        )
 
     def _known(self) -> list[str]:
         """The runs of the schedule, and what was made of them."""
@@ -202,8 +210,10 @@ class Performance:
     def _limited(self) -> list[str]:
         """Each tool of the agent, and its models, under keys of the schedule's own."""
         agent = registry.find(self._lane.graph_id)
-        names = [*(f"tool:{tool.name}" for tool in agent.all_tools()), *(
-            key for a in agent.assistants for key in keys_of_model(f"{SCRIPTED}{a.name}"))]  # fmt: skip
+        names = [
+            *(f"tool:{tool.name}" for tool in agent.all_tools()),
+            *(key for a in agent.assistants for key in keys_of_model(f"{SCRIPTED}{a.name}")),
+        ]
         return list(own_keys(self._schedule.seed, dict.fromkeys(names)))
 
     def _start(self, n: int) -> str:

@@ -38,11 +38,13 @@ class Outside:
     def start(self) -> None:
         with (self._folder / "sandbox.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "durableagents.demo.sandbox"], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "durableagents.demo.sandbox"],
+                cwd=CHECKOUT,
+                stdin=subprocess.DEVNULL,
                 stderr=log,
                 env={**os.environ, **self.environment, "DURABLEAGENTS_DATA": str(self._folder)},
                 preexec_fn=child_processes.die_with_parent(signal.SIGKILL),
-            )  # fmt: skip
+            )
         self._ask(lambda: self._client.get("/healthz"))
 
     def close(self) -> None:

@@ -16,15 +16,36 @@ from tests.crash.policed import MANNERS, PROOFS
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, OF, POOLS, READS, SHARING, THOUGHTS, UNDONE
 
 CALLS = (
-    "pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "clerk",
-    *THOUGHTS, *GATHERED, *FAMILIES, "signal", "question", "message",
-)  # fmt: skip
+    "pure",
+    "keyed",
+    "hooked",
+    "gated",
+    "brief",
+    "later",
+    "unsafe",
+    "unsafe_gated",
+    "unsafe_hooked",
+    "clerk",
+    *THOUGHTS,
+    *GATHERED,
+    *FAMILIES,
+    "signal",
+    "question",
+    "message",
+)
 FREE = ("hop", "values", "sleep")
 
 # What may be done at an event of a run, and how likely.
 ACTS = {
-    "kill": 8, "freeze": 4, "cut": 5, "drain": 3, "pause": 4, "cancel": 3, "sandbox": 1, "postgres": 1,
-}  # fmt: skip
+    "kill": 8,
+    "freeze": 4,
+    "cut": 5,
+    "drain": 3,
+    "pause": 4,
+    "cancel": 3,
+    "sandbox": 1,
+    "postgres": 1,
+}
 RACES = (
     ("approve", "approve"),
     ("approve", "reject"),
@@ -33,9 +54,12 @@ RACES = (
     ("approve", "approve", "reject", "cancel"),
 )
 LIMITS = (
-    {"at_once": 1}, {"at_once": 2, "per_minute": 600, "burst": 1}, {"breaker": 20, "rest": 1},
-    {"at_once": 1, "breaker": 50, "rest": 1}, {"per_minute": 1200, "at_once": 1, "breaker": 20, "rest": 1},
-)  # fmt: skip
+    {"at_once": 1},
+    {"at_once": 2, "per_minute": 600, "burst": 1},
+    {"breaker": 20, "rest": 1},
+    {"at_once": 1, "breaker": 50, "rest": 1},
+    {"per_minute": 1200, "at_once": 1, "breaker": 20, "rest": 1},
+)
 Loss = Literal["question", "answer"]
 
 
@@ -163,7 +187,10 @@ def draw(seed: str) -> Schedule:
     moves = _moves(seed, jobs)
     forks, later, moved = _forks(seed, jobs := _with_visits(seed, jobs))
     return Schedule(
-        seed, jobs, (*points, *more, *struck, *at_votes, *at_answers, *at_changes, *at_grants), (*acts, *later),
+        seed,
+        jobs,
+        (*points, *more, *struck, *at_votes, *at_answers, *at_changes, *at_grants),
+        (*acts, *later),
         _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
@@ -187,7 +214,7 @@ def draw(seed: str) -> Schedule:
         changes=changes,
         grants=grants,
         halts=_halts(seed, jobs, is_plain=not (forks or moves or moved)),
-    )  # fmt: skip
+    )
 
 
 # Where a call is made that nobody may say no to: its node, or whoever thinks there, knows no way on.
@@ -201,9 +228,7 @@ def _with_visits(seed: str, jobs: Jobs) -> Jobs:
     if not _forks(seed, jobs)[0]:
         return jobs
     places = [dice.randint(0, len(job)) if dice.random() < 0.5 else None for job in jobs]
-    return tuple(
-        job if at is None else (*job[:at], "hop", *job[at:]) for job, at in zip(jobs, places, strict=True)
-    )  # fmt: skip
+    return tuple(job if at is None else (*job[:at], "hop", *job[at:]) for job, at in zip(jobs, places, strict=True))
 
 
 def _forks(seed: str, jobs: Jobs) -> tuple[tuple[Beginning, ...], tuple[Act, ...], tuple[Act, ...]]:
@@ -228,10 +253,17 @@ def _forks(seed: str, jobs: Jobs) -> tuple[tuple[Beginning, ...], tuple[Act, ...
         visit = dice.choice((1, *range(1, jobs[n].count("hop") + 2)))
         drawn.append(
             Beginning(
-                how, n, visit, event, words, dice.choice(("happened", "happened", "unknown")), points,
-                is_elsewhere=dice.random() < 0.2, cut_seconds=cuts.choice((0, 0, 0.005, 0.02, 0.04, 0.06)),
+                how,
+                n,
+                visit,
+                event,
+                words,
+                dice.choice(("happened", "happened", "unknown")),
+                points,
+                is_elsewhere=dice.random() < 0.2,
+                cut_seconds=cuts.choice((0, 0, 0.005, 0.02, 0.04, 0.06)),
             )
-        )  # fmt: skip
+        )
         ours = len(jobs) + len(drawn) - 1
         if dice.random() < 0.5:
             what = dice.choice(("kill", "kill", "cut", "drain", "pause", "cancel"))
@@ -273,10 +305,14 @@ def _halts(seed: str, jobs: Jobs, *, is_plain: bool) -> tuple[Halting, ...]:
         shares = dice.choice(((), (), (), (50,), (50, 0), (30, 70))) if scope in ("tag", "version") else ()
         drawn.append(
             Halting(
-                dice.randint(0, 4 + 3 * len(jobs[0])), scope, key, dice.choice((0, 0.05, 0.2, 0.4, 1.0)), shares,
+                dice.randint(0, 4 + 3 * len(jobs[0])),
+                scope,
+                key,
+                dice.choice((0, 0.05, 0.2, 0.4, 1.0)),
+                shares,
                 is_waited_for=dice.random() < 0.6,
             )
-        )  # fmt: skip
+        )
     return tuple(drawn)
 
 
@@ -392,6 +428,8 @@ def _sandbox(dice: random.Random) -> dict[str, Any]:
     if dice.random() < 0.8:
         return {}
     return {
-        "latency_ms": dice.choice((0, 10, 60)), "error_rate": dice.choice((0, 0, 0.2)),
-        "drop_after_execute_rate": dice.choice((0, 0.3)), "w9_delay_seconds": 0,
-    }  # fmt: skip
+        "latency_ms": dice.choice((0, 10, 60)),
+        "error_rate": dice.choice((0, 0, 0.2)),
+        "drop_after_execute_rate": dice.choice((0, 0.3)),
+        "w9_delay_seconds": 0,
+    }

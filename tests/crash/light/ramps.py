@@ -66,8 +66,14 @@ class Ramps:
                 self._begun += 1
                 return partial(self._start, given, f"{self._tag}.{self._begun}")
             case "begin":
-                body = {"agent": self._name, "from_version": self._versions[0], "to_version": self._versions[1],
-                        "share": given, "at_least": 1000, "justification": WHY}  # fmt: skip
+                body = {
+                    "agent": self._name,
+                    "from_version": self._versions[0],
+                    "to_version": self._versions[1],
+                    "share": given,
+                    "at_least": 1000,
+                    "justification": WHY,
+                }
                 return partial(acts.begin, RampBody.model_validate(body | NO_BOUNDS), by=OLGA)
             case "cut":
                 return partial(cut, self._pids, float(given))
@@ -119,7 +125,10 @@ class Ramps:
         names = ("id", "from_version", "to_version", "made_at", "ended_at", "share", "shares")
         return Released(
             [dict(zip(names, row, strict=True)) for row in ramps],
-            [dict(zip(("run", "version", "graph_id", "key", "created_at"), row, strict=True))
-             | {"created_at": row[-1].isoformat()} for row in starts],
+            [
+                dict(zip(("run", "version", "graph_id", "key", "created_at"), row, strict=True))
+                | {"created_at": row[-1].isoformat()}
+                for row in starts
+            ],
             [dict(zip(("run", "ramp", "is_new", "why", "place"), row, strict=True)) for row in rows],
-        )  # fmt: skip
+        )

@@ -51,10 +51,15 @@ class Rules:
             self.put_away()
         elif last is None or last.effect != to or (last.proof or None) != _kept(asks):
             said = {
-                "agent": self._agent, "tool": self._tool, "condition": f"tags has {self._tag}", "effect": to,
-                "queue": QUEUE if to == "require" else "", "rule": RULE, "justification": WHY,
+                "agent": self._agent,
+                "tool": self._tool,
+                "condition": f"tags has {self._tag}",
+                "effect": to,
+                "queue": QUEUE if to == "require" else "",
+                "rule": RULE,
+                "justification": WHY,
                 **asks,
-            }  # fmt: skip
+            }
             if last is None:
                 acts.create(NewPolicyBody(name=self._name, **said), by=ROOT)
             else:

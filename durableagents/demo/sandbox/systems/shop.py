@@ -72,6 +72,9 @@ def _order(field: str, number: str) -> dict[str, Any]:
     )
     ordered = _FIRST_DAY + timedelta(days=dice[4] % 120)
     return {
-        "order_number": number, "customer": customer, "goods": goods, "ordered_on": ordered.isoformat(),
+        "order_number": number,
+        "customer": customer,
+        "goods": goods,
+        "ordered_on": ordered.isoformat(),
         "paid_usd": paid,
-    }  # fmt: skip
+    }

@@ -13,9 +13,15 @@ async def is_imagined(call: LogicalCall) -> bool:
         return False
     tool = call.tool
     await what_if.answered(
-        call.visit, call.slot, call.record, tool.name, call.requested_hash, arguments=call.arguments, given=tool.name,
+        call.visit,
+        call.slot,
+        call.record,
+        tool.name,
+        call.requested_hash,
+        arguments=call.arguments,
+        given=tool.name,
         fits=lambda payload: tool.output.model_validate(payload["result"]),
-    )  # fmt: skip
+    )
     return True
 
 
@@ -25,8 +31,14 @@ async def is_stood_for(call: LogicalCall) -> bool:
     if tool.is_pure:
         return False
     asked = fence.Asked(
-        slot=call.slot, attempt=call.attempt, record=call.record, tool=tool.name, title=tool.title,
-        arguments=call.arguments, requested_hash=call.requested_hash, executed_hash=call.executed_hash,
+        slot=call.slot,
+        attempt=call.attempt,
+        record=call.record,
+        tool=tool.name,
+        title=tool.title,
+        arguments=call.arguments,
+        requested_hash=call.requested_hash,
+        executed_hash=call.executed_hash,
         fits=tool.output.model_validate,
-    )  # fmt: skip
+    )
     return await fence.passed(call.visit, asked) is not None

@@ -30,10 +30,12 @@ _SHOWN = 20  # of the origin's effects
 _LONGEST = 1000  # of arguments that are shown
 # What the answer may hold besides where nobody knows what came of something of the origin's: see `services/forks`.
 SENDER_IS_GONE: Mapping[str, Any] = {
-    "type": "boolean", "default": False, "title": "Its sender is gone",
+    "type": "boolean",
+    "default": False,
+    "title": "Its sender is gone",
     "description": "Needed for do_it_again where a worker that sent it was given up without proof: attests that "
     "nothing of that worker runs any more.",
-}  # fmt: skip
+}
 
 
 class Decision(BaseModel):
@@ -142,10 +144,14 @@ def _said(record: Slot, binds: str) -> e.InputAnswered | None:
 def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, taken: set[Place]) -> dict[str, Any]:
     """All that a word binds: which call, with what, and what the origin is known to have done."""
     return {
-        "run_id": visit.run_id, "slot": asked.slot, "tool": asked.tool, "arguments": asked.arguments,
-        "origin": fork.told.origin, "same": None if same is None else list(same.place),
+        "run_id": visit.run_id,
+        "slot": asked.slot,
+        "tool": asked.tool,
+        "arguments": asked.arguments,
+        "origin": fork.told.origin,
+        "same": None if same is None else list(same.place),
         "done": [[*x.place, x.outcome] for x in fork.of(asked.tool)],
-    }  # fmt: skip
+    }
 
 
 async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evidence | None) -> NoReturn:
@@ -158,10 +164,13 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
     if any(x.outcome == OPEN and x.counts_as != DID_NOT for x in fork.effects):
         schema["properties"]["sender_is_gone"] = dict(SENDER_IS_GONE)
     detail = {
-        "title": printable(f"{asked.title}: do it again?"), "of": ASKED, "prefilled": {},
-        "schema": schema, "binds": visit.runtime.hasher(question),
+        "title": printable(f"{asked.title}: do it again?"),
+        "of": ASKED,
+        "prefilled": {},
+        "schema": schema,
+        "binds": visit.runtime.hasher(question),
         "about": printable(_told(fork, asked, same)),
-    }  # fmt: skip
+    }
     within = visit.journal.now() + ATTENTION
     wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)
     if ("input", n) not in past.waits:
@@ -200,10 +209,18 @@ def _short(arguments: Any) -> str:
 async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: str, by: str) -> e.AnswerTakenOver:
     """Put on record that nothing is sent, and what stands for the call."""
     event = e.AnswerTakenOver(
-        slot=asked.slot, attempt=asked.attempt, tool=asked.what or asked.tool, requested_hash=asked.requested_hash,
-        of_run=same.run, of_slot=same.slot, of_attempt=same.attempt, how=how, by=by, external_id=same.external_id,
+        slot=asked.slot,
+        attempt=asked.attempt,
+        tool=asked.what or asked.tool,
+        requested_hash=asked.requested_hash,
+        of_run=same.run,
+        of_slot=same.slot,
+        of_attempt=same.attempt,
+        how=how,
+        by=by,
+        external_id=same.external_id,
         payload={"arguments": asked.arguments, "result": same.result},
-    )  # fmt: skip
+    )
     fork.taken.add(same.place)  # before the write, so that no other branch is given it meanwhile
     visit.runtime.hit("CP4", asked.tool)
     reply = await visit.commit(Batch([event]))

@@ -36,9 +36,17 @@ def check_sends(visit: Visit, what: str) -> None:
 
 
 async def answered(
-    visit: Visit, slot: str, record: Slot, what: str, requested: str, *, fits: Callable[[Any], Any],
-    arguments: Any = None, given: str = "", beside: Callable[[Any], Sequence[e.Event]] = lambda payload: (),
-) -> e.AnswerTakenOver:  # fmt: skip
+    visit: Visit,
+    slot: str,
+    record: Slot,
+    what: str,
+    requested: str,
+    *,
+    fits: Callable[[Any], Any],
+    arguments: Any = None,
+    given: str = "",
+    beside: Callable[[Any], Sequence[e.Event]] = lambda payload: (),
+) -> e.AnswerTakenOver:
     """What stands for a call of this kind, put on record. `given` is the name by which a person may have given an
     answer; `beside` what goes on record with it. Ends the run where there is none."""
     past, fork = record.now, visit.fork
@@ -73,14 +81,31 @@ def _is_answer(fits: Callable[[Any], Any], payload: Any) -> bool:
 
 
 def _event(
-    visit: Visit, fork: Fork, slot: str, attempt: int, what: str, requested: str, found: Record, *, how: str,
+    visit: Visit,
+    fork: Fork,
+    slot: str,
+    attempt: int,
+    what: str,
+    requested: str,
+    found: Record,
+    *,
+    how: str,
     arguments: Any,
-) -> e.AnswerTakenOver:  # fmt: skip
+) -> e.AnswerTakenOver:
     payload = dict(found.payload or {}) | ({} if arguments is None else {"arguments": arguments})
     return e.AnswerTakenOver(
-        slot=slot, attempt=attempt, tool=what, requested_hash=requested, of_run=fork.told.origin, of_slot=found.slot,
-        of_attempt=0, how=how, by=fork.told.by, code=found.code, payload=payload,
-    )  # fmt: skip
+        slot=slot,
+        attempt=attempt,
+        tool=what,
+        requested_hash=requested,
+        of_run=fork.told.origin,
+        of_slot=found.slot,
+        of_attempt=0,
+        how=how,
+        by=fork.told.by,
+        code=found.code,
+        payload=payload,
+    )
 
 
 def missing(visit: Visit, what: str, slot: str, arguments: Any = None) -> NoReturn:

@@ -42,9 +42,14 @@ def _granted(slot: str, record: Slot) -> Grant:
     required = required_by(question.payload, question.queue)
     stages = required.pairs if is_staged(question.payload) else ()
     return Grant(
-        slot, question.approval_id, question.plan_hash, question.requested_hash, decision.by, required.stages[0].queue,
+        slot,
+        question.approval_id,
+        question.plan_hash,
+        question.requested_hash,
+        decision.by,
+        required.stages[0].queue,
         stages,
-    )  # fmt: skip
+    )
 
 
 def is_of_these_bytes(call: LogicalCall) -> bool:

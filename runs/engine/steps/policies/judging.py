@@ -66,9 +66,8 @@ def missing(call: LogicalCall, judged: Judged) -> list[str]:
     brought = grant if is_in_use else None
     yes = {*given} | (brought.queues if brought is not None else set())
     return [
-        each.queue for each in judged.requirements
-        if each.queue not in yes or not is_shown(call, each, given, brought)
-    ]  # fmt: skip
+        each.queue for each in judged.requirements if each.queue not in yes or not is_shown(call, each, given, brought)
+    ]
 
 
 def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalRequested], brought: Grant | None) -> bool:
@@ -119,22 +118,36 @@ def told(call: LogicalCall) -> list[e.Event]:
     call.past.judgements += 1
     return [
         e.PolicyApplied(
-            slot=call.slot, attempt=call.attempt, tool=call.tool.name, effect=judged.effect, revision=judged.revision,
-            policy=judged.policy, version=judged.version, queues=queues, n=n,
+            slot=call.slot,
+            attempt=call.attempt,
+            tool=call.tool.name,
+            effect=judged.effect,
+            revision=judged.revision,
+            policy=judged.policy,
+            version=judged.version,
+            queues=queues,
+            n=n,
         )
-    ]  # fmt: skip
+    ]
 
 
 async def _of(call: LogicalCall, *, anew: bool) -> Judged | None:
     visit, tool = call.visit, call.tool
     judged = await visit.runtime.policies.judge(
         Asking(
-            run_id=visit.run_id, agent=visit.agent.name, version=visit.agent.version, tool=tool.name,
-            replay_class=str(tool.replay_class), risk=tool.risk, arguments=call.arguments, source=call.source,
-            requester=visit.created.by, cost_micro=visit.meter.used.usd_micro,
+            run_id=visit.run_id,
+            agent=visit.agent.name,
+            version=visit.agent.version,
+            tool=tool.name,
+            replay_class=str(tool.replay_class),
+            risk=tool.risk,
+            arguments=call.arguments,
+            source=call.source,
+            requester=visit.created.by,
+            cost_micro=visit.meter.used.usd_micro,
         ),
         anew=anew,
-    )  # fmt: skip
+    )
     if judged is not None and judged.problem:
         payload = {"slot": call.slot, "tool": tool.name, "problem": judged.problem}
         visit.stop(Broken("policies_not_genuine", payload))

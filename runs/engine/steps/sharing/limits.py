@@ -18,9 +18,16 @@ from runs.engine.visit import Visit
 
 
 async def park_for_limit(
-    visit: Visit, slot: str, past: Attempt, refused: Refused, *,
-    attempt: int, tool: str, title: str, call: dict[str, Any],
-) -> NoReturn:  # fmt: skip
+    visit: Visit,
+    slot: str,
+    past: Attempt,
+    refused: Refused,
+    *,
+    attempt: int,
+    tool: str,
+    title: str,
+    call: dict[str, Any],
+) -> NoReturn:
     """Free the worker's slot, and come back by a durable timer that says what is waited for."""
     n = past.waits_of("timer")
     seconds = max(1.0, refused.seconds) * (1.0 + random.random() / 10)
