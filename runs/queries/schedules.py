@@ -50,7 +50,7 @@ def upcoming(schedule: Schedule) -> list[datetime]:
         return []
     try:
         following = cron.read(schedule.cron).after(schedule.next_at, cron.zone_of(schedule.zone))
-    except (cron.NoCron, cron.NoZone):  # a row that was damaged hides no other
+    except (cron.InvalidCron, cron.UnknownZone):  # a row that was damaged hides no other
         return [schedule.next_at]
     return list(islice(chain([schedule.next_at], following), SHOWN))
 

@@ -243,7 +243,7 @@ def _wrong_zone(zone: str) -> list[dict[str, str]]:
         cron.zone_of(zone)
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT runs_pool_period('day', %s, clock_timestamp())", [zone])
-    except cron.NoZone as wrong:
+    except cron.UnknownZone as wrong:
         return [{"field": "zone", "problem": str(wrong), "fix": fix}]
     except DataError:
         return [{"field": "zone", "problem": "is unknown to the database", "fix": fix}]

@@ -165,11 +165,11 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
     errors = []
     try:
         cron.read(body.cron)
-    except cron.NoCron as wrong:
+    except cron.InvalidCron as wrong:
         errors.append({"field": "cron", "problem": str(wrong), "fix": "such as 30 6 * * mon-fri"})
     try:
         cron.zone_of(body.zone)
-    except cron.NoZone as wrong:
+    except cron.UnknownZone as wrong:
         errors.append({"field": "zone", "problem": str(wrong), "fix": "such as UTC or Europe/Berlin"})
     if errors:
         problem = f"{errors[0]['field']} {errors[0]['problem']}"
