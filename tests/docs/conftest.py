@@ -14,10 +14,10 @@ from tests.infra.installation import Installation
 
 
 class Documented(Installation):
-    """With the README's own agent beside the demo's, loaded as the README says."""
+    """An installation that loads the README's agent next to the demo's."""
 
     def environment(self, **extra: str) -> dict[str, str]:
-        agents = {"PYTHONPATH": str(self.data.parent), "DURABLEAGENTS_AGENTS": "welcome"}
+        agents = {"PYTHONPATH": str(self.data.parent), "DURABLEAGENTS_AGENTS": "refund_desk"}
         return super().environment(**agents, **extra)
 
 
@@ -25,7 +25,7 @@ class Documented(Installation):
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder: Path = tmp_path_factory.mktemp("docs")
     (agent,) = (block.text for block in blocks(ROOT / "README.md") if block.language == "python")
-    (folder / "welcome.py").write_text(agent)
+    (folder / "refund_desk.py").write_text(agent)
     found = Documented(folder / "data")
     try:
         found.up_and_ready()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import plain_env
 from tests.docs.pages import ROOT, Block, blocks, misfit
 from tests.infra.installation import Installation
 
 PASTED = {
-    ROOT / "README.md": 8,
+    ROOT / "docs" / "tutorials" / "api.md": 8,
+    ROOT / "docs" / "tutorials" / "agent.md": 3,
     ROOT / "docs" / "api.md": 8,
     ROOT / "docs" / "budgets.md": 4,
     ROOT / "docs" / "certification.md": 2,
@@ -27,7 +30,7 @@ _END = "\x1e"
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
-@pytest.mark.parametrize("page", PASTED, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PASTED, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_examples_do_what_the_page_says(page: Path, installation: Installation) -> None:
     found = blocks(page)
     script = [block for block in found if block.language == "sh"]
@@ -65,3 +68,14 @@ def _compare(shown: Block, output: str) -> str | None:
     if shown.language == "text":
         return None if shown.text.strip() == output.strip() else f"the page shows\n{shown.text}"
     return misfit(json.loads(shown.text), json.loads(output))
+
+
+def test_the_test_of_the_first_agent_passes(tmp_path: Path) -> None:
+    """As the tutorial says: both files in a folder of one's own, without a database or settings."""
+    for name, page in (("refund_desk", ROOT / "README.md"), ("test_refund_desk", ROOT / "docs/tutorials/agent.md")):
+        (code,) = (block.text for block in blocks(page) if block.language == "python")
+        (tmp_path / f"{name}.py").write_text(code)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    environment = {**plain_env(tmp_path / "data"), "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
