@@ -17,7 +17,7 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused),
     "resume": (e.RunResumed,),
     "cancel": (e.CancelRequested, e.RunCancelled),
-    "retry": (e.RunRetried, e.WaitResolved),
+    "retry": (e.RunRetried, e.WaitResolved, e.RunRequeued),
     "reconcile": (e.ToolReconciled,),
     "budget": (e.BudgetSet,),
     "models": (e.ModelsChosen,),

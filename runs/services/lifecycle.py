@@ -47,6 +47,7 @@ from runs.services.command import (
     end_as_cancelled,
     held_by,
     make_ready,
+    open_waits,
     resolve,
     resolved,
     save,
@@ -327,7 +328,7 @@ def cancel(run_id: UUID, *, by: Actor, justification: str, effects: str | None =
     of its key), its agent says so. Raises InvalidInput, and as `pause` does."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
-    act.must_be_allowed(kinds=_stops_of(run))
+    act.must_be_allowed(kinds=[w.kind for w in open_waits(run) if w.kind in (Wait.Kind.OPERATOR, Wait.Kind.RECONCILE)])
     is_policys = (by_rule or by.kind == "system") and effects is None and not run.is_undoing
     payload = act.payload | (by_policy(run) if is_policys else chosen(run, effects))
     event = end_as_cancelled(run, act.head, by=act.by.ref, payload=payload, now=act.now)
@@ -355,11 +356,16 @@ def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
 def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Let a failed run, or one stopped for an operator, re-enter its visit. Committed calls are answered from the
     journal; only definite failures that the node didn't go on from are tried again, as a further attempt, under an
-    approval that is in time or a new one; callbacks that never came are waited for again. Raises as `pause` does."""
+    approval that is in time or a new one; callbacks that never came are waited for again. A run that waits while it
+    undoes its effects looks again at what it waits for, and so do its children. Raises as `pause` does."""
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     act.must_be_allowed(kinds=_stops_of(run))
     _must_be_alone(act)
+    stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
+    if run.state != State.FAILED and not stops:
+        wake(run, now=act.now)
+        return act.done(e.RunRequeued(by=by.ref, role=by.role, worker="", payload=act.payload))
     head.deaths = 0
     head.save(update_fields=["deaths"])
     if run.state == State.FAILED:
@@ -383,7 +389,6 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         for question in questions:
             standing.moved(question.pk)
         return run
-    stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
     payload = act.payload | _unheard(act)
     resolved = [
         e.WaitResolved(

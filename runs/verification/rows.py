@@ -27,6 +27,7 @@ _RESOLVE = (
     e.MessageReceived,
     e.UndoAsked,
     e.UpstreamAsked,
+    e.RunRequeued,
 )
 
 

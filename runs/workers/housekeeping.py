@@ -51,13 +51,15 @@ SWEPT_SECONDS = 0.9
 TELL_SHARE, TELL_SECONDS = 5, 0.25
 # Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
 SHOWN_SECONDS = 4.0
-# What is looked for every few seconds, and whether there is any of it: runs whose time is up; children at work, and
-# those whose end nobody was told of; keys to pass on, starts that come too late, planned times; acts on many runs; and
-# what other apps have workers do. All by index.
+# Check every few seconds which periodic jobs have something to do: runs whose time is up; children at work, children
+# whose end their parent has not heard of, and children that a parent waits to have undone; keys to pass on, late starts
+# and planned times; batches; and the jobs of other apps. Each condition has an index, and each must hold whenever its
+# job would find something: a job that is not started here is not done at all.
 _IS_THERE = """
     SELECT {duties}, EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
         EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL)
-            OR EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NOT NULL AND NOT is_told),
+            OR EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NOT NULL AND NOT is_told)
+            OR EXISTS (SELECT 1 FROM runs_wait WHERE resolved_at IS NULL AND kind = 'child' AND detail ? 'undo'),
         EXISTS (SELECT 1 FROM runs_run WHERE business_key <> '' AND ended_at IS NOT NULL AND NOT is_passed_on)
             OR EXISTS (SELECT 1 FROM runs_run WHERE start_before <= statement_timestamp() AND started_at IS NULL
                        AND ended_at IS NULL)

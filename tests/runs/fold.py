@@ -78,7 +78,7 @@ class Told:
                 self.state = event.state
             case e.CancelRequested():
                 self._cancel_requested()
-            case e.UpstreamAsked() if self.state.startswith("waiting") and not self.is_claimed:
+            case e.UpstreamAsked() | e.RunRequeued() if self.state.startswith("waiting") and not self.is_claimed:
                 self.state = "running"
             case e.RunRetried():
                 self.state, self.deaths = "running", 0

@@ -252,6 +252,20 @@ def test_a_worker_that_dies_while_it_undoes_is_replaced(
     sound(run)
 
 
+def test_a_cancelled_run_that_only_waits_can_be_cancelled_again_with_its_effects_left(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    run = stage.start(failing(tools, [["book", "rent"]]))
+    assert stage.settle(run) == "parked"
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
+    stage.settle(run)
+    (wait,) = waiting(run)
+    assert wait.kind == "webhook", "what the callback brings could be undone, so it is awaited"
+    assert lifecycle.cancel(run.id, by=OLGA, justification="not worth it", effects="leave").state == "cancelled"
+    assert names(outside) == ["book", "rent"]
+    sound(run)
+
+
 # --- families ----------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from runs.models import ENDED, Run, State, Wait
+from runs.models import ENDED, WAITING, Run, State, Wait
 
 OVER = "It is over."
 NO_DOUBT = "It has no unknown outcome to settle."
@@ -21,7 +21,7 @@ PARKING = "Its worker is just parking it: try again in a moment."
 IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
 NOT_DUE = "It is taken by itself when its turn or its time has come."
 UNDONE = "Its effects were undone, so what it did can't be gone on from: start it anew."
-UNDOING = "It undoes its effects, and ends then: answer what it asks, or leave an effect there."
+UNDOING = "It undoes its effects and then ends: answer what it asks, or retry it where it only waits."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,16 @@ class Stand:
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def is_left_waiting(self) -> bool:
+        """Whether no worker has the run and it waits, but not for a person's verdict on a call."""
+        return self.state in WAITING and not self.is_owned and not self.doubts
+
+    @property
+    def looks_again(self) -> bool:
+        """Whether a retry only makes a run that undoes its effects look again at what it waits for."""
+        return self.is_undoing and self.state in WAITING and not self.is_owned and not self.is_stopped
 
 
 def stand_of(
@@ -93,7 +103,7 @@ def _resume(s: Stand) -> str | None:
 
 
 def _cancel(s: Stand) -> str | None:
-    if s.has_ended or (s.is_cancel_asked and (s.is_owned or not s.is_stopped)):
+    if s.has_ended or (s.is_cancel_asked and not s.is_left_waiting):
         return "It has been asked to cancel already." if s.is_cancel_asked else ""
     return UNDOING if s.is_undoing else None
 
@@ -103,6 +113,8 @@ def _retry(s: Stand) -> str | None:
         return UNDONE
     if s.told:
         return f"Its parent {s.told} has heard of its end and gone on: retry that one."
+    if s.looks_again:
+        return None
     if s.state != State.FAILED and (not s.is_stopped or s.is_cancel_asked):
         return "Only a failed run, or one that stopped for an operator, can be retried."
     return None

@@ -56,7 +56,7 @@ def follow(action: str, run: Run) -> None:
     """An act on a run is about to be committed: what it means for its family follows then."""
     if run.parent is not None and run.state in ENDED:
         transaction.on_commit(lambda: tell_parent(run.pk), robust=True)
-    if action in ("pause", "resume", "cancel", "budget"):
+    if action in ("pause", "resume", "cancel", "retry", "budget"):
         transaction.on_commit(lambda: align(run.pk, most=FEW), robust=True)
 
 
