@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +22,7 @@ from runs.engine.halts.leaving import Halts
 from runs.engine.limits.permits import Limits
 from runs.engine.outcomes import LateAnswer, StopReason
 from runs.engine.policy.judgement import NoPolicies, Policies
+from runs.engine.threads import ToolThreads
 
 log = logging.getLogger("durableagents.engine")
 
@@ -91,7 +91,7 @@ class Runtime:
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
     callback_url: Callable[[str], str]
     hit: Callable[[str, str], None] = lambda point, tool: None
-    threads: Executor | None = None
+    threads: ToolThreads = field(default_factory=ToolThreads)
     is_fenced: Callable[[], bool] = lambda: False
     hand_in: Callable[[LateAnswer], None] = lambda late: None
     keep: Callable[[str, Lease, Any], None] = lambda run_id, lease, told: None

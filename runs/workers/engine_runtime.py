@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-
 from django.conf import settings
 
 from runs import failpoints
 from runs.certification import recorder
 from runs.engine.runtime import Runtime
 from runs.engine.thinking.request import request_model
+from runs.engine.threads import ToolThreads
 from runs.journal import wait_hooks
 from runs.journal.asked.policies import InForce
 from runs.journal.asked.queues import Asked
@@ -24,7 +23,7 @@ def callback_url(token: str) -> str:
     return f"{settings.DURABLEAGENTS.base_url}/api/v1/callbacks/{token}"
 
 
-def runtime(threads: Executor | None = None, pool: Pool | None = None) -> Runtime:
+def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Runtime:
     """The engine's surroundings in a worker process. `pool` is its connections, for what is read while runs go on."""
     if settings.DURABLEAGENTS.call_record is not None:
         recorder.install(settings.DURABLEAGENTS.call_record)
@@ -36,7 +35,7 @@ def runtime(threads: Executor | None = None, pool: Pool | None = None) -> Runtim
         models=prices.models_of,
         route=prices.route,
         budget_queue=settings.DURABLEAGENTS.budget_queue,
-        threads=threads,
+        threads=threads or ToolThreads(),
         screens=installed(),
         queues=Asked(wait_hooks.queues, has_roles=False, pool=pool),
         people=Asked(wait_hooks.queues, has_roles=True, pool=pool),

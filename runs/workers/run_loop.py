@@ -15,7 +15,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -45,6 +44,7 @@ from runs.engine.canonical import printable
 from runs.engine.driver import Driver
 from runs.engine.runtime import Control, Runtime
 from runs.engine.succession.declared import LARGE_JOURNAL
+from runs.engine.threads import ToolThreads
 from runs.fleet import version_changes
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.incidents import note_cut, standing
@@ -78,7 +78,6 @@ AFTER_DEADLINE_TICK_SECONDS = 0.05
 ENDS = frozenset({"completed", "failed", "cancelled"})
 MOST_FAILURES = 3
 MOST_CLAIMED = 32  # at a time
-TOOL_THREADS = 64  # blocking tool functions at once
 # Where no other worker has all that this one has, whatever else is ready waits while it makes room: so not for long at
 # a time.
 ROOM_SECONDS = 15.0
@@ -110,7 +109,7 @@ class Host:
         self._halts = KnownHalts(incarnation)
         self._releases = Known()
         self._drain_at: float | None = None
-        self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
+        self._threads = ToolThreads()
 
     @property
     def slots_used(self) -> int:
@@ -184,7 +183,7 @@ class Host:
                 await asyncio.wait(beside)
                 await teller.send(pool)
                 await pool.close(timeout=1.0)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
         self._house.close()
 
     async def _listen(self, pool: Pool) -> None:

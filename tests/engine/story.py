@@ -25,21 +25,28 @@ from runs.engine.policy.judgement import NoPolicies, Policies
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.engine.tape import Tape
 from runs.engine.thinking.request import request_model
+from runs.engine.threads import ToolThreads
 from tests.world import AT_ONCE, Killed
 
 HASHER = keyed_hasher(b"a key for tests")
 
 
-class Begun(ThreadPoolExecutor):
-    """Threads for a call that has surely begun when its time is over: whoever hands it in goes on once it says so."""
+class Begun(ToolThreads):
+    """Threads for a call that has surely begun when its time is over: a caller goes on once the call sets `begun`."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
+    def __init__(self, size: int) -> None:
         self.begun = threading.Event()
+        super().__init__(size, lambda tool, size: _BegunPool(size, self.begun))
+
+
+class _BegunPool(ThreadPoolExecutor):
+    def __init__(self, size: int, begun: threading.Event) -> None:
+        super().__init__(size)
+        self._begun = begun
 
     def submit(self, *args: Any, **more: Any) -> Any:
         future = super().submit(*args, **more)
-        assert self.begun.wait(60)
+        assert self._begun.wait(60)
         return future
 
 
@@ -53,7 +60,7 @@ class Story:
     kill_at: list[tuple[str, str]] = field(default_factory=list)
     model: Callable[..., Any] = request_model
     journal: type[MemoryJournal] = MemoryJournal
-    threads: ThreadPoolExecutor | None = None
+    threads: ToolThreads = field(default_factory=ToolThreads)
     caps: Caps = UNLIMITED
     prices: dict[str, Price] = field(default_factory=dict)
     screens: tuple[Screen, ...] = ()

@@ -4,7 +4,6 @@ asked, with the suspicion on record; no other key is made before that person say
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from durableagents import Context, DidNotHappen, End, Happened, KeyRejected, Rep
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import ToolFailure
+from runs.engine.threads import ToolThreads
 from tests.engine.story import Story
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -163,11 +163,10 @@ async def test_a_try_that_may_still_be_sending_is_not_called_done(outside: Outsi
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(slow, Item(name="a"))).ref)
 
-    with ThreadPoolExecutor(2) as threads:
-        story = Story(agent_of(node, tools=[slow]), retry=IN_PLACE, threads=threads)
-        try:
-            assert await story.settle() == "parked"
-        finally:
-            over.set()
+    story = Story(agent_of(node, tools=[slow]), retry=IN_PLACE, threads=ToolThreads(2))
+    try:
+        assert await story.settle() == "parked"
+    finally:
+        over.set()
     (unknown,) = story.events(e.ToolOutcomeUnknown)
     assert not unknown.is_sender_done and calls[0] == calls[1]

@@ -201,10 +201,10 @@ async def test_a_thread_that_is_still_sending_is_not_taken_for_done() -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End(await ctx.call(stuck, Item(name="a")))
 
-    with Begun(1) as threads:
-        story = Story(agent_of(node, tools=[stuck]), threads=threads)
-        assert await story.drive() == "parked"
-        let_go.set()
+    threads = Begun(1)
+    story = Story(agent_of(node, tools=[stuck]), threads=threads)
+    assert await story.drive() == "parked"
+    let_go.set()
     assert [x.is_sender_done for x in story.events(e.ToolOutcomeUnknown)] == [False]
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Any, NoReturn
 
 from ledger import events as e
@@ -112,7 +111,7 @@ async def _perform(call: LogicalCall) -> Any:
                     answer = await without_exit(function(call.args, tool_call))
             else:
                 turn = _Turn(lambda: function(call.args, tool_call))
-                answer = await without_exit(_in_thread(turn, call, runtime.threads))
+                answer = await without_exit(_in_thread(turn, call))
         except BusinessFailure as no:
             answer = no
     if isinstance(answer, BusinessFailure):
@@ -131,33 +130,42 @@ async def check_halts(call: LogicalCall) -> None:
         halts.hold_back(call.visit, call.key_of_tool)
 
 
-async def _in_thread(turn: _Turn, call: LogicalCall, threads: Executor | None) -> Any:
-    tool = call.tool
+async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
+    """Run a blocking call in a thread of its tool. Raises NotBegun where the tool has no thread free in time."""
+    tool, threads = call.tool, call.visit.runtime.threads
+    if threads.is_exhausted(tool.name):
+        raise NotBegun(threads.why_none(tool.name))
     try:
         async with asyncio.timeout(tool.timeout):
-            return await asyncio.get_running_loop().run_in_executor(threads, turn.take)
+            return await asyncio.get_running_loop().run_in_executor(threads.of(tool.name), turn.take)
     except TimeoutError as error:
-        if not turn.withdraw():
-            call.hold.leave_later(turn.when_over)
-            raise
-        raise NotBegun(f"no thread was free for {tool.name} in {tool.timeout:g} s: not sent") from error
+        if turn.withdraw():
+            raise NotBegun(threads.why_none(tool.name)) from error
+        _abandon(turn, call)
+        raise
     except asyncio.CancelledError:
-        if not turn.withdraw():  # what nobody waits for any more must not begin later
-            call.hold.leave_later(turn.when_over)
+        if not turn.withdraw():  # a call that no run waits for any more must not begin later
+            _abandon(turn, call)
         raise
 
 
+def _abandon(turn: _Turn, call: LogicalCall) -> None:
+    """Stop waiting for a call that is under way: what it holds is given back when it is over."""
+    call.hold.leave_later(turn.when_over)
+    call.visit.runtime.threads.abandon(call.tool.name, turn.when_over)
+
+
 class _Turn:
-    """A blocking call that queues for a thread. Withdrawn before its turn came, it never begins, which proves that
-    nothing left."""
+    """A blocking call that queues for a thread. If it is withdrawn before its turn comes it never begins, which proves
+    that nothing left."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work, self._lock = work, threading.Lock()
         self._has_begun = self._is_withdrawn = self._is_over = False
-        self._then: Callable[[], None] = lambda: None
+        self._then: list[Callable[[], None]] = []
 
     def take(self) -> Any:
-        """In the thread: do the work, unless it was withdrawn."""
+        """Do the work in the thread, unless it was withdrawn."""
         with self._lock:
             if self._is_withdrawn:
                 return None
@@ -167,18 +175,19 @@ class _Turn:
         finally:
             with self._lock:
                 self._is_over = True
-            self._then()
+            for then in self._then:
+                then()
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Do something when the work has ended, or now where it has: once."""
+        """Call `then` once when the work has ended, or now if it has."""
         with self._lock:
             if not self._is_over:
-                self._then = then
+                self._then.append(then)
                 return
         then()
 
     def withdraw(self) -> bool:
-        """Whether it had not begun; then it never will."""
+        """Keep the work from beginning. Returns False if it has begun already."""
         with self._lock:
             self._is_withdrawn = True
             return not self._has_begun

@@ -1,0 +1,68 @@
+"""Threads for blocking tool functions. Each tool has its own, so one that hangs keeps no other tool waiting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+
+log = logging.getLogger("durableagents.engine")
+
+# A time limit ends the waiting for a call, not its thread, so calls that hang use up the share of their own tool.
+THREADS_PER_TOOL = 32
+
+
+def _new_pool(tool: str, size: int) -> Executor:
+    return ThreadPoolExecutor(size, thread_name_prefix=f"tool {tool}")
+
+
+class ToolThreads:
+    """The threads of one worker process, by tool. They are started when they are needed."""
+
+    def __init__(self, size: int = THREADS_PER_TOOL, new_pool: Callable[[str, int], Executor] = _new_pool) -> None:
+        self.size, self._new_pool = size, new_pool
+        self._pools: dict[str, Executor] = {}
+        self._abandoned: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def of(self, tool: str) -> Executor:
+        """Return the executor of a tool."""
+        pool = self._pools.get(tool)
+        if pool is None:
+            pool = self._pools[tool] = self._new_pool(tool, self.size)
+        return pool
+
+    def abandoned(self) -> dict[str, int]:
+        """Return how many threads of each tool run a call that no run waits for any more."""
+        with self._lock:
+            return {tool: count for tool, count in self._abandoned.items() if count}
+
+    def is_exhausted(self, tool: str) -> bool:
+        """Return whether abandoned calls hold every thread of a tool, so that waiting for one is pointless."""
+        return self._abandoned[tool] >= self.size
+
+    def abandon(self, tool: str, when_over: Callable[[Callable[[], None]], None]) -> None:
+        """Count a thread as abandoned until its call is over."""
+        with self._lock:
+            self._abandoned[tool] += 1
+            is_last = self._abandoned[tool] == self.size
+        if is_last:
+            log.error("tool %s: calls that hang hold all of its %s threads here; its other calls wait", tool, self.size)
+        when_over(partial(self._over, tool))
+
+    def _over(self, tool: str) -> None:
+        with self._lock:
+            self._abandoned[tool] -= 1
+
+    def why_none(self, tool: str) -> str:
+        """Say in what state a tool's threads are, for a call that got none of them."""
+        hung = self.abandoned().get(tool, 0)
+        return f"no thread was free for {tool}: calls past their time limit hold {hung} of its {self.size}, not sent"
+
+    def shutdown(self) -> None:
+        """Start nothing more. Calls under way are not waited for."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
