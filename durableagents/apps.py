@@ -15,12 +15,13 @@ class DurableAgentsConfig(AppConfig):
         from durableagents import checks as checks  # registers itself
         from durableagents import keys
         from durableagents.grants import grant_after_migrate
-        from durableagents.identity import signed_in  # noqa: F401 (it listens to sign-ins)
+        from durableagents.identity import names, signed_in  # noqa: F401 (it listens to sign-ins)
         from durableagents.identity.demo_accounts import demo_accounts
         from durableagents.navigation import SECTIONS, halted
         from ledger import privileges
         from ledger.web import navigation
 
+        names.guard_user_names()
         navigation.declare(SECTIONS, accounts=demo_accounts, notices=halted)
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)

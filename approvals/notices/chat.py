@@ -17,7 +17,7 @@ import ssl
 import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from uuid import UUID
@@ -33,6 +33,12 @@ LONGEST = 2000
 _FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 Address = IPv4Address | IPv6Address
+# IPv6 networks with an IPv4 address in their last four bytes, which decides: IPv4-compatible, SIIT (RFC 2765) and NAT64
+# (RFC 6052).
+_EMBEDDING = tuple(map(ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+# Not public by the IANA registries, but global for Python 3.11: protocol assignments, 6to4 relays, NAT64 for local use
+# (RFC 8215), documentation (RFC 9637) and SRv6 SIDs (RFC 9602).
+_RESERVED = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "3fff::/20", "5f00::/16")))
 
 
 class Forbidden(Exception):
@@ -67,7 +73,7 @@ def places(parts: SplitResult) -> list[tuple[Any, ...]]:
         address = ip_address(str(where[0]).partition("%")[0])
         is_named = _is_named(address)
         if not is_named and not _is_public(address):
-            raise Forbidden(f"leads to {address}, which is not on the public internet")
+            raise Forbidden("leads inside: it is not on the public internet")
         if parts.scheme == "http" and not is_named:
             raise Forbidden("is not https, so everybody on the way could read it")
     if not found:
@@ -76,12 +82,14 @@ def places(parts: SplitResult) -> list[tuple[Any, ...]]:
 
 
 def _is_public(address: Address) -> bool:
-    """Also what an address of the newer kind stands for of the older: mapped, translated (NAT64), tunnelled (6to4)."""
+    """An IPv6 address that carries an IPv4 one (mapped, translated, tunnelled) is as public as that."""
+    if any(address in network for network in _RESERVED):
+        return False
     inner: list[IPv4Address | None] = []
     if isinstance(address, IPv6Address):
         teredo = address.teredo
         inner = [address.ipv4_mapped, address.sixtofour, teredo[1] if teredo else None]
-        if address.packed[:12] in (bytes.fromhex("0064ff9b0000000000000000"), bytes(12)):
+        if any(address in network for network in _EMBEDDING):
             inner.append(IPv4Address(address.packed[12:]))
         if address.is_site_local:
             return False
@@ -176,6 +184,34 @@ def _seconds(retry_after: str | None) -> float | None:
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
 
 
+class _WholeHead(http.client.HTTPResponse):
+    """An answer whose status counts only once its head has ended; http.client takes the end of the connection for the
+    end of the head, also where the connection was cut."""
+
+    def begin(self) -> None:
+        reader = self.fp
+        self.fp = _HeadReader(reader)  # type: ignore[assignment]
+        try:
+            super().begin()
+        finally:
+            if self.fp is not None:
+                self.fp = reader
+
+
+class _HeadReader:
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def readline(self, limit: int = -1) -> bytes:
+        line: bytes = self._reader.readline(limit)
+        if not line:
+            raise http.client.RemoteDisconnected("the connection ended within the head of the answer")
+        return line
+
+
 def _connection(parts: SplitResult, found: list[tuple[Any, ...]], cut: Cut) -> http.client.HTTPConnection:
     """To the addresses that were judged, and no other look-up; the certificate is that of the name. It is cut by its
     socket: an answer that ends with the connection takes `sock` along."""
@@ -184,6 +220,7 @@ def _connection(parts: SplitResult, found: list[tuple[Any, ...]], cut: Cut) -> h
 
     class Judged(http.client.HTTPConnection):
         default_port = 443 if parts.scheme == "https" else 80
+        response_class = _WholeHead
 
         def connect(self) -> None:
             plain = cut.connected(found)

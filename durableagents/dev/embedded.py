@@ -321,14 +321,16 @@ class Server:
     def _wait_for_the_dead(self, deadline: float, idle: Callable[[float], None]) -> None:
         """Let an earlier postmaster and its backends end, then remove its stale pid file.
 
-        Every process of a server has the cluster as its working directory. A pid file whose number
-        now belongs to somebody else (a container restarted, pids began anew) would stop the start
-        for ever; with no process in the cluster's folder and our lock held it means nothing. (A
-        backend that can't be seen still holds the shared memory, which the server checks itself.)
+        A pid file whose number belongs to another process by now (a container restarted and pids
+        started over) would prevent every start; without a server in the cluster and with our lock
+        held it means nothing. (A backend that can't be seen still holds the shared memory, which
+        the server checks itself.)
         """
-        while _processes_in(self.layout.pgdata):
+        account = self.layout.account
+        while pids := _servers_in(self.layout.pgdata, account.uid if account else os.geteuid()):
             if time.monotonic() > deadline:
-                raise EmbeddedProblem(f"another server is still running in {self.layout.pgdata}")
+                shown = ", ".join(map(str, pids))
+                raise EmbeddedProblem(f"another server (pid {shown}) is still running in {self.layout.pgdata}")
             idle(0.1)
         (self.layout.pgdata / "postmaster.pid").unlink(missing_ok=True)
 
@@ -378,16 +380,27 @@ def _postmaster_pid(pgdata: Path) -> int | None:
         return None
 
 
-def _processes_in(pgdata: Path) -> list[int]:
-    """Processes of a server on `pgdata`. Their working directory tells, where it may be read (root
-    without CAP_SYS_PTRACE may not); a postmaster's command line tells everybody."""
+def _servers_in(pgdata: Path, uid: int) -> list[int]:
+    """Return the pids of the account's PostgreSQL processes on `pgdata`.
+
+    Anyone can put the folder's name on a command line, and a backup does; only the account that runs the server has
+    `postgres` running there. A postmaster names the folder after `-D`. A backend rewrites its command line and has the
+    folder as its working directory, which root without CAP_SYS_PTRACE may not read.
+    """
     pids = []
     for process in psutil.process_iter():
         try:
-            if process.status() == psutil.STATUS_ZOMBIE:
+            if process.uids().real != uid or process.status() == psutil.STATUS_ZOMBIE or not _is_postgres(process):
                 continue
-            if str(pgdata) in process.cmdline()[:4] or process.cwd() == str(pgdata):
+            if process.cmdline()[1:3] == ["-D", str(pgdata)] or process.cwd() == str(pgdata):
                 pids.append(process.pid)
         except (psutil.Error, OSError):
             continue
     return pids
+
+
+def _is_postgres(process: psutil.Process) -> bool:
+    try:
+        return Path(process.exe()).name == "postgres"
+    except psutil.AccessDenied:
+        return process.name() == "postgres"

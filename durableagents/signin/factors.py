@@ -25,9 +25,11 @@ from ledger.actors import Actor
 from ledger.append import justified
 from ledger.errors import DurableAgentsError
 
-STEP_SECONDS, AROUND, DIGITS = 30, 1, 6
-# Whoever gets here has the password. Three of a million codes are right at any moment.
+STEP_SECONDS, AROUND, DIGITS, RECOVERY_DIGITS = 30, 1, 6, 8
+# The caller has the password. Three of a million codes are right at any moment; of recovery codes, ten of a hundred
+# million. Recovery codes are counted apart: guessing a device's code from afar must not lock out the way back in.
 tries = throttle.Allowance("second factor", limit=5, window_seconds=900)
+recovery_tries = throttle.Allowance("recovery code", limit=5, window_seconds=900)
 _USE = """
     UPDATE mfa_authenticator
     SET data = jsonb_set(data, '{used_step}', to_jsonb(%(step)s::bigint)), last_used_at = clock_timestamp()
@@ -59,7 +61,7 @@ class NoCode(WrongCode):
 class NoCodeOfEither(NoCode):
     """The same of a recovery code's."""
 
-    told = "This is no code: type the six digits that your device shows, or a recovery code."
+    told = "This is no code: type the six digits that your device shows, or the eight of a recovery code."
 
 
 class FactorExists(DurableAgentsError):
@@ -139,9 +141,10 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
                 codes = new_codes(user)
         except IntegrityError:
             raise FactorExists from None
-    # What was guessed at until now opens nothing any more: the factor and the recovery codes are new. Whoever has one
-    # gets no further than FactorExists, so that nobody clears the tries at it.
+    # Earlier guesses were about secrets that are replaced now. An account with a factor gets no further than
+    # FactorExists, so nobody can clear the tries at an existing one.
     throttle.clear(tries, str(user.pk))
+    throttle.clear(recovery_tries, str(user.pk))
     return codes
 
 
@@ -178,18 +181,20 @@ def drop_codes_without_factor(user: User) -> None:
 
 
 def check(user: User, code: str, *, by: Actor) -> str:
-    """Use a code up: which kind it was. Raises NoCodeOfEither (which counts as no try), WrongCode, TooManyAttempts (and
-    then nothing was looked at), FactorUnreadable."""
+    """Use a code up and return its kind. Raises NoCodeOfEither (not counted as a try), WrongCode, TooManyAttempts
+    (before the code is compared), FactorUnreadable."""
     code = _plain(code)
-    if not (code.isascii() and code.isdecimal()):
+    if not (code.isascii() and code.isdecimal() and len(code) in (DIGITS, RECOVERY_DIGITS)):
         raise NoCodeOfEither
-    throttle.count(tries, str(user.pk))
+    is_recovery = len(code) == RECOVERY_DIGITS
+    allowance = recovery_tries if is_recovery else tries
+    throttle.count(allowance, str(user.pk))
     with of(user):
-        kind = TOTP if _use_totp(user, code) else RECOVERY_CODE if _use_recovery_code(user, code, by) else ""
-    if not kind:
+        is_right = _use_recovery_code(user, code, by) if is_recovery else _use_totp(user, code)
+    if not is_right:
         raise WrongCode
-    throttle.forgive(tries, str(user.pk))
-    return kind
+    throttle.forgive(allowance, str(user.pk))
+    return RECOVERY_CODE if is_recovery else TOTP
 
 
 def _plain(code: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
-from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
@@ -16,8 +15,6 @@ from durableagents.providers import OidcProvider
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import is_role
-
-LONGEST_NAME = 150
 
 
 class NotLinked(DurableAgentsError):
@@ -45,6 +42,16 @@ class AccountClosed(DurableAgentsError):
 
     def __init__(self) -> None:
         super().__init__("Your account here is closed. Ask an administrator.")
+
+
+class AddressNotPlain(DurableAgentsError):
+    status, code, title = 403, "sign-in-address", "Not signed in"
+
+    def __init__(self, provider: OidcProvider) -> None:
+        super().__init__(
+            f"{provider.name} gives an e-mail address with letters other than plain ASCII: it finds no account here. "
+            "Sign in with your password and link it under Second factor and sign-ins, or ask an administrator."
+        )
 
 
 class GroupsUnreadable(DurableAgentsError):
@@ -104,14 +111,21 @@ def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
 
 
 def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
-    """The one account with an e-mail address that the issuer says is verified, of a domain that it may speak for."""
+    """Return the one account with the address that the issuer has verified, in a domain that it may speak for.
+
+    The database's upper() takes `ı` for `i` and `ſ` for `s`, so that it only narrows the search: addresses are equal
+    if they are ASCII and the same in small letters. Raises AddressNotPlain.
+    """
     address = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:
         return None
     _, _, domain = address.rpartition("@")
-    if domain.lower() not in {one.lower() for one in provider.email_domains}:
+    if domain.lower() not in {each.lower() for each in provider.email_domains}:
         return None
-    found = list(User.objects.select_for_update().filter(email__iexact=address, is_active=True)[:2])
+    if not address.isascii():
+        raise AddressNotPlain(provider)
+    near = User.objects.select_for_update().filter(email__iexact=address, is_active=True)
+    found = [user for user in near if user.email.isascii() and user.email.lower() == address.lower()]
     return found[0] if len(found) == 1 else None
 
 
@@ -133,10 +147,10 @@ def _newcomer(provider: OidcProvider, claims: dict[str, Any], by: Actor) -> User
 
 def _is_free(name: str) -> bool:
     try:
-        UnicodeUsernameValidator()(name)
+        User._meta.get_field("username").run_validators(name)  # type: ignore[union-attr]
     except ValidationError:
         return False
-    return len(name) <= LONGEST_NAME and not User.objects.filter(username__iexact=name).exists()
+    return not User.objects.filter(username__iexact=name).exists()
 
 
 def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -34,6 +36,8 @@ from runs.journal.notify import hub
 from runs.overheard.ears import Ears
 
 NO_SUCH_RUN = 4404
+POLICY_VIOLATION = 1008  # RFC 6455
+MAX_MESSAGES_PER_SECOND = 50
 OWN_SECONDS = 1.0
 log = logging.getLogger(__name__)
 ears = Ears(in_thread)
@@ -48,6 +52,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     _tasks: list[asyncio.Task[None]]
     _who: Viewer
+    _received = 0
+    _window_ends = 0.0
 
     async def connect(self) -> None:
         self._tasks = []
@@ -82,7 +88,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Nothing that a page says is of interest."""
+        """Ignore what arrives, for pages send nothing; close a socket that sends more than 50 messages a second."""
+        if time.monotonic() >= self._window_ends:
+            self._received, self._window_ends = 0, time.monotonic() + 1.0
+        self._received += 1
+        if self._received > MAX_MESSAGES_PER_SECOND and self._window_ends != math.inf:
+            self._window_ends = math.inf  # messages that were buffered meanwhile don't close it again
+            await self.close(POLICY_VIOLATION)
 
     async def _keep(self, part: Coroutine[Any, Any, None]) -> None:
         """A socket of which one half has died would be silently stale: close it, and the page opens another."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core import mail as sent
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
@@ -119,6 +120,19 @@ def test_an_account_that_was_closed_is_not_opened_by_its_link() -> None:
     accept(path)
     User.objects.filter(username="ada").update(is_active=False)
     assert accept(path).status_code == 410 and not User.objects.get(username="ada").is_active
+
+
+def test_names_that_look_like_others_are_refused_wherever_accounts_are_made() -> None:
+    """Cyrillic а and о among Latin letters, a letter that is drawn as nothing, and wide letters."""
+    admin = boss()
+    for name in ("\u0430dmin", "b\u043ess", "boss\u115f", "boss\u3164"):
+        invited = admin.post("/people/invitations", **FORM | {"username": name})
+        assert invited.status_code == 422 and "must read as it is written" in text_of(invited), ascii(name)
+        renamed = admin.post(f"/admin/auth/user/{boss_account().pk}/change/", username=name)
+        assert renamed.status_code == 200 and "must read as it is written" in text_of(renamed), ascii(name)
+        with pytest.raises(CommandError, match="must read as it is written"):
+            call_command("createsuperuser", interactive=False, username=name, email="")
+    assert [*User.objects.values_list("username", flat=True)] == ["boss"]
 
 
 def test_a_newer_invitation_ends_the_older_one_whatever_its_capitals() -> None:

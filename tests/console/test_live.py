@@ -159,6 +159,19 @@ async def test_a_parents_page_is_told_once_of_each_change_of_a_child(operator: R
     await link.leave()
 
 
+async def test_a_socket_that_sends_more_than_fifty_messages_a_second_is_closed(operator: Reader) -> None:
+    run = await database_sync_to_async(start)()
+    link = socket(operator)
+    await opened(link)
+    for _ in range(sockets.MAX_MESSAGES_PER_SECOND):
+        await link.say(text="x")
+    await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
+    await hears(link, str(run.id), 2)
+    for _ in range(2 * sockets.MAX_MESSAGES_PER_SECOND):
+        await link.say(text="x")
+    assert await link.closed() == sockets.POLICY_VIOLATION
+
+
 async def test_nobody_listens_without_signing_in(reader: Callable[..., Reader]) -> None:
     link = socket(reader(None))
     assert await link.connect()

@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,12 +121,24 @@ def test_a_killed_postmaster_is_started_again_with_its_data(server: Server) -> N
         assert connection.execute("select answer from kept").fetchone() == (42,)
 
 
-def test_a_stale_pid_file_of_somebody_elses_pid_does_not_stop_the_start(server: Server) -> None:
+def test_stale_pid_file_and_other_processes_in_the_cluster_do_not_delay_the_start(server: Server) -> None:
+    """A backup names the folder on its command line and works in it, here even under the server's account."""
     server.stop()
-    pid_file = server.layout.pgdata / "postmaster.pid"
-    pid_file.write_text(f"{os.getpid()}\n{server.layout.pgdata}\n0\n5432\n/tmp\n\n\n")
-    server.start()
-    assert server.answers()
+    pgdata, account = server.layout.pgdata, server.layout.account
+    (pgdata / "postmaster.pid").write_text(f"{os.getpid()}\n{pgdata}\n0\n5432\n/tmp\n\n\n")
+    backup = ["/bin/sh", "-c", "sleep 60; :", "-D", str(pgdata)]
+    with subprocess.Popen(backup, cwd=pgdata, user=account.uid if account else None) as other:
+        try:
+            server.start()
+            assert server.answers() and other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_a_running_server_is_named_by_its_pid(running: Server) -> None:
+    assert running.process is not None
+    with pytest.raises(EmbeddedProblem, match=rf"another server \(pid {running.process.pid}[,)]"):
+        running._wait_for_the_dead(0.0, time.sleep)
 
 
 def test_passwords_and_instance_survive_a_restart(server: Server) -> None:

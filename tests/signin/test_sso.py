@@ -62,6 +62,7 @@ def test_a_stranger_is_told_what_to_do_and_nothing_is_made(
         ({"email": "olga@example.org"}, False),
         ({"email": "olga@elsewhere.org", "email_verified": True}, False),
         ({"email": "olga@sub.example.org", "email_verified": True}, False),
+        ({"email": "olga@example.org ", "email_verified": True}, False),
         ({"email": ["olga@example.org"], "email_verified": True}, False),
         ({"email": "\x00@example.org", "email_verified": True}, False),
     ],
@@ -81,6 +82,24 @@ def test_an_address_counts_where_the_issuer_verified_it_and_may_speak_for_its_do
             "user:olga",
             {"issuer": idp.issuer, "subject": "248289761001"},
         )
+
+
+def test_addresses_that_only_the_database_takes_for_equal_find_no_account(
+    someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider]
+) -> None:
+    """upper() of PostgreSQL makes `I` of `ı` and `S` of `ſ`; the account's own address may be the odd one as well."""
+    mike = someone("mike")
+    configure(email_domains=["example.org"])
+    for kept, claimed, reason in [
+        ("mike.s@example.org", "mıke.s@example.org", "other than plain ASCII"),
+        ("mike.s@example.org", "mike.ſ@example.org", "other than plain ASCII"),
+        ("mıke.s@example.org", "mike.s@example.org", "no account here is linked"),
+    ]:
+        User.objects.filter(pk=mike.user.pk).update(email=kept)
+        idp.claims |= {"email": claimed, "email_verified": True}
+        answer = sign_in(mike.client)
+        assert answer.status_code == 403 and reason in answer.content.decode(), (kept, claimed)
+        assert not mike.is_in() and not SocialAccount.objects.exists()
 
 
 def test_an_address_that_two_accounts_have_finds_neither(
