@@ -12,14 +12,17 @@ import hmac
 import json
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin
 
 import rfc8785
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter
+from pydantic.fields import FieldInfo
 
+M = TypeVar("M", bound=BaseModel)
 Hasher = Callable[[Any], str]
 MOST_BYTES = 16 * 1024 * 1024  # of one value in a journal
 _SAFE_INTEGER = 2**53 - 1
+_ANYTHING = TypeAdapter(Any)
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _DIGESTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -85,11 +88,35 @@ def digest_of(result: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value as the journal will give it back; a model by its aliases, so that it validates into itself again.
+    """Return the value as the journal will give it back; a model by its aliases.
 
-    Raises ValueError for what can't be put on record as JSON, and for a set: its order is another one in each process,
-    so a repeat would send other bytes than those on record.
+    Raises ValueError for what can't be put on record as JSON, for a set (its order is another one in each process, so
+    a repeat would send other bytes than those on record), and for anything that would come back as another value.
     """
+    if isinstance(value, BaseModel):
+        return as_recorded(value, type(value))[0]
+    recorded = _dumped(value)
+    if recorded != value and (problem := difference(value, recorded, "it")):
+        raise ValueError(f"it can't be put on record: {problem}")
+    return recorded
+
+
+def as_recorded(value: BaseModel, model: type[M]) -> tuple[Any, M]:
+    """Return a value as plain data, and as those who read it from the record get it: as a `model`.
+
+    Raises ValueError as `plain` does, naming the first field that would come back as another value.
+    """
+    recorded = _dumped(value)
+    try:
+        loaded = model.model_validate(recorded)
+    except ValueError as error:
+        raise ValueError(f"it can't be put on record, for it can't be read back: {error}") from error
+    if loaded != value and (problem := difference(value, loaded, type(value).__name__)):
+        raise ValueError(f"it can't be put on record: {problem}")
+    return recorded, loaded
+
+
+def _dumped(value: Any) -> Any:
     try:
         if isinstance(value, BaseModel):
             if _may_hold_anything(type(value)):
@@ -104,6 +131,55 @@ def plain(value: Any) -> Any:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it can't be put on record: {error}") from error
+
+
+def as_json(value: Any) -> Any:
+    """Return anything as the JSON that it is shown as, for those who only ever read that. Raises ValueError."""
+    try:
+        _refuse_sets(_ANYTHING.dump_python(value, by_alias=True))
+        return _ANYTHING.dump_python(value, mode="json", by_alias=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"it can't be put on record: {error}") from error
+
+
+def difference(value: Any, loaded: Any, where: str) -> str:
+    """Return what of a value is another one in `loaded`, which was read back from its record; empty if nothing is.
+
+    Private attributes are no part of a record. What can't be compared, because its class says nothing of equality, is
+    taken for the same.
+    """
+    if isinstance(value, BaseModel) and isinstance(loaded, BaseModel):
+        return _difference_of_models(value, loaded, where)
+    if type(value) is not type(loaded):
+        same = value == loaded
+        return "" if same else f"{where} is a {type(value).__name__} and would come back as a {type(loaded).__name__}"
+    if isinstance(value, dict):
+        if missing := [key for key in value if key not in loaded]:
+            return f"{where} has the key {missing[0]!r}, a {type(missing[0]).__name__}, which would come back as a text"
+        pairs = [(each, loaded[key], f"{where}.{key}") for key, each in value.items()]
+    elif isinstance(value, (list, tuple)):
+        pairs = [(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(value, loaded, strict=False))]
+    else:
+        same = type(value).__eq__ is object.__eq__ or value == loaded
+        return "" if same else f"{where}, a {type(value).__name__}, would come back as another value"
+    found = next(filter(None, (difference(*each) for each in pairs)), "")
+    return found or ("" if len(value) == len(loaded) else f"{where} would come back with other entries")
+
+
+def _difference_of_models(value: BaseModel, loaded: BaseModel, where: str) -> str:
+    fields, declared = _fields_of(value), _fields_of(loaded)
+    if lost := sorted(fields.keys() - declared.keys()):
+        return (
+            f"{where} is a {type(value).__name__} and would come back as a {type(loaded).__name__}, without"
+            f" {', '.join(lost)}: declare {type(value).__name__}, or a union of the models that it may be"
+        )
+    pairs = ((each, declared[name], f"{where}.{name}") for name, each in fields.items())
+    return next(filter(None, (difference(*each) for each in pairs)), "")
+
+
+def _fields_of(value: BaseModel) -> dict[str, Any]:
+    fields = {name: getattr(value, name) for name in type(value).model_fields}
+    return fields | (value.__pydantic_extra__ or {})
 
 
 def _refuse_sets(value: Any) -> None:
@@ -145,15 +221,62 @@ def unstable(model: Any) -> str:
     """Why what is on record of this would not read the same in every process; empty for a model that does."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return f"{model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
-    where = unordered(model)
-    return (
-        ""
-        if where is None
-        else (
+    if (where := unordered(model)) is not None:
+        return (
             f"{where} holds a set, whose order is another one in each process, "
             "so that a repeat would not be the same call: use a list (sorted where you fill it) or a tuple"
         )
+    return next(_lossy_fields(model), "")
+
+
+def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
+    """Fields, however deep, whose values would not come back from the record, each with what to do about it."""
+    for _, part in _schemas(model.__pydantic_core_schema__, model.__name__):
+        if part["type"] in ("model", "dataclass"):
+            kind = part["cls"]
+            for name, field in getattr(kind, "__pydantic_fields__", {}).items():
+                if problem := _problem_of(kind, name, field):
+                    yield f"{kind.__name__}.{name} {problem}"
+
+
+def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
+    if field.exclude:
+        return "is excluded from what is recorded, so it would come back as its default: leave out `exclude=True`"
+    stored = field.serialization_alias or name
+    if stored not in (accepted := _names_read(kind, name, field)):
+        return (
+            f"is recorded as {stored!r} and read as {' or '.join(map(repr, accepted))}, so its value would be lost:"
+            " give it one `alias`, or a `validation_alias` that also takes that name"
+        )
+    decorators = kind.__pydantic_decorators__
+    is_own = bool(decorators.model_serializers) or any(
+        name in each.info.fields or "*" in each.info.fields for each in decorators.field_serializers.values()
     )
+    if not is_own and _holds_secret(field.annotation):
+        return (
+            "is a secret, of which only stars would be recorded: pass as text where the secret is kept and read it in"
+            " the tool, or give the field a `field_serializer` for JSON, which puts its value on record"
+        )
+    return ""
+
+
+def _names_read(kind: type[Any], name: str, field: FieldInfo) -> list[str]:
+    """Under which names a field's value is read from a record."""
+    config = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
+    alias = field.validation_alias
+    if alias is None or config.get("validate_by_alias") is False:
+        return [name]
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+    paths = [[each] if isinstance(each, str) else each.path for each in choices]
+    by_name = [name] if config.get("populate_by_name") or config.get("validate_by_name") else []
+    return [str(path[0]) for path in paths if len(path) == 1] + by_name
+
+
+def _holds_secret(annotation: Any) -> bool:
+    origin = get_origin(annotation) or annotation
+    if isinstance(origin, type) and issubclass(origin, (SecretStr, SecretBytes, Secret)):
+        return True
+    return any(_holds_secret(each) for each in get_args(annotation))
 
 
 def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.agents import Agent, End, Node
-from runs.engine.canonical import plain, printable
+from runs.engine.canonical import as_recorded, plain, printable
 from runs.engine.context import Context
 from runs.engine.errors import (
     BadSignal,
@@ -157,8 +157,7 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
             "",
         )
     try:
-        left = plain(state)
-        agent.state.model_validate(left)  # here the traceback still leads to the node that made it
+        left, _ = as_recorded(state, agent.state)  # here the traceback still leads to the node that made it
         return Advanced(target, left)
     except ValueError as error:
         return Crashed("bad_state", f"the state after {node.name!r} is not plain data: {error}", "")
@@ -168,6 +167,7 @@ def _finish(agent: Agent, output: Any) -> Outcome:
     try:
         if agent.output is not None:
             output = output if isinstance(output, agent.output) else agent.output.model_validate(output)
+            return Finished(as_recorded(output, agent.output)[0])
         return Finished(plain(output))
     except ValueError as error:
         return Crashed(

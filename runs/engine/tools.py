@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, get_type_hints
 
 from pydantic import BaseModel
 
-from runs.engine.canonical import plain, printable, unstable
+from runs.engine.canonical import as_recorded, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
@@ -269,8 +269,8 @@ class Tool:
         """What a try gave, as the declared output. Raises BadAnswer."""
         try:
             given = answer if isinstance(answer, self.output) else self.output.model_validate(answer)
-            result = plain(given)
-            return Answer(self.output.model_validate(result), result)
+            result, output = as_recorded(given, self.output)
+            return Answer(output, result)
         except ValueError as error:
             raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
 
@@ -453,7 +453,7 @@ def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | No
 
 
 def must_be_stable(whose: str, model: Any) -> None:
-    """Raises DefinitionError for what is no model, and for a field whose order would differ between two processes."""
+    """Raises DefinitionError for what is no model, and for a field whose value would not come back from the record."""
     if problem := unstable(model):
         raise DefinitionError(f"{whose}: {problem}")
 

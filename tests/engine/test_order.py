@@ -162,7 +162,7 @@ def test_a_set_where_anything_may_be_is_not_put_on_record(value: Any) -> None:
 
 
 def test_what_has_an_order_is_put_on_record_as_before() -> None:
-    assert plain(Sound(ids=[2, 1], more=("b", "a"), anything=[(1, 2)])) == {
+    assert plain(Sound(ids=[2, 1], more=("b", "a"), anything=[[1, 2]])) == {
         "type": "set",
         "ids": [2, 1],
         "more": ["b", "a"],

@@ -119,7 +119,7 @@ async def test_the_state_of_a_visit_is_data_and_shares_nothing_with_the_one_befo
     kept: list[Notes] = []
 
     async def first(state: Notes, ctx: Context) -> str:
-        state.seen.append((1, 2))
+        state.seen.append([1, 2])
         kept.append(state)
         return "second"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, field_serializer
 
 from durableagents import Agent, Context, End, ReplayClass, ToolCall, prompt_injection_markers, tool
 from durableagents.identity.auth import issue_key
@@ -25,6 +25,10 @@ class Password(BaseModel):
     value: SecretStr
     within: list[Password] = []
 
+    @field_serializer("value", when_used="json")
+    def _value(self, value: SecretStr) -> str:
+        return value.get_secret_value()
+
 
 class Login(BaseModel):
     user: str
@@ -35,6 +39,10 @@ class Login(BaseModel):
 class Badge(BaseModel):
     number: int
     spare: SecretStr | None = None
+
+    @field_serializer("spare", when_used="json")
+    def _spare(self, value: SecretStr | None) -> str | None:
+        return None if value is None else value.get_secret_value()
 
 
 @pytest.fixture

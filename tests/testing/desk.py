@@ -125,7 +125,7 @@ async def begin(case: Case, ctx: Context) -> Any:
     found = await _wished(case, ctx)
     if isinstance(found, (Renew, Handoff)):
         return found
-    case.notes.append(found)
+    case.notes.append([each.model_dump() for each in found] if isinstance(found, list) else found)
     return "close"
 
 

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
 from durableagents import Context, End
 from durableagents.testing import CheckpointDiffers, replay_checkpoint, replay_checkpoints
@@ -146,7 +146,6 @@ class Customer(BaseModel):
     name: str
     iban: str
     password: str = "hunter2-hunter2"
-    pin: SecretStr = SecretStr("pin-code-1234")
     account: int = 87654321
 
 
@@ -155,7 +154,13 @@ class Private(BaseModel):
     seen: list[Any] = []
 
 
-SECRETS = ("Ada Lovelace", "DE89370400440532013000", "hunter2-hunter2", "87654321", "olga-the-operator")
+SECRETS = (
+    "Ada Lovelace",
+    "DE89370400440532013000",
+    "hunter2-hunter2",
+    "87654321",
+    "olga-the-operator",
+)
 
 
 def private_agent(tools: Toolbox, name: str = "private") -> Agent:
@@ -182,7 +187,7 @@ def recording_of(agent: Agent, given: Any = None) -> Recording:
 
     story = Harness(
         agent,
-        given or {"name": "Ada Lovelace", "iban": "DE89370400440532013000", "pin": "pin-code-1234"},
+        given or {"name": "Ada Lovelace", "iban": "DE89370400440532013000"},
         by="user:olga-the-operator",
     )
     (member,) = story._family.members

@@ -119,7 +119,6 @@ class Vault(BaseModel):
     by_name: dict[str, SecretStr] = {}
     by_code: dict[str, int] = {}
     number: Secret[int] | None = None
-    odd: SecretBytes | None = None
 
     @field_serializer("words", when_used="json")
     def _words(self, value: list[SecretStr]) -> list[str]:

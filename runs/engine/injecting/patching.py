@@ -14,8 +14,6 @@ from runs.engine.canonical import plain
 from runs.engine.messages.changes import difference
 from runs.engine.migrating.trying import lost_of
 
-MASKED = "**********"  # what Pydantic writes of a secret
-
 
 @dataclass(frozen=True, slots=True)
 class Patched:
@@ -67,9 +65,6 @@ def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: d
     if nowhere := sorted(set(lost_of(wanted, fitting))):
         fix = f"one of {', '.join(model.model_fields)}"
         raise Misfit([(f"patch.{path}", "is no field of the agent's state", fix) for path in nowhere[:20]])
-    if hidden := sorted(set(_hidden(wanted, fitting))):
-        fix = "hand over a reference to where it is kept, in a field that is for one"
-        raise Misfit([(f"patch.{path}", "is a secret, which no record may hold", fix) for path in hidden[:20]])
     told = difference(state, fitting)
     if not told:
         raise Misfit([("patch", "changes nothing of the state that the run has there", "leave it out")])
@@ -78,18 +73,6 @@ def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: d
     if number > 1:
         told["number"] = number
     return Patched(fitting, told, list(lines_of(state, fitting)))
-
-
-def _hidden(wanted: Any, fitting: Any, path: str = "") -> Iterator[str]:
-    """Where the model keeps to itself what it was given."""
-    if fitting == MASKED and wanted != MASKED:
-        yield path
-    elif isinstance(wanted, dict) and isinstance(fitting, dict):
-        for name, value in wanted.items():
-            yield from _hidden(value, fitting.get(name), f"{path}.{name}" if path else str(name))
-    elif isinstance(wanted, list) and isinstance(fitting, list):
-        for i, (one, other) in enumerate(zip(wanted, fitting, strict=False)):
-            yield from _hidden(one, other, f"{path}.{i}")
 
 
 def lines_of(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

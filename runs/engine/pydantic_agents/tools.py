@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, RootModel, ValidationInfo, model_validator
 
-from runs.engine.errors import BusinessFailure, DefinitionError, MisusedContext, TransportError
+from runs.engine.canonical import as_json
+from runs.engine.errors import BadAnswer, BusinessFailure, DefinitionError, MisusedContext, TransportError
 from runs.engine.gate.editable import misfit
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
@@ -177,13 +178,17 @@ def _untimed(tool: Any) -> Any:
 
 
 def recorded(value: Any) -> Returned:
-    """What a tool returned, as it is put on record."""
+    """Return what a tool returned as it is put on record: as JSON, for only the model reads it. Raises BadAnswer."""
     from pydantic import TypeAdapter
     from pydantic_ai.messages import ToolReturn
 
-    if isinstance(value, ToolReturn):
-        return Returned(returned=value.return_value, whole=TypeAdapter(ToolReturn).dump_python(value, mode="json"))
-    return Returned(returned=value)
+    try:
+        if isinstance(value, ToolReturn):
+            whole = TypeAdapter(ToolReturn).dump_python(value, mode="json")
+            return Returned(returned=as_json(value.return_value), whole=whole)
+        return Returned(returned=as_json(value))
+    except ValueError as error:
+        raise BadAnswer(str(error)) from error
 
 
 def given(answer: Returned) -> Any:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.amending.record import arguments_of, editable_of, moved_along
-from runs.engine.canonical import digest_of, plain
+from runs.engine.canonical import as_recorded, digest_of
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.gate.documents import Document, made
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
@@ -77,8 +77,7 @@ class LogicalCall:
         self.no_yes = ""  # why there is no yes: see policies/brought.py
         self.max_age, self.undo = max_age, undo
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
-        self.arguments = plain(args)
-        self.args = tool.input.model_validate(self.arguments)
+        self.arguments, self.args = as_recorded(args, tool.input)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
         self.go_to(self.record.current)
