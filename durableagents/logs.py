@@ -20,12 +20,11 @@ class OutagesAreSaidElsewhere(logging.Filter):
     all of them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from django.db import InterfaceError, OperationalError
-
         from ledger.errors import Busy
+        from ledger.web.pressure import is_outage
 
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, (OperationalError, InterfaceError, Busy))
+        return not (is_outage(error) or isinstance(error, Busy))
 
 
 class LinksStaySecret(logging.Filter):

@@ -62,7 +62,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "durableagents.server.utf8_query.ReadableQuery",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "durableagents.identity.sessions.Sessions",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "durableagents.identity.sessions.KeepSignedIn",

@@ -23,6 +23,7 @@ from durableagents.models import ApiKey
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput, NotFound
+from ledger.web.pressure import optionally
 from ledger.web.roles import ROLES, HasRole, actor, roles
 
 __all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "HeaderSession", "actor", "issue_key", "roles"]
@@ -151,7 +152,7 @@ def _key(hash: bytes) -> ApiKey | None:
         key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
         key.budget = None if key.budget is None else json.loads(key.budget)  # a cursor leaves JSON as text
         if not is_noted:
-            cursor.execute(_NOTE, [key.pk])
+            optionally(lambda: cursor.execute(_NOTE, [key.pk]))
     key.user = account(columns[len(_COLUMNS) :])
     return key
 

@@ -18,6 +18,7 @@ from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.auth.middleware import get_user as user_of
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.contrib.postgres.expressions import ArraySubquery
+from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as Sessions
 from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.models import Session
@@ -31,6 +32,7 @@ from django.utils.functional import SimpleLazyObject
 from approvals.queues.along import ALONG, learnt
 from ledger.clock import MOMENT
 from ledger.errors import DurableAgentsError
+from ledger.web.pressure import is_outage
 from ledger.web.roles import is_too_weak, know_roles
 from ledger.web.seeing.viewers import READS, asking, know_own_tags, know_reads_payloads
 
@@ -101,7 +103,15 @@ class SessionStore(Sessions):
                 moved(before, self.session_key)
 
     def save(self, must_create: bool = False) -> None:
-        super().save(must_create)
+        """Raises UpdateError for a session that has ended, and the database's own error while that takes no writes:
+        Django makes the one of the other."""
+        try:
+            super().save(must_create)
+        except UpdateError as error:
+            reason = error.__context__
+            if reason is not None and is_outage(reason):
+                raise reason from reason.__cause__
+            raise
         _remember(self.session_key, self.get(SESSION_KEY))
 
 

@@ -14,12 +14,15 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.middleware import SessionMiddleware
 from django.dispatch import receiver
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
 from ledger.clock import database_now
+from ledger.web.pressure import optionally
 from ledger.web.roles import PROVED as PROVED
 from ledger.web.roles import PROVED_BY
 
@@ -28,6 +31,18 @@ LONGEST = timedelta(seconds=settings.SESSION_COOKIE_AGE)
 # A session is written at most this often, however much somebody clicks.
 NOTED_EVERY = timedelta(minutes=1)
 _SINCE, _SEEN = "signed_in_at", "seen_at"
+
+
+class Sessions(SessionMiddleware):
+    """Django's, for a database that may take no writes: a session whose end can't be put off is not, and the page comes
+    all the same. Anything else that a session holds has to be saved."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if not getattr(request, "is_seen_now", False) or request.session.modified:
+            return super().process_response(request, response)  # type: ignore[arg-type, return-value]
+        request.session.modified = True
+        save = super().process_response
+        return optionally(lambda: save(request, response)) or response  # type: ignore[arg-type, return-value]
 
 
 class KeepSignedIn(MiddlewareMixin):
@@ -41,7 +56,10 @@ class KeepSignedIn(MiddlewareMixin):
             SESSION_KEY in session
             and _moment(session, _SEEN, timezone.make_aware(datetime.min + timedelta(days=1))) <= now - NOTED_EVERY
         ):
+            was_modified = session.modified
             _note(session, now)
+            session.modified = was_modified
+            request.is_seen_now = True  # type: ignore[attr-defined]
 
 
 def is_by_itself(request: HttpRequest) -> bool:

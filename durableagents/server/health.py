@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, Error, connection, transaction
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
@@ -22,8 +22,15 @@ SWEEPER_LIMIT_SECONDS = 15.0
 # time limit of its own.
 LOOK_SECONDS = 3.0
 
-# When this process last had an answer from the database (monotonic): its age is what /readyz tells during an outage.
-_database_answered_at: float | None = None
+# Of the default tablespace, where the tables are: a full disk has no room for it. What the function answers is more
+# than the memory that it gets, so PostgreSQL writes it to a file, which ends with the statement. No table and no
+# journal is written, so nothing is left behind. A read-only session may do this too, so that is asked separately.
+_ROOM = "SELECT count(*) FROM generate_series(1, 20000) n"
+_IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
+
+# When this process last had an answer from the database, and one that takes writes (monotonic): the ages that /readyz
+# tells during an outage.
+_answered_at: dict[str, float] = {}
 
 
 ALIVE = {"status": "ok"}
@@ -40,8 +47,8 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @csrf_exempt
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """The whole can take work: database, a worker that breathes, a sweep that comes round."""
-    checks, facts = _looked() or ({"database": _silent(), "workers": _UNKNOWN, "sweeper": _UNKNOWN}, {})
+    """The installation can take work: a database that takes writes, a live worker, a recent sweep."""
+    checks, facts = _looked() or (_unknown(), {})
     is_ready = all(check["ok"] for check in checks.values())
     return _answer(
         {"status": "ready" if is_ready else "not ready", "checks": checks, **facts}, 200 if is_ready else 503
@@ -73,13 +80,14 @@ def _looked() -> _Probed | None:
 
 def _probe(answer: Future[_Probed]) -> None:
     try:
-        checks, facts = {"database": _database()}, dict[str, Any]()
-        if checks["database"]["ok"]:
+        checks, facts = _unknown(), dict[str, Any]()
+        if _has_passed("database", _answers):
+            checks["database"] = {"ok": True, "age_seconds": 0.0}
+            if _has_passed("writes", _takes_writes):
+                checks["writes"] = {"ok": True, "age_seconds": 0.0}
             checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
             checks["sweeper"] = _aged(members.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
             facts["unserved_versions"] = _unserved()
-        else:
-            checks["workers"] = checks["sweeper"] = _UNKNOWN
         answer.set_result((checks, facts))
     except BaseException as error:
         answer.set_exception(error)  # raised where it was asked
@@ -96,22 +104,45 @@ def _unserved() -> int | None:
         return None
 
 
-def _database() -> dict[str, Any]:
-    global _database_answered_at
+def _has_passed(name: str, check: Callable[[], bool]) -> bool:
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError:
-        return _silent()
-    _database_answered_at = time.monotonic()
-    return {"ok": True, "age_seconds": 0.0}
+        is_ok = check()
+    except Error:
+        return False
+    if is_ok:
+        _answered_at[name] = time.monotonic()
+    return is_ok
 
 
-def _silent() -> dict[str, Any]:
+def _answers() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return True
+
+
+def _takes_writes() -> bool:
+    """Return whether the database takes writes and has room for them. Raises DatabaseError on a full disk."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_IS_READ_ONLY)
+        (is_read_only,) = cursor.fetchone()
+        cursor.execute("SET LOCAL work_mem = '64kB'")
+        cursor.execute(_ROOM)
+    return not is_read_only
+
+
+def _unknown() -> dict[str, dict[str, Any]]:
+    """The checks as they are when the database doesn't answer."""
     return {
-        "ok": False,
-        "age_seconds": None if _database_answered_at is None else round(time.monotonic() - _database_answered_at, 3),
+        "database": _silent("database"),
+        "writes": _silent("writes"),
+        "workers": _UNKNOWN,
+        "sweeper": _UNKNOWN,
     }
+
+
+def _silent(name: str) -> dict[str, Any]:
+    at = _answered_at.get(name)
+    return {"ok": False, "age_seconds": None if at is None else round(time.monotonic() - at, 3)}
 
 
 def _worker_age() -> float | None:

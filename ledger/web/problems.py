@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -21,7 +23,7 @@ from django.core.exceptions import (
     TooManyFieldsSent,
     TooManyFilesSent,
 )
-from django.db import DataError, InterfaceError, OperationalError
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 from django.template import TemplateDoesNotExist, loader
@@ -33,13 +35,12 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from ledger.errors import Busy, DurableAgentsError, Proposed, first_line
-from ledger.web.pressure import busy_notice, is_busy
+from ledger.web import pressure
 
 log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
-_UNAVAILABLE = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 
 _CODES = {
     exceptions.ParseError: "malformed",
@@ -105,7 +106,7 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
         return _from_framework(error)
     if isinstance(error, (BadRequest, MultiPartParserError, SuspiciousOperation)):
         return unreadable(error), {}
-    if isinstance(error, _UNAVAILABLE):
+    if pressure.is_outage(error):
         return _outage(error), {"Retry-After": str(RETRY_AFTER_SECONDS)}
     if isinstance(error, (DataError, psycopg.DataError)):
         return document(
@@ -150,12 +151,27 @@ def busy() -> dict[str, Any]:
 
 
 def _outage(error: BaseException) -> dict[str, Any]:
-    """The document for a statement that got no answer: everything was taken, or the database is away."""
-    if is_busy(error):
-        busy_notice.note()
+    """Return the document for a statement that got no answer or may not write. The next request connects again where
+    the server takes no writes."""
+    if pressure.is_busy(error):
+        pressure.busy_notice.note()
         return busy()
-    log.warning("database not available: %s", first_line(error))
+    if pressure.takes_no_writes(error):
+        pressure.no_writes_notice.note(first_line(error))
+        pressure.renew_connections()
+        return _read_only()
+    pressure.outage_notice.note(first_line(error))
     return _unavailable()
+
+
+def _read_only() -> dict[str, Any]:
+    return document(
+        503,
+        "database-read-only",
+        "The database takes no writes",
+        "The database takes no writes at the moment: it is a standby, or its disk is full. Nothing was changed, and "
+        "reading works. Try again in a moment.",
+    )
 
 
 def _unavailable() -> dict[str, Any]:
@@ -163,7 +179,7 @@ def _unavailable() -> dict[str, Any]:
         503,
         "database-unavailable",
         "The database does not answer",
-        "The database does not answer. What was acknowledged is kept, and runs go on by themselves when it is back. "
+        "The database does not answer. What was acknowledged is kept, and runs continue by themselves when it is back. "
         "Try again in a moment.",
     )
 
@@ -212,36 +228,54 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """Django calls this while it handles the exception, so that a lost database can be told from a bug."""
+    """Answer what no view caught. Django calls this while it handles the exception, which tells a lost database from a
+    bug."""
     error = sys.exc_info()[1]
-    problem = _outage(error) if isinstance(error, _UNAVAILABLE) else busy() if isinstance(error, Busy) else None
-    if _is_api(request):
-        body = (
-            problem
-            if problem is not None
-            else document(
-                500,
-                "internal-error",
-                "Internal error",
-                "This is our fault; it was logged. Nothing half-done was kept.",
-            )
-        )
-        answer = _answer(body)
-    elif problem is not None:
-        again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
-        answer = HttpResponse(page("503.html", problem, again), status=503)
+    if error is not None and pressure.is_outage(error):
+        problem = _outage(error)
+    elif isinstance(error, Busy):
+        problem = busy()
+    elif _is_api(request):
+        bug = "This is our fault; it was logged. Nothing half-done was kept."
+        return _answer(document(500, "internal-error", "Internal error", bug))
     else:
         return defaults.server_error(request)
-    if problem is not None:
-        answer["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    answer = _answer(problem) if _is_api(request) else _page_to_send_again(request, problem)
+    answer["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return answer
 
 
-def page(template: str, problem: dict[str, Any], again: str = "/") -> str:
-    """A problem as people read it, also where the templates are not there. `again` is where it may be tried again;
-    empty for a form that was sent, which only the page before has."""
+def _page_to_send_again(request: HttpRequest, problem: dict[str, Any]) -> HttpResponse:
+    """Return a page with a link to what was asked for, or with a form that holds what was typed."""
+    again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
+    content = page("503.html", problem, again, to=request.get_full_path(), fields=_fields_sent(request))
+    answer = HttpResponse(content, status=503)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+def _fields_sent(request: HttpRequest) -> list[tuple[str, str]]:
+    """Return the fields of the form that was sent, for a page that sends them once more. Django's token is the one that
+    came with them: a form that another site had sent is refused the second time too. None where a field is secret, and
+    of a form that can't be read."""
     try:
-        return loader.get_template(template).render({"problem": problem, "again": again})
+        fields = [(name, str(value)) for name, values in request.POST.lists() for value in values]
+    except (BadRequest, MultiPartParserError, SuspiciousOperation):
+        return []
+    return [] if any(_SECRET.search(name) for name, _ in fields) else fields
+
+
+_SECRET = re.compile("password|code|secret|(?<!^csrfmiddleware)token|credential")
+
+
+def page(
+    template: str, problem: dict[str, Any], again: str = "/", to: str = "", fields: Sequence[tuple[str, str]] = ()
+) -> str:
+    """Render a problem for people, also where the templates are missing. `again` is the address to try again. A form
+    that was sent has `fields` and goes `to` its address; where it has none, only the page before still has it."""
+    try:
+        told = {"problem": problem, "again": again, "to": to, "fields": fields}
+        return loader.get_template(template).render(told)
     except TemplateDoesNotExist:
         return f"<!doctype html><title>{problem['title']}</title><p>{problem['detail']}"
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection
 
 from ledger.api.present import masked
+from ledger.web.pressure import optionally
 
 LISTENED_SECONDS = 30  # from the last look
 STALE_SECONDS = 30  # a text that has not grown for so long is of a worker that is gone
@@ -49,9 +50,11 @@ class Said:
 
 
 def listen(runs: Iterable[UUID]) -> None:
-    """Somebody looks at these. Their models' next requests are heard, for half a minute from now."""
+    """Let workers write down what the models of these runs say, for half a minute from now. Where the database takes no
+    writes they don't, and what is there can still be read."""
+    given = {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS}
     with connection.cursor() as cursor:
-        cursor.execute(_LISTEN, {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS})
+        optionally(lambda: cursor.execute(_LISTEN, given))
 
 
 def said(runs: Iterable[UUID]) -> dict[UUID, list[Said]]:

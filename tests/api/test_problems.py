@@ -63,15 +63,20 @@ def test_a_lost_database_is_a_503_on_pages_too(faulty: Any) -> None:
     assert answer.status_code == 503 and answer["Retry-After"] and b"gone" not in answer.content
 
 
-def test_who_comes_back_comes_back_to_where_they_were_and_what_was_typed_is_not_lost(faulty: Any) -> None:
+def test_page_of_an_outage_links_back_or_keeps_what_was_typed(faulty: Any) -> None:
     for address, link in (("/page?tab=a&b=<i>", "/page?tab=a&amp;b=%3Ci%3E"), ("//evil.example/page", None)):
         page = faulty(OperationalError("gone"), address).content.decode()
         assert link is None or f'href="{link}"' in page
         assert 'href="//' not in page and "<i>" not in page
+    client = Client(raise_request_exception=False)
     with override_settings(ROOT_URLCONF=__name__):
-        sent = Client(raise_request_exception=False).post("/page", {"text": "My careful reasons."})
+        typed = {"text": "My <careful>\nreasons.", "csrfmiddlewaretoken": "its own"}
+        sent, secret = client.post("/page?a=1", typed), client.post("/page", {"new_password1": "hunter2"})
     words = sent.content.decode()
-    assert sent.status_code == 503 and "go back" in words and "Try again</a>" not in words
+    assert sent.status_code == secret.status_code == 503 and "Try again</a>" not in words
+    assert '<form method="post" action="/page?a=1">' in words
+    assert "My &lt;careful&gt;\nreasons.</textarea>" in words and "its own</textarea>" in words
+    assert b"hunter2" not in secret.content and b"Go back" in secret.content
 
 
 @pytest.mark.parametrize("address", ["/api/raises", "/api/bare"])

@@ -401,6 +401,6 @@ def test_ready_when_a_worker_breathes_and_sweeps(story: Story) -> None:
         assert time.monotonic() < deadline, answer.json()
         time.sleep(0.05)
     body = answer.json()
-    assert body["status"] == "ready" and set(body["checks"]) == {"database", "workers", "sweeper"}
+    assert body["status"] == "ready" and set(body["checks"]) == {"database", "writes", "workers", "sweeper"}
     for check in body["checks"].values():
         assert check["ok"] is True and check["age_seconds"] >= 0
