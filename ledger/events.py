@@ -139,7 +139,8 @@ class ModelResponded(Event, fact="result"):
 
 
 class ModelFailed(Event, fact="result"):
-    """The provider refused the request for good. Payload: message and traceback."""
+    """The provider refused the request for good, or no request was made: content was withheld, or the loop gave up.
+    Payload: message and traceback."""
 
     conversation: str
     turn: int

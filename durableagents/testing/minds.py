@@ -81,7 +81,7 @@ class Minds:
             object.__setattr__(own, "offline", self._functions[assistant.name])
             object.__setattr__(own, "request", assistant.request)
             return await request_model(own, messages, f"{SCRIPTED}{assistant.name}")
-        own_model = None if assistant.request is None else assistant.request.own_model(f"{SCRIPTED}{assistant.name}")
+        own_model = assistant.own_model(f"{SCRIPTED}{assistant.name}")
         if assistant.offline is None and own_model is None:
             raise Stopped(
                 f"assistant {assistant.name!r} is asked and has nothing to say: "

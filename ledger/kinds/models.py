@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from ledger.codec import Event
+from ledger.kinds.screening import CONTENT_REFUSED
 
 CHOICE = "models"
 BY_SETTING = "system:settings"
+NO_VALID_ANSWER, TOO_MANY_TURNS = "no_valid_answer", "too_many_turns"
+# The codes of a ModelFailed that stands in the place of a request: none went out.
+NEVER_SENT = frozenset({CONTENT_REFUSED, NO_VALID_ANSWER, TOO_MANY_TURNS})
 COMPACTS = "compacts"  # in the payload of a ModelRequested: how many messages its answer is to stand for
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds.models import NEVER_SENT
 from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 
@@ -331,7 +331,7 @@ class HeadCheck:
 
     def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
         """A turn from before there were debits: it tells itself what it used, and nobody knows what it cost."""
-        was_not_sent = isinstance(event, e.ModelFailed) and event.code == CONTENT_REFUSED
+        was_not_sent = isinstance(event, e.ModelFailed) and event.code in NEVER_SENT
         if was_not_sent or (event.slot, event.attempt) in self.routed:
             return
         self.model_calls, self.unpriced = self.model_calls + 1, self.unpriced + 1

@@ -3,11 +3,12 @@ share."""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -47,13 +48,12 @@ def _number(whose: str, name: str, value: Any, most: float, *, is_zero_fine: boo
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one request of a Pydantic AI agent's run says besides the messages: its tools and kinds of answer, settings
-    as given, about how many tokens that takes, and the agent's own models by their names on record."""
+    """What a request says besides the messages where that isn't the assistant's tools and typed answer: its tools and
+    kinds of answer, settings as given, and about how many tokens that takes."""
 
     parameters: Any
     settings: Mapping[str, Any]
     tokens: int
-    own_model: Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Assistant:
     window: int | None = None
     max_repairs: int = 3
     temperature: float | None = None
-    # Of a whole Pydantic AI agent: see runs/engine/pydantic_agents.
+    # Of a request for a text, and of a whole Pydantic AI agent: see runs/engine/pydantic_agents.
     request: Request | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -121,6 +121,16 @@ class Assistant:
     def described(self) -> dict[str, Any]:
         """What else it is made of, for the fingerprint: plain data, and functions as they are."""
         return {}
+
+    def asking(self, request: Request) -> Self:
+        """Return the same assistant for one `request` that it doesn't make by itself."""
+        made = copy.copy(self)
+        object.__setattr__(made, "request", request)
+        return made
+
+    def own_model(self, name: str) -> Any:
+        """Return its own model object of that `name` on record; None for one that the installation makes."""
+        return None
 
     def tool(self, name: str) -> Tool | None:
         """The assistant's tool of that `name`; None for any other."""

@@ -241,6 +241,8 @@ def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
 
 def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
     if field.exclude:
+        if kind.__pydantic_decorators__.computed_fields.keys() & set(_names_read(kind, name, field)):
+            return ""  # a computed field records it under the name that it is read by, as Pydantic AI's files do
         return "is excluded from what is recorded, so it would come back as its default: leave out `exclude=True`"
     stored = field.serialization_alias or name
     if stored not in (accepted := _names_read(kind, name, field)):

@@ -21,6 +21,7 @@ from runs.engine.assistants import Assistant
 from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
+from runs.engine.content.files import Prompt
 from runs.engine.errors import MisusedContext, ToolFailure
 from runs.engine.gate import documents as shown
 from runs.engine.gate import same
@@ -199,12 +200,13 @@ class Context:
     async def think(
         self,
         assistant: Assistant | PydanticAgent[Any, Any],
-        prompt: str,
+        prompt: Prompt,
         *,
         deps: Any = None,
         after: Sequence[Said] = (),
     ) -> Any:
-        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. `after` is a
+        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. A prompt is a
+        text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl and so on). `after` is a
         conversation that it goes on from, such as `await ctx.handed_over()`: it is shown it as data. Raises
         ModelFailure, Rejected (a gate of one of its tools was denied), ContentRefused (a hook withheld the prompt).
 
@@ -222,9 +224,9 @@ class Context:
         return await think(visit, slot, known, prompt, after)
 
     @_step
-    async def model(self, assistant: Assistant, prompt: str) -> str:
-        """One request to the `assistant` without tools, with this `prompt`; returns the text of the answer. Raises
-        ModelFailure."""
+    async def model(self, assistant: Assistant, prompt: Prompt) -> str:
+        """Make one request to the `assistant` without tools, with this `prompt`, as `think` takes it; return the text
+        of the answer. Raises ModelFailure, ContentRefused (a hook withheld the prompt)."""
         return await ask_once(self._visit, self._visit.next_slot(), assistant, prompt)
 
     @_step

@@ -14,6 +14,7 @@ from typing import Any
 from ledger.api.present import masked
 from ledger.codec import is_too_deep, read_json
 from ledger.kinds.models import COMPACTS
+from runs.engine.content.files import in_words
 from runs.engine.thinking.notes import FROM_PEOPLE
 from runs.story.effects import message_of
 from runs.story.lines import Fact, Line
@@ -269,8 +270,8 @@ def prompts(line: Line) -> list[Said]:
             continue
         if isinstance(message.get("instructions"), str) and message["instructions"]:
             said.append(Said("system", line.at, line.seq, message["instructions"], title="instructions"))
-        if isinstance(message.get("prompt"), str):
-            said.append(Said("user", line.at, line.seq, message["prompt"], title="prompt"))
+        if isinstance(message.get("prompt"), (str, list)):
+            said.append(Said("user", line.at, line.seq, in_words(message["prompt"]), title="prompt"))
         told = message.get(FROM_PEOPLE)
         for text in told if isinstance(told, list) else ():
             said.append(Said("user", line.at, line.seq, str(text), title="an operator"))

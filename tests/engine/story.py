@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -69,6 +70,7 @@ class Story:
     policies: Policies = field(default_factory=NoPolicies)
     queues: Collection[str] | None = None
     generation: int = 0  # how often it was moved to another version
+    heard: list[str] | None = None  # takes what models say, as if somebody watched the run
 
     def __post_init__(self) -> None:
         self.run: MemoryRun = memory.start(self.agent, self.input, caps=self.caps)
@@ -102,6 +104,7 @@ class Story:
             policies=self.policies,
             queues=self.queues,
             limit_patience=0.0,
+            overhear=lambda *place: nullcontext(None if self.heard is None else self.heard.append),
         )
 
     def _hit(self, point: str, tool: str) -> None:

@@ -15,8 +15,6 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
-    TextPart,
-    ToolCallPart,
     ToolReturn,
     UserPromptPart,
 )
@@ -27,8 +25,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from durableagents import Gate, ReplayClass, durable, this_call
-from ledger import events as e
-from tests.engine.pydantic_agents import back, calling, settled, thinking, turns
+from tests.engine.pydantic_agents import calling, settled, thinking, turns
 from tests.engine.story import Story
 from tests.world import IN_PLACE
 
@@ -240,23 +237,6 @@ async def test_a_no_of_a_tool_is_told_again_on_a_replay_and_never_made_again() -
     assert story.output == "success: yours"
     assert booked == [(1, 0), (2, 1)], "and the count of retries is the same"
     assert story.facts() == ["pending", "failed", "pending", "committed"]
-
-
-async def test_two_calls_of_one_name_in_a_turn_have_places_of_their_own() -> None:
-    def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if len(messages) == 1:
-            return ModelResponse([ToolCallPart("echo", {"x": n}, "same") for n in (1, 2, 3)])
-        return ModelResponse([TextPart("; ".join(back(messages)))])
-
-    agent = Agent(FunctionModel(say))
-
-    @agent.tool_plain
-    def echo(x: int) -> int:
-        return x
-
-    story = await settled(agent, tools={"echo": PURE})
-    assert story.output == "success: 1; success: 2; success: 3"
-    assert sorted(x.slot for x in story.events(e.ToolRead)) == ["0.1/1/0/1", "0.1/1/0/2", "0.1/1/0/3"]
 
 
 async def test_what_a_tool_says_besides_its_answer_is_on_record_too() -> None:

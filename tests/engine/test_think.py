@@ -125,28 +125,6 @@ def _without_times(messages: list[ModelMessage]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("bad", "told"),
-    [
-        (call("look", amount="many"), "name: Field required"),
-        (ToolCallPart("look", "{not json"), "valid dictionary"),
-        (ToolCallPart("look", None), "name: Field required"),
-        (call("launch_rocket"), "There is no tool 'launch_rocket'"),
-        (call("final_result", wrong=1), "ref: Field required"),
-        (TextPart("I am done, thanks."), "End by calling final_result"),
-    ],
-)
-async def test_what_can_not_be_done_goes_back_to_the_model_as_words(
-    tools: Toolbox, outside: Outside, bad: Any, told: str
-) -> None:
-    mind = Mind([bad], [final()])
-    story = Story(thinking(tools, mind))
-    assert await story.drive() == "completed"
-    (answer,) = mind.answers()
-    assert told in str(answer.content)
-    assert outside.requests == []
-
-
 async def test_a_refusal_comes_back_as_text_and_is_not_asked_again(tools: Toolbox, outside: Outside) -> None:
     outside.trouble("order", BusinessFailure("we don't sell to you", code="banned"))
     mind = Mind([call("order", name="a")], [final()])

@@ -244,36 +244,6 @@ def test_a_database_that_is_away_keeps_nobody_from_thinking(stage: Stage) -> Non
     stage.wait(without())
 
 
-def test_a_provider_that_breaks_off_in_the_middle_is_an_outage(stage: Stage) -> None:
-    """And its request stands on record as lost: it may have been paid for."""
-    from pydantic_ai.models import Model
-
-    from runs.engine.errors import TransportError
-    from runs.engine.thinking.streaming import streamed
-
-    class Breaks(Model):
-        model_name = "m"  # type: ignore[assignment]
-        system = "acme"  # type: ignore[assignment]
-
-        async def request(self, *args: Any) -> Any:
-            raise AssertionError("it streams")
-
-        def request_stream(self, *args: Any, **how: Any) -> Any:
-            from contextlib import asynccontextmanager
-
-            @asynccontextmanager
-            async def broken() -> AsyncIterator[Any]:
-                raise ConnectionResetError("peer")
-                yield
-
-            return broken()
-
-    from pydantic_ai.messages import ModelRequest, UserPromptPart
-
-    with pytest.raises(TransportError, match="broke off"):
-        stage.wait(streamed(lambda text: None)(Breaks(), [ModelRequest([UserPromptPart("x")])]))
-
-
 def test_looking_at_a_run_that_has_ended_asks_for_nothing_and_old_rows_go(stage: Stage) -> None:
     run = stage.start(speaking(Speaker()))
     Overheard.objects.create(

@@ -3,12 +3,11 @@ must approve which, and who answers for those that nobody here carries out. The 
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, RootModel
 
@@ -53,10 +52,9 @@ class AgentAssistant(Assistant):
     agent: Any = None
     outside: Mapping[str, Outside] = field(default_factory=dict)
 
-    def asking(self, request: Request) -> AgentAssistant:
-        """The same, for one request of its run."""
-        made = copy.copy(self)
-        object.__setattr__(made, "request", request)
+    def asking(self, request: Request) -> Self:
+        """Return the same assistant for one request of the agent's run."""
+        made = super().asking(request)
         limit = request.settings.get("max_tokens")
         if isinstance(limit, int):
             object.__setattr__(made, "most_tokens", limit)
@@ -66,6 +64,16 @@ class AgentAssistant(Assistant):
         """What the provider is told beside the messages, as it stands on record: what can."""
         given = {} if self.request is None else self.request.settings
         return {"timeout": self.timeout} | {name: value for name, value in given.items() if _is_plain(value)}
+
+    def own_model(self, name: str) -> Any:
+        """Return the agent's own model object of that name on record, with its client and settings."""
+        whom = self.agent.model
+        if whom is None or isinstance(whom, str):
+            return None
+        for model in _alternatives(whom):
+            if _name_of(model) == name or (name.startswith(SCRIPTED) and _name_of(model) is None):
+                return model
+        return None
 
     def described(self) -> dict[str, Any]:
         """What makes it what it is beside tools and prompts, for the fingerprint: functions as they are."""
@@ -284,17 +292,6 @@ def _name_of(model: Any) -> str | None:
     if isinstance(model, (FunctionModel, TestModel)):
         return None
     return f"{model.system}:{model.model_name}"
-
-
-def own_model(assistant: AgentAssistant, name: str) -> Model | None:
-    """The agent's own model object of that name on record, with its client and settings; None where it has none."""
-    whom = assistant.agent.model
-    if whom is None or isinstance(whom, str):
-        return None
-    for model in _alternatives(whom):
-        if _name_of(model) == name or (name.startswith(SCRIPTED) and _name_of(model) is None):
-            return model
-    return None
 
 
 def _prompts(agent: Any) -> str:

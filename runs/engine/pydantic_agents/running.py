@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 from ledger import events as e
 from runs.engine.assistants import Request
-from runs.engine.canonical import plain
+from runs.engine.canonical import as_json, canonical, plain
+from runs.engine.content.files import Prompt, as_data
 from runs.engine.errors import (
     ContentRefused,
     DefinitionError,
@@ -28,14 +29,13 @@ from runs.engine.errors import (
 )
 from runs.engine.outcomes import Broken, Unwind, describe_call
 from runs.engine.places import Branch
-from runs.engine.pydantic_agents.declared import AgentAssistant, must_be_declared, own_model
+from runs.engine.pydantic_agents.declared import AgentAssistant, must_be_declared
 from runs.engine.pydantic_agents.recorded import capability_class, model_class
 from runs.engine.pydantic_agents.tools import (
     AGAIN,
     LATER,
     NO,
     UNGATED,
-    Arguments,
     Live,
     about_to_call,
     given,
@@ -71,7 +71,7 @@ class Wish:
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-async def think_with_agent(visit: Visit, slot: str, assistant: AgentAssistant, prompt: str, deps: Any) -> Any:
+async def think_with_agent(visit: Visit, slot: str, assistant: AgentAssistant, prompt: Prompt, deps: Any) -> Any:
     """Let the agent work until it gives its output. Raises ModelFailure."""
     thinking = Thinking(visit, visit.open_path(slot, "think"), assistant)
     loop = asyncio.create_task(thinking.run(prompt, deps), name=f"agent {assistant.name}")
@@ -97,7 +97,7 @@ class Thinking:
 
     # --- the agent's own loop, in a task of its own -------------------------------------------------------------------
 
-    async def run(self, prompt: str, deps: Any) -> Any:
+    async def run(self, prompt: Prompt, deps: Any) -> Any:
         """Pydantic AI's run of the agent, start to end."""
         from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
         from pydantic_ai.usage import UsageLimits
@@ -249,7 +249,7 @@ class Thinking:
         messages = put_in(messages, self._told)
         parts = _parts(messages, settings, parameters)
         tokens = len(str(parts["tools"])) // CHARACTERS_A_TOKEN
-        request = Request(parameters, dict(settings or {}), tokens, lambda name: own_model(assistant, name))
+        request = Request(parameters, dict(settings or {}), tokens)
         digests = {name: visit.runtime.hasher(part) for name, part in parts.items()}
         task = {"assistant": assistant.name, "turn": turn, **digests}
         added = {"assistant": assistant.name, DIGESTS: digests} | first
@@ -288,14 +288,10 @@ class Thinking:
             self._visit.stop(Broken("non_determinism", payload))
 
     def _placed(self, response: Any, turn: int) -> Any:
-        """Give each call of an answer its place, and a name of its own where two have the same."""
-        from pydantic_ai.messages import ToolCallPart
-
-        self._places.clear()
-        for n, part in enumerate((p for p in response.parts if isinstance(p, ToolCallPart)), start=1):
-            if part.tool_call_id in self._places:
-                part.tool_call_id = f"{part.tool_call_id}#{n}"
-            self._places[part.tool_call_id] = f"{self._path}/{turn}/{n}"
+        """Give each call of an answer its place."""
+        self._places = {
+            part.tool_call_id: f"{self._path}/{turn}/{n}" for n, part in enumerate(response.tool_calls, start=1)
+        }
         return response
 
     # --- a tool call --------------------------------------------------------------------------------------------------
@@ -303,10 +299,7 @@ class Thinking:
     async def _called(self, place: str, live: Live) -> Any:
         """What a tool gives, from the record where it is there."""
         visit, slot = self._visit, self._visit.places.at(place)
-        try:
-            arguments = plain(Arguments(live.arguments))
-        except ValueError as error:
-            raise DefinitionError(f"{self._assistant.name}: the arguments of {live.name}: {error}") from error
+        arguments = _recordable(self._assistant.name, live)
         tool = self._assistant.tool(live.name)
         if tool is None:
             return await self._from_outside(slot, place, live.name, arguments)
@@ -335,6 +328,21 @@ class Thinking:
             return plain(answer)
         called = "".join(c if c.isalnum() else "_" for c in name.lower()).strip("_")[:40]
         return await await_signal(visit, slot, f"{called}.{place.replace('/', '-')}", None, outside.within, RAISE)
+
+
+def _recordable(name: str, live: Live) -> Any:
+    """The arguments of a call as they go on record. What the model gave and JSON can't carry, it is told of; of a type
+    that has no form in JSON, the tool's author."""
+    from pydantic_ai.exceptions import ModelRetry
+
+    try:
+        arguments = plain(as_json(live.arguments))
+        canonical(arguments)
+        return arguments
+    except ValueError as error:
+        if isinstance(error.__cause__, TypeError):
+            raise DefinitionError(f"{name}: the arguments of {live.name}: {error}") from error
+        raise ModelRetry(f"The arguments can't be used: {error}") from error
 
 
 def _told(context: Any, tool: Tool, arguments: Any) -> Any:
@@ -370,7 +378,12 @@ def _part(part: Any) -> list[Any]:
 def _data(value: Any) -> Any:
     from pydantic_core import to_jsonable_python
 
-    return to_jsonable_python(value, fallback=repr)
+    data = to_jsonable_python(value, fallback=repr)
+    try:
+        canonical(data)
+    except ValueError:  # such as a number of 64 bits
+        return repr(data)
+    return data
 
 
 def _first(messages: list[Any]) -> dict[str, Any]:
@@ -381,5 +394,10 @@ def _first(messages: list[Any]) -> dict[str, Any]:
     user = [part.content for part in parts if part.part_kind == "user-prompt"]
     return {
         "instructions": "\n\n".join([*system, *(text for text in instructions if text)]),
-        "prompt": "\n\n".join(text if isinstance(text, str) else str(_data(text)) for text in user),
+        "prompt": "\n\n".join(user) if all(isinstance(each, str) for each in user) else _together(user),
     }
+
+
+def _together(prompts: list[Any]) -> Any:
+    """Prompts with files among them as one, for the record."""
+    return as_data([each for prompt in prompts for each in ([prompt] if isinstance(prompt, str) else prompt)])

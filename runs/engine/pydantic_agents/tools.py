@@ -13,9 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, RootModel, ValidationInfo, model_validator
 
-from runs.engine.canonical import as_json
-from runs.engine.errors import BadAnswer, BusinessFailure, DefinitionError, MisusedContext, TransportError
+from runs.engine.canonical import as_json, plain, printable
+from runs.engine.content.files import has_files
+from runs.engine.errors import BusinessFailure, DefinitionError, MisusedContext, TransportError
 from runs.engine.gate.editable import misfit
+from runs.engine.thinking.client_errors import is_outage
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -32,6 +34,9 @@ ANY: dict[str, Any] = {"type": "object"}
 UNKNOWN = "This call happened, as a person found out. What it returned is not known. Don't make it again."
 
 
+UNKEPT = "This call was made, but what it returned can't be put on record, and so not be shown. Don't make it again."
+
+
 class Arguments(RootModel[dict[str, Any]]):
     """What a tool is called with."""
 
@@ -44,7 +49,7 @@ class Returned(BaseModel):
     """What a tool returned. A callback's body, and a person's receipt, may be the bare value."""
 
     returned: Any = None
-    whole: Any = None  # of a Pydantic AI `ToolReturn`: that, with what the model is shown besides
+    whole: Any = None  # a Pydantic AI `ToolReturn`, where there are files or what the model is shown besides
 
     @model_validator(mode="before")
     @classmethod
@@ -142,7 +147,6 @@ def _function_of(author: Any, answers_later: bool) -> Callable[..., Any]:
 async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any:
     """Let Pydantic AI run the tool, now that the call's intent is on record. Raises BusinessFailure for what the tool
     refuses, TransportError for an outage."""
-    import httpx
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 
     live = _live.get()
@@ -163,9 +167,11 @@ async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any
     except ApprovalRequired as asked:
         problem = f"{live.name} asks for an approval: say of whom in {HOW}(…, gates={{…}})"
         raise BusinessFailure(problem, code=UNGATED) from asked
-    except (httpx.TransportError, ConnectionError) as outage:
+    except Exception as error:
+        if not is_outage(error):
+            raise
         # Never a proof that nothing left: the tool may have sent something else before.
-        raise TransportError(f"{live.name}: {outage}") from outage
+        raise TransportError(f"{live.name}: {error}") from error
     finally:
         _call.reset(token)
 
@@ -178,21 +184,26 @@ def _untimed(tool: Any) -> Any:
 
 
 def recorded(value: Any) -> Returned:
-    """Return what a tool returned as it is put on record: as JSON, for only the model reads it. Raises BadAnswer."""
-    from pydantic import TypeAdapter
+    """Return what a tool returned as it is put on record: as JSON, for only the model reads it. The call has been made,
+    so what can't be recorded is told to the model instead of it."""
     from pydantic_ai.messages import ToolReturn
+    from pydantic_core import to_jsonable_python
 
     try:
         if isinstance(value, ToolReturn):
-            whole = TypeAdapter(ToolReturn).dump_python(value, mode="json")
-            return Returned(returned=as_json(value.return_value), whole=whole)
-        return Returned(returned=as_json(value))
+            made = Returned(returned=None, whole=to_jsonable_python(value))
+        elif has_files(value):
+            made = Returned(returned=None, whole=to_jsonable_python(ToolReturn(return_value=value)))
+        else:
+            made = Returned(returned=as_json(value))
+        plain(made)
+        return made
     except ValueError as error:
-        raise BadAnswer(str(error)) from error
+        return Returned(returned=f"{UNKEPT} {printable(str(error))[:1000]}")
 
 
 def given(answer: Returned) -> Any:
-    """The same, as Pydantic AI is told it: live and on a replay from what is on record."""
+    """Return the same for Pydantic AI, files as files: live and on a replay from what is on record."""
     from pydantic import TypeAdapter
     from pydantic_ai.messages import ToolReturn
 

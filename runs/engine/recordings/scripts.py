@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from ledger import events as e
+from ledger.kinds.models import NEVER_SENT
 from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.agents import Agent
 from runs.engine.recordings.recording import BadRecording
@@ -140,7 +141,7 @@ def _record(told: Told) -> Iterator[tuple[str, Any]]:
                 found = {"is": event.what, "value": event.payload}
             case e.ModelResponded():
                 found = {"assistant": asked[slot, event.attempt], "answers": payload_of(event)["response"]}
-            case e.ModelFailed() if event.code != CONTENT_REFUSED:
+            case e.ModelFailed() if event.code not in NEVER_SENT:
                 message = payload_of(event).get("message", "")
                 found = {"assistant": asked[slot, event.attempt], "fails": event.code, "message": message}
             case _:

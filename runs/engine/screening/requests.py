@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import events as e
-from runs.engine.canonical import plain
+from runs.engine.content.files import as_content, as_data
 from runs.engine.content.hooks import Piece
 from runs.engine.screening.verdicts import Finding, due, look, recorded, refusal, refused_at, standing
 from runs.engine.tape import Slot
@@ -93,7 +93,7 @@ class RequestScreening:
         elif place != "0":
             source, name = "transcript", self._assistant
         return Piece(
-            content=part.content if isinstance(part.content, str) else plain(part.content),
+            content=as_data(part.content),
             source=source,
             name=name,
             to="model",
@@ -109,7 +109,10 @@ class RequestScreening:
 
     def _put(self, place: str, content: Any, *, is_held: bool) -> None:
         part = self._parts[place]
-        part.content = str(content) if _is_prompt(part) and not isinstance(content, str) else content
+        is_prompt = _is_prompt(part)
+        part.content = str(content) if is_prompt and not isinstance(content, (str, list)) else content
+        if isinstance(part.content, list):
+            part.content = as_content(content, is_prompt=is_prompt)
         if is_held:
             self._shown.held.add(id(part))
 

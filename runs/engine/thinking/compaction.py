@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from ledger import events as e
 from ledger.kinds.models import COMPACTS
 from runs.engine.assistants import Assistant, ModelTurn, responses
-from runs.engine.canonical import plain
+from runs.engine.content.files import Prompt, as_data, in_words
 from runs.engine.errors import ModelFailure
 from runs.engine.screening.requests import Shown
 from runs.engine.succession.declared import Said
@@ -53,8 +53,9 @@ class Summary(BaseModel):
 class Conversation:
     """One `think`: what is on record of it, as the model is shown it. Its turns are numbered below `path`."""
 
-    def __init__(self, visit: Visit, path: str, assistant: Assistant, prompt: str, earlier: str = "") -> None:
+    def __init__(self, visit: Visit, path: str, assistant: Assistant, prompt: Prompt, earlier: str = "") -> None:
         self._visit, self._path, self._assistant, self._prompt = visit, path, assistant, prompt
+        self._recorded = as_data(prompt)
         self._earlier = earlier  # what was said before it by others, as data
         self._turn = 0
         self._short = ""  # what stands for the turns that were made short
@@ -74,7 +75,7 @@ class Conversation:
         task: dict[str, Any] = {
             "assistant": assistant.name,
             "instructions": assistant.instructions,
-            "prompt": self._prompt,
+            "prompt": self._recorded,
             "tools": [t.name for t in assistant.tools],
             "turn": turn,
         }
@@ -120,7 +121,7 @@ class Conversation:
 
     def lines(self) -> Iterator[Said]:
         """What was said and done, for whoever goes on from it; what was made short stands as that."""
-        first = [str(part.content) for part in self._opening()]
+        first = [in_words(part.content) for part in self._opening()]
         yield Said(who="task", text=first[0])
         if self._short:
             yield Said(who="said before", text=first[-1].removeprefix(_HEADING))
@@ -218,7 +219,7 @@ class Conversation:
         """What is to be made short, as one message of text."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-        first = [str(part.content) for part in self._opening()]
+        first = [in_words(part.content) for part in self._opening()]
         lines = [f"The task was:\n{first[0]}", *first[1:]]
         lines += [f"{said}: {text}" for message in old for said, text in _spoken(message)]
         lines.append(f"(End of the record. Make it at most {most} characters.)")
@@ -312,9 +313,7 @@ def _spoken(message: ModelMessage) -> list[tuple[str, str]]:
         if part.part_kind == "tool-call":
             said.append((f"called {tool}", str(part.args)))
         elif content:
-            said.append(
-                (f"{tool} answered" if tool else "said", content if isinstance(content, str) else str(plain(content)))
-            )
+            said.append((f"{tool} answered" if tool else "said", in_words(content)))
     return said
 
 
@@ -323,8 +322,8 @@ def _plain(message: ModelMessage) -> Any:
     return [
         (
             part.part_kind,
-            plain(getattr(part, "content", None)),
-            plain(getattr(part, "args", None)),
+            as_data(getattr(part, "content", None)),
+            as_data(getattr(part, "args", None)),
             getattr(part, "tool_name", None),
         )
         for part in message.parts

@@ -6,16 +6,18 @@ adds only what no other event holds (the prompt, or a correction): tool results 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
+from ledger.kinds.models import NO_VALID_ANSWER, TOO_MANY_TURNS
 from runs.engine.amending.record import amendment_of
 from runs.engine.assistants import Assistant
-from runs.engine.canonical import plain
-from runs.engine.errors import ContentRefused, ModelFailure, PolicyDenied, Rejected, ToolFailure
+from runs.engine.canonical import canonical, plain
+from runs.engine.content.files import Prompt, with_files
+from runs.engine.errors import ContentRefused, PolicyDenied, Rejected, ToolFailure
 from runs.engine.steps.branches import fork
 from runs.engine.steps.call import call_tool
 from runs.engine.succession.declared import Said, as_data
@@ -25,18 +27,22 @@ from runs.engine.tools import FINAL
 from runs.engine.visit import Visit
 
 
-async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str, after: Sequence[Said] = ()) -> BaseModel:
+async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, after: Sequence[Said] = ()) -> BaseModel:
     """Run the loop until the model gives a valid final result; `after` is what was said before it, by others. Raises
     ModelFailure, Rejected (a gate in the loop was denied)."""
     talk = Conversation(visit, visit.open_path(slot, "think"), assistant, prompt, as_data(after) if after else "")
     visit.talks.append(talk)
-    repairs = 0
-    for _ in range(assistant.max_turns):
+    turns = repairs = 0
+    while True:
         await talk.keep_short()
         question = talk.question()
-        if repairs > assistant.max_repairs and not question.is_on_record:
-            problem = f"{assistant.name} gave nothing valid {repairs} times in a row"
-            raise ModelFailure("no_valid_answer", problem)
+        if question.attempt:  # a person retried the run after the loop gave up here
+            turns = repairs = 0
+        if not question.is_on_record and repairs > assistant.max_repairs:
+            await question.give_up(NO_VALID_ANSWER, f"{assistant.name} gave nothing valid {repairs} times in a row")
+        if not question.is_on_record and turns >= assistant.max_turns:
+            problem = f"{assistant.name} gave no final result in {assistant.max_turns} turns"
+            await question.give_up(TOO_MANY_TURNS, problem)
         response = await question.answer()
         talk.hear(response)
         restored = _on_record(visit, talk.path_of_turn, response)
@@ -44,8 +50,7 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str, afte
         if result is not None:
             return result
         talk.say(parts, restored)
-        repairs = 0 if is_valid else repairs + 1
-    raise ModelFailure("too_many_turns", f"{assistant.name} gave no final result in {assistant.max_turns} turns")
+        turns, repairs = turns + 1, 0 if is_valid else repairs + 1
 
 
 def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
@@ -73,7 +78,7 @@ async def _act(
     if result is not None:
         return result, [], True
     parts: list[Any] = [
-        ToolReturnPart(part.tool_name, shown(content, assistant.window), part.tool_call_id, outcome=outcome)  # type: ignore[arg-type]
+        ToolReturnPart(part.tool_name, content, part.tool_call_id, outcome=outcome)  # type: ignore[arg-type]
         for part, (content, outcome) in zip(calls, answers, strict=True)
     ]
     is_valid = any(outcome != "retried" for _, outcome in answers)
@@ -111,13 +116,14 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
             f"There is no tool {part.tool_name!r}. Tools: {', '.join(t.name for t in assistant.tools) or 'none'}.",
             "retried",
         )
-    args = _read(tool.input, part)
+    args = _read(tool.input, part, is_call=True)
     if isinstance(args, str):
         return args, "retried"
     try:
-        answer = plain(await call_tool(visit, slot, tool, args, source="model", name=assistant.name))
-        changed = _amended(visit, slot)
-        return ({"result": answer, **changed} if changed else answer), "success"
+        outcome = await call_tool(visit, slot, tool, args, source="model", name=assistant.name)
+        answer, changed = plain(outcome), _amended(visit, slot)
+        answer = shown({"result": answer, **changed} if changed else answer, assistant.window)
+        return with_files(outcome, answer), "success"
     except PolicyDenied as no:
         return {"denied_by": no.policy, "reason": no.message, **_amended(visit, slot)}, "denied"
     except ToolFailure as failure:
@@ -138,19 +144,16 @@ def _amended(visit: Visit, slot: str) -> dict[str, Any]:
     return {"amended_by_a_person": {"changes": changes, "reason": found.why}}
 
 
-def _arguments(part: Any) -> Any:
-    """A tool call's arguments as data; what isn't JSON is passed on as it is, to fail validation by name."""
-    if not isinstance(part.args, str):
-        return part.args or {}
+def _read(wanted: type[BaseModel], part: Any, *, is_call: bool = False) -> BaseModel | str:
+    """Return a call's arguments, or what is wrong with them, in words a model can act on. What can't be put on record,
+    or not be hashed for a call, is wrong too: it would fail the run, and each retry of it."""
     try:
-        return json.loads(part.args)
-    except ValueError:
-        return part.args
-
-
-def _read(wanted: type[BaseModel], part: Any) -> BaseModel | str:
-    """A tool call's arguments, or what is wrong with them, in words a model can act on."""
-    try:
-        return wanted.model_validate(_arguments(part))
+        given = wanted.model_validate(from_json(part.args) if isinstance(part.args, str) else part.args or {})
+        recorded = plain(given)
+        if is_call:
+            canonical(recorded)
     except ValidationError as error:
         return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors())[:2000]
+    except ValueError as error:
+        return f"The arguments can't be used: {error}"[:2000] + ". Send them as an object in JSON."
+    return given

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -16,10 +17,11 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.kinds.models import BY_SETTING, CHOICE
 from ledger.kinds.screening import CONTENT_REFUSED
-from runs.engine.assistants import UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
+from runs.engine.assistants import UNAVAILABLE, Assistant, ModelRefused, ModelTurn, Request, responses
 from runs.engine.budget.amounts import Usage
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import plain
+from runs.engine.content.files import Prompt, as_data
 from runs.engine.errors import ModelFailure, NotServed, Passing, TransportError, brief, traceback_of
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits.rules import keys_of_model
@@ -35,6 +37,7 @@ from runs.engine.steps.sharing.limits import park_for_limit
 from runs.engine.steps.sharing.pools import begin
 from runs.engine.steps.spending import debit, lost, wanted_by
 from runs.engine.tape import Attempt, payload_of
+from runs.engine.thinking.answers import ids_of_calls, names_of_tools, recordable
 from runs.engine.thinking.notes import FROM_PEOPLE, Notes, as_parts
 from runs.engine.thinking.sizes import tokens_of, tokens_of_tools
 from runs.engine.visit import Visit
@@ -141,8 +144,19 @@ class Question:
             problem = f"the recorded answer is no model's response: {error}"
             self.visit.stop(Broken("recorded_answer", {"slot": self.slot, "problem": problem}))
 
+    async def give_up(self, code: str, problem: str) -> NoReturn:
+        """Record a failure in the place of an answer; nothing goes out. A retry of the run asks the model again."""
+        await self._fail(code, problem)
+        raise ModelFailure(code, problem)
+
     async def _withhold(self) -> NoReturn:
         """The prompt was refused: that is on record in the place of an answer, and nothing goes out."""
+        no = self.screening.refusal
+        assert no is not None
+        await self._fail(CONTENT_REFUSED, str(no))
+        raise no
+
+    async def _fail(self, code: str, problem: str) -> None:
         visit, past = self.visit, self.past
         visit.check_stop()
         visit.afford(self.slot, self.attempt, Usage(steps=1), is_reserved=True)
@@ -157,19 +171,16 @@ class Question:
                 request_hash=self.request_hash,
             )
             events.append(past.intent)
-        no = self.screening.refusal
-        assert no is not None
         failed = e.ModelFailed(
             slot=self.slot,
             attempt=self.attempt,
             conversation=self.conversation,
             turn=self.turn,
-            code=CONTENT_REFUSED,
-            payload={"message": str(no)},
+            code=code,
+            payload={"message": problem},
         )
         batch = Batch([*events, *self.screening.take(), failed], usage=Usage(steps=1))
         visit.boundary(await visit.commit(batch))
-        raise no
 
     # --- whom to ask --------------------------------------------------------------------------------------------------
 
@@ -316,10 +327,10 @@ class Question:
             halts.hold_back(visit, key)
         try:
             with visit.control.sending(self.slot, key, self.assistant.timeout), self.hold.under_way():
-                given = await _unless_cancelled(visit, self._in_time())
+                given = await _unless_cancelled(visit, self._in_time(is_first=number == 1))
             visit.runtime.hit("CP4", "model")
-            plain(given.response)  # what can't be put on record would be asked for again and again
-            return given
+            known = names_of_tools(self.assistant), ids_of_calls(self.messages)
+            return replace(given, response=plain(recordable(given.response, *known)))
         except ModelRefused as refusal:
             if refusal.code == UNAVAILABLE and len(self.models) > 1:
                 await self._pass_on(refusal)
@@ -333,14 +344,15 @@ class Question:
                 raise
             visit.stop(Crashed("model_error", f"{self.assistant.name}: {brief(bug)}", traceback_of(bug)))
 
-    async def _in_time(self) -> ModelTurn:
-        """A provider that neither answers nor hangs up is an outage, whatever its own client thinks of it."""
+    async def _in_time(self, *, is_first: bool) -> ModelTurn:
+        """Ask in the assistant's time: a provider that neither answers nor hangs up is an outage. Only the first try is
+        streamed for those who watch, so that a stream that fails changes nothing about the run."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
         what_if.check_sends(visit, name)
         overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
             async with asyncio.timeout(limit), overheard as hear:
-                listener = () if hear is None else (hear,)
+                listener = (hear,) if hear is not None and is_first and not self.past.waits_of("timer") else ()
                 return await visit.runtime.request_model(self.assistant, self.messages, self.models[0], *listener)
         except TimeoutError as error:
             raise TransportError(f"{name}: no answer from the model within {limit:g} s") from error
@@ -383,18 +395,30 @@ class Question:
         return responses().validate_python(given.response)
 
 
-async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> str:
+async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt) -> str:
     """One request without tools; the text of the answer. Raises ModelFailure."""
     from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
 
-    task: dict[str, Any] = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt}
+    task: dict[str, Any] = {
+        "assistant": assistant.name,
+        "instructions": assistant.instructions,
+        "prompt": as_data(prompt),
+    }
     told = Notes(visit).new(slot)
     task |= {FROM_PEOPLE: told} if told else {}
     parts = [UserPromptPart(content=prompt), *as_parts(told)]
     request = ModelRequest(parts=parts, instructions=assistant.instructions)
-    question = Question(visit, slot, assistant, [request], path_of(slot), 0, visit.runtime.hasher(task), task)
+    asking = assistant.asking(_for_text(assistant))
+    question = Question(visit, slot, asking, [request], path_of(slot), 0, visit.runtime.hasher(task), task)
     response = await question.answer()
     return "".join(p.content for p in response.parts if isinstance(p, TextPart))
+
+
+def _for_text(assistant: Assistant) -> Request:
+    """A request for a text: with no tools, and so none that the model has to call."""
+    from pydantic_ai.models import ModelRequestParameters
+
+    return Request(ModelRequestParameters(), {}, 0)
 
 
 async def _unless_cancelled(visit: Visit, asking: Coroutine[Any, Any, T]) -> T:

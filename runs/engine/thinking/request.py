@@ -3,65 +3,137 @@ function."""
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 from runs.engine.assistants import SCRIPTED, UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
-from runs.engine.errors import NotServed, TransportError
+from runs.engine.errors import NotServed, Passing, TransportError
 from runs.engine.steps.retry import seconds_asked
-from runs.engine.thinking.streaming import Hear, only_streams, streamed
+from runs.engine.thinking.client_errors import is_not_connected
+from runs.engine.thinking.streaming import Hear, can_stream, is_scripted, only_streams, streamed
 from runs.engine.tools import FINAL
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
-    from pydantic_ai.settings import ModelSettings
 
 _PASSING = frozenset({408, 409, 425, 429})
 # It is this provider, or this model of its, that won't: no key, no credit, no right, no such model, a region's law.
 _ELSEWHERE = frozenset({401, 402, 403, 404, 410, 451})
+# A provider's client keeps connections, which belong to one event loop.
+_MODELS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Model]] = WeakKeyDictionary()
 
 
 async def request_model(
     assistant: Assistant, messages: list[Any], model: str = SCRIPTED, hear: Hear | None = None
 ) -> ModelTurn:
-    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. `hear` is told the answer's
-    text as it comes, where the provider streams. Raises NotServed (worth
-    asking again, and costs nothing), TransportError (worth asking again, and may have been paid for) or ModelRefused
-    (it isn't)."""
+    """Ask `model` once; one that begins with `scripted:` is the assistant's own function.
+
+    `hear` is told the answer's text as it comes, where the provider streams. A provider that refuses to stream is asked
+    without: whether somebody watches decides nothing.
+
+    Raises NotServed (worth asking again, and costs nothing), TransportError (worth asking again, and may have been paid
+    for) or ModelRefused (it isn't).
+    """
+    own = assistant.own_model(model)
+    chosen = _lenient(own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)))
+    how = {"model_settings": _settings(assistant), "model_request_parameters": _parameters(assistant)}
+    response = await _response(chosen, messages, hear, how)
+    used = response.usage
+    plain = responses().dump_python(response, mode="json", warnings=False)
+    return ModelTurn(response.model_name or model, plain, used.input_tokens or 0, used.output_tokens or 0)
+
+
+async def _response(model: Model, messages: list[Any], hear: Hear | None, how: dict[str, Any]) -> ModelResponse:
     from pydantic_ai.direct import model_request
+
+    if only_streams(model) or (hear is not None and can_stream(model)):
+        try:
+            return await streamed(model, messages, hear, **how)
+        except Exception as error:
+            trouble = _trouble(error, model)
+            if trouble is error:
+                raise
+            if only_streams(model) or not isinstance(trouble, ModelRefused):
+                raise trouble from error
+    try:
+        response = await model_request(model, messages, **how)
+    except Exception as error:
+        trouble = _trouble(error, model)
+        if trouble is error:
+            raise
+        raise trouble from error
+    if response.finish_reason == "error":
+        raise TransportError("the model's provider says that it failed while it answered")
+    return response
+
+
+def _trouble(error: Exception, model: Model) -> Exception:
+    """What an error means for the request. What a provider sent with status 200 that is no answer is an outage, in
+    whichever way its client stumbles over it. An error of a scripted function is the author's own."""
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
-    own = None if assistant.request is None else assistant.request.own_model(model)
-    chosen = own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model))
-    try:
-        response = await (model_request if hear is None and not only_streams(chosen) else streamed(hear))(
-            chosen,
-            messages,
-            model_settings=cast("ModelSettings", _settings(assistant)),
-            model_request_parameters=_parameters(assistant),
-        )
-    except ModelHTTPError as error:
-        if error.status_code >= 500 or error.status_code in _PASSING:
-            problem = f"the model's provider answered {error.status_code}"
-            raise NotServed(problem, retry_after=_retry_after(error)) from error
-        raise ModelRefused(UNAVAILABLE if error.status_code in _ELSEWHERE else "model_refused", str(error)) from error
-    except ModelAPIError as error:
-        trouble = NotServed if _is_unreached(error) else TransportError
-        raise trouble(f"the model's provider can't be reached: {error}") from error
-    except (UserError, UnexpectedModelBehavior) as error:
-        raise ModelRefused("model_error", str(error)) from error
-    used = response.usage
-    plain = responses().dump_python(response, mode="json")
-    return ModelTurn(response.model_name or model, plain, used.input_tokens or 0, used.output_tokens or 0)
+    match error:
+        case Passing() | ModelRefused():
+            return error
+        case ModelHTTPError(in_stream=False):
+            return _refusal(error)
+        case ModelAPIError() if is_not_connected(error):
+            return NotServed(f"the model's provider can't be reached: {error}")
+        case ModelAPIError():
+            return TransportError(f"the model's provider gave no answer: {error}", retry_after=error.retry_after)
+        case UserError() | NotImplementedError():
+            return ModelRefused("model_error", str(error))
+        case UnexpectedModelBehavior() if is_scripted(model):
+            return ModelRefused("model_error", str(error))
+        case _ if is_scripted(model):
+            return error
+        case _:
+            return TransportError(f"the model's provider gave no answer: {type(error).__name__}: {error}")
+
+
+def _refusal(error: Any) -> Exception:
+    if error.status_code >= 500 or error.status_code in _PASSING:
+        problem = f"the model's provider answered {error.status_code}"
+        return NotServed(problem, retry_after=_retry_after(error))
+    return ModelRefused(UNAVAILABLE if error.status_code in _ELSEWHERE else "model_refused", str(error))
+
+
+def _lenient(model: Model) -> Model:
+    """The model, which takes calls without a name, an id or arguments from OpenAI's interface, as its own stream does:
+    the loop tells the model of them. Others than OpenAI send such calls."""
+    if not hasattr(model, "_validate_completion"):
+        return model
+    made = copy.copy(model)
+    validate: Callable[[Any], Any] = made._validate_completion
+
+    def filled(response: Any) -> Any:
+        for choice in response.choices or ():
+            for call in getattr(getattr(choice, "message", None), "tool_calls", None) or ():
+                call.id = getattr(call, "id", None) or ""
+                if (function := getattr(call, "function", None)) is not None:
+                    function.name = getattr(function, "name", None) or ""
+                    function.arguments = getattr(function, "arguments", None) or ""
+        return validate(response)
+
+    made._validate_completion = filled
+    return made
 
 
 def _real_model(name: str) -> Model:
     from pydantic_ai.exceptions import UserError
 
-    try:
-        return real_model(name)
-    except (UserError, ImportError, ValueError) as error:  # no such provider here, or its key is missing
-        raise ModelRefused(UNAVAILABLE, str(error)) from error
+    known = _MODELS.setdefault(asyncio.get_running_loop(), {})
+    if name not in known:
+        try:
+            known[name] = real_model(name)
+        except (UserError, ImportError, ValueError) as error:  # no such provider here, or its key is missing
+            raise ModelRefused(UNAVAILABLE, str(error)) from error
+    return known[name]
 
 
 def real_model(name: str) -> Model:
@@ -75,18 +147,6 @@ def real_model(name: str) -> Model:
     if getattr(client, "max_retries", 0):
         client.max_retries = 0  # type: ignore[union-attr]
     return model
-
-
-def _is_unreached(error: BaseException) -> bool:
-    """Whether no connection to the provider came about: the client's error is somewhere among the causes."""
-    import httpx
-
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, (ConnectionRefusedError, httpx.ConnectError, httpx.ConnectTimeout)):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
 
 
 def _retry_after(error: BaseException) -> float | None:

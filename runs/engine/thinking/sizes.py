@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runs.engine.assistants import Assistant
+from runs.engine.content import files
 
 # Fewer than there mostly are, so that what is set aside is rather too much.
 CHARACTERS_A_TOKEN = 3
@@ -26,7 +27,7 @@ def characters_of(message: Any) -> int:
     """How many characters of text a message has."""
     characters = len(getattr(message, "instructions", None) or "")
     for part in message.parts:
-        characters += len(str(getattr(part, "content", "") or getattr(part, "args", "") or ""))
+        characters += files.characters(getattr(part, "content", "") or getattr(part, "args", "") or "")
     return characters
 
 

@@ -1,8 +1,8 @@
-"""A model's answer as it comes, told to whoever listens. What is put on record is the whole of it, as without."""
+"""A model's answer as it comes, told to those who watch the run. What is recorded is the whole answer, as without."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from runs.engine.errors import TransportError
@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 Hear = Callable[[str], None]
+# Pydantic AI gives a stream that ended without a finish reason this one, as some providers never send any.
+_ASSUMED = "stop"
+
+
+def is_scripted(model: Model) -> bool:
+    """Whether a model is a function of the author's or a test's, and no provider's."""
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.models.test import TestModel
+
+    while hasattr(model, "wrapped"):
+        model = model.wrapped
+    return isinstance(model, (FunctionModel, TestModel))
 
 
 def only_streams(model: Model) -> bool:
@@ -21,54 +33,40 @@ def only_streams(model: Model) -> bool:
     return isinstance(model, FunctionModel) and model.function is None
 
 
-def streamed(hear: Hear | None) -> Callable[..., Coroutine[Any, Any, ModelResponse]]:
-    """`pydantic_ai.direct.model_request`, with the text told as it comes; of a model that doesn't stream nothing is
-    told. Raises TransportError besides, where the answer breaks off."""
-
-    async def request(model: Model, messages: list[Any], **how: Any) -> ModelResponse:
-        from pydantic_ai.direct import model_request, model_request_stream
-        from pydantic_ai.exceptions import AgentRunError, UserError
-
-        if not _may_stream(model):
-            return await model_request(model, messages, **how)
-        has_begun = False
-        try:
-            async with model_request_stream(model, messages, **how) as stream:
-                has_begun = True
-                async for event in stream:
-                    said = _said(event)
-                    if said and hear is not None:
-                        hear(said)
-                return stream.get()
-        except NotImplementedError:
-            if has_begun:
-                raise
-            return await model_request(model, messages, **how)  # it refused before anything left
-        except (AgentRunError, UserError, AssertionError):
-            raise
-        except Exception as error:
-            if _is_scripted(model):
-                raise
-            raise TransportError(f"the model's answer broke off: {type(error).__name__}: {error}") from error
-
-    return request
-
-
-def _may_stream(model: Model) -> bool:
+def can_stream(model: Model) -> bool:
+    """Whether it is worth asking a model for its answer in pieces."""
     from pydantic_ai.models.function import FunctionModel
 
     return not isinstance(model, FunctionModel) or model.stream_function is not None
 
 
-def _is_scripted(model: Model) -> bool:
-    from pydantic_ai.models.function import FunctionModel
-    from pydantic_ai.models.test import TestModel
+async def streamed(model: Model, messages: list[Any], hear: Hear | None, **how: Any) -> ModelResponse:
+    """Ask `model`, and tell `hear` the answer's text as it comes.
 
-    return isinstance(model, (FunctionModel, TestModel))
+    Raises what the model's client raises, NotImplementedError for a model that doesn't stream, and TransportError where
+    the stream ended before the answer did: half an answer is none.
+    """
+    from pydantic_ai.direct import model_request_stream
+
+    async with model_request_stream(model, messages, **how) as stream:
+        async for event in stream:
+            said = _said(event)
+            if said and hear is not None:
+                hear(said)
+        response = stream.get()
+    if not is_scripted(model) and not _is_whole(response):
+        raise TransportError("the model's answer broke off: the stream ended before its finish reason")
+    return response
+
+
+def _is_whole(response: ModelResponse) -> bool:
+    """Whether the provider itself said that the answer has ended."""
+    details = response.provider_details or {}
+    return bool(details.get("finish_reason")) or response.finish_reason not in (None, _ASSUMED)
 
 
 def _said(event: Any) -> str:
-    """What came with an event: text, a tool's name and its arguments. What a model thinks to itself stays there."""
+    """The text of an event, or a tool's name and its arguments. What a model thinks to itself is not shown."""
     match event.event_kind:
         case "part_start" if event.part.part_kind == "text":
             return str(event.part.content)

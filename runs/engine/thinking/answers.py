@@ -1,0 +1,121 @@
+"""The form in which a model's response goes on record, for assistants and for whole Pydantic AI agents.
+
+A record can't hold every text, and a provider refuses a conversation with calls that have no proper name or id. Such a
+response must not end the run: what only has to be well-formed is made so, and arguments that nobody can read are kept
+in a form that each loop refuses by name, so that the model corrects them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pydantic_core import from_json
+
+from runs.engine.assistants import Assistant
+from runs.engine.canonical import canonical
+from runs.engine.tools import FINAL
+
+UNNAMED = "unnamed_tool"
+NOT_FINITE = "NaN and Infinity are no JSON"
+MAX_ID, MAX_NAME = 36, 64
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def recordable(response: Any, tools: Collection[str], taken: Collection[str]) -> Any:
+    """Return a model's response, as plain data, such that it can be recorded and sent back to any provider.
+
+    `tools` are the names that the model may call, `taken` the ids of the conversation's earlier calls.
+    """
+    if not isinstance(response, dict) or not isinstance(response.get("parts"), list):
+        return response
+    ids = set(taken)
+    return _well_formed({**response, "parts": [_part(part, tools, ids) for part in response["parts"]]})
+
+
+def names_of_tools(assistant: Assistant) -> list[str]:
+    """Return the names that a request of this assistant lets the model call."""
+    if assistant.request is None:
+        return [*(tool.name for tool in assistant.tools), FINAL]
+    parameters = assistant.request.parameters
+    return [tool.name for tool in (*parameters.function_tools, *parameters.output_tools)]
+
+
+def ids_of_calls(messages: Sequence[Any]) -> set[str]:
+    """Return the ids of all calls that the model made in a conversation."""
+    return {part.tool_call_id for message in messages for part in message.parts if part.part_kind == "tool-call"}
+
+
+def _part(part: Any, tools: Collection[str], ids: set[str]) -> Any:
+    if not isinstance(part, dict) or part.get("part_kind") != "tool-call":
+        return part
+    name, id_ = _name(part.get("tool_name"), tools), _free_id(part.get("tool_call_id"), ids)
+    ids.add(id_)
+    return {**part, "tool_name": name, "tool_call_id": id_, "args": _arguments(part.get("args"))}
+
+
+def _name(name: Any, tools: Collection[str]) -> str:
+    """A name that every provider takes in a conversation. One that is made never hits a tool: the call is refused."""
+    if isinstance(name, str) and (name in tools or _NAME.fullmatch(name)):
+        return name
+    made = _ODD.sub("_", str(name or ""))[:MAX_NAME].strip("_") or UNNAMED
+    while made in tools:
+        made = f"{made[: MAX_NAME - 1]}_"
+    return made
+
+
+def _free_id(id_: Any, ids: Collection[str]) -> str:
+    if isinstance(id_, str) and id_ and id_ not in ids and id_.isprintable():
+        return id_
+    base, n = _ODD.sub("_", str(id_ or ""))[: MAX_ID - 6].strip("_") or "call", len(ids) + 1
+    while f"{base}_{n}" in ids:
+        n += 1
+    return f"{base}_{n}"
+
+
+def _arguments(args: Any) -> str | dict[str, Any] | None:
+    """Arguments as Pydantic AI keeps them: as data where they have a canonical form, else as a text.
+
+    Where they hold what JSON or UTF-8 can't, they become a text that is no JSON, which no loop takes for arguments.
+    """
+    if args is None or args == "":
+        return None
+    if isinstance(args, dict):
+        with suppress(ValueError):
+            canonical(args)
+            return args
+    text = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
+    try:  # two halves of a surrogate pair that came one after the other are a character
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    if _is_json(text) and not _is_json(text, allow_inf_nan=False):
+        return f"{NOT_FINITE}: {whole}"
+    return whole
+
+
+def _is_json(text: str, **how: bool) -> bool:
+    try:
+        from_json(text, **how)
+    except ValueError:
+        return False
+    return True
+
+
+def _well_formed(value: Any) -> Any:
+    """The same with each half of a surrogate pair replaced by U+FFFD, as a decoder does."""
+    match value:
+        case str():
+            return (
+                value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            )
+        case list():
+            return [_well_formed(each) for each in value]
+        case dict():
+            return {_well_formed(name): _well_formed(each) for name, each in value.items()}
+        case _:
+            return value
