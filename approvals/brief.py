@@ -22,6 +22,7 @@ from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup.checking import minutes, wanted_for
 from approvals.talk.shown import NAMES, TALK, Talk, talk_in
+from approvals.timing.words import Missed, missed
 from approvals.timing.words import along as timed
 from approvals.votes import ahead
 from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
@@ -233,6 +234,11 @@ class Brief:
         at = self.standing.queue if isinstance(self.standing, Standing) else ""
         there = next((each for each in self.facts.also if each.name == at), self.facts)
         return there.queue.reasons if there.queue is not None else ()
+
+    @property
+    def missed(self) -> Missed | None:
+        """The deadline that it missed before, and where it was escalated to."""
+        return missed(self.approval)
 
     @property
     def is_open(self) -> bool:

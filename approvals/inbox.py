@@ -13,17 +13,20 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.claims.shown import ME, NOBODY, Filter, along
 from approvals.models import Approval, ApprovalState
-from approvals.queues.sight import readable, shown_of
+from approvals.queues.limited import is_above, within, within_further
+from approvals.queues.sight import asked_at, readable, shown_of
+from approvals.repeats import Repeat, repeats_of
+from approvals.timing.words import Missed, is_endless, is_halted, missed
 from approvals.timing.words import along as timed
-from approvals.timing.words import is_endless, is_halted
 from approvals.votes.shown import NOW, StageShown, stages_of
 from ledger.web.cursors import Condition, Order, closed, opened
-from ledger.web.roles import OwnCase, StandsIn, own_cases, stand_ins
+from ledger.web.roles import OwnCase, StandsIn, own_cases, own_limits, stand_ins
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search, seen
@@ -36,6 +39,7 @@ PAGE = 50
 COUNT_TO = 1000
 OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")
 DECIDED = Order("approvals_approval", "decided_at", only="NOT (state = 'open')")
+_LATE = "(escalated_to IS NOT NULL OR deadline < statement_timestamp())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Item:
     stands_in: StandsIn | None = None
     part: str = ""  # of several people's decision: which stage, how many have said yes, whether the reader has
     own: OwnCase | None = None  # handed to the reader, or they were asked about it
+    is_above: bool = False  # above the reader's limit: somebody else has to approve it
+    repeats: Sequence[Repeat] = ()  # requests for the same call with the same arguments
 
     @property
     def url(self) -> str:
@@ -71,9 +77,9 @@ class Item:
         return is_endless(self.approval)
 
     @property
-    def went_to(self) -> str:
-        """The queue that it was put to last, because nobody answered; empty for none."""
-        return self.approval.escalated_to[-1] if self.approval.escalated_to else ""
+    def missed(self) -> Missed | None:
+        """The deadline that it missed before, and where it was escalated to."""
+        return missed(self.approval)
 
 
 @cache
@@ -89,15 +95,17 @@ class Wanted:
     q: str = ""
     beyond: str = ""
     claims: Filter = field(default_factory=Filter)
+    is_late: bool = False  # only what is overdue or was escalated
 
     @classmethod
     def of(cls, query: Any, person: int | None = None) -> Wanted:
         """From a request's query string, as that person asks."""
-        names = ("show", "q", "beyond", "on")
+        names = ("show", "q", "beyond", "on", "late")
         given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:200] for name in names}
         is_decided = given["show"] == "decided"
         on = given["on"] if given["on"] in (NOBODY, ME) and not is_decided else ""
-        return cls(is_decided, given["q"], given["beyond"], Filter(on, person))
+        is_late = given["late"] == "1" and not is_decided
+        return cls(is_decided, given["q"], given["beyond"], Filter(on, person), is_late)
 
     @property
     def on(self) -> str:
@@ -106,13 +114,25 @@ class Wanted:
 
     @property
     def choices(self) -> list[tuple[str, str, bool]]:
-        """Lists by who is on what is in them: name, query string, whether it is this one."""
+        """Return what the list of open cases can be narrowed to: name, query string, whether it is this one."""
         words = {"": "all", NOBODY: "nobody on it", ME: "I'm on it"}
-        return [(text, self.link(on=on), on == self.on) for on, text in words.items()]
+        found = [(text, self.link(on=on, late=""), on == self.on and not self.is_late) for on, text in words.items()]
+        return [*found, ("overdue or escalated", self.link(on="", late="1"), self.is_late)]
+
+    @property
+    def conditions(self) -> dict[Any, Any]:
+        """The conditions of what the list is narrowed to."""
+        return {**self.claims.conditions, **({Condition(_LATE): []} if self.is_late else {})}
+
+    @property
+    def here(self) -> str:
+        """The query string of this page of the list."""
+        return self.link(beyond=self.beyond)
 
     def link(self, **change: str) -> str:
         """The query string with something changed; the place in the list is dropped unless it is the change."""
-        now = {"show": "decided" if self.is_decided else "", "q": self.q, "on": self.on, **change}
+        now = {"show": "decided" if self.is_decided else "", "q": self.q, "on": self.on, "late": "1" * self.is_late}
+        now |= change
         given = urlencode({name: value for name, value in now.items() if value})
         return f"?{given}" if given else ""
 
@@ -145,41 +165,55 @@ def queues_of(held: frozenset[str]) -> list[str]:
 
 
 def inbox(
-    held: frozenset[str], tally: Tally, wanted: Wanted = Wanted(), *, chosen: Approval | None = None, limit: int = PAGE
+    held: frozenset[str],
+    tally: Tally,
+    wanted: Wanted = Wanted(),
+    *,
+    chosen: Approval | None = None,
+    limit: int = PAGE,
+    is_mine_only: bool = False,
 ) -> Listed:
-    """Questions by deadline: for approvers those that they may decide, for everyone else all that they see. Newest
-    decision first if decided.
+    """Return the cases by deadline: for approvers those of their queues, for everyone else all that they see; decided
+    ones by the newest decision.
 
-    The list begins at the chosen question where the first page hasn't got it, so that what is open is always in its
-    list.
+    The list begins at the chosen case where the first page hasn't got it, so that the open case is always in its list.
+    `total` counts what waits for the reader: not what is above their limit, which `is_mine_only` leaves out as well.
     """
     order = DECIDED if wanted.is_decided else OPEN
     if wanted.q:
         return _searched(held, wanted, limit)
     place = opened(wanted.beyond)
-    rows = _rows(order.ids(_arms(held, wanted), limit=limit + 1, beyond=place), wanted)
+    arms = _arms(held, wanted, is_mine_only=is_mine_only)
+    rows = _rows(order.ids(arms, limit=limit + 1, beyond=place), wanted)
     total = tally.read(to_count(held, wanted))["inbox"]
     is_from_start = place is None
     if chosen is not None and place is None and len(rows) > limit and chosen.id not in {row.id for row in rows[:limit]}:
-        here = _place_of(chosen, wanted)
+        here = _place_of(chosen, rows[limit - 1], wanted)
         if here is not None:
-            rows, is_from_start = (
-                _rows(order.ids(_arms(held, wanted), limit=limit + 1, beyond=here, is_from=True), wanted),
-                False,
-            )
+            rows = _rows(order.ids(arms, limit=limit + 1, beyond=here, is_from=True), wanted)
+            is_from_start = False
     return _listed(rows, wanted, limit, total, is_from_start, held)
 
 
 def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Counted]:
-    """What the list counts, for whoever counts more at the same time."""
-    return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(_arms(held, wanted), to=COUNT_TO)}
+    """Return what the list counts, for pages that count more in the same statement."""
+    arms = _arms(held, wanted, is_mine_only=not wanted.is_decided)
+    return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(arms, to=COUNT_TO)}
 
 
-def _arms(held: frozenset[str], wanted: Wanted) -> list[dict[Any, Any]]:
+def _arms(held: frozenset[str], wanted: Wanted, *, is_mine_only: bool = False) -> list[dict[Any, Any]]:
     mine = queues_of(held)
-    own = [*({"queue": queue} for queue in mine), *_went_to(mine)]
+    own = _queue_arms(held, mine, is_within=is_mine_only)
     arms = [*(own or [seen.arm(viewer())]), *_own_cases(held, mine)]
-    return [{**arm, **wanted.claims.conditions} for arm in arms]
+    return [{**arm, **wanted.conditions} for arm in arms]
+
+
+def _queue_arms(held: frozenset[str], mine: list[str], *, is_within: bool) -> list[dict[Any, Any]]:
+    """The cases of the reader's queues, and those that were escalated to them; of all, or of what is within their
+    limits."""
+    limits = own_limits(held) if is_within else {}
+    own = [{"queue": one, **within(one, limits.get(one), {*mine} - {one})} for one in mine]
+    return [*own, *({**arm, **within_further(mine, limits)} for arm in _went_to(mine))]
 
 
 def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = False) -> list[dict[Any, Any]]:
@@ -209,11 +243,13 @@ def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
     return sorted(approvals, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
-def _place_of(chosen: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
-    if (chosen.state == ApprovalState.OPEN) is wanted.is_decided:
+def _place_of(chosen: Approval, last: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
+    """Return where the list begins for a case that its first page, which ends with `last`, doesn't show. A decided case
+    keeps its place in the list of open ones, for whoever goes on from it."""
+    if chosen.state == ApprovalState.OPEN and wanted.is_decided:
         return None
-    at = chosen.decided_at if wanted.is_decided else chosen.deadline
-    return None if at is None else (at, chosen.id)
+    place = _edge(chosen, wanted)
+    return place if wanted.is_decided or place > _edge(last, wanted) else None
 
 
 def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
@@ -227,6 +263,8 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
         rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
+    if wanted.is_late:
+        rows = rows.filter(Q(escalated_to__isnull=False) | Q(deadline__lt=Now()))
     approvals = list(rows.filter(*wanted.claims.in_orm).annotate(**along(), **timed()))
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
@@ -256,7 +294,24 @@ def _listed(
     stages = stages_of(staged, []) if staged else {}
     parts = {row.id: _part(stages[row.id], wanted.claims.person) for row in staged}
     items = [_item(row, cards, others, parts.get(row.id, ""), readable_ids, own.get(row.id)) for row in shown]
+    if not wanted.is_decided:
+        items = _marked(items, held, readable_ids)
     return Listed(items, total, more, is_from_start, wanted)
+
+
+def _marked(items: list[Item], held: frozenset[str], readable_ids: frozenset[UUID]) -> list[Item]:
+    """Mark what is above the reader's limit, and what is asked for more than once."""
+    limits, mine = own_limits(held), queues_of(held)
+    repeated = repeats_of([item.approval for item in items if item.approval.id in readable_ids], held)
+
+    def is_beyond(item: Item) -> bool:
+        there = [queue for queue in asked_at(item.approval) if queue in mine]
+        if not there or not all(queue in limits for queue in there) or (item.own and item.own.what == "decide"):
+            return False
+        plan = plan_of(item.approval)
+        return all(is_above(plan, limits[queue]) for queue in there)
+
+    return [replace(item, is_above=is_beyond(item), repeats=repeated.get(item.approval.id, ())) for item in items]
 
 
 def _item(
@@ -300,9 +355,10 @@ def _part(stages: list[StageShown], person: int | None) -> str:
 
 @badge("inbox")
 def waiting_for(held: frozenset[str]) -> Counted | None:
-    """How many questions wait for somebody with these roles. Nothing is counted for whoever decides nothing."""
+    """Count the cases that wait for a reader with these roles, within their limits; None for readers who decide
+    nothing."""
     queues = queues_of(held)
-    arms = [*({"queue": queue} for queue in queues), *_went_to(queues), *_own_cases(held, queues, is_waiting=True)]
+    arms = [*_queue_arms(held, queues, is_within=True), *_own_cases(held, queues, is_waiting=True)]
     if not arms:
         return None
     gates = OPEN.counted(arms, to=BADGE_TO)

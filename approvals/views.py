@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import messages
@@ -19,6 +19,7 @@ from approvals.models import Approval, ApprovalState
 from approvals.passkeys.signed import terms_of_yes
 from approvals.policy import ABSTAIN, VERDICTS
 from approvals.queues.views import moment, most
+from approvals.repeats import repeats_of
 from approvals.stepup.asking import answer, ask
 from approvals.stepup.checking import NothingToShow, ProofNeeded
 from ledger.errors import DurableAgentsError, InvalidInput
@@ -32,11 +33,19 @@ from runs.queries import run_list
 from runs.queries.why.afterwards import stands_still, what_comes
 
 
-class InboxPage(Page):
+class CasePage(Page):
+    """A page of one case, or an act on it."""
+
+    section = "inbox"
+
+    def form_page(self, path: str, **kwargs: Any) -> str:
+        return reverse("approval", args=[kwargs["approval_id"]])
+
+
+class InboxPage(CasePage):
     """The list, with one question open beside it."""
 
     template = "approvals/inbox.html"
-    section = "inbox"
 
     def get(self, request: HttpRequest, approval_id: UUID | None = None) -> HttpResponse:
         return self.tell(request, approval_id)
@@ -65,24 +74,31 @@ class InboxPage(Page):
             "listed": listed,
             "wanted": wanted,
             "tally": tally,
-            "here_link": wanted.link(beyond=wanted.beyond),
+            "here_link": wanted.here,
             "first_link": wanted.link(),
             "stands": stand_ins(held),
             "is_approver": bool(queues_of(held)),
-            "next": _next(items, chosen_brief),
+            "next": None if wanted.is_decided else _next(items, chosen_brief),
+            "repeats": repeats_of([chosen_brief.approval], held).get(chosen_brief.approval.id, [])
+            if chosen_brief and chosen_brief.is_open and chosen_brief.is_read
+            else [],
         }
         if refused and approval_id:
-            context["here"] = reverse("approval", args=[approval_id])
+            context["here"] = f"{reverse('approval', args=[approval_id])}{context['here_link']}"
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
 def _next(items: list[Item], opened: Brief | None) -> Item | None:
-    """The item below the open one, for going on after a decision."""
-    ids = [item.approval.id for item in items]
-    if opened is None or opened.approval.id not in ids:
-        return items[0] if items else None
-    at = ids.index(opened.approval.id) + 1
-    return items[at] if at < len(items) else None
+    """Return the item that follows the open case in the list, also once the case has been decided and is gone from it;
+    the list's first after its last one. What is above the reader's limit is passed over."""
+    mine = [item for item in items if not item.is_above]
+    if opened is None or not mine:
+        return None
+    place = opened.approval.deadline, opened.approval.id
+    others = [item for item in mine if item.approval.id != opened.approval.id]
+    return next(
+        (item for item in others if (item.approval.deadline, item.approval.id) > place), next(iter(others), None)
+    )
 
 
 def _whole(text: str) -> int | str:
@@ -113,11 +129,10 @@ def _done(verdict: str, decided: Approval, before: Brief) -> str:
     }[verdict]
 
 
-class Deciding(Page):
+class Deciding(CasePage):
     """What whoever decides does, be it in somebody's place; which case, its queue says."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({APPROVER})
-    section = "inbox"
 
     def may_open(self, held: frozenset[str]) -> bool:
         return super().may_open(held) or bool(stand_ins(held) or own_cases(held))
@@ -152,4 +167,5 @@ class Decisions(Deciding, InboxPage):
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", seen(error), form.kept))
         messages.success(request, _done(body.verdict, decided, opened), extra_tags="ok")
-        return redirect("approval", approval_id=approval_id)
+        place = Wanted.of(request.GET, request.user.pk).here
+        return redirect(f"{reverse('approval', args=[approval_id])}{place}")

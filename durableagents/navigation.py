@@ -11,11 +11,11 @@ SECTIONS = (
     Section("overview", "Overview", "overview"),
     Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
     Section("runs", "Runs", "runs"),
-    Section("schedules", "Schedules", "schedules"),
-    Section("pools", "Pools", "pools"),
+    Section("schedules", "Schedules", "schedules", is_rare=True),
+    Section("pools", "Pools", "pools", is_rare=True),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
-    Section("queues", "Queues", "queues", permission=_SETS_RULES),
-    Section("policies", "Policies", "policies", permission=_SETS_RULES),
+    Section("queues", "Queues", "queues", permission=_SETS_RULES, is_rare=True),
+    Section("policies", "Policies", "policies", permission=_SETS_RULES, is_rare=True),
     Section(
         "changes",
         "Rule changes",
@@ -26,9 +26,9 @@ SECTIONS = (
     ),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
-    Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR})),
+    Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR}), is_rare=True),
     Section("halts", "Halts", "halts", roles=frozenset({OPERATOR, AUDITOR})),
-    Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR})),
+    Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR}), is_rare=True),
 )
 
 

@@ -44,7 +44,7 @@ class Overview(SharedPage):
         tally.read({**run_list.to_count(), **to_count(held)})
         counted = run_list.counts(tally)
         cards, _ = run_list.page(run_list.Filters(), size=LAST)
-        waiting = inbox(held, tally, limit=SHOWN)
+        waiting = inbox(held, tally, limit=SHOWN, is_mine_only=True)
         questions, stuck, is_more = run_list.needing_somebody(held, limit=SHOWN)
         environment = settings.DURABLEAGENTS
         return {

@@ -9,10 +9,12 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
+from approvals.inbox import Wanted as Listing
 from approvals.views import Deciding, goes_on
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.web.bodies import does_not_fit, unstorable
@@ -84,7 +86,8 @@ class Changes(DecidersPage):
             messages.warning(request, f"Changed, and not approved by that: {done.why_open}", extra_tags="hold")
         else:
             messages.success(request, f"Approved with your changes. {goes_on(opened)}", extra_tags="ok")
-        return redirect("approval", approval_id=done.approval.id)
+        place = Listing.of(request.GET, request.user.pk)
+        return redirect(f"{reverse('approval', args=[done.approval.id])}{place.here}")
 
     def _show(
         self,
@@ -98,6 +101,7 @@ class Changes(DecidersPage):
     ) -> HttpResponse:
         context = {
             "b": opened,
+            "here_link": Listing.of(request.GET, request.user.pk).here,
             "form": form,
             "error": error,
             "justification": (typed or {}).get("justification", ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,7 @@ from approvals.queue_models import Deputy, Queue
 from approvals.talk.models import Delegation, Inquiry
 from ledger.clock import MOMENT
 from ledger.keys import code_key
-from ledger.web.roles import Mark, OwnCase, StandsIn
+from ledger.web.roles import Mark, OwnCase, OwnLimit, StandsIn
 from runs.journal import wait_hooks
 
 _QUEUES = """(SELECT coalesce(json_agg(json_build_array(
@@ -34,6 +35,16 @@ _STANDS = """(
                       WHERE m.user_id = p.id AND g.name = q.role)) at
     WHERE d.deputy = {user} AND d.revoked_at IS NULL AND d.ends_at > statement_timestamp()
       AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL)"""
+# Limits in force that may be the reader's: each queue's own, theirs, and those of people in whose place they decide;
+# and the queues that they decide by a role of their own.
+_LIMITS = """(SELECT coalesce(json_agg(json_build_array(
+        q.name, q.needs_amount, l.person, l.most::text, l.currency)), '[]')
+    FROM approvals_limit l JOIN approvals_queue q ON q.id = l.queue_id AND q.state <> 'removed'
+    WHERE l.ended_at IS NULL AND (l.person IS NULL OR l.person = {user} OR l.person IN (
+        SELECT d.principal FROM approvals_deputy d WHERE d.deputy = {user} AND d.revoked_at IS NULL)))"""
+_DECIDES = """(SELECT json_build_array({user}, coalesce(json_agg(q.name), '[]')) FROM approvals_queue q WHERE EXISTS (
+    SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
+    WHERE m.user_id = {user} AND g.name = q.role))"""
 # Single cases that are somebody's: handed to them, while whoever did so decides there themselves, or they were asked
 # about them, also by somebody who is gone since. All stay, so of what is over the newest are shown. What waits has room
 # of its own: one of each question before the others, so that rows that were written past us at one keep no other out.
@@ -98,7 +109,8 @@ _FACTS = f"'at', {MOMENT}, 'queues', {_QUEUES}, 'roles', {_ROLES}"
 
 # The queues alone; and with them, of SQL about an account named by `user`, for whom it stands in.
 FACTS = _TIMED.format(facts=_FACTS).replace("%%", "%")
-ALONG = f"json_build_object({_FACTS}, 'stands', {_STANDS}, 'cases', {_CASES})::text"
+ALONG = f"""json_build_object({_FACTS}, 'stands', {_STANDS}, 'cases', {_CASES}, 'limits', {_LIMITS},
+    'decides', {_DECIDES})::text"""
 
 
 def is_ours(row: str) -> bool:
@@ -133,7 +145,29 @@ def learnt(told: Any) -> list[Mark]:
         if row_of(Delegation if what == "decide" else Inquiry, row).is_genuine
         and (what != "decide" or any(is_ours(place) and _is_asked_there(went) for place, went in places))
     ]
-    return [*stands, *cases]
+    places = [(queue, row.principal) for row, _, queues in deputies if row.is_genuine for queue in queues]
+    return [*stands, *cases, *_limits(told, places)]
+
+
+def _limits(told: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[OwnLimit]:
+    """Return up to which amount the reader may approve, for each queue where a limit binds them: the highest of those
+    by which they may, in their own right or on behalf of others. For counting and marking: decisions judge again."""
+    me, decided = told["decides"]
+    limits = {(queue, person): (most, currency, needs) for queue, needs, person, most, currency in told["limits"]}
+    found = []
+    for queue in {*decided, *(queue for queue, _ in places)}:
+        role, own = limits.get((queue, None)), limits.get((queue, me))
+        ways = [[own or role]] if queue in decided else []
+        ways += [[limits.get((queue, principal)) or role, own] for at, principal in places if at == queue]
+        caps = [[cap for cap in way if cap is not None and cap[0] is not None] for way in ways]
+        if all(caps):  # where one way knows no limit, there is none
+            most, currency, needs = max((min(way, key=_most) for way in caps), key=_most)
+            found.append(OwnLimit(queue, Decimal(most), currency, needs))
+    return found
+
+
+def _most(cap: Sequence[Any]) -> Decimal:
+    return Decimal(cap[0])
 
 
 def _is_asked_there(went: Sequence[str] | None) -> bool:

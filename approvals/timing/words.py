@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from django.db.models import BooleanField
+from django.db.models import BooleanField, TextField
 from django.db.models.expressions import RawSQL
 
 from approvals.models import Approval, ApprovalState
@@ -25,10 +27,37 @@ class TimeWords:
     is_halted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A deadline that passed, and what followed: the queue that was asked as well. `is_away`: nobody was there, so the
+    deadline was not waited for."""
+
+    at: datetime
+    queue: str
+    is_away: bool = False
+
+
+_MISSED = """CASE WHEN approvals_approval.escalated_to IS NOT NULL THEN (
+    SELECT json_build_array(e.at, e.queue, e.cause)::text FROM approvals_escalation e
+    WHERE e.approval_id = approvals_approval.id ORDER BY e.n DESC LIMIT 1) END"""
+
+
 def along() -> dict[str, RawSQL]:
-    """To be annotated where questions are shown: whether their clock stands still under a halt."""
+    """Return annotations for cases that are shown: whether their clock is paused by a halt, and the deadline missed."""
     halted = "approvals_approval.state = 'open' AND runs_halted_by(approvals_approval.run_id, NULL) IS NOT NULL"
-    return {"is_halted": RawSQL(halted, [], output_field=BooleanField())}
+    return {
+        "is_halted": RawSQL(halted, [], output_field=BooleanField()),
+        "missed": RawSQL(_MISSED, [], output_field=TextField()),
+    }
+
+
+def missed(approval: Approval) -> Missed | None:
+    """Return the last deadline that a case read with `along` has missed; None where it has missed none."""
+    text = getattr(approval, "missed", None)
+    if not text:
+        return None
+    at, queue, cause = json.loads(text)
+    return Missed(datetime.fromisoformat(at), queue, cause == "away")
 
 
 def is_halted(approval: Approval) -> bool:

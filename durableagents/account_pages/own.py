@@ -115,6 +115,10 @@ class NewKey(again.Risky, Account):
     def is_asked(self, user: User) -> bool:
         return user.has_perm(ISSUE_OWN)
 
+    def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
+        form = KeyForm(request.POST)
+        return None if form.is_valid() else self.get(request, form=form, status=422)
+
     def post(self, request: HttpRequest) -> HttpResponse:
         form = KeyForm(request.POST)
         if not form.is_valid():

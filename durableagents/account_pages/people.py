@@ -87,6 +87,10 @@ class AdminPage(again.Risky):
     def refuse(self, request: HttpRequest) -> HttpResponse:
         return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
 
+    def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
+        is_missing = not request.POST.get("justification", "").strip()
+        return self.trouble(request, JustificationRequired("This")) if is_missing else None
+
     @property
     def by(self) -> Actor:
         return actor(self.request, ADMIN)
@@ -140,6 +144,10 @@ class Invite(People):
     """The link is in this answer and in the mail, nowhere else."""
 
     http_method_names = ["post"]
+
+    def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
+        form = InviteForm(request.POST)
+        return None if form.is_valid() else self.get(request, form=form, status=422)
 
     def post(self, request: HttpRequest) -> HttpResponse:
         form = InviteForm(request.POST)
@@ -256,9 +264,14 @@ class AllowOwnKeys(AdminPage):
 
 
 class SetRoles(Person):
-    """Which roles somebody holds."""
+    """Which roles an account holds."""
 
     http_method_names = ["post"]
+
+    def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
+        if request.POST.get("justification", "").strip():
+            return None
+        return self.tell(request, kwargs["user_id"], Refused("roles", JustificationRequired("This"), {}))
 
     def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
         held, is_admin = request.POST.getlist("roles"), request.POST.get("is_admin") == "yes"

@@ -43,8 +43,8 @@ class Again(Page):
 
 
 class Risky(Page):
-    """A page whose POST is asked for by somebody who has lately shown who they are. `risky` ends the sentence by which
-    they are asked; empty: nobody is."""
+    """A page whose POST needs a person who has lately shown who they are. `risky` ends the sentence by which they are
+    asked; empty: nobody is. What is wrong with the form is said first: nobody gives a password for a refusal."""
 
     risky = ""
 
@@ -52,11 +52,20 @@ class Risky(Page):
         """Whether somebody is asked at all: whoever may not do it is told so at once."""
         return True
 
+    def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
+        """Return the page of a form that is refused whoever sends it; None where it can be sent as it is."""
+        return None
+
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         user = request.user
-        asks = self.risky and request.method == "POST" and isinstance(user, User) and self.is_asked(user)
-        asked = asked_again(request, self.risky) if asks else None
-        return asked or super().dispatch(request, *args, **kwargs)
+        if self.risky and request.method == "POST" and isinstance(user, User) and self.is_asked(user):
+            try:
+                answer = self.wrong(request, **kwargs) or asked_again(request, self.risky)
+            except DurableAgentsError as error:
+                answer = self.trouble(request, error)
+            if answer is not None:
+                return answer
+        return super().dispatch(request, *args, **kwargs)
 
 
 def proved(request: HttpRequest, by: str) -> None:

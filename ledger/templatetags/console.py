@@ -338,6 +338,14 @@ def navigation(context: template.Context) -> list[around.Entry]:
 
 
 @register.simple_tag
+def more_of(entries: list[around.Entry], section: str) -> dict[str, Any] | None:
+    """Return the entries under "More", and the section among them that is open; None where there are none."""
+    more = [entry for entry in entries if entry.is_more]
+    here = next((entry.section for entry in more if entry.section.name == section), None)
+    return {"entries": more, "here": here} if more else None
+
+
+@register.simple_tag
 def notices() -> list[around.Notice]:
     """What stands above every page."""
     return around.notices()

@@ -26,8 +26,9 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A place in the navigation. `name` is what its pages call their section, `view` the address's name. Besides those
-    who hold one of `roles` it is shown to whoever has the `permission`: administrators need no role."""
+    """A place in the navigation. `name` is what its pages call their section, `view` the address's name. It is shown to
+    holders of one of `roles` and of the `permission`: administrators need no role. One that `is_rare` is under "More"
+    where the navigation has many entries."""
 
     name: str
     label: str
@@ -35,14 +36,19 @@ class Section:
     roles: frozenset[str] = frozenset(EVERY)
     number: Number | None = None
     permission: str = ""
+    is_rare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A section as somebody sees it, with its number: "99+" beyond what is counted, empty for none."""
+    """A section as one reader sees it, with its number: "99+" beyond what is counted, empty for none."""
 
     section: Section
     count: str = ""
+    is_more: bool = False  # under "More" in a wide window
+
+
+MAX_IN_A_ROW = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +76,17 @@ def declare(
 
 
 def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:
-    """The sections for somebody with these roles, in their order; `may` tells of a permission whether they have it. Who
-    has no role is shown no numbers: they are counted by roles."""
+    """Return the sections for a reader with these roles, in their order; `may` says whether they have a permission.
+    Readers without a role are shown no numbers: those are counted by roles."""
     known = [(one, role_in(one.roles, held) is not None) for one in _sections]
+    shown = [(one, by_role) for one, by_role in known if by_role or (one.permission and may(one.permission))]
     return [
-        Entry(one, shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number and by_role else "")
-        for one, by_role in known
-        if by_role or (one.permission and may(one.permission))
+        Entry(
+            one,
+            shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number and by_role else "",
+            one.is_rare and len(shown) > MAX_IN_A_ROW,
+        )
+        for one, by_role in shown
     ]
 
 

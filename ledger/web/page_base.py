@@ -76,10 +76,19 @@ class Page(View):
         return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """405 in words: for an answer without any a browser has a page of its own, as if nobody were there."""
+        """Redirect a reader who opens the address of a form to the page that has it; refuse other methods in words."""
+        if request.method == "GET" and (page := self.form_page(request.path, **kwargs)):
+            return redirect(page)
         response = self.trouble(request, OnlySent())
         response["Allow"] = ", ".join(name.upper() for name in self.http_method_names if hasattr(self, name))
         return response
+
+    def form_page(self, path: str, **kwargs: Any) -> str:
+        """Return the page that has the form which is sent to this address: the nearest one above it; empty for none."""
+        while path := path.rpartition("/")[0]:
+            if _is_page(path):
+                return path
+        return ""
 
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
         """The signed-in user under the one role that allows this act: the first preferred that they hold, else any that
@@ -126,7 +135,19 @@ def _came_from(request: HttpRequest) -> str:
     if not is_ours:
         return "/"
     parts = urlsplit(sent_from)
-    return urlunsplit(("", "", parts.path, parts.query, "")) if _is_page(parts.path) else "/"
+    return urlunsplit(("", "", parts.path, parts.query, "")) if _is_page(parts.path) else _form_page_of(parts.path)
+
+
+def _form_page_of(path: str) -> str:
+    """The page whose form stands at an address that takes nothing but forms; the overview where that is not known."""
+    try:
+        found = resolve(path)
+    except Resolver404:
+        return "/"
+    view = getattr(found.func, "view_class", None)
+    if view is None or not issubclass(view, Page):
+        return "/"
+    return view().form_page(path, **found.kwargs) or "/"
 
 
 def _is_page(path: str) -> bool:

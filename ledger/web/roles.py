@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -126,6 +127,27 @@ class OwnCase(NamedTuple):
     def waits(self) -> bool:
         """Whether they have something to do about it."""
         return self.what != "answered"
+
+
+class OwnLimit(NamedTuple):
+    """The most that one reader may approve at a queue, by their role or on behalf of another person. `needs_amount`:
+    a case that names no amount is above it too."""
+
+    queue: str
+    most: Decimal
+    currency: str
+    needs_amount: bool
+
+    @property
+    def mark(self) -> str:
+        """The limit as a text that is no role."""
+        return f"limit:{self.queue}:{self.most:f}:{self.currency}:{int(self.needs_amount)}"
+
+
+def own_limits(held: Iterable[str]) -> dict[str, OwnLimit]:
+    """Return the reader's limits by queue; a queue that is missing has none for them."""
+    parts = (mark.split(":") for mark in held if mark.startswith("limit:"))
+    return {queue: OwnLimit(queue, Decimal(most), currency, needs == "1") for _, queue, most, currency, needs in parts}
 
 
 def own_cases(held: Iterable[str]) -> list[OwnCase]:

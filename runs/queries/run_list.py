@@ -17,6 +17,7 @@ from django.urls import reverse
 
 from ledger.models import Head
 from ledger.web.cursors import Order, Place, closed, opened
+from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search, seen
@@ -439,6 +440,8 @@ def _for(wait: Wait) -> Card:
 
 
 @badge("steering")
-def for_operator(held: frozenset[str]) -> Counted:
-    """How many of them there are."""
+def for_operator(held: frozenset[str]) -> Counted | None:
+    """Count what waits for an operator; nobody else is shown a number for it."""
+    if OPERATOR not in held:
+        return None
     return FOR_OPERATOR.counted([seen.arm(viewer())], to=BADGE_TO)

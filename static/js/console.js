@@ -57,8 +57,14 @@
     note.tabIndex = -1;
     note.setAttribute("role", "alert");
     note.textContent = root.dataset.left === "signed-out"
-      ? "You are signed out, so this was not sent. Copy what you wrote, then open this page again: you are asked to sign in."
+      ? "You are signed out, so this was not sent. What you wrote is kept in this tab. "
       : "This page is not shown to you any more, so this was not sent. Copy what you wrote, then open the page again: it says why.";
+    if (root.dataset.left === "signed-out") {
+      const again = document.createElement("a");
+      again.href = `/login?next=${encodeURIComponent(form.dataset.here || location.pathname + location.search)}`;
+      again.textContent = "Sign in again";
+      note.append(again);
+    }
     form.prepend(note);
     note.focus();
   }
@@ -73,7 +79,7 @@
 
   // What was refused, or done, is the first thing to be read, not whatever a new page begins with.
   const spoken = document.querySelector("[data-alert]") || document.querySelector(".messages");
-  if (spoken) spoken.focus({ preventScroll: spoken.closest(".decide") !== null });
+  if (spoken) spoken.focus();
 
   function showTab() {
     for (const tab of document.querySelectorAll(".tabs [aria-current], #live > .strip [aria-current]")) {
@@ -84,14 +90,17 @@
   showTab();
   afterSwap.push(showTab);
 
-  // The open case stands in the list beside it, which scrolls in itself: the page stays where it is.
+  // The open case is in view in the list beside it, or the one that follows a decided case: the list scrolls, not the page.
+  let inView = "";
   function showOpenCase() {
-    const list = document.querySelector(".split > .list"), open = list?.querySelector("a[aria-current]");
-    if (!open) return;
+    const list = document.querySelector(".split > .list"), open = list?.querySelector("a.item[aria-current]") || list?.querySelector("a[data-after]");
+    if (!open || open.id === inView) return;
+    inView = open.id;
     const top = open.getBoundingClientRect().top - list.getBoundingClientRect().top;
     if (top < 0 || top + open.offsetHeight > list.clientHeight) list.scrollTop += top - (list.clientHeight - open.offsetHeight) / 2;
   }
   showOpenCase();
+  afterSwap.push(showOpenCase);
 
   document.addEventListener("click", (event) => {
     const row = event.target.closest("tr.link");
@@ -110,16 +119,22 @@
   // --- reading before approving ------------------------------------------------------------------------------------------
 
   // Approve can be pressed once every argument was in view, to its end, and each page of what is shown with them. Without script the form stands below all of them instead.
+  // What was seen of a case stays seen in this tab: after a refusal the page is new, and its arguments are not.
   const read = new Map();
+  const readAt = (form) => `read ${form.dataset.case} ${form.elements.plan_hash.value}`;
+  function known(form) {
+    if (!read.has(form.dataset.case)) read.set(form.dataset.case, new Map(JSON.parse(sessionStorage.getItem(readAt(form)) || "[]")));
+    return read.get(form.dataset.case);
+  }
   const slack = 4;
   const toRead = () => [...document.querySelectorAll("#arguments [data-argument], #documents [data-argument]")];
   function looked(form) {
-    const known = read.get(form.dataset.case) || read.set(form.dataset.case, new Map()).get(form.dataset.case);
+    const seen = known(form), were = [...seen.values()].filter((each) => each.done).length;
     const top = document.querySelector("header.top")?.getBoundingClientRect().bottom || 0;
-    const bottom = Math.min(innerHeight, form.getBoundingClientRect().top);
+    const bottom = Math.min(innerHeight, document.getElementById("decide-bar").getBoundingClientRect().top);
     const values = toRead();
     for (const [n, value] of values.entries()) {
-      const state = known.get(n) || known.set(n, { begun: false, done: false }).get(n);
+      const state = seen.get(n) || seen.set(n, { begun: false, done: false }).get(n);
       if (state.done) continue;
       const box = value.getBoundingClientRect();
       if (!box.height) continue;
@@ -129,20 +144,24 @@
       const isAtEnd = value.scrollTop + value.clientHeight >= value.scrollHeight - slack;
       state.done = state.begun && isAtEnd && box.bottom > top && box.bottom <= bottom + slack;
     }
-    return values.filter((_, n) => !known.get(n).done);
+    if ([...seen.values()].filter((each) => each.done).length > were) sessionStorage.setItem(readAt(form), JSON.stringify([...seen]));
+    return values.filter((_, n) => !seen.get(n).done);
   }
+  // What is scrolled into view ends above the bar, not beneath it; what is in the bar is in view where it is.
+  function keepAbove(is) {
+    const bar = document.getElementById("decide-bar"), covers = is && getComputedStyle(bar).position === "sticky";
+    root.style.scrollPaddingBottom = covers ? `${Math.ceil(bar.offsetHeight) + slack}px` : "";
+  }
+  for (const moved of ["pointerdown", "focusin", "keydown"]) document.addEventListener(moved, (event) => {
+    if (document.querySelector("#decide[data-watched]")) keepAbove(event.key === "Tab" || !event.target.closest("#decide-bar"));
+  });
   let isLooking = false;
   function watch() {
     isLooking = false;
     const form = document.getElementById("decide"), approve = form?.querySelector("[data-verdict=approve]"), note = document.getElementById("seen");
     if (!form || !note || form.hasAttribute("data-over") || form.querySelector("[data-verdict=reject]").disabled) return;
     form.setAttribute("data-watched", "");
-    // However high the form has become: what is scrolled into view ends above it, not beneath; and where it would leave
-    // no room for that, it stands below what is to be read.
-    const height = Math.ceil(form.getBoundingClientRect().height);
-    form.toggleAttribute("data-tall", height > innerHeight * 0.65);
-    const covered = getComputedStyle(form).position === "sticky" ? height : 0;
-    document.documentElement.style.scrollPaddingBottom = `${covered + slack}px`;
+    keepAbove(!document.getElementById("decide-bar").contains(document.activeElement));
     const left = looked(form), all = toRead().length;
     // Not `disabled`: that would take it out of the order, and who tabs to Approve and presses Enter would reject.
     if (left.length > 0) approve.setAttribute("aria-disabled", "true");
@@ -154,7 +173,8 @@
   function showUnread() {
     const form = document.getElementById("decide"), value = looked(form)[0];
     if (!value) return;
-    const n = toRead().indexOf(value), isBegun = read.get(form.dataset.case).get(n).begun;
+    keepAbove(true);
+    const n = toRead().indexOf(value), isBegun = known(form).get(n).begun;
     // First to where it begins, then through it if it scrolls in itself, then to its end: a value may be taller than what is in view.
     if (!isBegun) value.scrollIntoView({ block: "start" });
     else if (value.scrollTop + value.clientHeight < value.scrollHeight - slack) value.scrollTop += Math.max(value.clientHeight - 24, 24);
@@ -226,17 +246,52 @@
     const items = [...document.querySelectorAll("[data-item]")].filter((el) => el.offsetParent);
     if (!items.length) return;
     const now = items.findIndex((el) => el === document.activeElement);
-    const current = now >= 0 ? now : items.findIndex((el) => el.hasAttribute("aria-current"));
-    items[Math.min(Math.max(current + by, 0), items.length - 1)].focus();
+    const open = now >= 0 ? now : items.findIndex((el) => el.hasAttribute("aria-current"));
+    const after = items.findIndex((el) => "after" in el.dataset);
+    const to = open >= 0 ? open + by : after >= 0 ? after + Math.min(by, 0) : 0;
+    items[Math.min(Math.max(to, 0), items.length - 1)].focus();
   }
-  let aimed = "";
+  // From a case that was decided the next one is opened; everywhere else `j` moves in the list.
+  function onward() {
+    const next = document.querySelector("a[data-next-case]");
+    if (next && !document.activeElement?.matches("[data-item]")) next.click();
+    else step(1);
+  }
+
+  // What Ctrl+Enter would send is shown: the chosen button says so, the other fades, and the reason is asked for by its name.
+  const ARMED = { approve: "Why approve?", reject: "Why reject?" };
+  function arm(verdict) {
+    const form = document.getElementById("decide");
+    if (!form) return;
+    if (verdict) form.dataset.armed = verdict; else delete form.dataset.armed;
+    put(form.querySelector("[data-why]"), ARMED[verdict] || "Why?");
+    for (const button of form.querySelectorAll("[data-verdict]")) {
+      const key = button.querySelector("[data-key]");
+      put(key, button.dataset.verdict === verdict ? "Ctrl+↵" : key.dataset.key);
+    }
+    delete form.dataset.choose;
+    look();
+  }
+  function choose() {
+    const form = document.getElementById("decide"), words = "Approve or Reject?";
+    form.dataset.choose = "";
+    put(form.querySelector("[data-why]"), words);
+    put(document.getElementById("said"), "Choose Approve or Reject first: nothing was sent.");
+    look();
+  }
   function aim(verdict) {
-    const text = document.querySelector("#decide textarea"), button = document.querySelector(`#decide [data-verdict=${verdict}]`);
+    const text = document.getElementById("justification"), button = document.querySelector(`#decide [data-verdict=${verdict}]`);
     if (!text || !button) return false;
-    aimed = verdict;
-    (text.value.trim() && !button.disabled ? button : text).focus();
+    if (button.disabled) { document.getElementById("limit-note")?.scrollIntoView({ block: "center" }); return false; }
+    arm(verdict);
+    (text.value.trim() ? button : text).focus({ preventScroll: true });
     return true;
   }
+  // What has to be typed to approve has to be there before it is sent, and only then.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("#decide button[name=verdict]");
+    if (button) for (const input of button.form.querySelectorAll("[data-typed]")) input.required = button.value === "approve";
+  });
   // A reason that is offered goes where one writes it: in the place of one that was offered before, else beside what was typed.
   document.addEventListener("click", (event) => {
     const offer = event.target.closest("a[data-reason]"), text = offer?.closest("form")?.querySelector("textarea");
@@ -249,7 +304,7 @@
     text.focus();
   });
   const KEYS = {
-    j: () => step(1), k: () => step(-1),
+    j: onward, k: () => step(-1),
     a: () => aim("approve"), d: () => aim("reject"),
     "/": () => document.querySelector("[data-search]")?.focus(),
     "?": () => keys?.showModal(),
@@ -257,11 +312,15 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
       for (const menu of openMenus()) { menu.open = false; menu.querySelector("summary").focus(); }
-      if (event.target.matches("#decide textarea")) event.target.blur();
+      if (event.target.matches("#justification")) event.target.blur();
+      arm("");
       return;
     }
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("#decide textarea") && aimed) {
-      document.querySelector(`#decide [data-verdict=${aimed}]`)?.click();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.closest("#decide")) {
+      event.preventDefault();
+      const { armed } = document.getElementById("decide").dataset;
+      if (armed) document.querySelector(`#decide [data-verdict=${armed}]`).click();
+      else choose();
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || !areOn()) return;

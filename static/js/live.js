@@ -20,7 +20,7 @@
       : el.tagName === "SELECT" ? el.selectedIndex !== Math.max(0, [...el.options].findIndex((o) => o.defaultSelected))
         : el.value !== el.defaultValue;
   // What was refused comes back filled in by the server, so nothing in it differs from its default: the form says so itself.
-  const isKept = (form) => form.hasAttribute("data-refused") || form.hasAttribute("data-over")
+  const isKept = (form) => form.hasAttribute("data-refused") || form.hasAttribute("data-over") || form.hasAttribute("data-armed")
     || [...form.elements].some((el) => isField(el) && (el === document.activeElement || isChanged(el)));
   const holdsKept = (node) =>
     node instanceof Element && [node, ...node.querySelectorAll("form[data-keep]")].some((el) => el.matches("form[data-keep]") && isKept(el));
@@ -50,6 +50,8 @@
         link.setAttribute("aria-disabled", "true");
       }
       for (const said of form.querySelectorAll("[data-follows]")) said.hidden = true;
+      const why = form.querySelector("[data-why]");
+      if (why) why.textContent = "Closed meanwhile: nothing can be sent.";
       const note = document.createElement("div");
       note.className = "note bad";
       note.setAttribute("role", "alert");
@@ -186,7 +188,7 @@
   function leave(isSignedOut) {
     isLeft = true;
     document.documentElement.dataset.left = isSignedOut ? "signed-out" : "closed";
-    if (window.consoleHasText()) say("closed", `${isSignedOut ? "signed out" : "not shown to you any more"} · copy your text`);
+    if (window.consoleHasText()) say("closed", `${isSignedOut ? "signed out · your text is kept" : "not shown to you any more · copy your text"}`);
     else location.assign(here());
   }
 

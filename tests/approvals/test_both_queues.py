@@ -4,21 +4,27 @@ but there they say there, and the record says so. Who decides at the further one
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
 from approvals.cases.amending import amend
 from approvals.models import Approval, Decision, Seat
+from approvals.queues.limited import is_above, within
 from approvals.services import decide, deciding
 from durableagents import Gate
 from durableagents.identity.auth import issue_key
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden
+from ledger.web.roles import OwnLimit
+from runs.engine.canonical import canonical
 from tests.api.conftest import Api
 from tests.approvals.setup import away, boss, limited, somebody, sound
 from tests.approvals.test_deadlines import put
@@ -72,6 +78,43 @@ def said(verdict: str, role: str, queue: str | None) -> None:
     (event,) = events(decision.approval.run, e.ApprovalDecided)
     assert (event.role, event.by) == (role, decision.by)
     sound(decision.approval.run)
+
+
+def test_inbox_marks_missed_deadlines_and_counts_only_what_is_within_the_readers_limit(
+    escalated: Approval, bo: Actor
+) -> None:
+    for who, is_beyond in ((somebody("fran", FINANCE), True), (somebody("lena", LEGAL), False), (bo, False)):
+        client = page_of(who)
+        page = client.get("/inbox?late=1").content.decode()
+        assert f"item-{escalated.id}" in page and "Deadline missed at" in page and "escalated to legal" in page
+        assert ("Above your limit" in page) is is_beyond, who.name
+        assert (re.search(r"data-total>(\d+)<", page) or [""])[1] == ("0" if is_beyond else "1"), who.name
+        assert ("waiting for you" in page) is not is_beyond, who.name
+        assert (str(escalated.id) in client.get("/").content.decode()) is not is_beyond, who.name
+        case = client.get(f"/inbox/{escalated.id}").content.decode()
+        assert 'id="missed"' in case and ('id="limit-note"' in case) is is_beyond
+    Approval.objects.filter(pk=escalated.pk).update(escalated_to=None)
+    assert f"item-{escalated.id}" not in page_of(bo).get("/inbox?late=1").content.decode()
+
+
+def test_python_and_sql_agree_on_what_is_above_a_limit(db: None) -> None:
+    limit = OwnLimit("finance_po", Decimal(1000), "USD", needs_amount=True)
+    wrong = []
+    for amount, is_beyond in (
+        ({"currency": "USD", "value": "1000.00"}, False),
+        ({"currency": "USD", "value": "-1000.01"}, True),
+        ({"currency": "EUR", "value": "1.00"}, True),
+        ({"problem": "no number"}, True),
+        (None, True),
+    ):
+        plan = {"agent": "a@1", **({} if amount is None else {"amount": amount}), "arguments": {"amount": 1}}
+        ((condition, values),) = within("finance_po", limit, []).items()
+        with connection.cursor() as cursor:
+            row = "(SELECT %s::bytea AS plan, NULL::text[] AS escalated_to) AS row"
+            cursor.execute(f"SELECT {condition} FROM {row}", [*values, canonical(plan)])
+            found = is_above(plan, limit), cursor.fetchone() == (False,)
+        wrong += [] if found == (is_beyond, is_beyond) else [(amount, found)]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("face", ["api", "page"])

@@ -250,7 +250,7 @@ def test_a_deputys_inbox_shows_whose_place_they_take_and_decides_there(stage: St
     away(ann, "bob")
     page = client.get("/inbox").content.decode()
     assert "for ann, until" in page and "Waiting for me" in page and ">1</" in page
-    assert "You decide in the place of" in client.get(f"/inbox/{approval.id}").content.decode()
+    assert "You decide on behalf of" in client.get(f"/inbox/{approval.id}").content.decode()
     limited(boss(), "1", person="ann")
     page = client.get(f"/inbox/{approval.id}").content.decode()
     assert "above the limit of ann of $1" in page and "You may reject it" in page

@@ -59,7 +59,7 @@ def test_who_decides_long_after_signing_in_is_asked_and_goes_on_with_all_they_wr
     page = fiona.client.get(f"/inbox/{question.id}").content.decode()
     assert "Type the amount to approve it" in page and "shown within the last 5 minutes" in page
     answer = send(fiona, question, typed_amount="$5,000")
-    assert answer.status_code == 403 and "Once more" in answer.content.decode() and not Decision.objects.exists()
+    assert answer.status_code == 403 and "Confirm it" in answer.content.decode() and not Decision.objects.exists()
     form = kept(answer)
     assert form["justification"].replace("\r\n", "\n") == WROTE and form["typed_amount"] == "$5,000"
     wrong = fiona.client.post(f"/approvals/{question.id}/decision", form | {"proof_password": "not it"})
@@ -115,7 +115,7 @@ def test_a_session_that_shows_nothing_of_its_person_decides_nothing(
     rule(minutes=5)
     question = asked(stage, tools)
     fiona.client.force_login(fiona.user)
-    assert "Once more" in send(fiona, question).content.decode() and not Decision.objects.exists()
+    assert "Confirm it" in send(fiona, question).content.decode() and not Decision.objects.exists()
     User.objects.filter(pk=fiona.user.pk).update(password="!")
     fiona.client.force_login(User.objects.get(pk=fiona.user.pk))
     assert "You have nothing to show who you are with" in send(fiona, question).content.decode()

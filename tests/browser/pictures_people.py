@@ -43,7 +43,7 @@ def take_approvers(site: Site, browser: Browser, cases: list[str]) -> None:
     read_all(finance)
     finance.click("#change-it")
     finance.get_by_label("Amount in US dollars").fill("2400.00")
-    finance.click("button:has-text('Show what would change')")
+    finance.click("button:has-text('Preview changes')")
     expect(finance.locator("#diff")).to_contain_text("2400.00")
     finance.fill("#justification", "The machine is worth that much less.")
     picture(finance, "approver-changes", is_live=False)

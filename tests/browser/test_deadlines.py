@@ -92,7 +92,7 @@ def test_what_finance_does_not_answer_goes_to_legal(
         legal = person("approver_legal")
         legal.goto("/inbox")
         legal.click(f"a[href*='{case['id']}']")
-        expect(legal.locator("main")).to_contain_text("put to legal too: nobody answered")
+        expect(legal.locator("main")).to_contain_text("escalated to legal")
         expect(legal.locator("#time")).to_contain_text("legal may decide it too")
         holds_up(legal)
         read_all(legal)

@@ -140,6 +140,6 @@ def test_the_open_case_is_in_view_in_its_list(person: Person, site: Site) -> Non
     page = person("approver_finance", viewport={"width": 1280, "height": 500})
     page.goto(f"{site.url}/inbox/{site.question(runs[-1])['id']}")
     seen = """() => { const l = document.querySelector('.split > .list').getBoundingClientRect(),
-      o = document.querySelector('.split > .list a[aria-current]').getBoundingClientRect(); return l.top <= o.top &&
+      o = document.querySelector('a.item[aria-current]').getBoundingClientRect(); return l.top <= o.top &&
       o.bottom <= l.bottom }"""
     assert page.evaluate(seen) is True and page.evaluate("scrollY") == 0

@@ -114,7 +114,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         read_all(page)
         page.fill("#justification", "Matches the quote.")
         page.click("[data-verdict=approve]")
-        expect(page.locator("h1")).to_have_text("Once more: who are you?")
+        expect(page.locator("h1")).to_have_text("Confirm it's you")
         holds_up(page)
         # a finger that the phone does not know says nothing
         session.send("WebAuthn.setUserVerified", {"authenticatorId": authenticator, "isUserVerified": False})

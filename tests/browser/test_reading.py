@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from pypdfium2 import PdfDocument
 
 from tests.browser.conftest import Complaints, Person, Site, read_all
 from tests.browser.test_story import ACME
@@ -76,7 +77,7 @@ def test_a_case_that_fits_can_be_approved_at_once(person: Person, site: Site) ->
     expect(page.locator("#seen")).to_be_hidden()
     expect(page.locator("[data-verdict=approve]")).to_be_enabled()
     # the form stays in view, and what has the focus is never beneath it
-    expect(page.locator("#decide")).to_be_in_viewport()
+    expect(page.locator("#decide-bar")).to_be_in_viewport()
 
 
 def test_a_name_poses_as_nothing(person: Person, site: Site) -> None:
@@ -99,14 +100,27 @@ def test_a_name_poses_as_nothing(person: Person, site: Site) -> None:
     assert page.evaluate(stray) == []
 
 
-def test_single_keys_can_be_switched_off(person: Person, site: Site) -> None:
+def test_a_key_shows_what_it_armed_and_single_keys_can_be_switched_off(person: Person, site: Site) -> None:
     case = asked(site, "zz-clerk", {"items": 2})
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
-    page.keyboard.press("a")
-    expect(page.locator("#justification")).to_be_focused()
+    page.wait_for_load_state()
+    why, reject = page.locator("[data-why]"), page.locator("[data-verdict=reject]")
+    for key, question, armed in (("a", "Why approve?", "approve"), ("d", "Why reject?", "reject")):
+        page.keyboard.press(key)
+        expect(page.locator("#justification")).to_be_focused()
+        expect(why).to_have_text(question)
+        expect(page.locator(f"[data-verdict={armed}] kbd")).to_have_text("Ctrl+↵")
+        page.keyboard.press("Escape")
+        expect(page.locator("#justification")).not_to_be_focused()
+        expect(why).to_have_text("Why?")
+    expect(reject).to_have_css("opacity", "1")
+    # nothing is armed: nothing is sent, and a choice is asked for
+    page.fill("#justification", "Hm.")
+    page.keyboard.press("Control+Enter")
+    expect(why).to_have_text("Approve or Reject?")
+    assert site.api(f"/approvals/{case['id']}")["state"] == "open"
     page.keyboard.press("Escape")
-    expect(page.locator("#justification")).not_to_be_focused()
     page.click(".who summary")
     page.click("[data-keys]")
     page.uncheck("#keys-on")
@@ -158,8 +172,8 @@ def test_nothing_focused_is_under_a_sticky_bar(person: Person, site: Site) -> No
     for _ in range(60):
         page.keyboard.press("Tab")
         found = page.evaluate("""() => { const e = document.activeElement, b = e.getBoundingClientRect(),
-            bar = document.getElementById('decide').getBoundingClientRect();
-          if (e === document.body || e.closest('#decide, header.top, .list, .skip') || !b.height) return null;
+            bar = document.getElementById('decide-bar').getBoundingClientRect();
+          if (e === document.body || e.closest('#decide-bar, header.top, .list, .skip') || !b.height) return null;
           return b.top >= bar.top - 1 || b.bottom <= 52 ? e.outerHTML.slice(0, 80) : null; }""")
         hidden += [found] if found else []
     assert hidden == []
@@ -213,7 +227,7 @@ def test_paper_shows_everything_and_says_what_it_is(person: Person, site: Site, 
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         page.emulate_media(media="print")
         assert page.evaluate("[...document.querySelectorAll('main details:not([data-close])')].every(d => d.open)")
-        for gone in ("header.top", ".actions", "dialog", ".decide"):
+        for gone in ("header.top", ".actions", "dialog", ".before", ".decide"):
             assert page.locator(f"{gone}:visible").count() == 0, gone
         head = page.locator(".print-only").first.inner_text()
         assert (
@@ -222,6 +236,9 @@ def test_paper_shows_everything_and_says_what_it_is(person: Person, site: Site, 
         page.emulate_media(media="screen")
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("main details[open]").count() == 0
+    page.goto(f"/inbox/{case['id']}")
+    page.emulate_media(media="print")
+    assert len(PdfDocument(page.pdf(format="A4"))) <= 2
     page.goto(f"/runs/{case['run_id']}")
     assert re.search(r"chain head\s*[0-9a-f ]{70,}", page.locator(".print-only").first.text_content() or "")
     assert complaints == []

@@ -65,23 +65,23 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
         page.click("[data-verdict=approve]")
         expect(page.locator("#typed_target_error")).to_contain_text("type: Dear Pallets Ltd")
         expect(page.locator("#justification")).to_have_value("Matches the quote.")
-        # on a screen where the form would hide what is to be read, it stands below that
-        page.set_viewport_size({"width": 390, "height": 600})
-        expect(page.locator("#decide")).to_have_css("position", "static")
-        read_all(page)
-        page.set_viewport_size({"width": 390, "height": 844})
-        expect(page.locator("#decide")).to_have_css("position", "sticky")
-        read_all(page)
+        # however much is asked, the bar leaves the case in view, and what was read stays read
+        for width, height in ((390, 844), (1280, 800)):
+            page.set_viewport_size({"width": width, "height": height})
+            expect(page.locator("#decide-bar")).to_have_css("position", "sticky")
+            bar = page.locator("#decide-bar").bounding_box()
+            assert bar is not None and bar["height"] <= height / 5
+        expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
         page.fill("#typed_target", "dear pallets ltd")
         page.click("[data-verdict=approve]")
-        expect(page.locator("h1")).to_have_text("Once more: who are you?")
+        expect(page.locator("h1")).to_have_text("Confirm it's you")
         (finance,) = [user for user in site.demo()["users"] if user["username"] == "finance"]
         page.fill("#proof", "not it")
-        page.click("button:has-text('Go on')")
+        page.click("button:has-text('Continue')")
         expect(page.locator("#again-told")).to_contain_text("not your password")
         assert site.api(f"/approvals/{case['id']}")["state"] == "open"
         page.fill("#proof", finance["password"])
-        page.click("button:has-text('Go on')")
+        page.click("button:has-text('Continue')")
         expect(page.locator(".messages")).to_contain_text("Approved.")
         decision = site.api(f"/approvals/{case['id']}")["decision"]
         assert decision["proof"]["by"] == "password" and decision["proof"]["typed"] == {"target": "dear pallets ltd"}

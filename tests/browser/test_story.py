@@ -125,11 +125,10 @@ def test_a_refusal_stays_on_the_page_while_the_run_moves_on(person: Person, site
     assert complaints == []
 
 
-def test_the_keyboard_is_enough_to_decide(person: Person, site: Site) -> None:
-    three = [site.start("vendor-onboard", ACME | {"legal_name": "Keyboard AG"}) for _ in range(3)]
-    for each in three:
+def test_the_keyboard_is_enough_to_decide_one_after_another(person: Person, site: Site) -> None:
+    four = [site.start("vendor-onboard", ACME | {"legal_name": "Keyboard AG"}) for _ in range(4)]
+    for each in four:
         site.reaches(each, "waiting_human")
-    run_id = three[1]
     finance = person("approver_finance")
     # What the stories before left open fills more than a page.
     finance.goto("/inbox")
@@ -137,25 +136,31 @@ def test_the_keyboard_is_enough_to_decide(person: Person, site: Site) -> None:
     finance.keyboard.type("Keyboard AG")
     finance.keyboard.press("Enter")
     finance.wait_for_url("**q=Keyboard*")
-    item = finance.locator(f"#item-{site.question(run_id)['id']}")
-    listed = finance.locator("[data-item]")
-    expect(listed).to_have_count(3)
-    for _ in range(3):
+    listed = finance.locator("a.item")
+    expect(listed).to_have_count(4)
+    ids = [str(item.get_attribute("id")).removeprefix("item-") for item in listed.all()]
+    for _ in range(2):
         finance.keyboard.press("j")
-    for _ in range(3):
-        if item.evaluate("e => e === document.activeElement"):
-            break
+    item = finance.locator(f"#item-{ids[1]}")
+    if not item.evaluate("e => e === document.activeElement"):
         finance.keyboard.press("k")
     expect(item).to_be_focused()
     finance.keyboard.press("Enter")
-    expect(item).to_have_attribute("aria-current", "true")
-    finance.wait_for_load_state()  # its keys are bound last
-    finance.keyboard.press("a")
-    finance.keyboard.type("By keyboard.")
-    finance.keyboard.press("Tab")
-    finance.keyboard.press("Enter")
-    expect(finance.locator(".messages")).to_contain_text("Approved.")
-    assert site.reaches(run_id, "completed")
+    for n in (1, 2):
+        finance.wait_for_url(f"**/inbox/{ids[n]}?q=Keyboard*")
+        expect(finance.locator("[data-why]")).to_have_text("Why?")
+        finance.wait_for_load_state()  # its keys are bound last
+        finance.keyboard.press("a")
+        finance.keyboard.type("By keyboard.")
+        read_all(finance)
+        finance.locator("#justification").press("Control+Enter")
+        expect(finance.locator(".messages")).to_contain_text("Approved.")
+        expect(finance.locator("#next-case")).to_be_in_viewport()
+        finance.keyboard.press("j")
+    # in the list's order, and not from its top
+    finance.wait_for_url(f"**/inbox/{ids[3]}?q=Keyboard*")
+    states = {id: site.api(f"/approvals/{id}")["state"] for id in ids}
+    assert list(states.values()) == ["open", "approved", "approved", "open"]
 
 
 @pytest.mark.parametrize("scripts", [True, False])
@@ -291,3 +296,24 @@ def test_what_was_written_outlasts_a_session_that_ended(person: Person, site: Si
     expect(finance.locator("#justification")).to_have_value("Asked the vendor:\n- carrier is ours")
     assert finance.url.endswith(case)
     assert site.run(run_id)["state"] == "waiting_human"
+    finance.click("text=Sign in again")
+    finance.locator(".roles button", has_text="Finance approver").click()
+    finance.wait_for_url(f"**{case}")
+    expect(finance.locator("#justification")).to_have_value("Asked the vendor:\n- carrier is ours")
+    # and on a page that hears of nothing while it is open
+    bought = site.start("zz-buyer", {})
+    assert site.reaches(bought, "waiting_human")
+    form = f"/approvals/{site.question(bought)['id']}/changes"
+    finance.goto(form)
+    finance.fill("#changes [name$=amount_usd]", "1200")
+    finance.context.clear_cookies(name=f"durableagents_session_{site.port}")
+    finance.click("text=Preview changes")
+    finance.wait_for_url("**/login?next=**")
+    finance.locator(".roles button", has_text="Finance approver").click()
+    finance.wait_for_url(f"**{form}")
+    expect(finance.locator("#changes [name$=amount_usd]")).to_have_value("1200")
+    expect(finance.locator("[data-draft-note]")).to_contain_text("it was not sent")
+    # what was sent is kept no longer, and nobody else is shown it
+    finance.click("text=Preview changes")
+    expect(finance.locator("#diff")).to_be_visible()
+    assert finance.evaluate("Object.keys(sessionStorage).some((key) => key.includes('/changes'))") is False

@@ -307,7 +307,7 @@ def test_who_has_to_sign_in_first_comes_back_to_the_form_that_they_sent(reader: 
         ("http://[", "/"),
         ("http://testserver", "/"),
         ("http://testserver/bulk", "/bulk"),
-        ("http://testserver/queues/of/finance_po/limits", "/"),
+        ("http://testserver/queues/of/finance_po/limits", "/queues/of/finance_po"),
         ("http://testserver/nowhere", "/"),
         ("http://testserver/queues/of/finance_po", "/queues/of/finance_po"),
     ):

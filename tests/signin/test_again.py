@@ -78,7 +78,7 @@ def test_whoever_may_not_is_refused_before_they_are_asked(olga: Someone) -> None
     olga.sign_in()
     grow_old(olga.client)
     answer = olga.client.post(ADD_KEY, {"user": 1, "name": "a"})
-    assert answer.status_code == 302 and "Once more" not in answer.content.decode()
+    assert answer.status_code == 302 and "Confirm it" not in answer.content.decode()
 
 
 def test_whoever_has_a_second_factor_is_asked_for_its_code_and_the_password_is_not_enough(

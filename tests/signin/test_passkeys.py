@@ -119,7 +119,7 @@ def test_who_showed_it_long_ago_is_asked_before_anything_is_made_renamed_or_take
     for path in ("/account/passkeys/new", f"/account/passkeys/{one.pk}/names", f"/account/passkeys/{one.pk}/removals"):
         grow_old(olga.client)
         asked = olga.client.post(path, {"name": "other"})
-        assert asked.status_code == 403 and "Once more" in asked.content.decode(), path
+        assert asked.status_code == 403 and "Confirm it" in asked.content.decode(), path
     assert [one.name for one in passkeys.of_account(olga.user)] == ["my phone"]
     # and the passkey shows it
     token, options = shown_on(asked)

@@ -1,0 +1,86 @@
+"""Requests for the same call with the same arguments, which a person who decides should know of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from approvals.models import Approval
+from ledger.web.roles import stand_ins
+from ledger.web.seeing.viewers import viewer
+from runs import seen
+from runs.engine.canonical import canonical
+
+DAYS = 30
+MAX_SHOWN = 20
+# As many of a queue's newest decisions are looked through.
+MAX_DECIDED = 1000
+# What is the same call has the same `same` (runs/engine/gate/same.py), which an index finds among the open ones. It may
+# cover some arguments only, so all of them are looked for in the plan: canonical JSON, where they stand in one way.
+# A revision that was rejected or changed is shown with the case that follows it, and is no repeat.
+_REPEATS = """
+    WITH wanted AS (
+        SELECT a.id, a.run_id, a.same, a.queue, w.arguments
+        FROM unnest(%s::uuid[], %s::bytea[]) AS w (id, arguments) JOIN approvals_approval a ON a.id = w.id
+        WHERE a.same IS NOT NULL),
+    found AS (
+        SELECT w.id AS of_id, w.run_id AS of_run, w.arguments, o.id, o.state, o.opened_at AS at, o.run_id, o.queue,
+            o.plan
+        FROM wanted w JOIN approvals_approval o ON o.same = w.same AND o.state = 'open'
+        UNION ALL
+        SELECT w.id, w.run_id, w.arguments, o.id, o.state, o.decided_at, o.run_id, o.queue, o.plan
+        FROM (SELECT DISTINCT queue FROM wanted) q CROSS JOIN LATERAL (
+            SELECT d.* FROM approvals_approval d WHERE d.queue = q.queue AND NOT (d.state = 'open')
+            AND d.decided_at > statement_timestamp() - make_interval(days => %s)
+            ORDER BY d.decided_at DESC, d.id DESC LIMIT %s) o
+        JOIN wanted w ON w.same = o.same AND w.queue = o.queue
+        WHERE o.state <> 'withdrawn')
+    SELECT f.of_id, f.id, f.state, f.at FROM (
+        SELECT f.*, row_number() OVER (PARTITION BY f.of_id ORDER BY f.state = 'open' DESC, f.at DESC) AS nth
+        FROM found f
+        WHERE f.id <> f.of_id AND (f.run_id <> f.of_run OR f.state IN ('open', 'approved'))
+          AND position(f.arguments IN f.plan) > 0 AND ({seen} OR f.queue = ANY(%s))) f
+    WHERE f.nth <= %s ORDER BY f.of_id, f.nth"""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Another request for the same call with the same arguments: when it was asked for, or decided."""
+
+    id: UUID
+    state: str
+    at: datetime
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "open"
+
+
+def repeats_of(approvals: Sequence[Approval], held: frozenset[str]) -> dict[UUID, list[Repeat]]:
+    """Return for each case the others that ask for the same with the same arguments, open or decided lately, as far as
+    the reader sees them: one statement for any number of cases, none where none can have any."""
+    wanted = {one.id: _arguments(one) for one in approvals if one.same}
+    wanted = {id: arguments for id, arguments in wanted.items() if arguments}
+    found: dict[UUID, list[Repeat]] = {}
+    if not wanted:
+        return found
+    is_seen, values = seen.is_of_seen("f.run_id", viewer())
+    places = [one.queue for one in stand_ins(held)]
+    with connection.cursor() as cursor:
+        given: list[Any] = [[*wanted], [*wanted.values()], DAYS, MAX_DECIDED, *values, places, MAX_SHOWN]
+        cursor.execute(_REPEATS.replace("{seen}", is_seen), given)
+        for of, id, state, at in cursor.fetchall():
+            found.setdefault(of, []).append(Repeat(id, state, at))
+    return found
+
+
+def _arguments(approval: Approval) -> bytes:
+    """The arguments as they stand in the bytes of a plan; empty where it can't be read or has none."""
+    plan = approval.planned()
+    arguments = plan.get("arguments") if plan else None
+    return b'"arguments":' + canonical(arguments) if arguments else b""
