@@ -160,7 +160,8 @@ def difference(value: Any, loaded: Any, where: str) -> str:
     elif isinstance(value, (list, tuple)):
         pairs = [(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(value, loaded, strict=False))]
     else:
-        same = type(value).__eq__ is object.__eq__ or value == loaded
+        kind: Any = type(value)
+        same = kind.__eq__ is object.__eq__ or value == loaded
         return "" if same else f"{where}, a {type(value).__name__}, would come back as another value"
     found = next(filter(None, (difference(*each) for each in pairs)), "")
     return found or ("" if len(value) == len(loaded) else f"{where} would come back with other entries")

@@ -21,7 +21,7 @@ from runs.engine.checkpoints.position import position_of
 from runs.engine.checkpoints.upgrading import brought_up
 from runs.engine.errors import JournalBroken
 from runs.engine.forks.evidence import Fork
-from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
+from runs.engine.journal import ATTENTION, Batch, Heir, History, Journal, Reply, Snapshot, WaitSpec
 from runs.engine.messages.changes import between, entered, with_changes
 from runs.engine.messages.handling import handled, note, outcome_of
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, waiting_state
@@ -32,7 +32,7 @@ from runs.engine.steps.doubt import Ending
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.succession.declared import MOST_HANDOFFS
-from runs.engine.succession.heirs import HandedOver, Renewed, ends_with, heir_of, is_too_often
+from runs.engine.succession.heirs import Estate, HandedOver, Renewed, ends_with, heir_of, is_too_often
 from runs.engine.tape import LATE_NEWS, Tape
 from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
 from runs.engine.undoing import ending
@@ -41,7 +41,7 @@ from runs.engine.undoing.visit import Undone, undo_visit
 from runs.engine.visit import Visit
 
 _AGAIN = "again"  # what is on record has changed under a stop for an operator: read it and go on
-_LOOKS = 20  # of a run that is about to go on as another, at what came meanwhile
+MAX_LOOKS = 20  # at a run that is about to go on as another, where something is in the way
 
 
 class Driver:
@@ -392,35 +392,44 @@ class Driver:
         return state if reply.is_done else await self._cancel()
 
     async def _succeed(self, to: Renewed | HandedOver) -> str | None:
-        """The run goes on as another one. What comes meanwhile (a signal, a higher cap) goes along, a message is
-        answered first; people's wishes come before."""
-        assert self.created is not None
-        buffered = tuple(self._buffered())
-        for _ in range(_LOOKS):
+        """Let the run go on as another one. Signals that come until that is committed go along; a message is answered
+        first, and pause and cancel come before it."""
+        if isinstance(to, HandedOver) and is_too_often(await self.journal.estate()):
+            problem = f"the work was handed on {MOST_HANDOFFS} times, the last time to {to.agent.graph_id}"
+            return await self._fail(Crashed("too_many_handoffs", problem, ""))
+        buffered, looks = tuple(self._buffered()), 0
+        while looks < MAX_LOOKS:
             reply = await self._load()
             if reply.stop is not None:
                 return await self._stopped(reply.stop)
+            going, seen = to, self.journal.seq
             if isinstance(to, Renewed):
                 over = f"{self.at.generation}.{self.at.visit}"
                 state, buffered = await self._answer_between(over, between(self.tape, over, to.state), buffered)
                 going = Renewed(to.node, state)
-            estate = await self.journal.estate()
-            if isinstance(to, HandedOver) and is_too_often(estate):
-                problem = f"the work was handed on {MOST_HANDOFFS} times, the last time to {to.agent.graph_id}"
-                return await self._fail(Crashed("too_many_handoffs", problem, ""))
-            heir = heir_of(
-                self.journal.run_id,
-                self.agent,
-                going if isinstance(to, Renewed) else to,
-                input=self.created.payload,
-                left=self.meter.left(),
-                estate=estate,
-            )
-            reply = await self.journal.succeed([*buffered, *ends_with(heir)], heir)
-            if reply.is_done:
+            looks += self.journal.seq == seen  # messages that keep coming are answered as long as they do
+            if (await self.journal.succeed(partial(self._made_of, going, buffered))).is_done:
                 return "completed"
-        problem = "a call, a question or a child of the run is still open, so it can't go on as another run"
+        problem = (
+            "a call, a question or a child of the run is still open, so it can't go on as another run: wait for it in"
+            " the node before you return Renew or Handoff, or retry the run once it is over"
+        )
         return await self._operator(Broken("can_not_go_on", {"problem": problem}))
+
+    def _made_of(
+        self, to: Renewed | HandedOver, buffered: tuple[e.Event, ...], estate: Estate
+    ) -> tuple[list[e.Event], Heir]:
+        """Return the run that this one goes on as, and what this one's journal ends with."""
+        assert self.created is not None
+        heir = heir_of(
+            self.journal.run_id,
+            self.agent,
+            to,
+            input=self.created.payload,
+            left=self.meter.left(),
+            estate=estate,
+        )
+        return [*buffered, *ends_with(heir)], heir
 
     async def _operator(self, broken: Broken) -> str:
         """Stop rather than guess: a wait of kind `operator` with what is wrong, and a deadline."""

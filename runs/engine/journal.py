@@ -3,7 +3,7 @@ PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol, Self
@@ -291,6 +291,10 @@ class Heir:
     carried_on: RunCarriedOn
 
 
+# What a run's journal ends with and the run that it goes on as, made of what `Journal.estate` gives.
+MakeHeir = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Heir]]
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What one commit makes durable, whole or not at all.
@@ -439,7 +443,8 @@ class Journal(Protocol):
         """What of the run could be undone. Raises JournalBroken."""
         ...
 
-    async def succeed(self, events: Sequence[Event], heir: Heir) -> Reply:
-        """End the run, and make the one that it goes on as, in one commit. Not done where people asked for a stop, and
-        where the heir was made of what has changed by now, or something is open: see runs/sql/0030_succession.sql."""
+    async def succeed(self, make: MakeHeir) -> Reply:
+        """End the run and make the one that it goes on as, in one commit, of what is on record while nothing else can
+        be written. Not done where people asked for a stop, where what is left of the budget has changed, and where a
+        wait, a child or (in a renewal) a message is open. Raises JournalBroken."""
         ...

@@ -29,6 +29,7 @@ from runs.engine.journal import (
     Heir,
     History,
     How,
+    MakeHeir,
     Reply,
     Snapshot,
     Usage,
@@ -336,14 +337,13 @@ class MemoryJournal(MemorySuccession):
         self._fence()
         return Effects([event for event in self.run.events if isinstance(event, KINDS)])
 
-    async def succeed(self, events: Sequence[e.Event], heir: Heir) -> Reply:
-        self._fence()
+    async def succeed(self, make: MakeHeir) -> Reply:
+        events, heir = make(await self.estate())
         run = self.run
         left = Meter(run.caps, run.used).left()
-        kept = tuple(seq for seq, x in enumerate(run.events, start=1) if any(x is k for k in run.kept))
         told = {event.child for event in run.events if isinstance(event, e.ChildEnded)}
         is_open = run.open_waits() or run.children.keys() - told or (run.inbox and heir.carried_on.how == "renewal")
-        if self._reply().stop is not None or is_open or heir.left != left or heir.all_signals != kept:
+        if self._reply().stop is not None or is_open or heir.left != left:
             return self._reply(is_done=False)
         reply = self._let_go("end", events, state="completed")
         run.heir = heir

@@ -3,7 +3,7 @@ or beside the end of its origin, in its transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -12,10 +12,13 @@ from psycopg.types.json import Jsonb
 from ledger import events as e
 from ledger.append import lines
 from runs import search
-from runs.engine.journal import ChildSpec, Effects, Heir, Reply
+from runs.engine.journal import ChildSpec, Effects, Heir, Lease, MakeHeir, Reply
+from runs.journal.committer import answered
+from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
 from runs.journal.wait_hooks import on_withdraw
 
+_LOCK = "SELECT FROM ledger_head WHERE run_id = %s FOR UPDATE"
 _START = "SELECT runs_start_child(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], {lines}, %s, %s)"
 
 
@@ -88,12 +91,15 @@ class _Commits(Protocol):
     """What it needs of the journal that it is a part of."""
 
     seq: int
+    run_id: str
+    lease: Lease
+    pool: Pool
     on_birth: Callable[[], None]
     _id: UUID
     _lookups: Lookups
 
-    async def _commit(
-        self, events: Sequence[e.Event], statement: str, values: list[Any], *, after: Sequence[str], lets_go: bool
+    async def _send(
+        self, events: Sequence[e.Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool
     ) -> Reply: ...
 
 
@@ -115,10 +121,24 @@ class Succession:
     async def effects(self: _Commits) -> Effects:
         return await self._lookups.effects()
 
-    async def succeed(self: _Commits, events: Sequence[e.Event], heir: Heir) -> Reply:
-        (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
-        statement = f"SELECT * FROM runs_succeed(%s, %s, %s, {written}, {born})"
-        reply = await self._commit(events, statement, [*values, *more], after=on_withdraw, lets_go=True)
+    async def succeed(self: _Commits, make: MakeHeir) -> Reply:
+        """Make the heir of what is on record once the head is locked: a signal comes before that, and goes along, or
+        after it, and finds the heir. Nothing that people send can be in the way."""
+        events: list[e.Event] = []
+
+        async def send(_: bool) -> Reply:
+            async with self.pool.connection() as connection, transaction(connection):
+                await connection.execute(_LOCK, [self._id])
+                events[:], heir = make(await self._lookups.estate_on(connection))
+                (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
+                fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
+                statement = f"SELECT * FROM runs_succeed(%s, %s, %s, {written}, {born})"
+                reply = await answered(connection, self.run_id, as_sent(statement, [*fence, *values, *more]))
+                for follow in on_withdraw if reply.is_done else ():
+                    await connection.execute(follow, [self._id])
+            return reply
+
+        reply = await self._send(events, send, lets_go=True)
         if reply.is_done:
-            self.on_birth()  # somebody may take it
+            self.on_birth()  # a worker may take it
         return reply

@@ -28,7 +28,7 @@ from runs.engine.journal import Effects, History, Reply
 from runs.engine.policy.revisions import hold_to
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
-from runs.journal.libpq import Pool
+from runs.journal.libpq import Connection, Pool
 from runs.journal.reader import (
     ASKED,
     AT_SLOT,
@@ -143,6 +143,13 @@ class Lookups:
         rows = await patiently(
             lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading what goes along"
         )
+        return self._numbered(rows)
+
+    async def estate_on(self, connection: Connection) -> Sequence[tuple[int, Event]]:
+        """The same as this connection's transaction sees it. Raises JournalBroken."""
+        return self._numbered(await (await connection.execute(ESTATE, [self._run_id, self._run_id])).fetchall())
+
+    def _numbered(self, rows: Sequence[Any]) -> Sequence[tuple[int, Event]]:
         return [(link.seq, event) for link, event in (checked(self._run_id, row) for row in rows)]
 
     async def effects(self) -> Effects:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -138,18 +138,24 @@ class PgJournal(Mailbox, Succession):
         after: Sequence[str] = (),
         lets_go: bool = False,
     ) -> Reply:
+        async def send(is_refused: bool) -> Reply:
+            fenced = [self.run_id, self.lease.epoch, self._token, *values]
+            if also:
+                return await self._in_transaction(statement, fenced, also)
+            # Together with other runs' steps, except for what was refused: that would undo theirs again.
+            return await self._committer.write(self.run_id, statement, fenced, after=after, is_alone=is_refused)
+
+        return await self._send(events, send, lets_go=lets_go)
+
+    async def _send(self, events: Sequence[Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool) -> Reply:
         """One commit, whatever the connection does, and one at a time: finding out what became of one takes the run
-        again, and would fence off another in flight. Raises StaleLease, ApprovalMissing, StatementRefused."""
+        again, and would fence off another in flight. `send` is told whether the last try was refused; where it fails
+        with no `events`, it has written none. Raises StaleLease, ApprovalMissing, StatementRefused."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
             while True:
-                fenced = [self.run_id, self.lease.epoch, self._token, *values]
                 try:
-                    if also:
-                        reply = await self._in_transaction(statement, fenced, also)
-                    else:  # in company, but for what was refused: that would undo its neighbours again
-                        send = self._committer.write
-                        reply = await send(self.run_id, statement, fenced, after=after, is_alone=is_refused)
+                    reply = await send(is_refused)
                     break
                 except PoolTimeout:
                     continue  # no connection was free: nothing was sent, so there is nothing to find out
@@ -158,7 +164,7 @@ class PgJournal(Mailbox, Succession):
                     refusals = refusals or Refusals(f"run {self.run_id}, writing {named(events)}")
                     is_refused = refusals.note(error)
                     log.warning(_REFUSED if is_refused else _UNANSWERED, self.run_id, first_line(error))
-                if is_refused:  # so there is nothing to find out, and no claim is spent on it
+                if is_refused or not events:  # so there is nothing to find out, and no claim is spent on it
                     await asyncio.sleep(patience.seconds())
                     continue
                 lost = Lost(self.pool, self.worker, self._id, events, self.seq, self.lease.epoch, lets_go)

@@ -7,8 +7,8 @@ from hypothesis.stateful import precondition, rule
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget.meter import Meter
-from runs.engine.journal import Reply
-from runs.engine.succession.heirs import HandedOver, Renewed, ends_with, heir_of
+from runs.engine.journal import Heir, Reply
+from runs.engine.succession.heirs import Estate, HandedOver, Renewed, ends_with, heir_of
 from runs.journal.postgres import PgJournal
 from runs.models import Run
 from tests.runs.model import Model
@@ -18,13 +18,17 @@ from tests.runs.stage import fresh, kinds
 
 async def succeed(journal: PgJournal, agent: Agent, *, is_handoff: bool = False) -> Reply:
     """Let a run go on, as its worker does that finds nothing in the way."""
-    history, estate = await journal.load(), await journal.estate()
+    history = await journal.load()
     assert isinstance(history.created, e.RunCreated)
     given = history.created.payload
     to = HandedOver(agent, given, ()) if is_handoff else Renewed(agent.start, {"asked": given, "seen": []})
     left = Meter(history.caps, history.used).left()
-    heir = heir_of(journal.run_id, agent, to, input=given, left=left, estate=estate)
-    return await journal.succeed(ends_with(heir), heir)
+
+    def make(estate: Estate) -> tuple[list[e.Event], Heir]:
+        heir = heir_of(journal.run_id, agent, to, input=given, left=left, estate=estate)
+        return ends_with(heir), heir
+
+    return await journal.succeed(make)
 
 
 def _may_go_on(machine: Spender) -> bool:

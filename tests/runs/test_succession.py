@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -28,6 +30,7 @@ from tests.runs.test_children import everything
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
+SENT = 60
 
 
 def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
@@ -119,26 +122,13 @@ def test_acts_on_one_that_has_gone_on_are_refused_and_name_the_other(stage: Stag
     assert str(fresh(second).state) == "pending" and problems(run) == []
 
 
-def test_a_pause_or_cancel_that_comes_first_is_done_first(stage: Stage, tools: Toolbox) -> None:
-    from runs.journal.postgres import PgJournal
-
+def test_pause_or_cancel_that_comes_first_is_done_first(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(counting(tools, 2))
-    estate = PgJournal.estate
-    acts: list[Callable[[], Any]] = [lambda: lifecycle.pause(run.pk, by=OLGA, justification="wait a moment")]
-
-    async def asked(self: PgJournal) -> Any:
-        import asyncio
-
-        if acts:
-            await asyncio.to_thread(_apart, acts.pop())
-        return await estate(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PgJournal, "estate", asked)
-        assert stage.drive() == "paused" and heirs(run) == []
-        lifecycle.resume(run.pk, by=OLGA, justification="go on")
-        acts.append(lambda: lifecycle.cancel(run.pk, by=OLGA, justification="enough"))
-        assert stage.drive() == "cancelled" and heirs(run) == []
+    pausing = lambda: lifecycle.pause(run.pk, by=OLGA, justification="wait a moment")  # noqa: E731
+    assert _in_the_last_moment(stage, pausing) == "paused" and heirs(run) == []
+    lifecycle.resume(run.pk, by=OLGA, justification="go on")
+    cancelling = lambda: lifecycle.cancel(run.pk, by=OLGA, justification="enough")  # noqa: E731
+    assert _in_the_last_moment(stage, cancelling) == "cancelled" and heirs(run) == []
     whole(run)
 
 
@@ -202,22 +192,50 @@ def test_a_signal_that_meets_the_renewal_is_not_lost(stage: Stage, tools: Toolbo
 
 
 def _in_the_last_moment(stage: Stage, act: Callable[[], Any]) -> str:
-    """Drive, and do this when the worker knows already what its run's heir is to have."""
+    """Drive, and do this when the worker is about to end its run and to make the one that it goes on as."""
     from runs.journal.postgres import PgJournal
 
-    estate, acts = PgJournal.estate, [act]
+    succeed, acts = PgJournal.succeed, [act]
 
-    async def read(self: PgJournal) -> Any:
-        import asyncio
-
-        known = await estate(self)
+    async def ending(self: PgJournal, *args: Any) -> Any:
         if acts:
             await asyncio.to_thread(_apart, acts.pop())
-        return known
+        return await succeed(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PgJournal, "estate", read)
+        patch.setattr(PgJournal, "succeed", ending)
         return stage.drive()
+
+
+def test_renewal_completes_at_the_first_try_while_signals_keep_coming(stage: Stage) -> None:
+    async def node(state: Notes, ctx: Context) -> Any:
+        state.seen += [await ctx.signal("go") for _ in range(3)]
+        return End(state.seen) if len(state.seen) == SENT else Renew(state)
+
+    from runs.journal.postgres import PgJournal
+
+    run, succeed, tries = stage.start(agent_of(node)), PgJournal.succeed, list[str]()
+
+    async def counted(self: PgJournal, *args: Any) -> Any:
+        tries.append(self.run_id)
+        return await succeed(self, *args)
+
+    def send_all() -> None:
+        for n in range(SENT):
+            signals.signal(run.pk, "go", n, by=SHOP)
+
+    sender = threading.Thread(target=_apart, args=[send_all])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PgJournal, "succeed", counted)
+        sender.start()
+        while sender.is_alive():
+            stage.drive()
+        sender.join()
+        everything(stage)
+    newest = chain.newest(run.pk)
+    assert output(newest) == list(range(SENT)), "each signal is handled once, in order"
+    assert len(tries) == len(set(tries)) == SENT // 3 - 1
+    whole(run)
 
 
 def test_a_signal_of_the_last_moment_goes_along(stage: Stage, tools: Toolbox) -> None:
