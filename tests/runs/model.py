@@ -165,7 +165,8 @@ class Model:
         self.is_woken = False
 
     def cancel(self) -> bool:
-        if self.has_ended or self.wants_cancel or self.is_undoing:
+        is_left_waiting = self.state.startswith("waiting") and not self.is_owned and "reconcile" not in self.waits
+        if self.has_ended or self.is_undoing or (self.wants_cancel and not is_left_waiting):
             return False
         if not (self.is_owned or self.is_in_doubt or self.is_routed):
             self.end("cancelled", "RunCancelled")
@@ -181,6 +182,10 @@ class Model:
         return True
 
     def retry(self) -> bool:
+        if self.is_undoing and self.state.startswith("waiting") and not self.is_owned:
+            self.tells("RunRequeued")
+            self.wake()
+            return True
         if self.state != "failed" or self.is_undoing or self.forks:
             return False
         self.state, self.is_ready, self.is_paused_by_person = "running", True, False

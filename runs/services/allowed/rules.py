@@ -103,7 +103,7 @@ def _resume(s: Stand) -> str | None:
 
 
 def _cancel(s: Stand) -> str | None:
-    if s.has_ended or (s.is_cancel_asked and not s.is_left_waiting):
+    if s.has_ended or (s.is_cancel_asked and (s.is_owned or not (s.is_stopped or s.is_left_waiting))):
         return "It has been asked to cancel already." if s.is_cancel_asked else ""
     return UNDOING if s.is_undoing else None
 
