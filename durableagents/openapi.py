@@ -6,12 +6,33 @@ from functools import cache
 from typing import Any
 
 from drf_spectacular.authentication import SessionScheme as Session
+from drf_spectacular.contrib.pydantic import PydanticExtension
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
+from pydantic.json_schema import DefsRef, GenerateJsonSchema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, described
+from ledger.web.shapes import Page
+
+# Models whose class has the name of another's in another module, and what the description calls them.
+_NAMES = {
+    "approvals.api.policies.ChangeRow": "PolicyChangeRow",
+    "approvals.api.policies.RuleRow": "PolicyRuleRow",
+    "approvals.api.policies.VersionRow": "PolicyVersionRow",
+    "approvals.api.queues.LimitRow": "QueueLimitRow",
+    "approvals.consulting.bodies.AnswerBody": "InquiryAnswerBody",
+    "approvals.queues.bodies.LiftBody": "QueueLiftBody",
+    "approvals.queues.bodies.LimitBody": "QueueLimitBody",
+    "runs.api.injecting.views.ChangeRow": "ContextChangeRow",
+    "runs.api.versions.views.ChangeRow": "AgentChangeRow",
+    "runs.models.run.State": "RunState",
+    "runs.services.halts.bodies.LiftBody": "HaltLiftBody",
+    "runs.services.migrating.bodies.LookBody": "MigrationLookBody",
+}
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -28,6 +49,76 @@ class SessionScheme(Session):
     """How the description names a browser's session."""
 
     target_class = "durableagents.identity.auth.HeaderSession"
+
+
+class DuplicateName(Exception):
+    """Two models or enums have one component name."""
+
+    def __init__(self, name: str, *classes: str) -> None:
+        super().__init__(f"{' and '.join(classes)} are both the component {name!r}: name one of them in openapi.py.")
+
+
+class ComponentNames:
+    """Gives each class a component name, and no name to two classes."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, str] = {}
+
+    def name_of(self, path: str) -> str:
+        """Return the name of the class at a dotted path, with the classes that it is nested in. Raises
+        DuplicateName."""
+        name = _NAMES.get(path) or "".join(part for part in path.split(".") if part[:1].isupper())
+        if (other := self._classes.setdefault(name, path)) != path:
+            raise DuplicateName(name, other, path)
+        return name
+
+
+_names = ComponentNames()
+
+
+class JsonSchema(GenerateJsonSchema):
+    """Pydantic's schemas, with the component names of this description."""
+
+    def get_defs_ref(self, core_mode_ref: Any) -> DefsRef:
+        ref = super().get_defs_ref(core_mode_ref)
+        path = core_mode_ref[0].rsplit(":", 1)[0]
+        self._prioritized_defsref_choices[ref] = [DefsRef(_names.name_of(path)), ref]
+        return ref
+
+
+class ModelExtension(PydanticExtension):
+    """How a model becomes components: drf-spectacular's own way names them by the class alone."""
+
+    target_class = "pydantic.BaseModel"
+    match_subclasses = True
+    priority = 1
+
+    def get_name(self, auto_schema: Any, direction: Any) -> str:
+        super().get_name(auto_schema, direction)  # which turns off the warning about classes of one name
+        return _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        told: dict[str, Any] = self.target.model_json_schema(
+            ref_template="#/components/schemas/{model}", schema_generator=JsonSchema, mode="serialization"
+        )
+        for name, schema in told.pop("$defs", {}).items():
+            auto_schema.registry.register_on_missing(
+                ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema)
+            )
+        return told
+
+
+class Operations(AutoSchema):
+    """How an address becomes an operation: one that answers a page has the id of a list, whatever its path is."""
+
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        """Return whether the id says list. With a `serializer` the question is about the answer: the page itself, no
+        array."""
+        if serializer is not None:
+            return False
+        answers = self.get_response_serializers()
+        shapes = answers.values() if isinstance(answers, dict) else [answers]
+        return any(isinstance(shape, type) and issubclass(shape, Page) for shape in shapes)
 
 
 class Schema(ApiView):

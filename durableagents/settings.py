@@ -186,17 +186,12 @@ REST_FRAMEWORK = {
         "durableagents.identity.auth.HeaderSession",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["durableagents.identity.auth.HasRole"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "durableagents.openapi.Operations",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
-    # Two shapes with a field of one name, each with words of its own.
-    "ENUM_NAME_OVERRIDES": {
-        "HaltKind": ["halt", "quarantine", "starts"],
-        "Outcome": ["happened", "did_not", "fail"],
-        "OutcomeSaid": ["happened", "did_not"],
-        "HaltScope": ["all", "tag", "agent", "version", "tool", "provider"],
-    },
+    # Choices stay with the field that has them: the hook would name them by the field, and merge those of one name.
+    "POSTPROCESSING_HOOKS": [],
     "TITLE": "Durable Agents",
     "DESCRIPTION": "Start runs, watch them, decide approvals, steer and settle.",
     "VERSION": "1",

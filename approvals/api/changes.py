@@ -75,7 +75,7 @@ class Changes(ApiView):
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR)}
 
-    @described("List proposed changes of rules", RuleChangePage, name="v1_changes_list", query=("state",))
+    @described("List proposed changes of rules", RuleChangePage, query=("state",))
     def get(self, request: Request) -> Response:
         query = Query(request, "state")
         state = query.choice("state", RuleChange.State.values) or ""
@@ -122,7 +122,7 @@ class FourEyesRules(ApiView):
         Query(request)
         return Response(guards_row())
 
-    @described("Say which rules two people change", GuardsRow, body=GuardsBody, name="v1_four_eyes_set")
+    @described("Say which rules two people change", GuardsRow, body=GuardsBody, name="four_eyes_update")
     def post(self, request: Request) -> Response:
         guards.require(read_body(request, GuardsBody), by=self.by)
         return Response(guards_row())

@@ -32,7 +32,7 @@ class Pages(ApiView):
 
     roles = READ
 
-    @described("A document's pages", PagesRow, name="v1_approvals_documents_pages_list")
+    @described("A document's pages", PagesRow, name="approvals_documents_pages_list")
     def get(self, request: Request, approval_id: UUID, n: int) -> Response:
         Query(request)
         told = served.facts(asked_with(approval_id, n, request.user))

@@ -77,7 +77,7 @@ class Grants(ApiView):
     permission_classes = [SetsUp]
     roles = READ
 
-    @described("List standing grants", GrantPage, name="v1_grants_list", query=("queue", "cursor", "limit"))
+    @described("List standing grants", GrantPage, query=("queue", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "queue", "cursor")
         queue = query.choice("queue", sorted(wait_hooks.queues)) or ""

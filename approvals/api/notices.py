@@ -135,9 +135,7 @@ class Deliveries(ApiView):
     permission_classes = [OrAdmin]
     roles = READ
 
-    @described(
-        "What was sent to whom", DeliveryPage, name="v1_deliveries_list", query=("state", "by", "cursor", "limit")
-    )
+    @described("What was sent to whom", DeliveryPage, query=("state", "by", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "by", "cursor")
         state, by = query.choice("state", Delivery.State.values), query.choice("by", Delivery.By.values)
@@ -168,7 +166,7 @@ class Channels(ApiView):
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
 
-    @described("List channels", ChannelPage, name="v1_channels_list")
+    @described("List channels", ChannelPage)
     def get(self, request: Request) -> Response:
         Query(request)
         return Response({"results": [channel_row(row) for row in channels.every()], "next": None})
@@ -187,7 +185,7 @@ class OneChannel(ApiView):
         Query(request)
         return Response(channel_row(channels.find(channel_id)))
 
-    @described("Change a channel", ChannelRow, body=ChannelChangeBody, name="v1_channels_change")
+    @described("Change a channel", ChannelRow, body=ChannelChangeBody, name="notifications_channels_update")
     def post(self, request: Request, channel_id: int) -> Response:
         channels.find(channel_id)
         return Response(channel_row(channels.change(channel_id, read_body(request, ChannelChangeBody), by=self.by)))

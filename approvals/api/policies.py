@@ -95,7 +95,7 @@ class Policies(ApiView):
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
 
-    @described("List policies and gates", RulePage, name="v1_policies_list")
+    @described("List policies and gates", RulePage)
     def get(self, request: Request) -> Response:
         Query(request)
         rules, problem = listed.in_force()
@@ -117,7 +117,7 @@ class OnePolicy(ApiView):
         Query(request)
         return Response(row_of(policy))
 
-    @described("Change a policy", PolicyRow, body=PolicyBody, name="v1_policies_change")
+    @described("Change a policy", PolicyRow, body=PolicyBody, name="policies_update")
     def post(self, request: Request, policy: str) -> Response:
         acts.find(policy)
         acts.change(policy, read_body(request, PolicyBody), by=self.by)

@@ -135,7 +135,7 @@ class Queues(ApiView):
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
 
-    @described("List queues", QueuePage, name="v1_queues_list")
+    @described("List queues", QueuePage)
     def get(self, request: Request) -> Response:
         Query(request)
         rows = [QueueName.of(queue, is_genuine=queue.is_genuine) for queue in listed.all_of_them()]
@@ -156,7 +156,7 @@ class OneQueue(ApiView):
         Query(request)
         return Response(row_of(acts.find(queue)))
 
-    @described("Change a queue", QueueRow, body=QueueChangeBody, name="v1_queues_change")
+    @described("Change a queue", QueueRow, body=QueueChangeBody, name="queues_update")
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         return Response(row_of(acts.change(queue, read_body(request, QueueChangeBody), by=self.by)))

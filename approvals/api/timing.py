@@ -111,7 +111,7 @@ class Calendars(ApiView):
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
 
-    @described("List calendars", CalendarPage, name="v1_calendars_list")
+    @described("List calendars", CalendarPage)
     def get(self, request: Request) -> Response:
         Query(request)
         rows = [
@@ -157,7 +157,7 @@ class QueueTiming(ApiView):
         Query(request)
         return Response(timing_row(queue_acts.find(queue)))
 
-    @described("Set what a queue says of time", TimingRow, body=TimingBody, name="v1_queues_timing_set")
+    @described("Set what a queue says of time", TimingRow, body=TimingBody, name="queues_timing_update")
     def post(self, request: Request, queue: str) -> Response:
         found = queue_acts.find(queue)
         acts.set_timing(queue, read_body(request, TimingBody), by=self.by)

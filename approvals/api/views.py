@@ -34,9 +34,7 @@ class Approvals(ApiView):
 
     roles = READ
 
-    @described(
-        "List approvals", ApprovalPage, name="v1_approvals_list", query=("state", "queue", "run_id", "cursor", "limit")
-    )
+    @described("List approvals", ApprovalPage, query=("state", "queue", "run_id", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "queue", "run_id", "cursor")
         given = {

@@ -16,8 +16,7 @@ from django.contrib.auth.signals import user_logged_in
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.dispatch import receiver
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
@@ -37,12 +36,12 @@ class Sessions(SessionMiddleware):
     """Django's, for a database that may take no writes: a session whose end can't be put off is not, and the page comes
     all the same. Anything else that a session holds has to be saved."""
 
-    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if not getattr(request, "is_seen_now", False) or request.session.modified:
-            return super().process_response(request, response)  # type: ignore[arg-type, return-value]
+            return super().process_response(request, response)
         request.session.modified = True
         save = super().process_response
-        return optionally(lambda: save(request, response)) or response  # type: ignore[arg-type, return-value]
+        return optionally(lambda: save(request, response)) or response
 
 
 class KeepSignedIn(MiddlewareMixin):

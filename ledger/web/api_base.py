@@ -154,7 +154,7 @@ def described(
 ) -> Callable[[Any], Any]:
     """What OpenAPI says about a view's method: its answer, in which `kinds` of media, its body, the names it takes; its
     own `name` where the address gives none."""
-    can_go_wrong = [400, 401, 403, 404, 503] if body is None else list(_PROBLEMS)
+    can_go_wrong = [400, 401, 403, 404, 422, 503] if body is None else list(_PROBLEMS)
     parameters = [
         *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
         *(OpenApiParameter(name, str, "header") for name in headers),

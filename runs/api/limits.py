@@ -66,7 +66,7 @@ class Limits(ApiView):
 
     roles = {**READ, "POST": (OPERATOR,)}
 
-    @described("List limits", LimitPage, name="v1_limits_list", query=("after", "limit"))
+    @described("List limits", LimitPage, query=("after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         rows = standing(limit=query.limit + 1, beyond=(query.text("after") or "")[:LONGEST_KEY])

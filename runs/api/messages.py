@@ -60,7 +60,7 @@ class Messages(ApiView):
 
     roles = READ
 
-    @described("List a run's messages", RequestPage, name="v1_runs_messages_list", query=("after", "limit"))
+    @described("List a run's messages", RequestPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31 - 1)

@@ -89,7 +89,7 @@ class Pools(ApiView):
 
     roles = {**READ, "POST": _SETTERS}
 
-    @described("List pools", PoolPage, name="v1_pools_list", query=("after", "limit"))
+    @described("List pools", PoolPage, query=("after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**62)
@@ -115,7 +115,7 @@ class OnePool(ApiView):
         Query(request)
         return Response(one(find(pool_id)))
 
-    @described("Set a pool's limit anew, or rename it", PoolRow, body=PoolChangeBody, name="v1_pools_change")
+    @described("Set a pool's limit anew, or rename it", PoolRow, body=PoolChangeBody, name="pools_update")
     def post(self, request: Request, pool_id: int) -> Response:
         acts.find(pool_id)
         body = read_body(request, PoolChangeBody)

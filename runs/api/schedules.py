@@ -30,7 +30,7 @@ class Schedules(ApiView):
 
     roles = {**READ, "POST": _SETTERS}
 
-    @described("List schedules", SchedulePage, name="v1_schedules_list", query=("cursor", "limit"))
+    @described("List schedules", SchedulePage, query=("cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "cursor")
         found = newest(limit=query.limit + 1, beyond=query.moment())
@@ -55,7 +55,7 @@ class OneSchedule(ApiView):
         Query(request)
         return Response(one(acts.find(schedule_id)))
 
-    @described("Change a schedule", ScheduleRow, body=ScheduleBody, name="v1_schedules_change")
+    @described("Change a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update")
     def post(self, request: Request, schedule_id: UUID) -> Response:
         acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, ScheduleBody)

@@ -52,7 +52,7 @@ class Runs(ApiView):
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
-    @described("List runs", RunPage, name="v1_runs_list", query=_SEARCHED)
+    @described("List runs", RunPage, query=_SEARCHED)
     def get(self, request: Request) -> Response:
         query = Query(request, *_SEARCHED)
         filters = Filters(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -52,7 +53,7 @@ class Said:
 def listen(runs: Iterable[UUID]) -> None:
     """Let workers write down what the models of these runs say, for half a minute from now. Where the database takes no
     writes they don't, and what is there can still be read."""
-    given = {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS}
+    given: dict[str, Any] = {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS}
     with connection.cursor() as cursor:
         optionally(lambda: cursor.execute(_LISTEN, given))
 

@@ -32,7 +32,7 @@ class Bulk(ApiView):
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": authority.STOPPERS}
 
-    @described("List acts on many runs", BatchPage, name="v1_bulk_list", query=("cursor", "limit"))
+    @described("List acts on many runs", BatchPage, query=("cursor", "limit"))
     def get(self, request: Request) -> Response:
         query, user = Query(request, "cursor"), request.user
         rows = newest(person=user.pk, held=roles(user), limit=query.limit + 1, beyond=query.moment())

@@ -25,7 +25,7 @@ class Halts(ApiView):
 
     roles = {**READ, "POST": _SETTERS}
 
-    @described("List halts", HaltPage, name="v1_halts_list", query=("after", "limit"))
+    @described("List halts", HaltPage, query=("after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**62)

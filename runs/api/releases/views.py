@@ -58,7 +58,7 @@ class Ramps(ApiView):
 
     roles = {**READ, "POST": _SETTERS}
 
-    @described("List ramps", RampPage, name="v1_ramps_list", query=("agent", "after", "limit"))
+    @described("List ramps", RampPage, query=("agent", "after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "agent", "after")
         after = query.integer("after", default=0, lowest=0, highest=2**62)

@@ -55,7 +55,7 @@ class OneAgent(ApiView):
 
     roles = READ
 
-    @described("An agent version", OneAgentRow, name="agents_read")
+    @described("An agent version", OneAgentRow)
     def get(self, request: Request, reference: str) -> Response:
         Query(request)
         try:
