@@ -296,13 +296,17 @@ async def test_a_text_with_half_a_pair_is_an_answer_with_a_replacement(provider:
 async def test_a_model_that_never_gives_a_valid_answer_fails_the_run_and_a_retry_asks_it_again(
     provider: Provider,
 ) -> None:
-    for model, is_watched, bad in product((OPENAI, ANTHROPIC), (False, True), ('{"ref": "a\\ud83d"}', "{no")):
-        answering(provider, *[called(("final_result", bad, "c"))] * 5)
-        story = await settled(thinking(ASSISTANT, [model], fails=True), is_watched)
-        assert story.failure.code == "no_valid_answer" and len(provider.requests) == 4
+    """The calls that were made before stay made."""
+    bad = called(("look", NAMED, "b"), ("final_result", '{"ref": "a\\ud83d"}', "c"))
+    for model, is_watched, kind in product((OPENAI, ANTHROPIC), (False, True), (ASSISTANT, AGENT)):
+        answering(provider, called(("look", NAMED, "a")), *[called(("final_result", "{no", "c"))] * 4)
+        story = await settled(thinking(kind, [model], fails=True), is_watched)
+        assert story.failure.code == "no_valid_answer" and len(provider.requests) == 5
         story.retry_run()
+        answering(provider, bad)
         await story.settle()
-        assert end_of(story) == "done" and len(provider.requests) == 6 and provider.refused == []
+        assert end_of(story) == "done" and len(provider.requests) == 2 and provider.refused == []
+        assert len(story.events(e.ToolReturned)) == 2
 
 
 # --- images and files -------------------------------------------------------------------------------------------------

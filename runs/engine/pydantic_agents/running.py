@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ledger import events as e
+from ledger.kinds.models import NO_VALID_ANSWER, TOO_MANY_TURNS
 from runs.engine.assistants import Request
 from runs.engine.canonical import as_json, canonical, plain
 from runs.engine.content.files import Prompt, as_data
@@ -22,7 +23,6 @@ from runs.engine.errors import (
     ContentRefused,
     DefinitionError,
     MisusedContext,
-    ModelFailure,
     Rejected,
     TimedOut,
     ToolFailure,
@@ -98,30 +98,40 @@ class Thinking:
     # --- the agent's own loop, in a task of its own -------------------------------------------------------------------
 
     async def run(self, prompt: Prompt, deps: Any) -> Any:
-        """Pydantic AI's run of the agent, start to end."""
+        """Let Pydantic AI run the agent, start to end; where it gave up and a person retried the run, from there on."""
+        from pydantic_ai import capture_run_messages
         from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
+
+        beginning: dict[str, Any] = {"user_prompt": prompt}
+        while True:
+            with capture_run_messages() as messages:
+                try:
+                    return await self._run_from(beginning, deps)
+                except UsageLimitExceeded as error:
+                    code, problem = TOO_MANY_TURNS, f"{self._assistant.name}: {error}"
+                except UnexpectedModelBehavior as error:
+                    code, problem = NO_VALID_ANSWER, f"{self._assistant.name}: {error}"
+            await self._wish(Wish(partial(self._give_up, code, problem)))
+            beginning = {"message_history": list(messages)}
+
+    async def _run_from(self, beginning: dict[str, Any], deps: Any) -> Any:
         from pydantic_ai.usage import UsageLimits
 
         assistant, agent = self._assistant, self._assistant.agent
         model = model_class()(self._ask)
         recorded = capability_class()(model, self._make, self._check, self._denials)
         known = f"{self._visit.run_id}:{self._path}"
-        try:
-            with agent.parallel_tool_call_execution_mode("parallel_ordered_events"):
-                ended = await agent.run(
-                    prompt,
-                    deps=deps,
-                    model=model,
-                    capabilities=[recorded],
-                    run_id=known,
-                    conversation_id=known,
-                    usage_limits=UsageLimits(request_limit=assistant.max_turns),
-                    infer_name=False,
-                )
-        except UsageLimitExceeded as error:
-            raise ModelFailure("too_many_turns", f"{assistant.name}: {error}") from error
-        except UnexpectedModelBehavior as error:
-            raise ModelFailure("no_valid_answer", f"{assistant.name}: {error}") from error
+        with agent.parallel_tool_call_execution_mode("parallel_ordered_events"):
+            ended = await agent.run(
+                **beginning,
+                deps=deps,
+                model=model,
+                capabilities=[recorded],
+                run_id=f"{known}:{self._turn}" if self._turn else known,
+                conversation_id=known,
+                usage_limits=UsageLimits(request_limit=assistant.max_turns),
+                infer_name=False,
+            )
         return ended.output
 
     async def _ask(self, messages: list[Any], settings: Any, parameters: Any) -> Any:
@@ -257,6 +267,17 @@ class Thinking:
         self._must_be_the_same(slot, request_hash, digests)
         question = Question(visit, slot, assistant.asking(request), messages, self._path, turn, request_hash, added)
         return self._placed(await question.answer(), turn)
+
+    async def _give_up(self, code: str, problem: str) -> None:
+        """Record the failure in the place of the next request, so that a retry of the run opens that place again: then
+        the agent's loop goes on there. Raises ModelFailure."""
+        slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
+        if self._visit.tape.slot(slot).current:
+            return
+        question = Question(self._visit, slot, self._assistant, [], self._path, self._turn, "", None)
+        if question.is_on_record:
+            await question.answer()
+        await question.give_up(code, problem)
 
     def _must_be_the_same(self, slot: str, request_hash: str, digests: dict[str, str]) -> None:
         """Say which part of a request is another one than on record. Nothing is sent."""
