@@ -91,6 +91,20 @@ def nothing_changes(act: Callable[[], Any], error: type[DurableAgentsError], wor
 # --- the story ---
 
 
+def test_quorum_of_three_takes_three_different_people(
+    stage: Fleet, ask: Callable[..., Approval], outside: Outside
+) -> None:
+    asked = ask(Gate("finance_po", "large sums", quorum=3))
+    for name in ("fiona", "frank"):
+        said = say(somebody(name, FINANCE))
+        assert (said.state, said.id) == ("open", asked.id), f"the yes of {name} is counted, and is not the last"
+        assert stage.drive() == "idle" and outside.requests == []
+    assert say(somebody("felix", FINANCE)).state == "approved"
+    assert stage.drive() == "completed" and len(outside.requests) == 1
+    assert [d.closes for d in Decision.objects.order_by("id")] == [False, False, True]
+    check_against_journal(asked.run)
+
+
 def test_legal_says_yes_and_then_two_of_finance_and_then_it_is_paid(
     stage: Fleet, ask: Callable[..., Approval], outside: Outside
 ) -> None:

@@ -3,6 +3,7 @@ person."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -315,6 +316,21 @@ def _tool(name: str, replay_class: ReplayClass, **more: Any) -> Any:
 
 
 KEYED, UNSAFE, PURE = ReplayClass.IDEMPOTENT_WITH_KEY, ReplayClass.UNSAFE_ON_REPLAY, ReplayClass.PURE
+
+
+async def test_undo_of_a_call_that_its_hook_told_of_gets_the_result_on_record(
+    tools: Reversible, outside: Outside
+) -> None:
+    tools.book = replace(tools.book, reconcile=tools._ask_hook)
+    outside.hook = lambda args, call: Happened(Done(ref="told by the hook"))
+    outside.trouble("book", *[TransportError("no answer")] * 99, when="after")
+    story = Story(failing(tools, [["book"]]))
+    story.kill_at = [("CP3", "book"), ("CP4", "book")]
+    await story.settle()
+    (reconciled,) = story.events(e.ToolReconciled)
+    assert reconciled.payload["result"]["ref"] == "told by the hook"
+    (undone,) = [r for r in outside.requests if r.tool == "unbook"]
+    assert Item.model_validate_json(undone.body).name == "told by the hook"
 
 
 async def _hook(args: Item, call: ToolCall) -> Happened | DidNotHappen | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -90,6 +91,26 @@ def test_a_request_is_set_aside_and_settled_with_what_it_used(stage: Stage, tool
         (1, 0),
     ]
     is_sound(run)
+
+
+@pytest.mark.parametrize(("resource", "unit"), [("usd", 10**6), ("tokens_out", 1)])
+def test_request_fits_exactly_beside_what_another_has_set_aside(
+    stage: Stage, tools: Toolbox, resource: str, unit: int
+) -> None:
+    priced()
+    agent, shared = thinking(tools), pool(resource, 10**6)
+    first = start(agent)
+    stage.kill_at = [("CP2", "model")]
+    assert stage.drive() == "killed"
+    used, reserved = counted(shared)
+    assert used == 0 and reserved > 0
+    raised(shared, str(Decimal(2 * reserved - 1) / unit))
+    second = start(agent)
+    assert stage.drive() == "parked" and in_line(second), "one unit is lacking"
+    raised(shared, str(Decimal(2 * reserved) / unit))
+    let_in()
+    assert stage.drive() == "completed" and counted(shared)[1] == reserved
+    is_sound(first, second)
 
 
 def test_a_model_without_a_price_is_not_asked_under_a_pool_of_dollars(stage: Stage, tools: Toolbox) -> None:

@@ -95,6 +95,26 @@ def test_signals_that_came_before_the_wait_are_given_out_in_order(stage: Stage, 
     check_against_journal(run)
 
 
+def test_signal_goes_to_the_wait_that_has_been_open_longest(stage: Stage, tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        async def later() -> Any:
+            await ctx.signal("first")
+            return await ctx.signal("go")
+
+        return End(await ctx.gather(later(), ctx.signal("go")))
+
+    run = stage.start(agent_of(node))
+    assert stage.drive() == "parked"
+    signals.signal(run.id, "first", by=SHOP)
+    assert stage.drive() == "parked"
+    longest = max(waiting(run), key=lambda wait: wait.slot)
+    assert longest.opened_at == min(wait.opened_at for wait in waiting(run))
+    send(run, "one")
+    send(run, "two")
+    assert stage.drive() == "completed" and output(run) == ["two", "one"]
+    check_against_journal(run)
+
+
 def test_a_worker_that_dies_between_signal_and_replay_loses_nothing(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(waiting_agent(tools, 2))
     send(run, "early")

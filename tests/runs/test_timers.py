@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from durableagents import Context, End
 from ledger import events as e
@@ -17,6 +18,7 @@ from runs.journal.claims import CLAIM
 from runs.models import Run, Sweep, Wait
 from runs.workers import housekeeping, timers
 from runs.workers.housekeeping import House
+from tests.fleet.conftest import until
 from tests.runs.stage import Stage, at_once, events, fresh, kinds, now, problems
 from tests.runs.test_time import rows_read
 from tests.world import Notes, agent_of, ends_with
@@ -104,6 +106,33 @@ def test_a_pass_ends_in_time_however_much_is_due(stage: Stage, monkeypatch: pyte
     while timers.sweep() == 0:
         pass
     assert all(events(run, e.WaitResolved) for run in runs)
+
+
+def test_deadline_that_moves_before_the_run_is_locked_is_looked_at_again(stage: Stage) -> None:
+    (run,), held = asleep(stage, 1), threading.Event()
+
+    def put_off() -> None:
+        with transaction.atomic():
+            Run.objects.select_for_update().get(pk=run.pk)
+            held.set()
+            until(is_sweeper_blocked, what="the sweeper waiting for the run", seconds=10)
+            Wait.objects.filter(run=run).update(deadline=now() + timedelta(hours=1))
+
+    def sweep() -> None:
+        held.wait(10)
+        timers.sweep()
+
+    assert at_once(put_off, sweep) == [None, None]
+    assert not events(run, e.WaitResolved) and str(fresh(run).state) == "waiting_event"
+
+
+def is_sweeper_blocked() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%runs_fire_due(%'"
+            " AND pid <> pg_backend_pid()"
+        )
+        return cursor.fetchone() is not None
 
 
 def test_a_sweep_by_one_is_a_sweep_for_all(stage: Stage) -> None:
