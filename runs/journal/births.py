@@ -10,9 +10,10 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from ledger import events as e
+from ledger.actors import Lease
 from ledger.append import lines
 from runs import search
-from runs.engine.journal import ChildSpec, Effects, Heir, Lease, MakeHeir, Reply
+from runs.engine.journal import ChildSpec, Effects, Heir, MakeHeir, Reply
 from runs.journal.committer import answered
 from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
