@@ -3,7 +3,7 @@ did.
 
 Whoever has the application's rights in the database may add rows, and verification finds them, later. What the audit
 shows is read by people at once, so it says so at once. One HMAC a row. That a genuine row stands there once is the
-database's business: no code can be written twice (ledger/migrations/0011_code_once.py), nor can one approval be decided
+database's business: no code can be written twice (ledger/migrations/0001_initial.py), nor can one approval be decided
 twice.
 """
 

@@ -309,7 +309,7 @@ class Decision(models.Model):
 
 class Seat(models.Model):
     """That somebody has had their say in a case: whoever decided, and whoever they did it for. The database writes it
-    with the decision (approvals/sql/0030_seats.sql), and lets nobody have two."""
+    with the decision (approvals/sql/decisions.sql), and lets nobody have two."""
 
     id = models.BigAutoField(primary_key=True)
     case_id = models.UUIDField()

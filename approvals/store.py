@@ -37,7 +37,7 @@ WITH stored AS (
     SELECT d.digest, octet_length(d.content), d.content, clock_timestamp()
     FROM unnest(%s::text[], %s::bytea[]) AS d (digest, content) ORDER BY d.digest ON CONFLICT DO NOTHING)
 """
-# Whom a question is put to, held against the queues as they are now: see approvals/sql/0009_asked.sql.
+# Whom a question is put to, held against the queues as they are now: see approvals/sql/decisions.sql.
 ON_ASK = "SELECT approvals_may_ask(%s)"
 REOPEN = """
 UPDATE approvals_approval a SET state = 'open', decided_at = NULL

@@ -26,7 +26,9 @@ class DurableAgentsConfig(AppConfig):
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)
 
-        # This app is the last one installed: by its turn every other app's tables are there.
+        # This app is the last one installed: by its turn every other app's tables are there. The functions come first,
+        # because the rows that follow fire triggers, and the grants cover them.
+        post_migrate.connect(install_definitions, sender=self)
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
         post_migrate.connect(create_queues, sender=self)
@@ -62,6 +64,19 @@ def create_queues(*, using: str, **_: Any) -> None:
     from approvals.queues.seeding import seed
 
     seed(using)
+
+
+def install_definitions(*, using: str, **_: Any) -> None:
+    """Install the SQL functions, types and triggers, unless a migration is still missing (`migrate APP NAME`)."""
+    from django.core.management import CommandError
+
+    from ledger import definitions, schema
+
+    if schema.is_migrated(using):
+        try:
+            definitions.install(using)
+        except definitions.DefinitionRefused as refused:
+            raise CommandError(str(refused)) from refused
 
 
 def refuse_a_newer_database(*, using: str, **_: Any) -> None:

@@ -189,6 +189,7 @@ READ_ONLY = frozenset(
         "django_content_type",
         "auth_permission",
         "socialaccount_socialapp",  # providers come from the environment alone
+        "ledger_definition",
         "ledger_uncoded",
         "runs_attribute",  # made by a trigger, which writes as the owner
         "runs_runtag",  # likewise

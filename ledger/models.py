@@ -295,8 +295,7 @@ class ActRecord(models.Model):
     after = Json(default=dict)
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
-    # Its place among the acts that belong to no run, and the links to the one before: see sql/0010_registers.sql. Of a
-    # run's acts its journal tells.
+    # Place and links of an act that belongs to no run (ledger/sql/registers.sql); a run's acts are in its journal.
     n = models.BigIntegerField(null=True)
     prev_hash = models.BinaryField(max_length=32, null=True)
     hash = models.BinaryField(max_length=32, null=True)

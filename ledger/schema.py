@@ -1,9 +1,8 @@
-"""Whether this code and its database are of one make: each knows every migration of the other.
+"""Compare the database with this code: its migrations and its SQL definitions.
 
-An older database lacks what this code would write to; a newer one was changed by code that this one doesn't know, which
-would misread what stands in it. Neither is served: a process that starts says so by name and ends. What runs already
-goes on while `migrate` brings the database further, which is what lets an upgrade do without an outage
-(docs/operations.md).
+An older database lacks what this code would write to; a newer one was changed by code that this code doesn't know and
+would misread. A process that finds either refuses to start and says why. Processes that already run continue while
+`migrate` changes the database, so an upgrade needs no outage (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from collections.abc import Collection
 
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connection, connections
 from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 
-from ledger import privileges
+from ledger import definitions, privileges
 
 Migration = tuple[str, str]
 _NAMED = 3
+_MIGRATE = "run DURABLEAGENTS_DB_ROLE=owner manage.py migrate (docs/operations.md, Upgrades and restarts)"
 
 
 def refusal() -> str | None:
-    """Why this process must not serve, in one line, or None. Raises OperationalError while the database is away."""
+    """Return why this process must not serve, in one line, or None. Raises OperationalError."""
     try:
         reason = misfit()
     finally:
@@ -33,40 +32,44 @@ def refusal() -> str | None:
 
 
 def misfit() -> str | None:
-    """What the database has that this code doesn't know, or else what it lacks. Raises OperationalError."""
-    loader = MigrationLoader(None)
+    """Return how the database differs from this code, first in migrations, then in SQL. Raises OperationalError."""
     try:
-        applied = set(MigrationRecorder(connection).applied_migrations())
+        loader = MigrationLoader(connection)
+        if newer := _unknown(loader):
+            return _newer(newer)
+        if lacking := _lacking(loader):
+            return (
+                f"the database lacks {len(lacking)} migration{'s' * (len(lacking) > 1)} that this code needs "
+                f"({_named(lacking)}): {_MIGRATE}"
+            )
+        if differing := definitions.differing():
+            return f"the database's SQL differs from this code's ({_first(differing)}): {_MIGRATE}"
     except ProgrammingError as error:
         return (
-            f"django_migrations can't be read ({str(error).splitlines()[0]}): "
+            f"the database's schema can't be read ({str(error).splitlines()[0]}): "
             "run migrate, with DATABASE_OWNER_URL and DATABASE_URL both set"
         )
-    if newer := _unknown(loader, applied):
-        return _newer(newer)
-    # A squashed migration counts as there when all that it stands for is.
-    replaced = {old: new for new, m in loader.disk_migrations.items() for old in m.replaces}
-    has = applied | {new for new, m in loader.disk_migrations.items() if m.replaces and set(m.replaces) <= applied}
-    lacking = [key for key in loader.graph.nodes if key not in has and replaced.get(key) not in has]
-    if not lacking:
-        return None
-    return (
-        f"the database lacks {len(lacking)} migration{'s' * (len(lacking) > 1)} that this code needs "
-        f"({_named(lacking)}): "
-        "run DURABLEAGENTS_DB_ROLE=owner manage.py migrate (docs/operations.md, Upgrades and restarts)"
-    )
+    return None
+
+
+def is_migrated(alias: str = DEFAULT_DB_ALIAS) -> bool:
+    """Return whether the database has every migration of this code."""
+    return not _lacking(MigrationLoader(connections[alias]))
 
 
 def newer_than_this_code(alias: str = DEFAULT_DB_ALIAS) -> str | None:
-    """What `migrate` asks before it touches anything: older code would take back rights that newer tables need
-    withheld."""
-    newer = _unknown(MigrationLoader(None), set(MigrationRecorder(connections[alias]).applied_migrations()))
+    """Return why `migrate` must not touch the database, or None: older code would grant rights on newer tables."""
+    newer = _unknown(MigrationLoader(connections[alias]))
     return _newer(newer) if newer else None
 
 
-def _unknown(loader: MigrationLoader, applied: Collection[Migration]) -> list[Migration]:
+def _lacking(loader: MigrationLoader) -> list[Migration]:
+    return [key for key in loader.graph.nodes if key not in loader.applied_migrations]
+
+
+def _unknown(loader: MigrationLoader) -> list[Migration]:
     known = loader.disk_migrations.keys() | {old for m in loader.disk_migrations.values() for old in m.replaces}
-    return [key for key in applied if key not in known]
+    return [key for key in loader.applied_migrations if key not in known]
 
 
 def _newer(unknown: Collection[Migration]) -> str:
@@ -77,5 +80,8 @@ def _newer(unknown: Collection[Migration]) -> str:
 
 
 def _named(migrations: Collection[Migration]) -> str:
-    names = [f"{app}.{name}" for app, name in sorted(migrations)]
+    return _first([f"{app}.{name}" for app, name in sorted(migrations)])
+
+
+def _first(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

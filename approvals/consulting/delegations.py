@@ -44,14 +44,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
         whom = standing.deputyship.principal.name
         raise Forbidden(f"You decide this in the place of {whom}: what was handed to you isn't handed on.")
     why, user = justified("delegate", justification), named(to, by)
-    rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
-    if any(row.ended_at is None and (row.principal, row.deputy) == (by.person, user.pk) for row in rows):
-        is_known = any(row.is_genuine for row in rows if (row.principal, row.deputy) == (by.person, user.pk))
-        problem = "has it from you already" if is_known else "has it by a row that was not put on record here"
-        raise wrong("to", problem, "somebody else")
-    rows = [row for row in rows if row.is_genuine]
-    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
-        raise wrong("to", f"would be one more than {MOST_OPEN} who have it at once, or {MOST} in all", "take one back")
+    _must_be_new(approval_id, by.person, user.pk)
     principal = by.person
     assert principal is not None
     row = Delegation(
@@ -100,6 +93,18 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     )
     show_to(row.deputy)
     return row
+
+
+def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
+    """Raise InvalidInput if the deputy has the question from this principal already, or too many people have it."""
+    rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
+    if any(row.ended_at is None and (row.principal, row.deputy) == (principal, deputy) for row in rows):
+        is_known = any(row.is_genuine for row in rows if (row.principal, row.deputy) == (principal, deputy))
+        problem = "has it from you already" if is_known else "has it by a row that was not put on record here"
+        raise wrong("to", problem, "somebody else")
+    rows = [row for row in rows if row.is_genuine]
+    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
+        raise wrong("to", f"would be one more than {MOST_OPEN} who have it at once, or {MOST} in all", "take one back")
 
 
 @transaction.atomic

@@ -62,8 +62,19 @@ def markdown(told: dict[str, Any]) -> str:
     notes = [f"- {_where(case)}: {note}" for case in cases for note in case["notes"]]
     if notes:
         lines += ["", "## Notes", "", *notes]
-    lines += ["", "## Runs", ""]
-    lines += _table(
+    lines += ["", "## Runs", "", *_runs([told["calm"], *cases])]
+    lines += [
+        "",
+        "Read and accepted:",
+        "",
+        "Name ______________________  Date ______________  Signature ______________________",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _runs(cases: list[dict[str, Any]]) -> list[str]:
+    """Return the table of all runs, one row a case."""
+    return _table(
         ("case", "run", "ended", "seconds", "left the worker", "effects", "asked"),
         (
             (
@@ -75,16 +86,9 @@ def markdown(told: dict[str, Any]) -> str:
                 _counts(case["effects"]),
                 ", ".join(case["asked"]) or "–",
             )
-            for case in [told["calm"], *cases]
+            for case in cases
         ),
     )
-    lines += [
-        "",
-        "Read and accepted:",
-        "",
-        "Name ______________________  Date ______________  Signature ______________________",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _verdict(told: dict[str, Any]) -> str:

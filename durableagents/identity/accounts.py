@@ -1,7 +1,7 @@
-"""Accounts: who changes them is on record, how passwords are kept, and where the administrator's pages hang.
+"""Say who changes accounts, and hash passwords.
 
-The record itself is written by triggers (`sql/0002_accounts.sql`), so that nothing passes it by; here they are told who
-acts.
+Triggers write the record of every change (durableagents/sql/accounts.sql), so that nothing passes it by. They take the
+actor from the transaction, where `acting` puts it.
 """
 
 from __future__ import annotations

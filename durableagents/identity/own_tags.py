@@ -1,5 +1,5 @@
 """Tags that are an account's own: given to it and taken again, each with a reason. Who acts says `accounts.acting`; the
-record of it a trigger writes (sql/0009_own_tags.sql), in the same transaction."""
+record of it a trigger writes (durableagents/sql/accounts.sql), in the same transaction."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ledger.errors import NotFound
 
 MOST_SHOWN = 100
 _NAME_LENGTH = 300
-# The database's own index finds a session by this expression (0012_sessions_by_digest).
+# The database's own index finds a session by this expression.
 _DIGEST = "sha256(s.session_key::bytea)"
 _LIST = f"""
     SELECT k.key, k.since, k.address, k.browser, k.auth_hash, s.expire_date

@@ -1,8 +1,13 @@
--- The one writer of the journal. Every path that writes, worker or person, goes through ledger_lock and ledger_append.
--- Errors have their own SQLSTATEs: DA001 stale lease, DA404 no such run.
+-- The one writer of the journal: every write goes through ledger_lock and ledger_append.
+-- SQLSTATEs: DA001 stale lease, DA404 no such run.
 
--- Lock a run's head and check the fence. A worker names epoch and lease; an actor (a person, the outside, the system) passes
--- both as null. Whatever else a function wants to know it reads after this lock, in later statements.
+CREATE TYPE ledger_line AS (kind text, slot text, attempt int, fact text, clear bytea, sealed bytea, body bytea);
+CREATE TYPE ledger_fact AS (
+    slot text, attempt int, fact text, tool text, replay_class text, key text, input_hash text, external_id text, digest text
+);
+
+-- Lock a run's head and check the fence. A worker passes epoch and lease; an actor (a person, the outside, the system) passes null for both.
+-- Everything else that a function reads it must read after this lock, in later statements.
 CREATE OR REPLACE FUNCTION ledger_lock(p_run uuid, p_epoch bigint, p_lease uuid) RETURNS ledger_head
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -19,22 +24,8 @@ BEGIN
     RETURN h;
 END $$;
 
--- One event as it is handed over: the columns that derive from its clear bytes, both kinds of bytes, and their digest.
-DO $$ BEGIN
-    CREATE TYPE ledger_line AS (kind text, slot text, attempt int, fact text, clear bytea, sealed bytea, body bytea);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
-
--- One fact about a side effect.
-DO $$ BEGIN
-    CREATE TYPE ledger_fact AS (
-        slot text, attempt int, fact text, tool text, replay_class text, key text, input_hash text, external_id text, digest text
-    );
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
-
--- Append events to a locked head and return the head as it must be stored; the caller stores it once. Sequence number and link
--- are assigned here, under the lock, so that seq is gapless and the chain has one order whoever writes.
+-- Append events to a locked head and return the head as it must be stored; the caller stores it once. Sequence number and hash are assigned
+-- here, under the lock, so that seq has no gaps and the chain has one order. `line.body` holds the digest (32 bytes) and the keyed code.
 --     hash = sha256(prev ‖ seq ‖ epoch ‖ microseconds ‖ body)     (see ledger/chain.py)
 CREATE OR REPLACE FUNCTION ledger_append(h ledger_head, p_lines ledger_line[]) RETURNS ledger_head
 LANGUAGE plpgsql AS $$
@@ -47,15 +38,17 @@ BEGIN
         t := clock_timestamp();
         h.seq := h.seq + 1;
         link := sha256(h.chain || int8send(h.seq) || int8send(h.epoch)
-                       || int8send((extract(epoch FROM t) * 1000000)::bigint) || line.body);
-        INSERT INTO ledger_event (run_id, seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash)
-        VALUES (h.run_id, h.seq, h.epoch, t, line.kind, line.slot, line.attempt, line.fact, line.clear, line.sealed, h.chain, link);
+                       || int8send((extract(epoch FROM t) * 1000000)::bigint) || substring(line.body FROM 1 FOR 32));
+        INSERT INTO ledger_event (run_id, seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash, code)
+        VALUES (h.run_id, h.seq, h.epoch, t, line.kind, line.slot, line.attempt, line.fact, line.clear, line.sealed, h.chain, link,
+                CASE WHEN length(line.body) > 32 THEN substring(line.body FROM 33) END);
         h.chain := link;
+        h.bytes := h.bytes + octet_length(line.clear) + coalesce(octet_length(line.sealed), 0);
     END LOOP;
     RETURN h;
 END $$;
 
--- Store what ledger_append returned. PL/pgSQL, like all that a step runs, because it keeps its plans on every server version.
+-- Store what ledger_append returned. PL/pgSQL, like everything that a step runs, because it keeps its plans on every server version.
 CREATE OR REPLACE FUNCTION ledger_store(h ledger_head) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -63,11 +56,11 @@ BEGIN
         epoch = h.epoch, lease = h.lease, seq = h.seq, claimed_seq = h.claimed_seq, deaths = h.deaths, chain = h.chain,
         is_pause_requested = h.is_pause_requested, is_cancel_requested = h.is_cancel_requested, is_on_hold = h.is_on_hold,
         steps = h.steps, tokens_in = h.tokens_in, tokens_out = h.tokens_out, usd_micro = h.usd_micro,
-        tool_calls = h.tool_calls, model_calls = h.model_calls
+        tool_calls = h.tool_calls, model_calls = h.model_calls, unpriced_calls = h.unpriced_calls, bytes = h.bytes
     WHERE run_id = h.run_id;
 END $$;
 
--- Facts about side effects ride with the journal events that tell of them, in the same transaction.
+-- Write the facts about side effects in the transaction of the events that report them.
 CREATE OR REPLACE FUNCTION ledger_enter(h ledger_head, p_actor text, p_facts ledger_fact[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -80,7 +73,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- What a service calls: lock without a lease (the caller is a named actor), append, enter, store.
+-- Append for a service: lock without a lease (the caller is a named actor), append, enter, store.
 CREATE OR REPLACE FUNCTION ledger_append_as(p_run uuid, p_actor text, p_lines ledger_line[], p_facts ledger_fact[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,7 +1,7 @@
 """Whether the records that belong to no run are what was written: acts such as declaring a host dead, and what was done
 to accounts.
 
-Both lists are numbered and linked by the database (sql/0010_registers.sql), so a row that is gone, changed, put in
+Both lists are numbered and linked by the database (ledger/sql/registers.sql), so a row that is gone, changed, put in
 between or out of its place is found. Acts carry a code besides, which covers number and link: nobody without the key
 makes that list whole again. The database, which has none, writes what was done to accounts: whoever owns it could write
 that list anew from some row on. And no list knows that its end was cut off together with the row that says where it

@@ -417,8 +417,8 @@ class Journal(Protocol):
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/0018_steps.sql, and,
-        for a message that wants an answer before the run parks, runs/sql/0023_messages.sql."""
+        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/steps.sql, and,
+        for a message that wants an answer before the run parks, runs/sql/messages.sql."""
         ...
 
     async def origin(self) -> RunCarriedOn | None:

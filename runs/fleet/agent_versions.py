@@ -65,7 +65,7 @@ _READY = """
     SELECT graph_id FROM ready WHERE graph_id IS NOT NULL"""
 
 
-DRAINED = "drained:"  # before a version, as runs_drivable tells it: runs/sql/0049_judged.sql
+DRAINED = "drained:"  # before a version, as runs_drivable tells it: runs/sql/claims.sql
 ONLY_DRAINED = "every running worker that has {} drains it, and begins no run"
 
 

@@ -7,7 +7,7 @@ from django.db import models
 
 
 class Limit(models.Model):
-    """What is said of one key, such as `tool:charge`, and how it stands. The functions in runs/sql/0027_limits.sql
+    """What is said of one key, such as `tool:charge`, and how it stands. The functions in runs/sql/limits.sql
     change it, under its row's lock."""
 
     class Breaker(models.TextChoices):

@@ -35,7 +35,7 @@ ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableag
 NOTIFY_SQL = (
     f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"  # as in runs/journal/notify.py
 )
-# For one run one worker is enough: see runs/sql/0039_drains.sql. It is chosen by what it said in this time.
+# For one run one worker is enough: see runs/sql/claims.sql. It is chosen by what it said in this time.
 FRESH_SECONDS = 2.5
 CALL_SQL = f"SELECT runs_call('{CHANNEL}', %s, {FRESH_SECONDS})"
 

@@ -1,58 +1,106 @@
--- The hot path: one call of one function per commit. Lock the head, check the fence, then write or RAISE.
--- SQLSTATEs: DA001 stale lease, DA002 approval missing, consumed or not for these bytes, DA003 approval expired, DA404 no such run.
--- Lock order everywhere: Head, Run, Wait, Approval, the rest.
+-- The step protocol: one call of one function per step. Lock the head, check the fence, then write or RAISE.
+-- SQLSTATEs: DA001 stale lease, DA002 approval missing, used up or not for these bytes, DA003 approval expired, DA004 over budget,
+-- DA005 and DA006 pools (pools.sql), DA007 halted (halts.sql), DA060 policies changed (policies.sql), DA404 no such run.
+-- Lock order everywhere: Head, Run, Wait, Approval, pool meters, the rest.
+--
+-- Where several runs' steps share a transaction (runs/journal/committer.py), the caller has taken each head by SKIP LOCKED, and rows below a
+-- head are locked only under it, so none waits for another. A step that RAISEs undoes them all; each is then made alone.
+--
+-- runs_reply: the end of the journal, the database's time, what people requested, and whether the step was done. runs_opening: a wait that
+-- opens with a step. runs_usage: what a step adds to the counters. runs_cut: a checkpoint between two visits.
 
--- What every step function answers: where the journal stands, what time the database has, what people asked for meanwhile,
--- and whether the thing asked for was done.
-DO $$ BEGIN
-    CREATE TYPE runs_reply AS (seq bigint, at timestamptz, is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean, is_done boolean);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
+CREATE TYPE runs_reply AS (seq bigint, at timestamptz, is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean, is_done boolean);
+CREATE TYPE runs_opening AS (id uuid, slot text, attempt int, kind text, n int, deadline timestamptz, detail jsonb, token bytea);
+CREATE TYPE runs_usage AS (steps int, tokens_in bigint, tokens_out bigint, tool_calls int, model_calls int);
+CREATE TYPE runs_cut AS (generation int, node text, visit int, fingerprint text, state bytea, checksum bytea);
 
--- A wait that opens with a step.
-DO $$ BEGIN
-    CREATE TYPE runs_opening AS (id uuid, slot text, attempt int, kind text, n int, deadline timestamptz, detail jsonb, token bytea);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
-
--- What a step adds to the run's counters.
-DO $$ BEGIN
-    CREATE TYPE runs_usage AS (steps int, tokens_in bigint, tokens_out bigint, tool_calls int, model_calls int);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
-
--- A checkpoint at the consistent cut between two visits.
-DO $$ BEGIN
-    CREATE TYPE runs_cut AS (generation int, node text, visit int, fingerprint text, state bytea, checksum bytea);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
-
+-- Return the reply of a step.
 CREATE OR REPLACE FUNCTION runs_reply_of(h ledger_head, p_done boolean) RETURNS runs_reply
 LANGUAGE sql AS $$
     SELECT (h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, p_done)::runs_reply;
 $$;
 
--- Whether the journal holds the answer to a call that is about to be repeated, to be called unknown, or to be settled by what its hook
--- says: a callback, or a lost worker's answer, may come while the worker still thinks its call unanswered. Asked under the lock; then
--- nothing is written, and the worker reads what came.
+-- Return whether the journal already settles what a step is about: a callback or a late result may have come meanwhile. The first outcome
+-- counts, and the worker reads it.
 CREATE OR REPLACE FUNCTION runs_is_answered(p_run uuid, p_lines ledger_line[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     line ledger_line;
 BEGIN
     FOREACH line IN ARRAY p_lines LOOP
-        IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS (
-            SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = line.slot AND e.attempt = line.attempt
-            AND (e.fact = 'result' OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'happened')
-        ) THEN
+        IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled', 'ToolFailed', 'ToolReturned')
+           AND runs_has_outcome(p_run, line.slot, line.attempt) THEN
             RETURN true;
         END IF;
     END LOOP;
     RETURN false;
 END $$;
 
--- TX1: make the intent of a call durable before it leaves. Under a pause, cancel or hold nothing is written and the reply says so.
--- An approval is consumed here, by compare-and-set on its wait: the same bytes, once, in time.
+-- Return whether the journal holds an attempt's outcome: its result, or a person's finding that it happened.
+CREATE OR REPLACE FUNCTION runs_has_outcome(p_run uuid, p_slot text, p_attempt int) RETURNS boolean
+LANGUAGE sql AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = p_slot AND e.attempt = p_attempt
+        AND (e.fact = 'result' OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'happened')
+    );
+$$;
+
+-- Return whether a late result says that an earlier attempt happened or was accepted and no person has denied it since: sending again could be
+-- a second effect.
+CREATE OR REPLACE FUNCTION runs_is_belied(p_run uuid, p_slot text, p_attempt int) RETURNS boolean
+LANGUAGE sql AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = p_slot AND e.attempt < p_attempt
+        AND (e.kind = 'CallbackArrivedLate' OR e.kind = 'ToolAnsweredLate' AND convert_from(e.clear, 'UTF8')::json ->> 'outcome' <> 'refused')
+        AND NOT EXISTS (
+            SELECT 1 FROM ledger_event v WHERE v.run_id = p_run AND v.slot = p_slot AND v.attempt = e.attempt AND v.seq > e.seq
+            AND v.kind = 'ToolReconciled' AND convert_from(v.clear, 'UTF8')::json ->> 'verdict' = 'did_not'
+        )
+    );
+$$;
+
+-- Return whether every earlier attempt is known to have had no effect: refused, or found not to have happened, and not contradicted since by a
+-- late result. Otherwise what people approved may already have been done.
+CREATE OR REPLACE FUNCTION runs_is_undone(p_run uuid, p_slot text, p_attempt int) RETURNS boolean
+LANGUAGE sql AS $$
+    SELECT NOT EXISTS (
+        SELECT 1 FROM generate_series(0, p_attempt - 1) AS earlier(attempt)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = p_slot AND e.attempt = earlier.attempt
+            AND (e.kind = 'ToolFailed' OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'did_not')
+        )
+    ) AND NOT EXISTS (
+        SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = p_slot AND e.attempt < p_attempt
+        AND (e.fact = 'result' AND e.kind <> 'ToolFailed' OR e.kind = 'CallbackArrivedLate'
+             OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'happened'
+             OR e.kind = 'ToolAnsweredLate' AND convert_from(e.clear, 'UTF8')::json ->> 'outcome' <> 'refused')
+    );
+$$;
+
+-- Consume a grant for one attempt at one call, by compare-and-set on its wait: here an approval is consumed. A further attempt may use it only in
+-- time and only if every earlier one had no effect. The intents in the journal name each use.
+CREATE OR REPLACE FUNCTION runs_use_grant(p_run uuid, g_slot text, g_hash text, p_slot text, p_attempt int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    is_covered boolean := p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);
+BEGIN
+    UPDATE runs_wait SET consumed_at = clock_timestamp(), consumed_by = p_slot, consumed_attempt = p_attempt
+    WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved'
+      AND grant_hash = g_hash AND grant_expires_at > clock_timestamp()
+      AND (consumed_at IS NULL OR is_covered AND consumed_by = p_slot AND consumed_attempt < p_attempt);
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM runs_wait WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved' AND grant_hash = g_hash
+          AND (consumed_at IS NULL OR is_covered AND consumed_by = p_slot AND consumed_attempt < p_attempt)
+    ) THEN
+        RAISE EXCEPTION 'the approval of slot % of run % expired before it was used for this', g_slot, p_run USING ERRCODE = 'DA003';
+    END IF;
+    RAISE EXCEPTION 'slot % of run % has no unused approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
+END $$;
+
+-- TX1: write an intent before anything leaves, after all checks (grant, caps, pools, policies, halts).
 CREATE OR REPLACE FUNCTION runs_intend(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
     p_lines ledger_line[], p_facts ledger_fact[], g_slot text, g_hash text, w runs_opening
@@ -60,24 +108,35 @@ CREATE OR REPLACE FUNCTION runs_intend(
 LANGUAGE plpgsql AS $$
 DECLARE
     h ledger_head;
+    line ledger_line;
+    invoked ledger_line;
 BEGIN
     h := ledger_lock(p_run, p_epoch, p_lease);
     IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN
         RETURN runs_reply_of(h, false);
     END IF;
-    IF g_slot IS NOT NULL THEN
-        UPDATE runs_wait SET consumed_at = clock_timestamp()
-        WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved'
-          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at > clock_timestamp();
-        IF NOT FOUND AND EXISTS (
-            SELECT 1 FROM runs_wait WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved'
-              AND grant_hash = g_hash AND consumed_at IS NULL
-        ) THEN
-            RAISE EXCEPTION 'the approval of slot % of run % lay unused until it expired', g_slot, p_run USING ERRCODE = 'DA003';
-        ELSIF NOT FOUND THEN
-            RAISE EXCEPTION 'slot % of run % has no unconsumed approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
+    PERFORM runs_check_halts(p_run, p_lines);
+    FOREACH line IN ARRAY p_lines LOOP
+        IF line.kind = 'ToolInvoked' THEN
+            invoked := line;
         END IF;
+    END LOOP;
+    IF invoked.attempt > 0 AND runs_is_belied(p_run, invoked.slot, invoked.attempt) THEN
+        RETURN runs_reply_of(h, false);
     END IF;
+    IF NOT (h.cap_steps, h.cap_tokens_in, h.cap_tokens_out, h.cap_tool_calls, h.cap_model_calls, h.cap_usd_micro) IS NULL THEN
+        PERFORM runs_afford(h, p_lines);
+    END IF;
+    PERFORM runs_check_policies(p_lines);
+    IF g_slot IS NOT NULL THEN
+        PERFORM runs_use_grant(p_run, g_slot, g_hash, invoked.slot, invoked.attempt);
+    ELSIF invoked.attempt > 0 AND EXISTS (
+        SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = invoked.slot AND e.attempt < invoked.attempt
+        AND e.kind = 'ToolInvoked' AND convert_from(e.clear, 'UTF8')::json ->> 'grant' IS NOT NULL
+    ) THEN
+        RAISE EXCEPTION 'slot % of run % went out under an approval before, and has none now', invoked.slot, p_run USING ERRCODE = 'DA002';
+    END IF;
+    PERFORM runs_draw(p_run, p_lines);
     h := ledger_append(h, p_lines);
     IF cardinality(p_facts) > 0 THEN
         PERFORM ledger_enter(h, p_actor, p_facts);
@@ -90,8 +149,8 @@ BEGIN
     RETURN runs_reply_of(h, true);
 END $$;
 
--- TX2: make facts durable: a result, a failure, a wait, an entered visit. Facts about what was already sent are taken whatever
--- people asked for meanwhile; the reply carries their flags, so that the worker stops at this boundary.
+-- TX2: make facts durable: a result, a failure, a wait, an entered visit. A debit is booked as it is written: the counters are the sum of what
+-- the journal lists. Pending requests of people do not stop it; the reply names them, so that the worker stops at this boundary.
 CREATE OR REPLACE FUNCTION runs_record(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
     p_lines ledger_line[], p_facts ledger_fact[], w runs_opening, used runs_usage, cut runs_cut
@@ -110,7 +169,10 @@ BEGIN
         PERFORM ledger_enter(h, p_actor, p_facts);
     END IF;
     FOREACH line IN ARRAY p_lines LOOP
-        IF line.kind IN ('ToolFailed', 'ToolReconciled') THEN
+        IF line.kind = 'BudgetDebited' THEN
+            h := runs_debit(h, line);
+            PERFORM runs_settle(p_run, line);
+        ELSIF line.kind IN ('ToolFailed', 'ToolReconciled') THEN
             -- Upstream refused the call, or its hook told: no callback is waited for any more.
             UPDATE runs_wait SET resolution = 'settled', resolved_by = p_actor, resolved_at = clock_timestamp()
             WHERE run_id = p_run AND slot = line.slot AND attempt = line.attempt AND kind = 'webhook' AND resolved_at IS NULL;
@@ -129,17 +191,36 @@ BEGIN
         WHERE id = p_run;
     END IF;
     IF w.id IS NOT NULL THEN
-        -- A call that answers later opened its wait with the intent; now that upstream accepted it, the time it gave counts.
+        -- A call that answers later opened its wait with the intent; now that upstream accepted it, the time it gave counts, also
+        -- where people were reminded meanwhile that it had not got that far.
         INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)
         VALUES (w.id, p_run, w.slot, w.attempt, w.kind, w.n, clock_timestamp(), w.deadline, w.detail, false)
-        ON CONFLICT (id) DO UPDATE SET deadline = excluded.deadline WHERE runs_wait.resolved_at IS NULL;
+        ON CONFLICT (id) DO UPDATE SET deadline = excluded.deadline, is_overdue = false WHERE runs_wait.resolved_at IS NULL;
+        IF w.kind = 'pool' THEN
+            PERFORM runs_gate(w.detail);
+        END IF;
     END IF;
     RETURN runs_reply_of(h, true);
 END $$;
 
--- Let go of a run: `park` (all waits still open), `settle` (a cancelled run waits for a person to settle a call first), `pause`,
--- `release` (drain) or `end`. What would be wrong by now is not done and
--- the reply says so: parking on a wait that was resolved meanwhile, completing a run that somebody cancelled.
+-- Park a run unless a message waits for an answer: its sender saw that a worker has the run and woke nobody.
+CREATE OR REPLACE FUNCTION runs_park(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text, p_lines ledger_line[]
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    IF EXISTS (SELECT 1 FROM runs_message WHERE run_id = p_run AND outcome = '') THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
+    RETURN runs_leave(p_run, p_epoch, p_lease, p_how, p_state, p_waits, p_error, p_lines);
+END $$;
+
+-- Let go of a run: `park` (all waits still open), `settle` (a cancelled run waits for a person to settle a call), `pause`, `budget` (paused until
+-- the budget is raised), `release` (drain) or `end`. What is no longer right is not done and the reply says so: parking on a wait that was
+-- resolved meanwhile, completing a run that was cancelled.
 CREATE OR REPLACE FUNCTION runs_leave(
     p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text, p_lines ledger_line[]
 ) RETURNS runs_reply
@@ -149,7 +230,8 @@ DECLARE
 BEGIN
     h := ledger_lock(p_run, p_epoch, p_lease);
     IF (p_how = 'park' AND (h.is_pause_requested OR h.is_cancel_requested))
-       OR (p_how IN ('park', 'settle') AND EXISTS (SELECT 1 FROM runs_wait WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL))
+       OR (p_how = 'budget' AND (h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold))
+       OR (p_how IN ('park', 'settle', 'budget') AND EXISTS (SELECT 1 FROM runs_wait WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL))
        OR (p_how = 'pause' AND (h.is_cancel_requested OR NOT (h.is_pause_requested OR h.is_on_hold)))
        OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested) THEN
         RETURN runs_reply_of(h, false);
@@ -170,7 +252,7 @@ BEGIN
         state = p_state,
         owner = NULL,
         is_solo = is_solo AND p_how = 'release',
-        is_woken = (p_how = 'pause'),
+        is_woken = (p_how IN ('pause', 'budget')),
         ready_at = CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN p_how IN ('park', 'settle') THEN ready_at END,
         updated_at = clock_timestamp(),
         ended_at = CASE p_how WHEN 'end' THEN clock_timestamp() END,
@@ -182,83 +264,4 @@ BEGIN
         WHERE run_id = p_run AND resolved_at IS NULL;
     END IF;
     RETURN runs_reply_of(h, true);
-END $$;
-
--- Give a locked run to a worker: a new epoch and a new lease fence off whoever had it before.
-CREATE OR REPLACE FUNCTION runs_take(h ledger_head, p_state text, p_worker uuid, p_host text, p_pid int, p_cause text) RETURNS ledger_head
-LANGUAGE plpgsql AS $$
-DECLARE
-    line bytea;
-BEGIN
-    h.epoch := h.epoch + 1;
-    h.lease := gen_random_uuid();
-    -- the same bytes that ledger/events.py gives for RunClaimed
-    line := convert_to(format('{"attempt":0,"cause":"%s","epoch":%s,"host":%s,"kind":"RunClaimed","pid":%s,"slot":null,"worker":"%s"}',
-                              p_cause, h.epoch, to_json(p_host), p_pid, p_worker), 'UTF8');
-    h := ledger_append(h, ARRAY[ROW('RunClaimed', NULL, 0, NULL, line, NULL, sha256(line || decode(repeat('00', 32), 'hex')))::ledger_line]);
-    h.claimed_seq := h.seq;
-    PERFORM ledger_store(h);
-    UPDATE runs_run SET state = CASE p_state WHEN 'pending' THEN 'running' ELSE p_state END, owner = p_worker, ready_at = NULL,
-        started_at = coalesce(started_at, clock_timestamp()), updated_at = clock_timestamp()
-    WHERE id = h.run_id;
-    RETURN h;
-END $$;
-
-DO $$ BEGIN
-    CREATE TYPE runs_claimed AS (
-        run_id uuid, graph_id text, generation int, trace_id text, created_by text, epoch bigint, lease uuid, seq bigint, at timestamptz,
-        is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean, is_solo boolean
-    );
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
-
--- Take the best ready runs of the versions that this worker has. Candidates are read without a lock, then each head is taken if
--- it is free, and the run is looked at again: two workers never wait for one another and never take the same run.
--- A run that workers keep dying on is given to one that asks for such a run, and will drive nothing beside it.
-CREATE OR REPLACE FUNCTION runs_claim(p_worker uuid, p_host text, p_pid int, p_graphs text[], p_limit int, p_solo boolean) RETURNS SETOF runs_claimed
-LANGUAGE plpgsql AS $$
-DECLARE
-    candidate uuid;
-    h ledger_head;
-    r runs_run;
-    cause text;
-    taken int := 0;
-BEGIN
-    FOR candidate IN
-        SELECT q.id FROM runs_run q
-        WHERE q.ready_at <= clock_timestamp() AND q.graph_id = ANY (p_graphs) AND q.is_solo = p_solo
-        ORDER BY q.priority DESC, q.ready_at
-        LIMIT p_limit * 2 + 8
-    LOOP
-        EXIT WHEN taken >= p_limit;
-        SELECT * INTO h FROM ledger_head WHERE run_id = candidate FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        SELECT * INTO r FROM runs_run WHERE id = candidate FOR UPDATE;
-        CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR r.ready_at > clock_timestamp() OR r.state NOT IN ('pending', 'running', 'compensating');
-        SELECT CASE e.kind WHEN 'RunCreated' THEN 'start' WHEN 'WorkerLost' THEN 'recovered' WHEN 'RunReleased' THEN 'released'
-                           WHEN 'RunResumed' THEN 'resumed' WHEN 'RunRetried' THEN 'retried' ELSE 'resolved' END
-        INTO cause FROM ledger_event e WHERE e.run_id = candidate AND e.seq = h.seq;
-        h := runs_take(h, r.state, p_worker, p_host, p_pid, cause);
-        taken := taken + 1;
-        RETURN NEXT (h.run_id, r.graph_id, r.generation, r.trace_id, r.created_by, h.epoch, h.lease, h.seq, clock_timestamp(),
-                     h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, r.is_solo)::runs_claimed;
-    END LOOP;
-END $$;
-
--- After an unknown commit (CP5), or an unknown claim, a worker takes a run of its own again. The row lock outlasts the old backend
--- and the new epoch fences off whatever it may still do, so what is read from here on is the truth.
-CREATE OR REPLACE FUNCTION runs_reclaim(p_run uuid, p_worker uuid, p_host text, p_pid int) RETURNS SETOF runs_claimed
-LANGUAGE plpgsql AS $$
-DECLARE
-    h ledger_head;
-    r runs_run;
-BEGIN
-    h := ledger_lock(p_run, NULL, NULL);
-    SELECT * INTO r FROM runs_run WHERE id = p_run FOR UPDATE;
-    IF r.owner IS DISTINCT FROM p_worker THEN
-        RAISE EXCEPTION 'stale lease: run % is no longer driven by worker %', p_run, p_worker USING ERRCODE = 'DA001';
-    END IF;
-    h := runs_take(h, r.state, p_worker, p_host, p_pid, 'reconnected');
-    RETURN NEXT (h.run_id, r.graph_id, r.generation, r.trace_id, r.created_by, h.epoch, h.lease, h.seq, clock_timestamp(),
-                 h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, r.is_solo)::runs_claimed;
 END $$;

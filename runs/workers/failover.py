@@ -15,6 +15,7 @@ import logging
 import time
 from datetime import timedelta
 from functools import cache
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.conf import settings
@@ -30,7 +31,7 @@ from runs import log_messages
 from runs.backoff import pause_seconds
 from runs.engine.journal import WaitSpec
 from runs.fleet import members
-from runs.fleet.incidents import standing
+from runs.fleet.incidents import Standing, standing
 from runs.fleet.procfs import is_running
 from runs.journal import notify
 from runs.models import ENDED, Incident, Process, Run, State, Wait
@@ -203,21 +204,28 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
         cause=cause,
         proof=proof,
         worker=incarnation_id,
-        host=lost.host,
-        pid=lost.pid,
-        epoch=head.epoch,
-        reached=stood.reached,
-        in_doubt=stood.stored_calls,
-        replayed=stood.replayed,
-        is_counted=is_counted,
-        deaths=head.deaths,
         is_stopped=is_stopped,
         last_sign_at=process.last_heartbeat_at if process else None,
         detected_at=(process and process.ended_at) or now,
+        **_figures(lost, stood),
     )
     save(run, "owner", "ready_at", "is_solo", now=now)
     notify.ring(run.id, seq)
     return True
+
+
+def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:
+    """Return the fields of an incident that repeat what the event says, and how far the run had come."""
+    return {
+        "host": lost.host,
+        "pid": lost.pid,
+        "epoch": lost.epoch,
+        "is_counted": lost.is_counted,
+        "deaths": lost.deaths,
+        "reached": stood.reached,
+        "in_doubt": stood.stored_calls,
+        "replayed": stood.replayed,
+    }
 
 
 def _history(run_id: UUID) -> list[dict[str, str | int]]:

@@ -5,15 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import Group, Permission, User
-from django.db import connection
 from django.test import Client
 from django.urls import get_resolver, reverse
 from pydantic import BaseModel
@@ -357,15 +353,6 @@ def test_who_sees_what_is_one_judgement(stage: Stage) -> None:
     assert seen == Viewer(True, approver.pk, frozenset(), False, frozenset({"approver_legal"}))
     assert seen.sees(404, ()) and not seen.reads(404, ()) and seen.reads(approver.pk, ()) and not seen.reads(None, ())
     assert viewer_of(User.objects.get(pk=somebody("olga", OPERATOR).person)) == EVERYTHING
-
-
-def test_at_an_upgrade_those_get_it_who_need_it_for_their_work(stage: Stage) -> None:
-    right = Permission.objects.get(codename=READ_PAYLOADS)
-    right.group_set.clear()
-    upgrade = import_module("durableagents.migrations.0015_read_payloads")
-    for _ in range(2):
-        upgrade.give(apps, SimpleNamespace(connection=connection))
-        assert set(right.group_set.values_list("name", flat=True)) == {OPERATOR, AUDITOR}
 
 
 def test_operators_and_auditors_have_it_from_the_start_and_nobody_else(stage: Stage) -> None:

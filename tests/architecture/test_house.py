@@ -53,13 +53,6 @@ def test_nothing_is_left_for_later(word: str) -> None:
     assert [path for path in sources() if path != here and re.search(word, path.read_text())] == []
 
 
-@pytest.mark.parametrize("folder", ["engine", "ledger", "runs", "approvals"])
-def test_no_story_of_the_heart_sleeps(folder: str) -> None:
-    """What has to be waited for is an event, a lock or a row; a test that sleeps waits for the wrong thing."""
-    own = [path for path in sources() if path.is_relative_to(CHECKOUT / "tests" / folder)]
-    assert own and [path for path in own if re.search(r"time\.sleep\(|asyncio\.sleep\([^0]", path.read_text())] == []
-
-
 def test_what_follows_a_commit_has_a_name_of_its_own() -> None:
     """Where it fails, Django names the function in its log; of a partial it trips over that, and the done act fails."""
     files = [

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.docs.newest import newest
 
 PAGE = (CHECKOUT / "docs" / "ways.md").read_text()
 _STOP = re.compile(r"^(\d+)\. `([\w/.]+)` \*\*([\w.]+)\*\*(?: \((from|by way of) ([^)]*)\))?", re.M)
@@ -68,13 +67,6 @@ def test_a_way_leads_from_function_to_function(title: str) -> None:
             continue
         caller = stops[int(stop.whence) - 1] if stop.how == "from" else stops[stop.number - 2]
         assert calls(caller, stop), f"{caller.path} {caller.name} does not call {stop.name}"
-
-
-def test_a_function_in_sql_is_named_where_it_is_newest() -> None:
-    stops = {(stop.path, stop.name) for way in WAYS.values() for stop in way}
-    named = stops | {(path, name) for path, name, *_ in _ANSWER.findall(PAGE)}
-    in_sql = {name: path for path, name in named if path.endswith(".sql")}
-    assert in_sql == {name: newest()[name] for name in in_sql}
 
 
 def test_there_are_six_ways() -> None:

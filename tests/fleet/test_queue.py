@@ -227,25 +227,3 @@ def test_the_queues_numbers_go_past_two_thousand_million(broker: DoorbellBroker)
     assert [row.id for row in rows] == [2147483647, 2147483648, 2147483649]
     assert [row.payload for row in rows] == list(map(str, ids)), "django-q2's own model reads them"
     assert sorted(taken(broker)) == sorted(map(str, ids)) and OrmQ.objects.count() == 0
-
-
-def test_the_wide_numbers_can_be_taken_back_and_given_again() -> None:
-    from importlib import import_module
-
-    migration = import_module("durableagents.migrations.0005_wide_queue_ids").Migration
-    widths = []
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT setval(pg_get_serial_sequence('django_q_ormq', 'id'), 1, false)"
-        )  # beyond an integer there is no way back
-        for statements in ("reverse_sql", "sql"):
-            for operation in migration.operations:
-                cursor.execute(getattr(operation, statements))
-            cursor.execute(
-                "SELECT a.atttypid::regtype::text, s.seqtypid::regtype::text FROM pg_attribute a, pg_sequence s "
-                "WHERE a.attrelid = 'django_q_ormq'::regclass AND a.attname = 'id' "
-                "AND s.seqrelid = pg_get_serial_sequence('django_q_ormq', 'id')::regclass"
-            )
-            widths.append(cursor.fetchone())
-        transaction.set_rollback(True)
-    assert widths == [("integer", "integer"), ("bigint", "bigint")]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -163,20 +162,6 @@ def test_a_copy_of_a_genuine_act_is_found() -> None:
     assert "is a copy" in problems()["acts"][0]
 
 
-def test_a_copy_from_before_is_in_no_upgrades_way() -> None:
-    migration = import_module("ledger.migrations.0011_code_once")
-    add = migration.adding("actrecord", migration.TABLES["actrecord"])
-    is_there = "SELECT count(*) FROM pg_constraint WHERE conname = 'ledger_act_code_once'"
-    test_a_copy_of_a_genuine_act_is_found()
-    with connection.cursor() as cursor:
-        cursor.execute(add)
-    assert sql(is_there) == [(0,)]
-    sql("DELETE FROM ledger_actrecord WHERE id = (SELECT max(id) FROM ledger_actrecord)")
-    with connection.cursor() as cursor:
-        cursor.execute(add)
-    assert sql(is_there) == [(1,)]
-
-
 @pytest.mark.parametrize("n", ["3", "99"])
 def test_an_act_that_names_another_place_than_the_next_is_refused(n: str) -> None:
     with pytest.raises(Error, match="does not follow"), transaction.atomic(), connection.cursor() as cursor:
@@ -239,26 +224,6 @@ def test_acts_of_an_older_version_beside_this_one_have_their_place_too() -> None
     old.save(force_insert=True)
     declare("new.example")
     assert problems() == {} and ActRecord.objects.order_by("-n").values_list("subject", flat=True)[1] == "old.example"
-
-
-def test_what_there_is_when_the_lists_begin_gets_its_place() -> None:
-    sql("UPDATE ledger_actrecord SET n = NULL, prev_hash = NULL, hash = NULL")
-    sql("UPDATE ledger_accountrecord SET n = NULL, prev_hash = NULL, hash = NULL")
-    sql("DELETE FROM ledger_register")
-    for row in ActRecord.objects.order_by("id"):  # as older versions wrote them: two without a code
-        from ledger.codes import row_code
-        from ledger.keys import code_key
-
-        code = None if row.subject[0] in "ab" else row_code(code_key(), "act", row.coded())
-        sql("UPDATE ledger_actrecord SET code = %s WHERE id = %s", code, row.id)
-    with connection.cursor() as cursor:
-        cursor.execute(import_module("ledger.migrations.0010_registers").NUMBER)
-    assert problems() == {} and Register.objects.get(pk="acts").uncoded == 2
-    declare("e.example")
-    sql("UPDATE ledger_actrecord SET code = NULL WHERE n = 3")
-    assert any("has no code" in problem for problem in problems()["acts"])
-    with pytest.raises(Error, match="Cannot update or delete"), transaction.atomic():
-        ActRecord.objects.update(subject="x")
 
 
 OTHER = {

@@ -1,15 +1,12 @@
-"""A run is seen by its tags and by those of what it came from, also where it was started in the moment in which those
-got their rows; and verification names one that isn't."""
+"""A run is visible by its tags and those of its origin; verification names missing and surplus rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Mapping
 
 import psycopg
 import pytest
-from django.db import ProgrammingError, connection
+from django.db import ProgrammingError
 
 from ledger.verification.runs import verify
 from runs.models import Run, RunTag
@@ -22,25 +19,6 @@ from tests.runs.test_rights import acting_as
 from tests.world import SHOP, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
-AGAIN = import_module("runs.migrations.0056_tags_again")
-
-
-class Editor:
-    """What a migration is given. It counts the statements, and does after the first one what else comes then."""
-
-    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
-        self.connection, self.said, self._then = self, 0, then
-
-    @contextmanager
-    def cursor(self) -> Iterator[Editor]:
-        with connection.cursor() as self._cursor:
-            yield self
-
-    def execute(self, statement: str) -> None:
-        self._cursor.execute(statement)
-        self.said, self.rowcount = self.said + 1, self._cursor.rowcount
-        if self.said == 1:
-            self._then()
 
 
 def said(run: Run) -> list[str]:
@@ -60,25 +38,6 @@ def line_of_runs(stage: Stage) -> tuple[Run, Run, Run]:
 def without_rows(*runs: Run) -> None:
     """As if they were started in the very moment."""
     as_superuser("DELETE FROM runs_runtag WHERE run_id = ANY(%s)", [run.pk for run in runs])
-
-
-def test_what_was_started_in_the_moment_gets_its_rows_with_all_below_it(stage: Stage) -> None:
-    top, child, heir = line_of_runs(stage)
-    without_rows(child, heir)
-    assert [bool(said(run)) for run in (top, child, heir)] == [False, True, False]
-    for statements in (2, 1):  # it may be run again
-        editor = Editor()
-        AGAIN.repair(None, editor)
-        assert set(RunTag.objects.values_list("run_id", "tag")) == {(run.pk, "acme") for run in (top, child, heir)}
-        assert editor.said == statements, "one for all that lacks rows, however deep, and one that finds nothing"
-    assert [said(run) for run in (top, child, heir)] == [[], [], []]
-
-
-def test_what_is_started_meanwhile_under_a_run_that_has_just_got_its_rows_gets_them_too(stage: Stage) -> None:
-    top, child, heir = line_of_runs(stage)
-    without_rows(child)
-    AGAIN.repair(None, Editor(then=lambda: without_rows(heir)))
-    assert [said(run) for run in (top, child, heir)] == [[], [], []]
 
 
 def test_a_row_too_few_and_one_too_many_are_named(stage: Stage) -> None:

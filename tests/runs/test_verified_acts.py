@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 from django.db import connection
 
-from ledger.models import NO_RUN, Uncoded
+from ledger.models import NO_RUN
 from ledger.verification.runs import verify, verify_all
 from runs.models import Wait
-from runs.services import signals
 from tests.runs.stage import Stage
-from tests.runs.stories import answered, as_superuser, everything, through
-from tests.world import OLGA, Toolbox
+from tests.runs.stories import answered, as_superuser
+from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
-
-
-def test_acts_from_before_they_had_codes_are_known_and_none_since(stage: Stage, tools: Toolbox) -> None:
-    """The mark lets no event do without its code, and covers no act that comes after it."""
-    agent = everything(tools)
-    record = first, other = [through(stage, tools, agent), through(stage, tools, agent)]
-    as_superuser("UPDATE ledger_actrecord SET code = NULL")
-    assert all("has no code" in " ".join(verify(run.id).problems) for run in record)
-    as_superuser(import_module("ledger.migrations.0007_act_code").MARK)
-    assert [problem for each in verify_all() for problem in each.problems] == []
-    as_superuser("UPDATE ledger_event SET code = NULL WHERE run_id = %s AND seq = 1", first.id)
-    assert any("RunCreated, has no code" in problem for problem in verify(first.id).problems)
-    signals.signal(other.id, "late", 1, by=OLGA)
-    as_superuser("UPDATE ledger_actrecord SET code = NULL WHERE run_id = %s", other.id)
-    assert [problem.partition(", ")[2] for problem in verify(other.id).problems] == [
-        "signal, has no code: none of our processes wrote it"
-    ]
-    Uncoded.objects.all().delete()
 
 
 def test_who_started_a_run_is_known_by_two_records(stage: Stage, tools: Toolbox) -> None:

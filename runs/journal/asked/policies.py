@@ -2,7 +2,7 @@
 
 They are data that administrators change while everything runs. A worker reads them when what it knows is a few seconds
 old, and anew before a call is stopped by one. It may be wrong for that long and no call leaves by it: the intent names
-the revision that it was judged by, and the database refuses one that is not in force (runs/sql/0060_policies.sql). Only
+the revision that it was judged by, and the database refuses one that is not in force (runs/sql/policies.sql). Only
 reads have no intent: they go by what was in force a few seconds before.
 """
 

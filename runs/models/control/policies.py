@@ -9,7 +9,7 @@ from ledger.models import append_only
 
 class PolicyRevision(models.Model):
     """The policies in force from here on. The newest counts: an intent that was judged by another one is refused
-    (runs/sql/0060_policies.sql). `live` is how many there are, `policies` a digest of which. Append-only."""
+    (runs/sql/policies.sql). `live` is how many there are, `policies` a digest of which. Append-only."""
 
     revision = models.BigIntegerField(primary_key=True)
     live = models.IntegerField()

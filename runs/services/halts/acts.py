@@ -1,7 +1,7 @@
 """Setting a halt, lifting it in stages, taking a stage back, lifting it: each is one verb in one transaction, with an
 act record. Operators may, and whoever has a shell on the server.
 
-All take the lock of halts alone, which every intent shares (runs/sql/0070_halts.sql): so a halt waits for the intents
+All take the lock of halts alone, which every intent shares (runs/sql/halts.sql): so a halt waits for the intents
 that are being written, and after its commit none is made in its scope. New starts share their agent's lock of releases.
 """
 

@@ -1,4 +1,4 @@
-"""Deadlines stand still while their run is under a halt: see runs/sql/0072_standing_still.sql. What comes due is put
+"""Deadlines stand still while their run is under a halt: see runs/sql/halted_time.sql. What comes due is put
 off here where another app has to do something about it."""
 
 from __future__ import annotations

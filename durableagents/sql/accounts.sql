@@ -1,0 +1,233 @@
+-- Changes of accounts, roles, permissions, API keys and sign-in factors are recorded whichever way they are made: admin pages, a command,
+-- raw SQL. The trigger functions run as the owner, the only role that may write the record, so the runtime role can neither omit nor add
+-- one. No secret is recorded.
+
+-- Record one act. The application names the actor for the transaction (`durableagents.actor`, see accounts.py); otherwise it is the login role.
+-- Only the trigger functions below can call it: any other caller lacks the right to insert.
+CREATE OR REPLACE FUNCTION accounts_record(p_action text, p_subject text, p_subject_person bigint, p_before jsonb, p_after jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    said jsonb := nullif(current_setting('durableagents.actor', true), '')::jsonb;
+BEGIN
+    INSERT INTO public.ledger_accountrecord (action, subject, subject_person, by, person, auth, address, before, after, at)
+    VALUES (p_action, p_subject, p_subject_person, coalesce(said ->> 'by', 'database:' || session_user), (said ->> 'person')::bigint,
+            coalesce(said ->> 'auth', 'database'), coalesce(said ->> 'address', ''), p_before, p_after, clock_timestamp());
+END $$;
+
+-- Return how records name an account, including one that is deleted before its memberships.
+CREATE OR REPLACE FUNCTION accounts_name(p_user bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    RETURN 'user:' || coalesce((SELECT username FROM public.auth_user WHERE id = p_user), '#' || p_user);
+END $$;
+
+-- Return the given fields of a row that differ from another row. No credential is among them.
+CREATE OR REPLACE FUNCTION accounts_difference(p_row jsonb, p_other jsonb, p_fields text[]) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    RETURN (SELECT coalesce(jsonb_object_agg(field, p_row -> field), '{}')
+            FROM unnest(p_fields) AS field WHERE p_row -> field IS DISTINCT FROM p_other -> field);
+END $$;
+
+-- Trigger: accounts. Sign-in sets last_login, which is no change. An old kind of password hash is renewed at sign-in; that has its own action.
+CREATE OR REPLACE FUNCTION accounts_on_user() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    fields text[] := ARRAY['username', 'email', 'first_name', 'last_name', 'is_active', 'is_staff', 'is_superuser'];
+    was jsonb := CASE WHEN TG_OP = 'INSERT' THEN '{}' ELSE to_jsonb(OLD) END;
+    is_now jsonb := CASE WHEN TG_OP = 'DELETE' THEN '{}' ELSE to_jsonb(NEW) END;
+    lost jsonb := accounts_difference(was, is_now, fields);
+    got jsonb := accounts_difference(is_now, was, fields);
+    subject text := 'user:' || coalesce(is_now ->> 'username', was ->> 'username');
+    person bigint := coalesce(is_now ->> 'id', was ->> 'id')::bigint;
+    old_kind text := split_part(was ->> 'password', '$', 1);
+    new_kind text := split_part(is_now ->> 'password', '$', 1);
+BEGIN
+    IF lost <> '{}' OR got <> '{}' OR TG_OP <> 'UPDATE' THEN
+        PERFORM accounts_record(CASE TG_OP WHEN 'INSERT' THEN 'account_added' WHEN 'DELETE' THEN 'account_removed' ELSE 'account_changed' END,
+                                subject, person, lost, got);
+    END IF;
+    IF TG_OP = 'UPDATE' AND was -> 'password' <> is_now -> 'password' THEN
+        PERFORM accounts_record(
+            CASE WHEN old_kind <> new_kind AND nullif(current_setting('durableagents.actor', true), '') IS NULL
+                 THEN 'password_rehashed' ELSE 'password_changed' END,
+            subject, person, jsonb_build_object('kind', old_kind), jsonb_build_object('kind', new_kind));
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_user();
+
+-- Trigger: the roles of an account. A membership changed in place is one taken and one given.
+CREATE OR REPLACE FUNCTION accounts_on_membership() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        PERFORM accounts_record('role_taken', accounts_name(OLD.user_id), OLD.user_id,
+                                jsonb_build_object('role', (SELECT name FROM public.auth_group WHERE id = OLD.group_id)), '{}');
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        PERFORM accounts_record('role_given', accounts_name(NEW.user_id), NEW.user_id, '{}',
+                                jsonb_build_object('role', (SELECT name FROM public.auth_group WHERE id = NEW.group_id)));
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user_groups
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_membership();
+
+-- Trigger: the roles themselves, because renaming one changes its members' rights.
+CREATE OR REPLACE FUNCTION accounts_on_role() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    was text := CASE WHEN TG_OP <> 'INSERT' THEN OLD.name END;
+    is_now text := CASE WHEN TG_OP <> 'DELETE' THEN NEW.name END;
+BEGIN
+    IF was IS DISTINCT FROM is_now THEN
+        PERFORM accounts_record(CASE TG_OP WHEN 'INSERT' THEN 'role_added' WHEN 'DELETE' THEN 'role_removed' ELSE 'role_renamed' END,
+                                'role:' || coalesce(is_now, was), NULL,
+                                CASE WHEN was IS NULL THEN '{}' ELSE jsonb_build_object('name', was) END,
+                                CASE WHEN is_now IS NULL THEN '{}' ELSE jsonb_build_object('name', is_now) END);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_group
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_role();
+
+-- Trigger: Django's permissions of accounts and roles, which open the pages under /admin/.
+CREATE OR REPLACE FUNCTION accounts_on_permission() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    old_row jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
+    new_row jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
+    one jsonb;
+    subject text;
+    told jsonb;
+BEGIN
+    FOREACH one IN ARRAY array_remove(ARRAY[old_row, new_row], NULL) LOOP
+        subject := CASE WHEN one ? 'user_id' THEN accounts_name((one ->> 'user_id')::bigint)
+                   ELSE 'role:' || coalesce((SELECT name FROM public.auth_group WHERE id = (one ->> 'group_id')::bigint), '#' || (one ->> 'group_id')) END;
+        told := jsonb_build_object('permission', (SELECT codename FROM public.auth_permission WHERE id = (one ->> 'permission_id')::bigint));
+        IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND one = old_row) THEN
+            PERFORM accounts_record('permission_taken', subject, (one ->> 'user_id')::bigint, told, '{}');
+        ELSE
+            PERFORM accounts_record('permission_given', subject, (one ->> 'user_id')::bigint, '{}', told);
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user_user_permissions
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_permission();
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_group_permissions
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_permission();
+
+-- Trigger: API keys. The budget that a key may give to a run is recorded too. The digest of a key is not, only that it changed.
+CREATE OR REPLACE FUNCTION accounts_on_key() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    fields text[] := ARRAY['user_id', 'name', 'prefix', 'expires_at', 'revoked_at', 'budget'];
+    was jsonb := CASE WHEN TG_OP = 'INSERT' THEN '{}' ELSE to_jsonb(OLD) END;
+    is_now jsonb := CASE WHEN TG_OP = 'DELETE' THEN '{}' ELSE to_jsonb(NEW) END;
+    owner bigint := coalesce(is_now ->> 'user_id', was ->> 'user_id')::bigint;
+    lost jsonb := accounts_difference(was, is_now, fields);
+    got jsonb := accounts_difference(is_now, was, fields);
+    is_other_key boolean := TG_OP = 'UPDATE' AND was -> 'hash' <> is_now -> 'hash';
+BEGIN
+    IF lost <> '{}' OR got <> '{}' OR is_other_key THEN
+        PERFORM accounts_record(
+            CASE WHEN TG_OP = 'INSERT' THEN 'key_issued' WHEN TG_OP = 'DELETE' THEN 'key_removed'
+                 WHEN was ->> 'revoked_at' IS NULL AND is_now ->> 'revoked_at' IS NOT NULL THEN 'key_revoked' ELSE 'key_changed' END,
+            'key:' || substr(accounts_name(owner), 6) || '/' || coalesce(is_now ->> 'name', was ->> 'name'), owner, lost,
+            got || CASE WHEN is_other_key THEN '{"is_other_key": true}'::jsonb ELSE '{}' END);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON durableagents_apikey
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_key();
+
+-- Trigger: tags whose runs an account may see. An administrator gives and takes them with a reason; the row keeps both.
+CREATE OR REPLACE FUNCTION accounts_on_own_tag() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' AND OLD.taken_at IS NULL AND (TG_OP = 'DELETE' OR NEW.taken_at IS NOT NULL OR (NEW.user_id, NEW.tag) <> (OLD.user_id, OLD.tag)) THEN
+        PERFORM accounts_record('tag_taken', accounts_name(OLD.user_id), OLD.user_id, jsonb_build_object('tag', OLD.tag),
+                                jsonb_build_object('reason', CASE TG_OP WHEN 'DELETE' THEN '' ELSE NEW.taken_for END));
+    END IF;
+    IF TG_OP <> 'DELETE' AND NEW.taken_at IS NULL
+       AND (TG_OP = 'INSERT' OR OLD.taken_at IS NOT NULL OR (NEW.user_id, NEW.tag) <> (OLD.user_id, OLD.tag)) THEN
+        PERFORM accounts_record('tag_given', accounts_name(NEW.user_id), NEW.user_id, '{}',
+                                jsonb_build_object('tag', NEW.tag, 'reason', NEW.given_for));
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON durableagents_owntag
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_own_tag();
+
+-- Return the reason that was given with the act, if any, as part of a record.
+CREATE OR REPLACE FUNCTION accounts_reason() RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    reason text := nullif(current_setting('durableagents.actor', true), '')::jsonb ->> 'reason';
+BEGIN
+    RETURN CASE WHEN reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', reason) END;
+END $$;
+
+-- Return how many of ten recovery codes are left, by the mask of the used ones.
+CREATE OR REPLACE FUNCTION accounts_codes_left(p_data jsonb) RETURNS integer
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    RETURN 10 - bit_count(coalesce((p_data ->> 'used_mask')::bigint, 0)::bit(64));
+END $$;
+
+-- Return what a record says of a passkey: its name and the digest of its public key.
+CREATE OR REPLACE FUNCTION accounts_passkey(p_type text, p_data jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    RETURN CASE WHEN p_type = 'webauthn' THEN jsonb_build_object('name', p_data -> 'name', 'key', p_data -> 'key') ELSE '{}' END;
+END $$;
+
+-- Trigger: second factors and their recovery codes. Using a code or a passkey is no change; using a recovery code is.
+CREATE OR REPLACE FUNCTION accounts_on_factor() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    one public.mfa_authenticator := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+    told jsonb := jsonb_build_object('factor', one.type) || accounts_passkey(one.type, one.data);
+    used text[] := ARRAY['used_step', 'used_mask', 'viewed_at', 'sign_count'];
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        PERFORM accounts_record('factor_added', accounts_name(one.user_id), one.user_id, '{}', told || accounts_reason());
+    ELSIF TG_OP = 'DELETE' THEN
+        PERFORM accounts_record('factor_removed', accounts_name(one.user_id), one.user_id, told, accounts_reason());
+    ELSIF OLD.user_id <> NEW.user_id OR OLD.type <> NEW.type OR OLD.data - used <> NEW.data - used THEN
+        PERFORM accounts_record('factor_changed', accounts_name(one.user_id), one.user_id,
+                                jsonb_build_object('factor', OLD.type, 'user_id', OLD.user_id) || accounts_passkey(OLD.type, OLD.data),
+                                told || jsonb_build_object('user_id', NEW.user_id, 'is_other_secret', OLD.data - used - 'name' <> NEW.data - used - 'name')
+                                     || accounts_reason());
+    ELSIF OLD.data -> 'used_mask' IS DISTINCT FROM NEW.data -> 'used_mask' THEN
+        PERFORM accounts_record('recovery_code_used', accounts_name(one.user_id), one.user_id,
+                                jsonb_build_object('codes_left', accounts_codes_left(OLD.data)), jsonb_build_object('codes_left', accounts_codes_left(NEW.data)));
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON mfa_authenticator
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_factor();
+
+-- Trigger: the identity provider (issuer and subject) by which an account may sign in.
+CREATE OR REPLACE FUNCTION accounts_on_link() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    was jsonb := CASE WHEN TG_OP <> 'INSERT' THEN jsonb_build_object('issuer', OLD.provider, 'subject', OLD.uid) ELSE '{}' END;
+    is_now jsonb := CASE WHEN TG_OP <> 'DELETE' THEN jsonb_build_object('issuer', NEW.provider, 'subject', NEW.uid) ELSE '{}' END;
+BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.user_id = NEW.user_id AND was = is_now THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        PERFORM accounts_record('sign_in_unlinked', accounts_name(OLD.user_id), OLD.user_id, was, accounts_reason());
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        PERFORM accounts_record('sign_in_linked', accounts_name(NEW.user_id), NEW.user_id, '{}', is_now || accounts_reason());
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON socialaccount_socialaccount
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_link();

@@ -1,0 +1,149 @@
+"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in exactly one file.
+
+`manage.py migrate` calls `install` after the migrations. The table `ledger_definition` holds the digest of every
+installed definition, so only what changed is replaced, and a process can tell that its database has other definitions
+than its code. The table belongs to the owner; the runtime role may only read it (durableagents/grants.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connections, transaction
+from django.db.backends.utils import CursorWrapper
+from psycopg import errors
+
+_SKIPPED = re.compile(r"(?:--[^\n]*|\s)+")
+_TYPE = re.compile(r"CREATE TYPE (?P<name>\w+) AS [^;]+;")
+_FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION (?P<name>\w+)\(.*?\$\$.*?\$\$;", re.S)
+_TRIGGER = re.compile(r"CREATE OR REPLACE TRIGGER (?P<name>\w+) [^;]*? ON (?P<table>\w+)\s[^;]+;")
+_CHANGED = "a changed signature needs a new name for one release, so that old and new processes can run side by side"
+
+
+class DefinitionRefused(Exception):
+    """A definition that can't replace the installed one. Nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One statement of an SQL file."""
+
+    kind: str
+    name: str
+    table: str
+    text: str
+    path: Path
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind} {self.name}" + (f" ON {self.table}" if self.table else "")
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.text.encode()).hexdigest()
+
+
+def parse(path: Path) -> Iterator[Definition]:
+    """Yield the definitions of a file. Raises ValueError for a statement of any other kind."""
+    text, at = path.read_text(encoding="utf-8"), 0
+    while True:
+        if skipped := _SKIPPED.match(text, at):
+            at = skipped.end()
+        if at == len(text):
+            return
+        for kind, pattern in (("TYPE", _TYPE), ("FUNCTION", _FUNCTION), ("TRIGGER", _TRIGGER)):
+            if found := pattern.match(text, at):
+                yield Definition(kind, found["name"], found.groupdict().get("table") or "", found[0], path)
+                at = found.end()
+                break
+        else:
+            line = text.count("\n", 0, at) + 1
+            raise ValueError(
+                f"{path}:{line}: expected CREATE TYPE, CREATE OR REPLACE FUNCTION or CREATE OR REPLACE TRIGGER"
+            )
+
+
+@cache
+def definitions() -> dict[str, Definition]:
+    """Return the definitions of all installed apps by key. Raises ValueError for one that two files define."""
+    found: dict[str, Definition] = {}
+    for app in apps.get_app_configs():
+        for path in sorted(Path(app.path, "sql").glob("*.sql")):
+            for each in parse(path):
+                if each.key in found:
+                    raise ValueError(f"{each.key} is defined in {found[each.key].path} and in {path}: remove one")
+                found[each.key] = each
+    return found
+
+
+def differing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
+    """Return the keys of definitions that the database lacks, has in another version or has besides."""
+    wanted = {each.key: each.digest for each in definitions().values()}
+    with connections[using].cursor() as cursor:
+        installed = _installed(cursor)
+    return sorted({key for key, _ in wanted.items() ^ installed.items()})
+
+
+def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
+    """Bring the database's definitions to those of the files, in one transaction, and return the keys that differed.
+
+    Raises DefinitionRefused, and changes nothing, for a changed type or signature.
+    """
+    if not differing(using):
+        return []
+    with transaction.atomic(using), connections[using].cursor() as cursor:
+        # Two `migrate` at once: the second waits here and finds nothing left to do.
+        cursor.execute("LOCK TABLE ledger_definition IN EXCLUSIVE MODE")
+        # Functions may call each other in any order; tests/architecture/test_sql.py checks their bodies.
+        cursor.execute("SET LOCAL check_function_bodies = off")
+        installed, wanted = _installed(cursor), definitions()
+        changed = [each for each in wanted.values() if installed.get(each.key) != each.digest]
+        for kind in ("TYPE", "FUNCTION", "TRIGGER"):
+            for each in changed:
+                if each.kind == kind:
+                    _create(cursor, each, is_new=each.key not in installed)
+        _refuse_overloads(cursor, [each.name for each in changed if each.kind == "FUNCTION"])
+        gone = sorted(installed.keys() - wanted.keys())
+        for kind in ("TRIGGER", "FUNCTION", "TYPE"):
+            for key in gone:
+                if key.startswith(kind):
+                    cursor.execute(f"DROP {key}")
+        cursor.execute("DELETE FROM ledger_definition WHERE name = ANY (%s)", [[*gone, *(x.key for x in changed)]])
+        cursor.executemany(
+            "INSERT INTO ledger_definition (name, digest) VALUES (%s, %s)", [(x.key, x.digest) for x in changed]
+        )
+        cursor.execute("SET LOCAL check_function_bodies = on")
+        return sorted([*gone, *(each.key for each in changed)])
+
+
+def _installed(cursor: CursorWrapper) -> dict[str, str]:
+    cursor.execute("SELECT name, digest FROM ledger_definition")
+    return dict(cursor.fetchall())
+
+
+def _create(cursor: CursorWrapper, each: Definition, is_new: bool) -> None:
+    if each.kind == "TYPE" and not is_new:
+        raise DefinitionRefused(f"{each.path.name}: the type {each.name} has changed: {_CHANGED}")
+    try:
+        cursor.execute(each.text)
+    except ProgrammingError as error:
+        if isinstance(error.__cause__, errors.InvalidFunctionDefinition):
+            raise DefinitionRefused(f"{each.path.name}: {each.name} has another signature: {_CHANGED}") from error
+        raise
+
+
+def _refuse_overloads(cursor: CursorWrapper, names: list[str]) -> None:
+    """A function with other arguments would be a second one, while the first goes on being called."""
+    cursor.execute(
+        "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = ANY (%s) "
+        "GROUP BY proname HAVING count(*) > 1 ORDER BY proname",
+        [names],
+    )
+    if row := cursor.fetchone():
+        raise DefinitionRefused(f"{row[0]} has another signature: {_CHANGED}")

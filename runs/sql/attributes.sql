@@ -1,0 +1,55 @@
+-- Attributes and tags: the rows by which runs are found. Triggers write them in the transaction of the event or run they belong to, so that
+-- no writer can leave them out.
+
+-- Trigger: the attribute rows of an event. A name without a value is unset. The head's lock orders two events of one run and nothing else
+-- touches its rows, so none waits for another run. It writes as the owner; the runtime role may only read them.
+CREATE OR REPLACE FUNCTION runs_set_attributes() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    said jsonb := convert_from(NEW.clear, 'UTF8')::jsonb;
+BEGIN
+    DELETE FROM runs_attribute WHERE run_id = NEW.run_id AND name IN (SELECT jsonb_array_elements_text(said -> 'named'));
+    INSERT INTO runs_attribute (run_id, name, n, kind, word, number, created_at)
+    SELECT NEW.run_id, v.name, row_number() OVER (PARTITION BY v.name ORDER BY v.place) - 1, v.kind,
+           CASE WHEN v.kind NOT IN ('number', 'money') THEN v.value END,
+           CASE WHEN v.kind IN ('number', 'money') THEN v.value::numeric END, r.created_at
+    FROM ROWS FROM (
+        jsonb_array_elements_text(said -> 'names'), jsonb_array_elements_text(said -> 'kinds'), jsonb_array_elements_text(said -> 'values')
+    ) WITH ORDINALITY AS v (name, kind, value, place)
+    JOIN runs_run r ON r.id = NEW.run_id;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER runs_attributes_set AFTER INSERT ON ledger_event
+    FOR EACH ROW WHEN (NEW.kind = 'AttributesSet') EXECUTE FUNCTION runs_set_attributes();
+
+-- Return a run's tags as they are named elsewhere: each of a list; of an object the name, and name:value.
+CREATE OR REPLACE FUNCTION runs_tags_of(p_tags jsonb) RETURNS SETOF text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT a FROM jsonb_array_elements_text(CASE jsonb_typeof(p_tags) WHEN 'array' THEN p_tags ELSE '[]' END) a
+    UNION SELECT t FROM jsonb_each_text(CASE jsonb_typeof(p_tags) WHEN 'object' THEN p_tags ELSE '{}' END) o,
+                        unnest(ARRAY[o.key, o.key || ':' || o.value]) t
+$$;
+
+-- Trigger: the visibility tags of a new run.
+CREATE OR REPLACE FUNCTION runs_keep_tags() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    INSERT INTO runs_runtag (run_id, tag, created_at) SELECT NEW.id, t, NEW.created_at FROM runs_tags_of(NEW.tags) t
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER runs_keep_tags AFTER INSERT ON runs_run
+    FOR EACH ROW WHEN (NEW.tags <> '[]'::jsonb AND NEW.tags <> '{}'::jsonb) EXECUTE FUNCTION runs_keep_tags();
+
+-- Trigger: pass a run's visibility tags to its child runs and continuations. Each gets them once, when it is made.
+CREATE OR REPLACE FUNCTION runs_hand_tags_on() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    INSERT INTO runs_runtag (run_id, tag, created_at)
+    SELECT DISTINCT NEW.id, t.tag, NEW.created_at FROM runs_runtag t WHERE t.run_id IN (NEW.parent, NEW.came_from)
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER runs_hand_tags_on AFTER UPDATE OF parent, came_from ON runs_run
+    FOR EACH ROW WHEN (NEW.parent IS DISTINCT FROM OLD.parent OR NEW.came_from IS DISTINCT FROM OLD.came_from)
+    EXECUTE FUNCTION runs_hand_tags_on();
