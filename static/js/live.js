@@ -29,7 +29,8 @@
   const callbacks = {
     beforeNodeMorphed: (old) => !(old instanceof Element && old.matches("form[data-keep]") && isKept(old)),
     beforeNodeRemoved: (node) => !holdsKept(node) && !(node instanceof Element && node.matches("[data-stay]")),
-    beforeAttributeUpdated: (name, el) => name !== "data-here" && !(name === "open" && (el.tagName === "DETAILS" || el.tagName === "DIALOG")),
+    // Without its tabindex what has the focus would lose it.
+    beforeAttributeUpdated: (name, el) => name !== "data-here" && !(name === "tabindex" && el === document.activeElement) && !(name === "open" && (el.tagName === "DETAILS" || el.tagName === "DIALOG")),
   };
 
   // --- a case that somebody else has closed ----------------------------------------------------------------------------
