@@ -203,8 +203,8 @@ def _settings_for(url: str, role: str) -> dict[str, Any]:
     return databases.django_databases(environment)["default"]
 
 
-# What the migrations made once for all, and no test changes.
-LASTING = {"django_content_type", "auth_permission"}
+# Rows that `migrate` makes and no test changes.
+LASTING = {"django_content_type", "auth_permission", "ledger_definition"}
 
 
 @pytest.fixture(scope="session", autouse=True)
