@@ -18,6 +18,7 @@ from durableagents.models import ApiKey
 from ledger.actors import Actor
 from ledger.models import AccountRecord
 from tests.api.conftest import person
+from tests.cases import each_case
 from tests.conftest import database_urls
 
 pytestmark = pytest.mark.django_db
@@ -252,7 +253,7 @@ def test_a_search_path_of_ones_own_leads_nothing_astray(runtime: psycopg.Connect
     runtime.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize("statement", ["DELETE FROM {}", "UPDATE {} SET by = 'x'", "TRUNCATE {}"])
+@each_case("statement", ["DELETE FROM {}", "UPDATE {} SET by = 'x'", "TRUNCATE {}"])
 def test_not_even_the_owner_changes_it(ada: User, statement: str) -> None:
     User.objects.filter(pk=ada.pk).update(is_staff=True)
     with pytest.raises(Error, match=r"(?i)append|truncate|delete"), transaction.atomic(), connection.cursor() as cursor:

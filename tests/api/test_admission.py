@@ -11,6 +11,7 @@ from django.conf import settings
 
 from durableagents.server import admission
 from durableagents.server.admission import SLOTS, Admission
+from tests.cases import each_case
 
 KEY = [(b"authorization", b"Bearer x")]
 COOKIE = [(b"cookie", b"a=b; " + settings.SESSION_COOKIE_NAME.encode() + b"=x")]
@@ -114,7 +115,7 @@ async def test_a_queue_that_is_too_long_is_not_joined(monkeypatch: pytest.Monkey
     assert hall.told["/a", 200] == SLOTS + 2 and hall.is_empty()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 async def test_whoever_goes_away_whenever_leaves_no_place_behind(seed: int) -> None:
     """Cancelled inside, in the queue, or in the moment of being let in."""
     import random

@@ -9,8 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from durableagents import Date, Flag, Keyword, Keywords, Money, Number
 from runs.api.schemas import AgentPage, RunPage, RunRow
@@ -18,6 +16,7 @@ from runs.engine.agents import Agent, End, registry
 from runs.models import Attribute, Run
 from runs.queries.attributes import search as searching
 from tests.api.conftest import Api, Order, Seen, is_problem
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 DECLARED = {
@@ -131,12 +130,6 @@ def test_what_does_not_fit_is_refused_by_name_and_nothing_is_started(
     assert Run.objects.count() == before and not Attribute.objects.exists()
 
 
-def test_an_agent_without_any_takes_none(integrator: Api) -> None:
-    body = {"agent": "order@1.0.0", "input": {"item": "chair", "amount": 1}, "attributes": {"customer": "ACME"}}
-    answer = integrator.post("runs", body)
-    assert is_problem(answer, 422) and "declares none" in answer.json()["errors"][0]["fix"]
-
-
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 EXPRESSIONS = {
@@ -199,16 +192,7 @@ def test_expressions_find_what_they_say(
         assert found(auditor, expression, agent="sale", limit=1) == wanted, expression
 
 
-def test_other_filters_hold_beside_it(five: dict[str, str], auditor: Api) -> None:
-    assert found(auditor, "place = here") == [five["-"]]
-    assert found(auditor, "urgent = true", state="completed") == []
-    assert found(auditor, "urgent = true", state="pending") == [five["e"], five["a"]]
-    assert found(auditor, "urgent = true", agent="sale@1.0.0") == [five["e"], five["a"]]
-    assert found(auditor, "urgent = true", agent="sale", q=five["a"]) == [five["a"]]
-    assert found(auditor, "urgent = true", q="nothing-of-the-kind") == []
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("where", "at", "says"),
     [
         ("custmer = ACME", 1, "'custmer', which is no attribute"),
@@ -247,47 +231,6 @@ def test_what_can_not_be_read_is_refused_with_its_place(auditor: Api, where: str
     assert says in body["errors"][0]["problem"] and body["errors"][0]["fix"], body
 
 
-def test_an_expression_that_is_too_long_is_refused(auditor: Api) -> None:
-    assert is_problem(auditor.get("runs", where="urgent = true or " * 40 + "urgent = true"), 400)
-
-
-def test_whatever_is_typed_is_answered_or_refused(five: dict[str, str], auditor: Api) -> None:
-    dice = random.Random(7)
-    pieces = [
-        "customer",
-        "labels",
-        "amount",
-        "urgent",
-        "=",
-        "<",
-        "in",
-        "has",
-        "(",
-        ")",
-        ",",
-        '"',
-        "and",
-        "or",
-        "not",
-        "true",
-        "5",
-        "is",
-        "set",
-        "\\",
-        "'",
-        "%",
-        "%s",
-        "\x00",
-        "é",
-        "--",
-        "2026-01-01",
-        "\ud83d",
-    ]
-    for _ in range(150):
-        text = " ".join(dice.choices(pieces, k=dice.randint(1, 9))).encode("utf-8", "replace").decode()
-        assert auditor.get("runs", where=text).status_code in (200, 400), text
-
-
 # --- sorting, pages ---------------------------------------------------------------------------------------------------
 
 
@@ -319,80 +262,6 @@ def test_pages_in_an_attributes_order_have_every_run_once(
     for limit in (1, 2, 5, 100):
         assert found(auditor, sort=name, limit=limit, agent="sale") == wanted, limit
         assert found(auditor, sort=f"-{name}", limit=limit, agent="sale") == wanted[::-1], limit
-
-
-def test_a_page_goes_on_where_it_ended_whatever_was_set_meanwhile(sell: Sell, auditor: Api) -> None:
-    made = [sell(amount=n) for n in range(6)]
-    first = auditor.get("runs", sort="amount", limit=3).json()
-    sell(amount=1)  # before the place
-    late = sell(amount=4)  # behind it
-    rest = auditor.client.get(first["next"], headers=auditor.headers).json()
-    assert [row["id"] for row in first["results"]] == made[:3]
-    assert [row["id"] for row in rest["results"]] == [made[3], made[4], late]
-
-
-def test_a_page_looks_at_no_more_than_its_bound_and_the_next_goes_on(
-    sell: Sell, auditor: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(searching, "FEW", -1)
-    monkeypatch.setattr(searching, "MOST", 4)
-    monkeypatch.setattr(searching, "_FIRST", 2)
-    wanted = sell(customer="rare", urgent=True)
-    for _ in range(11):
-        sell(urgent=True)
-    for more in ({}, {"sort": "urgent"}):
-        page = auditor.get("runs", where="urgent = true and not customer != rare and customer is set", **more).json()
-        assert len(page["results"]) <= 1 and (page["next"] is not None or more)
-        assert found(auditor, "urgent = true and not customer != rare", limit=1, **more) == [wanted]
-
-
-@pytest.mark.parametrize(
-    ("sort", "says"),
-    [
-        ("nothing", "no attribute"),
-        ("labels", "a list"),
-        ("score", "different agents"),
-        ("-", "no attribute"),
-        ("customer; --", "no attribute"),
-        ("--customer", "no attribute"),
-    ],
-)
-def test_what_is_nothing_to_sort_by_is_refused(auditor: Api, sort: str, says: str) -> None:
-    answer = auditor.get("runs", sort=sort)
-    assert is_problem(answer, 400, "bad-search") and says in answer.json()["errors"][0]["problem"]
-
-
-def test_a_cursor_that_was_cut_made_up_or_is_of_another_order_is_refused(sell: Sell, auditor: Api) -> None:
-    for n in range(3):
-        sell(amount=n, customer=f"c{n}")
-    following = auditor.get("runs", sort="amount", limit=1).json()["next"]
-    cursor = following.partition("cursor=")[2].partition("&")[0].replace("%3D", "=")
-    by_time = auditor.get("runs", limit=1).json()["next"].partition("cursor=")[2].partition("&")[0].replace("%3D", "=")
-    assert auditor.get("runs", sort="amount", cursor=cursor).status_code == 200
-    for sort, wrong in [
-        ("amount", cursor[:-8]),
-        ("amount", "x"),
-        ("amount", by_time),
-        ("-amount", cursor),
-        ("customer", cursor),
-        ("amount", "WzFd"),
-        ("amount", "W10="),
-        ("amount", "é"),
-    ]:
-        assert is_problem(auditor.get("runs", sort=sort, cursor=wrong), 400), wrong
-
-
-def test_who_may_not_read_runs_finds_none(sell: Sell, caller: Callable[[str | None], Api]) -> None:
-    sell(customer="ACME")
-    for who, status in ((None, 401), ("nobody", 403)):
-        assert is_problem(caller(who).get("runs", where="customer = ACME"), status)
-
-
-def test_a_search_takes_a_bounded_number_of_statements(five: dict[str, str], auditor: Api) -> None:
-    for where in ("urgent = true", " or ".join(["labels has late", "customer = Beta"] * 10)):
-        with CaptureQueriesContext(connection) as asked:
-            auditor.get("runs", where=where)
-        assert len(asked) <= 13, [query["sql"][:100] for query in asked.captured_queries]
 
 
 # --- who sees what ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from django.utils import timezone
 from durableagents.identity.auth import issue_key
 from durableagents.models import ApiKey
 from tests.api.conftest import START, Api, is_problem, person
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 
@@ -32,14 +33,14 @@ def test_a_given_key_is_entered_once() -> None:
     assert ApiKey.objects.count() == 1
 
 
-@pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer nonsense", "Bearer a b", "bearer \x00", "Bearer ü"])
+@each_case("header", ["Bearer", "Bearer ", "Bearer nonsense", "Bearer a b", "bearer \x00", "Bearer ü"])
 def test_what_is_no_key_opens_nothing(header: str) -> None:
     answer = Client().get("/api/v1/runs", headers={"Authorization": header})
     assert is_problem(answer, 401, "unauthenticated")
     assert answer["WWW-Authenticate"].startswith("Bearer")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         {"revoked_at": timezone.now()},

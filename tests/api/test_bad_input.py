@@ -7,14 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.conf import settings as conf
-from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.web import strict_json
 from runs.models import Run
 from tests.api.conftest import START, Api, is_problem
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 
@@ -107,7 +106,7 @@ def test_any_query(auditor: Api, query: dict[str, str]) -> None:
         assert is_civil(auditor.get(address, **query))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "status"),
     [
         (b"", 422),
@@ -166,7 +165,7 @@ def test_forged_tokens_are_counted_and_said_once_a_minute(operator: Api, caplog:
     assert forgeries.forgeries.count == before + 1 and "a-secret" not in caplog.text
 
 
-@pytest.mark.parametrize("address", ["runs", f"runs/{UUID(int=1)}/pause"])
+@each_case("address", ["runs", f"runs/{UUID(int=1)}/pause"])
 def test_a_body_of_countless_values_is_refused_by_name(operator: Api, start: Any, address: str) -> None:
     if "pause" in address:
         address = f"runs/{start()['id']}/pause"
@@ -174,7 +173,7 @@ def test_a_body_of_countless_values_is_refused_by_name(operator: Api, start: Any
     assert is_problem(answer, 400) and "50000 values" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("address", ["runs", f"runs/{UUID(int=1)}/pause"])
+@each_case("address", ["runs", f"runs/{UUID(int=1)}/pause"])
 def test_ten_megabytes_are_413(operator: Api, start: Any, address: str) -> None:
     if "pause" in address:
         address = f"runs/{start()['id']}/pause"
@@ -182,7 +181,7 @@ def test_ten_megabytes_are_413(operator: Api, start: Any, address: str) -> None:
     assert is_problem(operator.send(address, giant), 413, "too-large")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "field"),
     [
         ({"agent": "nobody"}, "agent"),
@@ -216,55 +215,3 @@ def test_each_wrong_field_is_named_with_a_fix(integrator: Api, changed: dict[str
 def test_nobody_sets_what_is_not_theirs(integrator: Api) -> None:
     for name in ("id", "state", "created_by", "version", "owner", "epoch"):
         assert is_problem(integrator.post("runs", START | {name: "x"}), 422)
-
-
-@pytest.mark.parametrize("query", ["agent=%ff", "%fe=1", "agent=%ED%A0%80", "state=running&cursor=%C3%28"])
-@pytest.mark.parametrize("address", ["/api/v1/runs", "/api/v1/agents", "/runs", "/"])
-def test_a_query_string_that_is_no_text_is_refused(operator: Api, address: str, query: str) -> None:
-    answer = operator.client.get(f"{address}?{query}", headers=operator.headers)
-    assert answer.status_code == 400
-    if address.startswith("/api/"):
-        assert is_problem(answer, 400) and "not UTF-8" in answer.json()["detail"]
-
-
-@pytest.mark.parametrize("address", ["/login", "/logout", "/runs/new", "/admin/login/", "/nowhere", "/api/v1/runs"])
-@pytest.mark.parametrize(("charset", "is_text"), [("latin-1", False), ("utf-16", False), ("UTF8", True)])
-def test_a_form_in_another_encoding_is_refused_and_the_page_that_says_so_can_be_drawn(
-    address: str, charset: str, is_text: bool
-) -> None:
-    client = Client(enforce_csrf_checks=True)
-    client.get("/login")
-    client.raise_request_exception = False
-    token = client.cookies[conf.CSRF_COOKIE_NAME].value
-    form = f"application/x-www-form-urlencoded; charset={charset}"
-    answer = client.post(address, b"username=a", content_type=form, headers={"X-CSRFToken": token})
-    assert answer.status_code < 500 and b"Internal" not in answer.content
-    if not is_text:
-        assert answer.status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("input", "field", "problem"),
-    [
-        ([], "input", "input should be a valid object"),
-        ({}, "input.item", "is missing"),
-        ({"item": ["x"]}, "input.item", "input should be a valid string"),
-        (
-            {"item": "x", "amount": "many"},
-            "input.amount",
-            "input should be a valid integer, unable to parse string as an integer",
-        ),
-        ({"item": "x", "amount": ""}, "input.amount", "is empty"),
-    ],
-)
-def test_an_input_that_does_not_fit_is_told_in_the_words_of_who_sent_it(
-    integrator: Api, input: Any, field: str, problem: str
-) -> None:
-    told = integrator.send("runs", json.dumps({"agent": "order", "input": input}).encode()).json()["errors"]
-    assert {"field": field, "problem": problem} in [{key: each[key] for key in ("field", "problem")} for each in told]
-
-
-def test_a_search_for_blanks_is_none(integrator: Api, start: Any) -> None:
-    run = start()
-    for blanks in ("", "%20", "%20%09%20"):
-        assert [each["id"] for each in integrator.get(f"runs?q={blanks}").json()["results"]] == [run["id"]], blanks

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from runs import search
 from runs.models import Batch, BatchItem, Run
 from runs.services.bulk import working
 from tests.api.conftest import Api, is_problem
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 WHY = "The supplier is down."
@@ -42,19 +41,7 @@ def test_one_request_pauses_all_that_fit_and_its_repeat_is_the_same_act(operator
     assert operator.get("bulk").json()["results"][0]["id"] == row["id"]
 
 
-def test_looking_first_then_starting_then_stopping(operator: Api, start: Any) -> None:
-    ids = [start()["id"], str(uuid4())]
-    row = ask(operator, runs=ids, start=False).json()
-    assert row["state"] == "draft" and row["forecast"]["refused"][0]["some"] == [ids[1]]
-    assert is_problem(operator.post(f"bulk/{row['id']}/start", {}), 422, "justification-required")
-    assert operator.post(f"bulk/{row['id']}/start", {"justification": WHY}).json()["state"] == "running"
-    assert is_problem(operator.post(f"bulk/{row['id']}/start", {"justification": WHY}), 409, "illegal-state")
-    stopped = operator.post(f"bulk/{row['id']}/stop", {"justification": WHY}).json()
-    assert stopped["state"] == "stopped" and stopped["left"] == 2 and not working.work(1)
-    assert operator.get(f"bulk/{row['id']}/items", outcome="left").json()["results"][0]["outcome"] == ""
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("body", "field"),
     [
         ({"filter": {"state": "asleep"}}, "filter.state"),
@@ -87,33 +74,3 @@ def test_an_integrator_acts_on_their_own_and_is_told_nothing_of_others(
     assert [one["id"] for one in integrator.get("bulk").json()["results"]].count(seen) == 0
     assert is_problem(ask(integrator, "retry", runs=[mine]), 403, "forbidden")
     assert str(Run.objects.get(pk=others).state) == "pending"
-
-
-def test_words_that_may_be_of_more_runs_than_a_search_looks_at_choose_none(
-    operator: Api, start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(4):
-        start(tags=["acme"])
-    assert ask(operator, filter={"q": "acme"}).json()["total"] == 4
-    monkeypatch.setattr(search, "MOST", 3)
-    answer = ask(operator, filter={"q": "acme", "state": "pending"})
-    assert is_problem(answer, 422) and answer.json()["errors"][0]["field"] == "filter.q"
-    assert Batch.objects.count() == 1
-
-
-def test_words_of_which_one_may_be_of_more_runs_than_were_looked_at_choose_none(
-    operator: Api, start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However few of those that were looked at have the others; and so for an agent's."""
-    for tags in [["refunds", "acme"]] * 3 + [["refunds"], ["acme"]] * 4:
-        start(tags=tags)
-    words = {"q": "refunds acme"}
-    assert ask(operator, filter=words).json()["total"] == 3
-    monkeypatch.setattr(search, "MOST", 5)
-    monkeypatch.setattr(search, "MOST_OF_OTHERS", 5)
-    for narrower in ({}, {"agent": "order"}, {"state": "pending"}):
-        answer = ask(operator, filter=words | narrower)
-        assert is_problem(answer, 422) and answer.json()["errors"][0]["field"] == "filter.q"
-    monkeypatch.setattr(search, "MOST_OF_OTHERS", 100)
-    assert ask(operator, filter=words | {"agent": "order"}).json()["total"] == 3
-    assert Batch.objects.count() == 2

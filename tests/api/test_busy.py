@@ -11,6 +11,7 @@ from psycopg_pool import PoolTimeout
 
 from ledger.web import pressure
 from ledger.web.pressure import is_busy
+from tests.cases import each_case
 
 
 class Pool:
@@ -29,7 +30,7 @@ def because(reason: Exception) -> OperationalError:
     return error
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "busy"),
     [
         (because(errors.LockNotAvailable("x")), True),

@@ -4,15 +4,14 @@ shows where it is waited for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from runs.api.schemas import RunPage, RunRow
-from runs.models import Run, Wait
-from tests.api.conftest import Api, is_problem
+from runs.models import Run
+from tests.api.conftest import Api
 from tests.api.family import children, family
 from tests.api.worker import working
 from tests.console.stage import settled, until
@@ -20,7 +19,6 @@ from tests.scale.test_reads import MOST_STATEMENTS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NONE = {"running": 0, "waiting": 0, "paused": 0, "completed": 0, "failed": 0, "cancelled": 0}
-WHY = "Look at it first."
 
 
 @pytest.fixture
@@ -67,12 +65,6 @@ def test_the_list_of_children_goes_on_where_it_stopped(grown: Callable[..., Run]
     assert auditor.get(f"runs/{seen[0]}/children").json() == {"results": [], "next": None}
 
 
-def test_of_a_run_that_there_is_not_there_are_no_children(auditor: Api) -> None:
-    assert is_problem(auditor.get(f"runs/{uuid4()}/children"), 404)
-    assert is_problem(auditor.get(f"runs/{uuid4()}/children", state="failed"), 400)
-    assert is_problem(auditor.get(f"runs/{uuid4()}/children", cursor="made up"), 404)
-
-
 def test_a_wait_tells_how_its_child_is(grown: Callable[..., Run], auditor: Api) -> None:
     run = grown("s")
     (child,) = until(lambda: children(run, "waiting_event"), "the child waits")
@@ -87,46 +79,6 @@ def test_a_wait_tells_how_its_child_is(grown: Callable[..., Run], auditor: Api) 
     }
     (own,) = auditor.get(f"runs/{child.pk}").json()["waiting_for"]
     assert (own["kind"], own["child"]) == ("signal", None)
-
-
-def test_a_child_that_stops_for_a_person_shows_where_it_is_waited_for(
-    grown: Callable[..., Run], auditor: Api, operator: Api
-) -> None:
-    top = grown("a", agent="top")
-    (middle,) = until(lambda: children(top, "waiting_event"), "the one between waits")
-    (child,) = until(lambda: children(middle, "waiting_human"), "the child asks")
-    for run in (top, middle):
-        (wait,) = auditor.get(f"runs/{run.pk}").json()["waiting_for"]
-        assert (wait["child"]["need"], wait["child"]["need_at"]) == ("input", str(child.pk))
-    assert operator.post(f"runs/{child.pk}/pause", {"justification": WHY}).status_code == 200
-    (wait,) = auditor.get(f"runs/{top.pk}").json()["waiting_for"]
-    assert (wait["child"]["id"], wait["child"]["state"]) == (str(middle.pk), "waiting_event")
-    assert (wait["child"]["need"], wait["child"]["need_at"]) == ("resume", str(child.pk))
-
-
-@pytest.mark.parametrize("whose", ["nobody", "another", "no text", "no object"])
-def test_a_wait_whose_row_names_no_child_of_its_run_tells_of_none(
-    grown: Callable[..., Run], auditor: Api, whose: str
-) -> None:
-    run, other = grown("s"), grown("s")
-    wait = Wait.objects.get(run=run, resolved_at__isnull=True)
-    (stranger,) = until(lambda: children(other, "waiting_event"), "the other's child waits")
-    named = {"nobody": str(uuid4()), "another": str(stranger.pk), "no text": [5]}.get(whose)
-    Wait.objects.filter(pk=wait.pk).update(
-        detail=[str(stranger.pk)] if named is None else wait.detail | {"child": named}
-    )
-    (told,) = auditor.get(f"runs/{run.pk}").json()["waiting_for"]
-    assert told["child"] is None and told["kind"] == "child"
-    assert auditor.get("runs").status_code == 200
-
-
-def test_runs_that_are_each_others_parents_are_shown_all_the_same(grown: Callable[..., Run], auditor: Api) -> None:
-    top = grown("s", agent="top")
-    (middle,) = until(lambda: children(top, "waiting_event"), "the one between waits")
-    until(lambda: children(middle, "waiting_event"), "the child waits")
-    Run.objects.filter(pk=top.pk).update(parent=middle.pk)
-    (told,) = auditor.get(f"runs/{top.pk}").json()["waiting_for"]
-    assert told["child"]["state"] == "waiting_event" and told["child"]["need"] is None
 
 
 def test_a_list_of_families_costs_no_more_statements(grown: Callable[..., Run], auditor: Api) -> None:

@@ -69,26 +69,6 @@ def test_who_is_asked_sees_the_case_and_answers_and_reads_nothing_of_it(case: st
     assert ira.get(case).status_code == 200, "what one answered can still be read"
 
 
-def test_what_was_withdrawn_is_nobodys_any_more(case: str, finance: Api, ira: Api) -> None:
-    finance.post(f"{case}/inquiries", {"to": "ira", "question": "Do you know them?"})
-    assert finance.post(f"{case}/inquiries/0/withdraw", {}).status_code == 422
-    assert finance.post(f"{case}/inquiries/0/withdraw", WHY).json()["outcome"] == "withdrawn"
-    assert ira.get(case).status_code == 404
-
-
-def test_of_the_questions_to_others_nobody_is_told_who_does_not_read_it(
-    case: str, finance: Api, ira: Api, caller: Callable[[Any], Api]
-) -> None:
-    ina = Api(issue_key(person("ina", "integrator"), "test"))
-    finance.post(f"{case}/inquiries", {"to": "ira", "question": "Do you know them?"})
-    finance.post(f"{case}/inquiries", {"to": "ina", "question": "Is ira to be trusted?"})
-    assert [each["to"] for each in ira.get(case).json()["inquiries"]] == ["ira"]
-    assert [each["to"] for each in ina.get(case).json()["inquiries"]] == ["ina"]
-    legal = caller("approver_legal")
-    assert legal.get(case).json()["hidden"] is True and legal.get(case).json()["inquiries"] == []
-    assert len(caller("auditor").get(case).json()["inquiries"]) == 2
-
-
 def test_who_has_it_reads_it_and_decides_it_and_no_other(case: str, finance: Api, ira: Api) -> None:
     handed = finance.post(f"{case}/delegations", {"to": "ira", **WHY})
     assert handed.status_code == 201 and handed.json()["to"] == "ira"
@@ -103,17 +83,6 @@ def test_who_has_it_reads_it_and_decides_it_and_no_other(case: str, finance: Api
     with working():
         settled(Run.objects.get(), "completed")
     assert ira.get(f"approvals/{put().id}").status_code == 404
-
-
-def test_what_was_taken_back_is_out_of_sight(case: str, finance: Api, ira: Api) -> None:
-    finance.post(f"{case}/delegations", {"to": "ira", **WHY})
-    assert ira.get(case).status_code == 200
-    ended = finance.post(f"{case}/delegations/0/end", WHY)
-    assert ended.status_code == 200 and ended.json()["ended_by"] == "key:approver_finance"
-    assert ira.get(case).status_code == 404
-    again = finance.post(f"{case}/delegations/0/end", WHY)
-    assert again.status_code == 409 and again.json()["code"] == "already-ended"
-    assert ira.post(f"{case}/delegations/0/end", WHY).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from django.utils import timezone
 from approvals.models import Calendar, Timing
 from ledger.models import ActRecord
 from tests.api.conftest import Api
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 WHY = "as agreed with the works council"
@@ -54,7 +55,7 @@ def test_a_calendar_is_set_shown_set_anew_and_removed(admin: Api) -> None:
     assert all(row.is_genuine for row in [*Calendar.objects.all(), *Timing.objects.all()])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "field"),
     [
         ({"zone": "Mars/Olympus"}, "zone"),
@@ -81,13 +82,7 @@ def test_a_calendar_that_makes_no_sense_is_refused_by_its_field(admin: Api, chan
     assert not Calendar.objects.exists() and not ActRecord.objects.exists()
 
 
-def test_holidays_that_leave_no_working_day_are_refused(admin: Api) -> None:
-    today = timezone.now().date()
-    days = [{"day": (today + timedelta(days=n)).isoformat(), "name": "off"} for n in range(-1, 399)]
-    assert "holidays" in wrong(admin.post("calendars", DE | {"holidays": days}))
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("said", "field"),
     [
         ({"calendar": "XX"}, "calendar"),
@@ -110,14 +105,6 @@ def test_holidays_that_leave_no_working_day_are_refused(admin: Api) -> None:
 def test_deadlines_that_make_no_sense_are_refused_by_their_field(admin: Api, said: Any, field: str) -> None:
     assert field in wrong(admin.post("queues/finance_po/timing", said | {"justification": WHY}))
     assert not Timing.objects.exists()
-
-
-def test_a_queue_that_others_escalate_to_is_not_removed(admin: Api) -> None:
-    said = {"on_timeout": "escalate", "steps": [{"to": "legal", "hours": 8}], "justification": WHY}
-    shown = admin.post("queues/finance_po/timing", said).json()
-    assert shown["steps"] == [{"to": "legal", "hours": 8.0}] and shown["version"] == 1
-    refused = admin.post("queues/legal/remove", {"justification": WHY})
-    assert refused.status_code == 409 and "finance_po" in refused.json()["detail"]
 
 
 def test_one_says_for_oneself_that_one_is_away_and_an_administrator_for_anybody(

@@ -19,6 +19,7 @@ from runs.models import IdempotencyRecord, Run
 from runs.services.idempotency import _lock_number
 from runs.workers import timers
 from tests.api.conftest import START, Api, is_problem
+from tests.cases import each_case
 
 
 def keyed(api: Api, key: str, body: Any = START) -> Any:
@@ -93,7 +94,7 @@ def test_a_refused_request_uses_up_no_key(integrator: Api) -> None:
     assert keyed(integrator, "k-1").status_code == 201
 
 
-@pytest.mark.parametrize("key", ["", " ", "two words", "a" * 256, "ü", "tab\there"])
+@each_case("key", ["", " ", "two words", "a" * 256, "ü", "tab\there"])
 def test_a_key_that_is_none_is_refused(integrator: Api, key: str) -> None:
     assert is_problem(keyed(integrator, key), 400, "malformed") and Run.objects.count() == 0
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from time import sleep
 from typing import Any
 
 import pytest
-from django.db import connection
 
-from durableagents import Context, End
 from ledger.models import OverrideRecord
 from runs.models import Run
 from runs.services import lifecycle
 from tests.api.conftest import Api, is_problem
 from tests.runs.conftest import stage  # noqa: F401 (fixture)
 from tests.runs.stage import Stage, dump, events, kinds
-from tests.runs.test_injecting import WHY, Deal, asks, deal
+from tests.runs.test_injecting import WHY, asks, deal
 from tests.world import OLGA, only_for_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,82 +100,3 @@ def test_only_operators_hand_anything_over_and_why_says_so(operator: Api, integr
 
 
 # --- a look takes longer than a transaction may lie idle ---
-
-slow = {"seconds": 0.0, "replays": 0.0}
-
-
-async def asks_slowly(state: Deal, ctx: Context) -> End:
-    """As `asks` does, with code of its own that takes long."""
-    _takes_long()
-    return await asks(state, ctx)
-
-
-def _takes_long() -> None:
-    slow["replays"] += 1
-    sleep(slow["seconds"])
-
-
-@pytest.fixture
-def slow_run(stage: Stage) -> Any:  # noqa: F811
-    """One that is done again in 4.5 seconds, where a transaction is cut off that lies idle for three."""
-    slow.update(seconds=0.0, replays=0.0)
-    with only_for_now(), connection.cursor() as cursor:
-        found = stage.start(deal(asks_slowly))
-        assert stage.drive() == "parked"
-        lifecycle.pause(found.id, by=OLGA, justification=WHY)
-        cursor.execute("SET idle_in_transaction_session_timeout = '3s'")
-        slow.update(seconds=4.5, replays=0.0)
-        yield found
-        slow.update(seconds=0.0)
-        cursor.execute("RESET idle_in_transaction_session_timeout")
-
-
-@pytest.mark.parametrize("newest", [False, True], ids=["this", "newest"])
-@pytest.mark.parametrize("key", [None, "context-slow"], ids=["no key", "key"])
-def test_what_takes_long_to_look_at_is_handed_something_with_a_key_and_as_the_newest(
-    operator: Api, slow_run: Run, key: str | None, newest: bool
-) -> None:
-    at = f"runs/{slow_run.id}/resume"
-    body = {"justification": WHY, "context": {"patch": PATCH, "seen": seen(operator, slow_run)["seen"]}}
-    headers = {"Idempotency-Key": key} if key else {}
-    slow["replays"] = 0
-    answer = operator.post(at, body | {"newest": newest}, headers=headers)
-    assert answer.status_code == 200, answer.content
-    assert kinds(slow_run).count("ContextInjected") == 1 and slow["replays"] == 1
-    if key:
-        lifecycle.pause(slow_run.id, by=OLGA, justification=WHY)
-        again = operator.post(at, body | {"newest": newest}, headers=headers)
-        assert again.content == answer.content and slow["replays"] == 1, "a repeat looks at nothing"
-        other = operator.post(at, body | {"newest": newest, "justification": "Another."}, headers=headers)
-        assert is_problem(other, 422, "idempotency-mismatch")
-
-
-def test_what_the_look_refuses_is_refused_under_a_key_and_keeps_nothing(operator: Api, run: Run) -> None:
-    headers = {"Idempotency-Key": "context-2"}
-    stands, at = seen(operator, run)["seen"], f"runs/{run.id}/resume"
-    before = dump()
-    bad = {"justification": WHY, "context": {"patch": {"terms": {"price": 0}}, "seen": stands}}
-    for newest in (False, True):
-        answer = operator.post(at, bad | {"newest": newest}, headers=headers)
-        assert is_problem(answer, 422, "invalid-input")
-        assert answer.json()["errors"][0]["field"] == "context.patch.terms.price"
-    assert dump() == before
-    good = {"justification": WHY, "context": {"patch": PATCH, "seen": stands}}
-    assert operator.post(at, good, headers=headers).status_code == 200
-
-
-def test_whoever_moved_it_since_the_look_is_heard(operator: Api, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look is before the transaction: what holds is what stands once the run is locked."""
-    from runs.api import views
-    from runs.services import signals
-
-    def overtaken(*args: Any, **given: Any) -> Any:
-        found = look_first(*args, **given)
-        signals.signal(run.id, "go", None, by=OLGA)
-        return found
-
-    look_first = views.look_first
-    body = {"justification": WHY, "context": {"patch": PATCH, "seen": seen(operator, run)["seen"]}}
-    monkeypatch.setattr(views, "look_first", overtaken)
-    answer = operator.post(f"runs/{run.id}/resume", body, headers={"Idempotency-Key": "context-3"})
-    assert is_problem(answer, 409, "state-moved") and not kinds(run).count("ContextInjected")

@@ -14,6 +14,7 @@ from durableagents.server.handler import Handler
 from durableagents.server.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
 from tests.api.conftest import person
 from tests.api.test_handler import ask
+from tests.cases import each_case
 
 
 async def _send(
@@ -69,7 +70,7 @@ async def test_a_giant_that_did_not_say_so_is_refused_on_the_way() -> None:
     assert sent[0]["status"] == 413
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "has_key", "limit"),
     [
         ("/api/v1/callbacks/nope", False, "callback"),
@@ -87,9 +88,7 @@ async def test_who_says_nothing_of_himself_has_nothing_large_to_send(path: str, 
     assert sent[0]["status"] == 413 and got == []
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/runs/new", "/runs", "/login", "/admin/login/", "/nowhere", "/apis", "/API/v1/runs"]
-)
+@each_case("path", ["/", "/runs/new", "/runs", "/login", "/admin/login/", "/nowhere", "/apis", "/API/v1/runs"])
 async def test_people_are_told_on_a_page(path: str) -> None:
     sent, got = await _send([b"<b>x"], path=path, length=3_000_000)
     headers, page = dict(sent[0]["headers"]), sent[1]["body"].decode()
@@ -106,7 +105,7 @@ async def test_people_are_told_on_a_page(path: str) -> None:
     assert dict(full[0]["headers"])[b"retry-after"]
 
 
-@pytest.mark.parametrize("path", ["/api", "/api/v1/runs", "/api/nowhere", "/api/v1/callbacks/x", "/healthz", "/readyz"])
+@each_case("path", ["/api", "/api/v1/runs", "/api/nowhere", "/api/v1/callbacks/x", "/healthz", "/readyz"])
 async def test_programs_are_told_in_a_document(path: str) -> None:
     sent, _ = await _send([b"x"], path=path, length=3_000_000)
     assert dict(sent[0]["headers"])[b"content-type"] == b"application/problem+json"
@@ -164,7 +163,7 @@ async def test_all_bodies_together_are_bounded_and_what_was_held_is_given_back()
     assert [status for status, _ in sent[2:]] == [200] * 3 and limit.held_bytes == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("more", "status"),
     [
         ({"headers": [(b"x", b"y" * HEADER_LIMIT)]}, 431),

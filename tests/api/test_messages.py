@@ -16,7 +16,6 @@ from durableagents import Agent, Context, End, Refused
 from runs.api.schemas import AgentPage, RequestPage, RequestRow, ViewRow
 from runs.engine.agents import registry
 from runs.models import Message, Run
-from runs.services.messages import reading, waiting
 from tests.api.conftest import Api, is_problem
 from tests.api.test_story import Story
 from tests.api.worker import working
@@ -174,16 +173,6 @@ def test_one_id_is_one_message_also_after_the_end(review: Story) -> None:
     assert again.status_code == 200 and again.json()["outcome"] == "answered"
 
 
-def test_those_who_wait_leave_room_for_the_others(review: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_waiters", waiting.threading.BoundedSemaphore(1))
-    assert waiting._waiters.acquire(blocking=False)
-    review.caller("operator").post(f"runs/{review.id}/pause", {"justification": "so that nobody answers"})
-    began = time.monotonic()
-    assert ask(review, wait=20).status_code == 202 and time.monotonic() - began < 15
-    waiting._waiters.release()
-    assert ask(review, wait=1).status_code == 202 and waiting._waiters.acquire(blocking=False), "and it is given back"
-
-
 def test_a_view_is_answered_from_the_record_also_when_the_run_is_over(review: Story) -> None:
     address = f"runs/{review.id}/views/summary"
     shown = review.auditor.get(address).json()
@@ -202,22 +191,3 @@ def test_a_view_is_answered_from_the_record_also_when_the_run_is_over(review: St
     assert row["signals"] == ["go"] and [x["name"] for x in row["messages"]] == ["add_document"]
     assert row["messages"][0]["doc"] == "Add a document to the review."
     assert row["messages"][0]["body_schema"]["properties"]["pages"]["maximum"] == 500
-
-
-def test_a_view_that_breaks_or_never_ends_is_told_and_hurts_nobody(
-    review: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "SECONDS", 0.3)
-    before = review.now()["seq"]
-    address = f"runs/{review.id}/views"
-    broken = review.auditor.get(f"{address}/broken")
-    assert is_problem(broken, 500, "view-failed") and "KeyError" in broken.json()["detail"]
-    assert is_problem(review.auditor.get(f"{address}/other"), 500, "view-failed")
-    nosy = review.auditor.get(f"{address}/nosy")
-    assert is_problem(nosy, 500, "view-failed") and "no database" in nosy.json()["detail"]
-    for _ in range(4):
-        assert is_problem(review.auditor.get(f"{address}/endless"), 504, "view-too-slow")
-    assert review.auditor.get(f"{address}/summary").json()["value"] == {"documents": 0}
-    assert is_problem(review.auditor.get(f"{address}/nothing"), 422, "not-taken")
-    assert is_problem(review.auditor.get(f"runs/{UUID(int=1)}/views/summary"), 404, "not-found")
-    assert review.now()["seq"] == before

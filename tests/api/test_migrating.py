@@ -14,14 +14,12 @@ from ledger.models import OverrideRecord
 from runs.connections import dsn
 from runs.engine.agents import registry
 from runs.models import Run
-from runs.services import command, lifecycle
+from runs.services import lifecycle
 from runs.services.migrating import looking
-from runs.services.releases import acts as releases
 from tests.api.conftest import Api, is_problem
 from tests.runs.conftest import stage  # noqa: F401 (fixture)
-from tests.runs.stage import Stage, at_once
-from tests.runs.test_migrating_batches import lost_on_commit
-from tests.world import OLGA, SHOP, Notes, agent_of, ends_with, only_for_now
+from tests.runs.stage import Stage
+from tests.world import SHOP, Notes, agent_of, ends_with, only_for_now
 
 pytestmark = pytest.mark.django_db
 NAME = "moving-api"
@@ -168,36 +166,6 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tried
 
 
-def test_a_kept_answer_is_given_without_any_trial(operator: Api, runs: list[str], looks: list[str]) -> None:
-    first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY)
-    assert looks == runs
-    releases.close(NAME, "2.0.0", by=OLGA, justification="it is wrong too")
-    registry.remove(f"{NAME}@2.0.0")
-    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY)
-    assert again.status_code == 200 and again.json() == first.json() and looks == runs
-    assert OverrideRecord.objects.filter(action="migrate").count() == 3
-
-
-def test_a_request_that_died_halfway_is_gone_on_with(
-    operator: Api, runs: list[str], looks: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted = looking.look
-
-    def dies(run_id: Any, moving: Any) -> Any:
-        if str(run_id) == runs[1]:
-            raise SystemExit("the process was killed")
-        return counted(run_id, moving)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(looking, "look", dies)
-        with pytest.raises(SystemExit):
-            operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 2}, **KEY)
-    assert versions() == ["2.0.0", "1.0.0", "1.0.0"] and looks == runs[:1]
-    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 2}, **KEY)
-    assert [(one["run"], one["is_moved"]) for one in again.json()["results"]] == [(run, True) for run in runs[:2]]
-    assert looks == runs[:2] and versions() == ["2.0.0", "2.0.0", "1.0.0"]
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_repeat_tries_what_was_busy_once_more_and_nothing_else(
     operator: Api, runs: list[str], looks: list[str]
@@ -210,87 +178,3 @@ def test_a_repeat_tries_what_was_busy_once_more_and_nothing_else(
     again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
     assert looks == [runs[1]] and all(one["is_moved"] for one in again) and again[0] == first[0]
     assert OverrideRecord.objects.filter(action="migrate").count() == 3
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_repeat_gives_what_is_kept_also_where_nothing_can_be_moved_any_more(
-    operator: Api, runs: list[str], looks: list[str]
-) -> None:
-    with psycopg.connect(dsn(name="somebody else")) as holder:
-        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[1]])
-        first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
-    assert [one["code"] for one in first] == ["", "busy", ""]
-    looks.clear()
-    releases.close(NAME, "2.0.0", by=OLGA, justification="it is wrong too")
-    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY)
-    assert again.status_code == 200, again.content
-    told = again.json()["results"]
-    assert [told[0], told[2]] == [first[0], first[2]] and looks == []
-    assert (told[1]["how"], told[1]["code"], told[1]["is_moved"]) == ("refused", "invalid-input", False)
-    assert "is closed to new starts" in told[1]["why"] and versions() == ["2.0.0", "1.0.0", "2.0.0"]
-    releases.reopen(NAME, "2.0.0", by=OLGA, justification="it was right")
-    last = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
-    assert all(one["is_moved"] for one in last) and looks == [runs[1]], "nothing was kept of that refusal"
-
-
-def test_where_nothing_is_kept_a_repeat_is_refused_as_the_first(operator: Api, runs: list[str]) -> None:
-    gone = {"runs": ["00000000-0000-4000-8000-000000000000"]}
-    first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | gone, **KEY).json()["results"]
-    assert [one["code"] for one in first] == ["not_found"]
-    releases.close(NAME, "2.0.0", by=OLGA, justification="it is wrong too")
-    assert is_problem(operator.post(f"agents/{NAME}/migrations", MOVE | WHY | gone, **KEY), 422, "invalid-input")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_keyed_move_whose_commit_s_answer_is_lost_is_told_as_every_repeat_tells_it(
-    operator: Api,
-    stage: Stage,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def finish(state: Notes, ctx: Context) -> End:
-        raise ZeroDivisionError("the fee")
-
-    registry.remove(f"{NAME}@1.0.0")
-    agent_of(finish, name=NAME, version="1.0.0")
-    run = lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP)
-    assert stage.settle(run) == "failed"
-    with monkeypatch.context() as patch:
-        patch.setattr(command, "on_act", [*command.on_act, lost_on_commit])
-        first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"retry": True}, **KEY).json()
-    assert [(one["is_moved"], one["is_retried"], one["node"]) for one in first["results"]] == [(True, True, "finish")]
-    assert operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"retry": True}, **KEY).json() == first
-
-
-@pytest.mark.django_db(transaction=True)
-def test_two_repeats_at_once_move_each_run_once(operator: Api, runs: list[str]) -> None:
-    answers = at_once(*(lambda: operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY) for _ in range(4)))
-    assert {answer.status_code for answer in answers} <= {200, 409}
-    last = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
-    assert all(one["is_moved"] for one in last) and versions() == ["2.0.0"] * 3
-    assert OverrideRecord.objects.filter(action="migrate").count() == 3
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_command_says_which_were_moved_where_one_is_busy(runs: list[str]) -> None:
-    with psycopg.connect(dsn(name="somebody else")) as holder:
-        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[1]])
-        out = io.StringIO()
-        with pytest.raises(CommandError, match="1 of 3 stay where they are"):
-            call_command(
-                "versions",
-                "migrate",
-                f"{NAME}@1.0.0",
-                f"{NAME}@2.0.0",
-                "--node",
-                "finish=finish",
-                "--justification",
-                "the old one is wrong",
-                stdout=out,
-            )
-    lines = out.getvalue().splitlines()
-    assert [line.split("\t")[:2] for line in lines] == [
-        [runs[0], "unbegun"],
-        [runs[1], "refused"],
-        [runs[2], "unbegun"],
-    ]
-    assert "busy; the database refused it" in lines[1]

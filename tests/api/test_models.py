@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -66,12 +65,3 @@ def test_what_is_wrong_is_named_and_nothing_is_done(
     assert is_problem(answer, 422, "invalid-input"), answer.content
     assert [error["field"] for error in answer.json()["errors"]] == [field]
     assert run.now()["seq"] == before
-
-
-def test_a_reason_is_asked_for_and_the_run_must_be_there(caller: Callable[[Any], Api], run: Story) -> None:
-    answer = caller("operator").post(f"runs/{run.id}/models", {"models": [HERE]})
-    assert answer.status_code == 422 and "justification" in answer.content.decode()
-    assert caller("operator").get(f"runs/{uuid4()}/models").status_code == 404
-    assert (
-        caller("operator").post(f"runs/{uuid4()}/models", {"models": [HERE], "justification": WHY}).status_code == 404
-    )

@@ -10,6 +10,7 @@ from django.urls import get_resolver
 from pydantic import ValidationError
 
 from ledger.web.bodies import Strict
+from tests.cases import each_case
 
 NUMBERS = {"integer", "number"}
 
@@ -42,7 +43,7 @@ def test_there_are_some() -> None:
     assert len(FIELDS) > 20
 
 
-@pytest.mark.parametrize(("body", "name"), FIELDS, ids=lambda one: getattr(one, "__name__", one))
+@each_case(("body", "name"), FIELDS)
 def test_true_is_no_number(body: type[Strict], name: str) -> None:
     with pytest.raises(ValidationError) as error:
         body.model_validate({name: True})

@@ -51,25 +51,3 @@ def test_what_is_wrong_is_refused_by_field(caller: Callable[[Any], Api]) -> None
         assert is_problem(answer, 422), wrong
         assert field in [each["field"] for each in answer.json()["errors"]], (wrong, answer.json())
     assert not Policy.objects.exists() and not ActRecord.objects.exists()
-
-
-def test_what_is_not_genuine_is_said_and_set_right(caller: Callable[[Any], Api]) -> None:
-    boss, reader = caller("superuser"), caller("auditor")
-    boss.post("policies", BODY)
-    Policy.objects.update(rule="another")
-    told = reader.get("policies").json()
-    assert "was changed past it" in told["problem"] and not told["results"][0]["is_genuine"]
-    assert is_problem(boss.post("policies", BODY | {"name": "more"}), 409, "policies-not-genuine")
-    assert is_problem(reader.post("policies/restore", WHY), 403)
-    assert boss.post("policies/restore", WHY).json()["problem"] == ""
-
-
-def test_a_policy_is_tried_on_history(caller: Callable[[Any], Api]) -> None:
-    tried = {key: value for key, value in BODY.items() if key not in ("name", "justification")}
-    for who in ("superuser", "operator", "auditor"):
-        told = caller(who).post("policies/try", tried).json()
-        assert (told["calls"], told["gated"], told["loads"]) == (0, {"calls": 0, "examples": []}, [])
-    assert is_problem(caller("integrator").post("policies/try", tried), 403)
-    assert is_problem(caller("superuser").post("policies/try", tried | {"calls": 10**9}), 422)
-    assert is_problem(caller("superuser").post("policies/try", tried | {"queue": "x"}), 422)
-    assert not Policy.objects.exists() and not ActRecord.objects.exists()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
 
-from durableagents.identity import own_tags
 from runs.models import Pool
-from tests.api.conftest import START, Api, is_problem
+from tests.api.conftest import Api, is_problem
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 WHY = {"justification": "for the test"}
@@ -51,17 +50,7 @@ def test_a_repeat_makes_one(operator: Api) -> None:
     assert first.content == again.content and Pool.objects.count() == 1
 
 
-def test_pages_hold_each_once(operator: Api) -> None:
-    ids = [made(operator, name=f"n{i}", whose=f"team:{i}")["id"] for i in range(5)]
-    page = operator.get("pools", limit=2).json()
-    seen = [one["id"] for one in page["results"]]
-    while page["next"]:
-        page = operator.get("pools", limit=2, after=page["next"].partition("after=")[2].partition("&")[0]).json()
-        seen += [one["id"] for one in page["results"]]
-    assert seen == ids[::-1]
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "field"),
     [
         ({"limit": -1}, "limit"),
@@ -82,21 +71,8 @@ def test_pages_hold_each_once(operator: Api) -> None:
         ({"name": "a\u202eb"}, "name"),
         ({"currency": "EUR"}, "currency"),
     ],
-    ids=str,
 )
 def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:
     answer = operator.post("pools", RESEARCH | wrong)
     assert answer.status_code == 422, answer.content
     assert field in [each["field"] for each in answer.json()["errors"]] and not Pool.objects.exists()
-
-
-def test_a_run_says_which_pools_it_belongs_to(operator: Api, integrator: Api) -> None:
-    ours = made(operator)
-    made(operator, name="Others", whose="team:others")
-    run = integrator.post("runs", START | {"tags": {"team": "research"}}).json()["id"]
-    assert [one["id"] for one in operator.get(f"runs/{run}/pools").json()["results"]] == [ours["id"]]
-    assert integrator.get(f"runs/{run}/pools").json()["results"] == [], "it would tell what others spend"
-    own_tags.give(get_user_model().objects.get(username="integrator"), "team:research", justification="Their team.")
-    assert [one["id"] for one in integrator.get(f"runs/{run}/pools").json()["results"]] == [ours["id"]]
-    assert [one["id"] for one in integrator.get("pools").json()["results"]] == [ours["id"]]
-    assert is_problem(integrator.get("runs/00000000-0000-0000-0000-000000000001/pools"), 404)

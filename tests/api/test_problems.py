@@ -16,6 +16,7 @@ from rest_framework.exceptions import Throttled
 from durableagents.urls import handler400, handler403, handler404, handler500, urlpatterns
 from ledger.web.api_base import READ, ApiView
 from tests.api.conftest import Api, is_problem
+from tests.cases import each_case
 
 # This module stands in as URL conf, with one address that raises what a test wants.
 __all__ = ["handler400", "handler403", "handler404", "handler500"]
@@ -94,7 +95,7 @@ def test_too_many_requests_say_when_to_come_back(faulty: Any) -> None:
     assert is_problem(answer, 429) and answer["Retry-After"] == "7"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "address",
     [
         "/api",
@@ -107,14 +108,14 @@ def test_too_many_requests_say_when_to_come_back(faulty: Any) -> None:
         "/api/v1/runs/x/pause",
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@each_case("method", ["GET", "POST", "DELETE"])
 def test_addresses_that_lead_nowhere(address: str, method: str) -> None:
     answer = Client(enforce_csrf_checks=True).generic(method, address)
     assert is_problem(answer, 404, "not-found")
 
 
-@pytest.mark.parametrize("run_id", [str(uuid4()), "x", "1", "00000000-0000-0000-0000-00000000000g", "%00", "a" * 5000])
-@pytest.mark.parametrize("part", ["", "/events", "/ledger", "/transcript", "/overrides"])
+@each_case("run_id", [str(uuid4()), "x", "1", "00000000-0000-0000-0000-00000000000g", "%00", "a" * 5000])
+@each_case("part", ["", "/events", "/ledger", "/transcript", "/overrides"])
 def test_ids_that_are_not_there(auditor: Api, run_id: str, part: str) -> None:
     assert is_problem(auditor.get(f"runs/{run_id}{part}"), 404, "not-found")
 
@@ -125,7 +126,7 @@ def test_a_method_that_is_not_there_says_which_are(auditor: Api) -> None:
     assert {"GET", "POST"} <= set(answer["Allow"].split(", "))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "kind",
     [
         "text/plain",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from durableagents.env import Environment, EnvironmentProblem, load
 from durableagents.server.proxies import Proxies, client_behind, parsed, seen_through
+from tests.cases import each_case
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def seen(peer: str | None, *headers: tuple[bytes, bytes], kind: str = "http") ->
     return {**scope, **seen_through(scope)}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("forwarded", "client"),
     [
         ("198.51.100.7", "198.51.100.7"),
@@ -64,7 +65,7 @@ def test_several_headers_are_one_list() -> None:
     assert found["client"][0] == "198.51.100.7"
 
 
-@pytest.mark.parametrize("peer", ["203.0.113.66", "10.2.0.1", "2001:db8:2::1"])
+@each_case("peer", ["203.0.113.66", "10.2.0.1", "2001:db8:2::1"])
 def test_what_others_say_is_ignored_and_goes_no_further(peer: str) -> None:
     found = seen(
         peer,
@@ -87,7 +88,7 @@ def test_a_proxy_on_a_unix_socket_is_one_of_ours_where_there_are_any(monkeypatch
     assert seen(None, forwarded)["client"] is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("told", "kind", "scheme"),
     [
         (b"https", "http", "https"),
@@ -136,7 +137,7 @@ def test_in_production_only_this_host_is_a_proxy_unless_told_otherwise() -> None
     assert networks(DURABLEAGENTS_ENV="production", DURABLEAGENTS_TRUSTED_PROXIES="none") == []
 
 
-@pytest.mark.parametrize("text", ["proxy.internal", "10.0.0.0/33", "*", "10.0.0.1 10.0.0.2", "none, 10.0.0.1"])
+@each_case("text", ["proxy.internal", "10.0.0.0/33", "*", "10.0.0.1 10.0.0.2", "none, 10.0.0.1"])
 def test_a_wrong_network_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("DURABLEAGENTS_TRUSTED_PROXIES", text)
     with pytest.raises(EnvironmentProblem, match=r"TRUSTED_PROXIES.*no address or network"):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import Group
 
-from approvals.queue_models import Deputy, Limit, Queue
+from approvals.queue_models import Limit, Queue
 from ledger.models import ActRecord
-from ledger.web.roles import stand_ins
-from runs.journal import wait_hooks
-from tests.api.conftest import Api, is_problem, issue_key, person
+from tests.api.conftest import Api, is_problem
 
 WHY = {"justification": "as agreed"}
 
@@ -47,35 +44,3 @@ def test_what_is_wrong_is_refused_by_field(caller: Callable[[Any], Api]) -> None
     assert is_problem(boss.post("queues/legal/limit", {"most": "5"}), 422)
     assert is_problem(boss.post("queues/LEGAL/close", WHY), 404, "not-found")
     assert list(Queue.objects.values()) == before and not ActRecord.objects.exists()
-
-
-def test_a_deputys_next_request_knows_and_so_does_every_process(caller: Callable[[Any], Api]) -> None:
-    ann, bob = person("ann", "approver_legal"), person("bob", "operator")
-    own, other = Api(issue_key(ann, "test")), Api(issue_key(bob, "test"))
-    until = (datetime.now(UTC) + timedelta(days=2)).isoformat()
-    made = own.post("deputies", {"deputy": "bob", "ends_at": until, **WHY})
-    assert made.status_code == 201 and (made.json()["principal"], made.json()["queue"]) == ("ann", "")
-    wait_hooks.queues.forget()  # as another process, which has read nothing
-    assert [row["deputy"] for row in other.get("queues/legal").json()["deputies"]] == ["bob"]
-    assert "legal" in wait_hooks.queues.last.queues
-    assert is_problem(other.post("deputies", {"deputy": "ann", "principal": "ann", "ends_at": until, **WHY}), 403)
-    assert is_problem(own.post("deputies", {"deputy": "bob", "ends_at": "soon", **WHY}), 422)
-    assert is_problem(caller("auditor").post(f"deputies/{made.json()['id']}/revoke", WHY), 403)
-    assert other.post(f"deputies/{made.json()['id']}/revoke", WHY).json()["revoked_at"]
-    assert Deputy.objects.get().is_genuine and not stand_ins(frozenset())
-
-
-def test_the_reasons_that_a_queue_offers_are_set_read_and_ended(caller: Callable[[Any], Api]) -> None:
-    boss, reader = caller("superuser"), caller("auditor")
-    assert reader.get("queues/legal").json()["reasons"] == []
-    said = ["Not in our terms.", "Dem Vertrag fehlt die Anlage."]
-    assert boss.post("queues/legal/reasons", {"reasons": said, **WHY}).json()["reasons"] == said
-    assert reader.get("queues/legal").json()["reasons"] == said
-    for reasons in (None, "one", [1], [""], ["x" * 201], ["a\u202eb c"], ["two\nlines"], ["so"] * 21):
-        assert is_problem(boss.post("queues/legal/reasons", {"reasons": reasons, **WHY}), 422), reasons
-    assert is_problem(boss.post("queues/legal/reasons", WHY), 422)
-    assert is_problem(boss.post("queues/legal/reasons", {"reasons": ["so it is"]}), 422)
-    assert is_problem(boss.post("queues/nowhere/reasons", {"reasons": [], **WHY}), 404)
-    assert reader.get("queues/legal").json()["reasons"] == said
-    assert boss.post("queues/legal/reasons", {"reasons": [], **WHY}).json()["reasons"] == []
-    assert list(ActRecord.objects.values_list("action", flat=True)) == ["queue_reasons"] * 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
-from runs.models import Process, Ramp, Run, Served, VersionGate
-from tests.api.conftest import START, Api, is_problem
+from runs.models import Ramp
+from tests.api.conftest import Api, is_problem
+from tests.cases import each_case
 from tests.world import agent_of, ends_with, only_for_now
 
 pytestmark = pytest.mark.django_db
@@ -44,29 +43,6 @@ def test_versions_are_listed_newest_first_with_what_they_have_under_way(integrat
     assert is_problem(auditor.get("agents/nobody/versions"), 404)
 
 
-def test_a_closed_version_refuses_starts_until_it_is_opened(operator: Api, integrator: Api) -> None:
-    closed = operator.post(f"agents/{NAME}/versions/10.0.0/close", WHY).json()
-    assert closed["is_closed"] and closed["closed_by"] == "key:operator" and closed["why"] == WHY["justification"]
-    assert is_problem(started(integrator, f"{NAME}@10.0.0"), 409, "version-closed")
-    assert started(integrator).json()["version"] == "2.0.0"
-    assert is_problem(operator.post(f"agents/{NAME}/versions/10.0.0/close", WHY), 409, "illegal-state")
-    assert is_problem(operator.post(f"agents/{NAME}/versions/2.0.0/close", {}), 422, "justification-required")
-    assert is_problem(operator.post(f"agents/{NAME}/versions/two/close", WHY), 422, "invalid-input")
-    assert is_problem(operator.post("agents/nobody/versions/2.0.0/close", WHY), 404)
-    assert operator.post(f"agents/{NAME}/versions/10.0.0/open", WHY).json()["is_closed"] is False
-    assert started(integrator).json()["version"] == "10.0.0"
-
-
-def test_a_version_is_closed_however_many_newer_ones_are_known(operator: Api) -> None:
-    """More than a list shows."""
-    VersionGate.objects.bulk_create(
-        VersionGate(agent=NAME, version=f"11.{n}.0", is_closed=False, set_by="os:olga", set_at=timezone.now(), why="x")
-        for n in range(520)
-    )
-    closed = operator.post(f"agents/{NAME}/versions/1.0.0/close", WHY)
-    assert closed.status_code == 200 and closed.json()["version"] == "1.0.0" and closed.json()["is_closed"]
-
-
 def test_a_ramp_is_set_raised_and_finished_and_a_start_tells_its_side(operator: Api, integrator: Api) -> None:
     operator.post(f"agents/{NAME}/versions/10.0.0/close", WHY)
     one = operator.post("ramps", RAMP | {"tags": ["beta"], "rejected": None})
@@ -95,19 +71,7 @@ def test_a_ramp_is_set_raised_and_finished_and_a_start_tells_its_side(operator: 
     assert started(integrator).json()["assigned"] is None and is_problem(operator.get("ramps/404"), 404)
 
 
-def test_one_act_takes_it_back(operator: Api, integrator: Api) -> None:
-    ramp = operator.post("ramps", RAMP).json()["id"]
-    back = operator.post(f"ramps/{ramp}/rollback", WHY).json()
-    assert (back["state"], back["share"]) == ("rolled_back", "0")
-    assert is_problem(started(integrator, f"{NAME}@2.0.0"), 409, "version-closed")
-
-
-def test_a_repeat_sets_one(operator: Api) -> None:
-    first, again = (operator.post("ramps", RAMP, headers={"Idempotency-Key": "r"}) for _ in range(2))
-    assert first.content == again.content and Ramp.objects.count() == 1
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "field"),
     [
         ({"share": 0}, "share"),
@@ -126,31 +90,8 @@ def test_a_repeat_sets_one(operator: Api) -> None:
         ({"edits": 3}, "edits"),
         ({"at_least": 0}, "at_least"),
     ],
-    ids=str,
 )
 def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:
     answer = operator.post("ramps", RAMP | wrong)
     assert answer.status_code == 422, answer.content
     assert field in [each["field"] for each in answer.json()["errors"]] and not Ramp.objects.exists()
-
-
-def test_many_starts_in_one_request_stay_on_their_sides(operator: Api, integrator: Api) -> None:
-    worker = Process.objects.create(
-        id="00000000-0000-0000-0000-00000000aaaa",
-        kind="worker",
-        host="h",
-        boot="b",
-        pid=1,
-        born_ticks=1,
-        started_at=timezone.now(),
-        last_heartbeat_at=timezone.now() + timedelta(hours=1),
-    )
-    for version in ("1.0.0", "2.0.0"):
-        Served.objects.create(worker=worker.pk, graph_id=f"{NAME}@{version}")
-    operator.post("ramps", RAMP | {"share": 50})
-    asked = {"runs": [{"agent": NAME, "input": {}, "business_key": f"k{n}"} for n in range(12)]}
-    first = integrator.post("runs/bulk", asked, headers={"Idempotency-Key": "many"}).json()["results"]
-    again = integrator.post("runs/bulk", asked, headers={"Idempotency-Key": "many"}).json()["results"]
-    assert first == again and Run.objects.count() == 12
-    assert {one["run"]["version"] for one in first} == {"1.0.0", "2.0.0"}
-    assert not VersionGate.objects.exists() and START

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
@@ -19,6 +18,7 @@ from ledger.web.roles import ROLES
 from runs.models import Wait
 from runs.services import lifecycle
 from tests.api.conftest import NOBODY, SUPERUSER, Api, is_problem
+from tests.cases import each_case
 
 EVERY = frozenset(ROLES)
 OPERATE = frozenset({"operator"})
@@ -253,7 +253,7 @@ def test_every_route_is_in_the_matrix() -> None:
     assert named == {name for name, _ in MATRIX}
 
 
-@pytest.mark.parametrize("role", CALLERS)
+@each_case("role", CALLERS)
 def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], role: str | None) -> None:
     wrong = []
     for name, path in api_routes():

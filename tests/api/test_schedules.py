@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from runs.models import Schedule
 from tests.api.conftest import START, Api, is_problem
+from tests.cases import each_case
 
 NIGHTLY = START | {"name": "Nightly", "cron": "30 6 * * mon-fri", "zone": "Europe/Berlin"}
 WHY = {"justification": "for the test"}
@@ -41,19 +40,7 @@ def test_a_repeat_sets_one(integrator: Api) -> None:
     assert first.content == again.content and Schedule.objects.count() == 1
 
 
-def test_pages_hold_each_once(integrator: Api) -> None:
-    made = [set_up(integrator, name=f"n{i}")["id"] for i in range(5)]
-    first = integrator.get("schedules", limit=2).json()
-    seen = [one["id"] for one in first["results"]]
-    while first["next"]:
-        first = integrator.get(
-            "schedules", limit=2, cursor=first["next"].partition("cursor=")[2].partition("&")[0]
-        ).json()
-        seen += [one["id"] for one in first["results"]]
-    assert seen == made[::-1]
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "field"),
     [
         ({"cron": "0 0 31 2 *"}, "cron"),
@@ -70,16 +57,11 @@ def test_pages_hold_each_once(integrator: Api) -> None:
         ({"budget": {"steps": -1}}, "budget.steps"),
         ({"start_at": "soon"}, "start_at"),
     ],
-    ids=str,
 )
 def test_what_could_start_nothing_is_refused_by_name(integrator: Api, wrong: dict[str, Any], field: str) -> None:
     answer = integrator.post("schedules", NIGHTLY | wrong)
     assert is_problem(answer, 422, "invalid-input"), answer.json()
     assert field in [each["field"] for each in answer.json()["errors"]] and not Schedule.objects.exists()
-
-
-def test_an_agent_that_there_is_not_is_refused(integrator: Api) -> None:
-    assert is_problem(integrator.post("schedules", NIGHTLY | {"agent": "nobody"}), 422, "unknown-agent")
 
 
 def test_what_is_another_integrators_is_an_operators_to_change(

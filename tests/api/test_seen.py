@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -18,10 +17,11 @@ from durableagents.identity import own_tags
 from durableagents.models import OwnTag
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
-from ledger.models import AccountRecord, LedgerEntry
+from ledger.models import LedgerEntry
 from runs.models import Run, RunTag, Wait
 from runs.services import lifecycle
 from tests.api.conftest import START, Api, is_problem, person
+from tests.cases import each_case
 from tests.scale.fill import fill
 from tests.scale.test_statements import is_read, named
 
@@ -165,7 +165,7 @@ def test_lists_go_on_page_by_page_and_name_nobody_elses_run(integrator: Api) -> 
 # --- own tags ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tags", "own"),
     [
         (["late", "acme"], "acme"),
@@ -184,13 +184,6 @@ def test_a_tag_of_ones_own_shows_its_runs_until_it_is_taken(integrator: Api, tag
     own_tags.take(given, justification="They have left that team.")
     assert is_problem(integrator.get(f"runs/{run.pk}"), 404) and listed(integrator) == []
     assert browser.get(f"/runs/{run.pk}").status_code == 404
-
-
-def test_a_tag_is_the_whole_tag(integrator: Api) -> None:
-    for near in ("acme2", "ACME", "acm", "acme:x", "ac%", "x acme"):
-        theirs(tags=[near])
-    own_tags.give(me(), "acme", justification=WHY)
-    assert listed(integrator) == []
 
 
 def test_what_a_run_starts_and_goes_on_as_is_seen_with_it(integrator: Api) -> None:
@@ -216,28 +209,7 @@ def test_a_run_that_is_seen_names_no_other_that_isn_t(integrator: Api, operator:
         assert str(own.pk) in text and str(above.pk) not in text and str(above.pk)[-8:] not in text, page
 
 
-def test_giving_and_taking_a_tag_is_on_record_with_who_and_why(integrator: Api) -> None:
-    boss = Client()
-    boss.force_login(person("boss", is_staff=True, is_superuser=True))
-    form = {"user": me().pk, "tag": "tenant:acme", "given_for": WHY}
-    assert boss.post("/admin/durableagents/owntag/add/", form).status_code == 302
-    own = OwnTag.objects.get()
-    page = f"/admin/durableagents/owntag/{own.pk}/change/"
-    assert "Say why" in boss.post(page, {"taken_for": ""}).content.decode() or OwnTag.objects.get().taken_at is None
-    changed = {"user": person("eve").pk, "tag": "other", "taken_for": "They have left."}
-    assert boss.post(page, changed).status_code == 302
-    own.refresh_from_db()
-    assert (own.tag, own.user, own.taken_for) == ("tenant:acme", me(), "They have left.") and own.taken_at
-    assert boss.post(page, {"taken_for": "Again."}).status_code == 403
-    assert boss.post(f"/admin/durableagents/owntag/{own.pk}/delete/", {"post": "yes"}).status_code == 403
-    records = AccountRecord.objects.filter(action__startswith="tag_").order_by("pk")
-    assert [(one.action, one.subject, one.by, one.before, one.after) for one in records] == [
-        ("tag_given", "user:integrator", "user:boss", {}, {"tag": "tenant:acme", "reason": WHY}),
-        ("tag_taken", "user:integrator", "user:boss", {"tag": "tenant:acme"}, {"reason": "They have left."}),
-    ]
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("tag", "why"),
     [
         ("", WHY),
@@ -263,32 +235,6 @@ def test_a_tag_that_no_run_could_carry_and_one_without_a_reason_are_refused(
     assert OwnTag.objects.count() == is_trimmed
 
 
-def test_twice_given_or_twice_taken_is_said_so_and_changes_nothing(integrator: Api) -> None:
-    own = own_tags.give(me(), "acme", justification=WHY)
-    with pytest.raises(own_tags.AlreadyOwn):
-        own_tags.give(me(), "acme", justification=WHY)
-    own_tags.take(own, justification="They have left.")
-    with pytest.raises(own_tags.NotOwn):
-        own_tags.take(own, justification="They have left.")
-    own_tags.give(me(), "acme", justification="They are back.")
-    assert AccountRecord.objects.filter(action__startswith="tag_").count() == 3
-
-
-def test_a_record_is_left_by_whoever_comes_past_the_pages_too(integrator: Api) -> None:
-    own_tags.give(me(), "acme", justification=WHY)
-    OwnTag.objects.update(tag="other")
-    OwnTag.objects.all().delete()
-    acts = AccountRecord.objects.filter(action__startswith="tag_").order_by("pk").values_list("action", "by")
-    assert [action for action, _ in acts] == ["tag_given", "tag_taken", "tag_given", "tag_taken"]
-    assert all(by.startswith("database:") for _, by in acts)
-
-
-def test_an_account_with_own_tags_can_be_taken_away(integrator: Api) -> None:
-    own_tags.give(me(), "acme", justification=WHY)
-    me().delete()
-    assert not OwnTag.objects.exists()
-
-
 def test_a_wider_role_sees_everything_and_no_role_nothing(caller: Callable[[Any], Api]) -> None:
     run, both = theirs(), person("both", "integrator", "auditor")
     from durableagents.identity.auth import issue_key
@@ -304,7 +250,7 @@ def test_a_wider_role_sees_everything_and_no_role_nothing(caller: Callable[[Any]
 # --- keys of the business ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["refuse", "join", "replace", "debounce"])
+@each_case("rule", ["refuse", "join", "replace", "debounce"])
 def test_a_key_that_a_run_of_others_has_names_no_run_and_touches_none(
     integrator: Api, operator: Api, rule: str
 ) -> None:
@@ -316,21 +262,6 @@ def test_a_key_that_a_run_of_others_has_names_no_run_and_touches_none(
     assert is_problem(answer, 409, "business-key-taken") and hidden not in answer.content.decode()
     assert Run.objects.count() == 1 and Run.objects.get().state == "pending"
     assert [row["kind"] for row in operator.get(f"runs/{hidden}/events").json()["results"]][-1] != "SignalReceived"
-
-
-def test_whoever_queues_behind_a_run_of_others_isn_t_told_which_it_is(integrator: Api, operator: Api) -> None:
-    hidden = operator.post("runs", START | {"business_key": "acme-7"}).json()["id"]
-    answer = integrator.post("runs", START | {"business_key": "acme-7", "on_conflict": "queue"})
-    assert answer.status_code == 201 and hidden not in answer.content.decode()
-    own = answer.json()["id"]
-    assert hidden not in integrator.get(f"runs/{own}").content.decode()
-    assert operator.get(f"runs/{own}").json()["queued_behind"] == hidden
-    browser = Client()
-    browser.force_login(me())
-    assert hidden not in browser.get(f"/runs/{own}").content.decode()
-    bulk = {"runs": [START | {"business_key": "acme-7"}]}
-    told = integrator.post("runs/bulk", bulk, headers={"Idempotency-Key": "b-1"})
-    assert told.json()["results"][0]["status"] == 409 and hidden not in told.content.decode()
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -359,15 +290,3 @@ def test_limits_tell_what_counts_and_nothing_of_who_waits(integrator: Api, opera
     browser = Client()
     browser.force_login(me())
     assert str(hidden.pk)[-8:] not in browser.get("/limits").content.decode()
-
-
-def _rows(answer: Any) -> Iterator[Any]:
-    yield from json.loads(answer.content)["results"]
-
-
-def test_versions_count_what_is_seen(integrator: Api, operator: Api) -> None:
-    integrator.post("runs", START)
-    for _ in range(3):
-        theirs()
-    assert [row["runs"]["pending"] for row in _rows(operator.get("agents/order/versions"))] == [0, 4]
-    assert [row["runs"]["pending"] for row in _rows(integrator.get("agents/order/versions"))] == [0, 1]

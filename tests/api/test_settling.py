@@ -18,9 +18,8 @@ from tests.approvals.setup import WHY, boss, somebody
 from tests.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
 from tests.runs.situations import Situations
 from tests.runs.stage import Stage, dump, events, kinds, output, problems
-from tests.runs.test_asking_upstream import FOUND, answers, hooked
 from tests.runs.test_settling import FAMILIES, SEEN, guarded
-from tests.world import Outside, Toolbox, only_for_now
+from tests.world import Toolbox, only_for_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SAID = {"verdict": "happened", "receipt": SEEN, "justification": WHY}
@@ -109,12 +108,6 @@ def test_what_is_refused_changes_nothing(run: Run, ann: Signed, ben: Signed, ope
     assert is_problem(ann.post(back, {"wait_id": wait, "justification": WHY}), 409, "nothing-proposed")
 
 
-def test_a_list_of_runs_tells_it_too_and_of_those_alone(run: Run, ann: Signed, auditor: Api) -> None:
-    ann.post(f"runs/{run.id}/reconcile", SAID)
-    (row,) = auditor.get("runs").json()["results"]
-    assert row["waiting_for"][0]["proposed"]["by"] == "user:ann"
-
-
 def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann: Signed) -> None:
     ann.post(f"runs/{run.id}/reconcile", SAID)
     somebody("eve", "approver_finance")
@@ -127,33 +120,3 @@ def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann:
     body = {"verdict": "happened", "agrees_with": 0, "wait_id": told["id"], "justification": WHY}
     assert is_problem(Signed("ben").post(f"runs/{run.id}/reconcile", body), 403, "payloads-hidden")
     assert "ToolReconciled" not in kinds(run)
-
-
-def test_the_other_side_is_asked_and_what_it_says_is_told(run: Run, ann: Signed, operator: Api) -> None:
-    """The story's tool has no hook, which is said; stories with one are in tests/runs/test_asking_upstream.py."""
-    wait = str(Wait.objects.get(run=run, kind="reconcile").pk)
-    before = dump()
-    refused = operator.post(f"runs/{run.id}/reconcile/ask", {"wait_id": wait, "justification": WHY})
-    assert is_problem(refused, 409, "illegal-state") and "declares no hook" in refused.json()["detail"]
-    assert dump() == before
-    (told,) = operator.get(f"runs/{run.id}/reconcile").json()["results"]
-    assert (told["wait_id"], told["tool"], told["needs_two"], told["can_ask"]) == (wait, "mail", True, False)
-    assert (told["link"], told["similar"], told["cases"]) == (None, {}, [])
-
-
-def test_a_hooked_call_is_asked_about_over_http(stage: Stage, tools: Toolbox, outside: Outside, operator: Api) -> None:  # noqa: F811
-    with only_for_now():
-        found = hooked(stage, tools, outside)
-        wait = str(Wait.objects.get(run=found, kind="reconcile").pk)
-        body = {"wait_id": wait, "justification": WHY}
-        asked = operator.post(f"runs/{found.id}/reconcile/ask", body)
-        assert asked.status_code == 202 and asked.json()["waiting_for"][0]["upstream"]["is_asked"] is True
-        assert is_problem(operator.post(f"runs/{found.id}/reconcile/ask", body), 409, "illegal-state")
-        answers(outside, FOUND)
-        assert stage.drive() == "parked"
-        told = operator.get(f"runs/{found.id}").json()["waiting_for"][0]["upstream"]
-        assert (told["answer"], told["is_asked"]) == ("happened", False)
-        assert told["result"]["ref"] == "as the mailbox has it"
-        somebody("eve", "approver_finance")
-        assert Signed("eve").get(f"runs/{found.id}").json()["waiting_for"][0]["upstream"]["result"] is None
-        assert operator.get(f"runs/{found.id}/reconcile").json()["results"][0]["can_ask"] is True

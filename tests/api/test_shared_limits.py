@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from ledger.models import ActRecord
 from runs.api.limits import LimitPage
 from runs.models import Limit, Run
 from tests.api.conftest import START, Api, is_problem
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 WHY = {"justification": "the other side says so"}
@@ -38,7 +38,7 @@ def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, audi
     assert ActRecord.objects.filter(subject="limit tool:charge").count() == 4
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "status"),
     [
         ({"key": "charge", "at_once": 1}, 422),
@@ -74,9 +74,3 @@ def test_a_start_names_its_priority_within_what_its_caller_may_give(
     assert (record.before, record.after) == ({"priority": 5}, {"priority": -3})
     is_problem(operator.post(f"runs/{run['id']}/priority", {"priority": 1}), 422)
     is_problem(operator.post(f"runs/{run['id']}/priority", {"priority": 101} | WHY), 422)
-
-
-def test_the_end_of_a_run_is_the_end_of_its_priority(operator: Api, start: Callable[..., dict[str, Any]]) -> None:
-    run = start()
-    operator.post(f"runs/{run['id']}/cancel", WHY)
-    is_problem(operator.post(f"runs/{run['id']}/priority", {"priority": 1} | WHY), 409)

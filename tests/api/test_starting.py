@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from django.utils import timezone
 
 from runs.models import Run
 from tests.api.conftest import START, Api, is_problem
+from tests.cases import each_case
 
 KEYED = START | {"business_key": "invoice 0815"}
 
@@ -51,27 +50,13 @@ def test_a_repeat_of_a_joined_start_is_the_same_answer(integrator: Api) -> None:
     assert (first.status_code, first.content) == (again.status_code, again.content) == (200, first.content)
 
 
-def test_a_time_to_begin_is_told(integrator: Api) -> None:
-    at, before = in_hours(1), in_hours(2)
-    run = integrator.post("runs", START | {"start_at": at, "start_before": before}).json()
-    assert run["start_at"][:19] == at[:19] and run["start_before"][:19] == before[:19]
-    assert run["state"] == "pending" and run["blocked"] is None
-
-
-def test_a_signal_that_comes_with_a_start_goes_to_whoever_answers_it(integrator: Api) -> None:
-    body = KEYED | {"signal": {"name": "paid", "payload": {"n": 1}, "id": "mail 1"}}
-    first, again = integrator.post("runs", body), integrator.post("runs", body)
-    assert (first.status_code, again.status_code) == (201, 200)
-    assert first.json()["id"] == again.json()["id"] and Run.objects.get().signals.count() == 1
-
-
 def _moment(value: Any) -> Any:
     """`in 2 h` as a time; anything else as it is."""
     found = re.fullmatch(r"in (-?[0-9]+) h", value) if isinstance(value, str) else None
     return value if found is None else in_hours(int(found[1]))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "field"),
     [
         ({"on_conflict": "queue"}, "on_conflict"),
@@ -100,7 +85,6 @@ def _moment(value: Any) -> Any:
         ({"signal": "go"}, "signal"),
         ({"signal": {}}, "signal.name"),
     ],
-    ids=str,
 )
 def test_what_does_not_go_together_is_refused_by_name(integrator: Api, body: dict[str, Any], field: str | None) -> None:
     answer = integrator.post("runs", START | {name: _moment(value) for name, value in body.items()})
@@ -128,35 +112,5 @@ def test_each_of_many_is_started_or_says_why_not(integrator: Api) -> None:
     assert Run.objects.count() == 2
 
 
-def test_a_repeat_starts_only_what_was_not_started(integrator: Api) -> None:
-    runs = [KEYED, KEYED | {"on_conflict": "queue"}, KEYED, START]
-    first = bulk(integrator, runs).json()["results"]
-    again = bulk(integrator, runs).json()["results"]
-    assert first == again and Run.objects.count() == 3
-    for run in Run.objects.all():
-        integrator.post(f"runs/{run.id}/cancel", {"justification": "to free the key"})
-    third = bulk(integrator, runs).json()["results"]
-    assert [one["status"] for one in third] == [201, 201, 201, 201] and Run.objects.count() == 4
-    assert [one["run"]["id"] for one in third[:2]] == [one["run"]["id"] for one in first[:2]]
-
-
-@pytest.mark.parametrize(("runs", "status"), [([], 422), ([START] * 201, 422), ("x", 422), (None, 422)], ids=str)
-def test_none_and_too_many_are_refused_as_a_whole(integrator: Api, runs: Any, status: int) -> None:
-    assert is_problem(bulk(integrator, runs), status) and not Run.objects.exists()
-
-
 def test_many_without_a_key_of_the_request_are_refused(integrator: Api) -> None:
     assert is_problem(bulk(integrator, [START], key=None), 400) and not Run.objects.exists()
-
-
-def test_one_that_has_another_body_under_the_same_key_is_told_so(integrator: Api) -> None:
-    bulk(integrator, [START, START])
-    other = START | {"input": {"item": "desk", "amount": 1}}
-    results = bulk(integrator, [other, START]).json()["results"]
-    assert [one["status"] for one in results] == [422, 201] and Run.objects.count() == 2
-
-
-def test_a_bulk_key_is_none_of_a_start(integrator: Api, start: Callable[..., dict[str, Any]]) -> None:
-    bulk(integrator, [START], key="b")
-    assert integrator.post("runs", START, headers={"Idempotency-Key": "b-0"}).status_code == 201
-    assert Run.objects.count() == 2

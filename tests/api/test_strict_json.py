@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.web import strict_json
+from tests.cases import each_case
 
 JSON = st.recursive(
     st.none()
@@ -34,7 +35,7 @@ def test_any_bytes_are_a_value_or_a_named_problem(raw: bytes) -> None:
         strict_json.loads(raw)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "says"),
     [
         (b"{", "not JSON"),
@@ -61,7 +62,7 @@ def test_what_readers_disagree_about_is_refused(raw: bytes, says: str) -> None:
         strict_json.loads(raw)
 
 
-@pytest.mark.parametrize("text", ["lorem, ipsum [x] {y} " * 40_000, '\\",[{' * 120_000, "\\\\" * 250_000 + ","])
+@each_case("text", ["lorem, ipsum [x] {y} " * 40_000, '\\",[{' * 120_000, "\\\\" * 250_000 + ","])
 def test_what_stands_inside_strings_is_not_counted(text: str) -> None:
     assert strict_json.loads(json.dumps({"note": text}).encode()) == {"note": text}
 
@@ -74,7 +75,7 @@ def test_depth_within_the_limit_is_read() -> None:
     assert strict_json.loads(b"[" * 64 + b"]" * 64)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "raw",
     [
         b"[" + b"1," * 500_000 + b"1]",

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import UUID
 
 import pytest
 
 from durableagents.identity.auth import issue_key
 from runs.api.schemas import RunRow
 from runs.models import Run
-from runs.queries import journal_size
-from runs.services.succession import chain
 from tests.api.conftest import Api, is_problem, person
 from tests.api.going import going_on
 from tests.api.worker import working
 from tests.console.stage import settled, until
-from tests.runs.stage import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,60 +70,8 @@ def test_acts_on_the_old_one_are_refused_with_the_name_of_the_next(run: str, ope
     assert operator.get(f"runs/{run}").json()["renewed_as"] in answer.json()["detail"]
 
 
-def test_the_refusal_names_the_newest_and_newest_does_it_to_that(run: str, operator: Api, integrator: Api) -> None:
-    integrator.post(f"runs/{run}/signals/go", {"payload": "b"})
-    until(lambda: Run.objects.filter(first=run, turn=2, state="waiting_event").exists(), "the newest")
-    newest = operator.get(f"runs/{run}/latest").json()["id"]
-    reason = {"justification": "Stop all of it."}
-    assert newest in operator.post(f"runs/{run}/cancel", reason).json()["detail"]
-    done = operator.post(f"runs/{run}/cancel", reason | {"newest": True})
-    assert (done.status_code, done.json()["id"]) == (200, newest)
-    until(lambda: Run.objects.get(pk=newest).state == "cancelled", "its end")
-    again = operator.post(f"runs/{run}/cancel", reason | {"newest": True})
-    assert is_problem(again, 409, "illegal-state") and "goes on" not in again.json()["detail"]
-
-
 def test_who_may_not_steer_the_newest_may_not_by_the_old_one(run: str, auditor: Api) -> None:
     for who in (auditor, Api(issue_key(person("stranger", "integrator"), "test"))):
         answer = who.post(f"runs/{run}/pause", {"justification": "Look at it first.", "newest": True})
         assert answer.status_code in (403, 404)
     assert not Run.objects.filter(first=run, state="paused").exists()
-
-
-def test_a_run_that_goes_on_while_it_is_looked_up_is_followed(
-    run: str, integrator: Api, operator: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a run that renews itself every few milliseconds: it has gone on by the time that its lock is there."""
-    real, looked = chain.newest, []
-
-    def newest(run_id: UUID) -> Run:
-        found = real(run_id)
-        looked.append(found.pk)
-        if len(looked) == 1:
-            in_thread(lambda: integrator.post(f"runs/{run_id}/signals/go", {"payload": "b"}))
-            until(lambda: Run.objects.filter(first=run, turn=2, state="waiting_event").exists(), "the newest")
-        return found
-
-    monkeypatch.setattr(chain, "newest", newest)
-    paused = operator.post(f"runs/{run}/pause", {"justification": "Look at it first.", "newest": True})
-    assert paused.status_code == 200 and paused.json()["turn"] == 2 and len(set(looked)) == 2
-
-
-def test_whoever_started_it_may_steer_what_it_goes_on_as(run: str, integrator: Api) -> None:
-    newest = integrator.get(f"runs/{run}/latest").json()["id"]
-    assert integrator.post(f"runs/{newest}/pause", {"justification": "Look at it first."}).status_code == 200
-
-
-def test_a_large_journal_is_said_to_be_one_until_the_run_has_ended(
-    run: str, auditor: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    newest = auditor.get(f"runs/{run}/latest").json()
-    assert not newest["journal"]["is_large"]
-    monkeypatch.setattr(journal_size, "LARGE_BYTES", newest["journal"]["bytes"])
-    assert auditor.get(f"runs/{newest['id']}").json()["journal"]["is_large"]
-    monkeypatch.setattr(journal_size, "LARGE_JOURNAL", 2)
-    assert not auditor.get(f"runs/{run}").json()["journal"]["is_large"], "it has ended: nothing is to be done"
-
-
-def test_a_run_that_is_none_has_no_newest(auditor: Api) -> None:
-    assert is_problem(auditor.get("runs/00000000-0000-0000-0000-000000000007/latest"), 404, "not-found")

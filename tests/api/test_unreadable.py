@@ -14,6 +14,7 @@ from django.test import Client
 from ledger.web.roles import ROLES
 from runs.models import Run
 from tests.api.conftest import Api, is_problem, person
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db
 
@@ -82,7 +83,7 @@ def somebody(*held: str) -> Client:
     return browser
 
 
-@pytest.mark.parametrize("kind", UNREADABLE)
+@each_case("kind", UNREADABLE)
 def test_a_form_that_can_not_be_read_is_an_ordinary_refusal_on_every_page(
     start: Callable[..., Any], errors: Callable[[], list[str]], kind: str
 ) -> None:
@@ -99,14 +100,13 @@ def test_a_form_that_can_not_be_read_is_an_ordinary_refusal_on_every_page(
     assert Run.objects.get().state == "pending" and browser.get("/account/password").status_code == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "sent_as"),
     [
         ("justification=caf%c3%a9+\ufffd".encode(), FORM),
         (part("café \ufffd".encode()) + b"--x--\r\n", PARTS),
         (part(b"why") + A_FILE + b"--x--\r\n", PARTS),
     ],
-    ids=["a form", "parts", "a file beside it"],
 )
 def test_a_form_that_is_text_is_read_and_a_file_need_not_be_any(
     start: Callable[..., Any], raw: bytes, sent_as: str
@@ -116,7 +116,7 @@ def test_a_form_that_is_text_is_read_and_a_file_need_not_be_any(
     assert answer.status_code == (302 if is_taken else 422) and "not UTF-8" not in answer.content.decode()
 
 
-@pytest.mark.parametrize("kind", UNREADABLE)
+@each_case("kind", UNREADABLE)
 def test_the_api_takes_no_form_and_says_so(
     start: Callable[..., Any], operator: Api, errors: Callable[[], list[str]], kind: str
 ) -> None:
@@ -134,7 +134,7 @@ def test_the_api_takes_no_form_and_says_so(
     assert Run.objects.get().state == "pending"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "/",
@@ -157,16 +157,9 @@ def test_an_address_of_thousands_of_names_is_an_ordinary_refusal(errors: Callabl
     assert errors() == []
 
 
-def test_so_it_is_for_the_api(operator: Api, errors: Callable[[], list[str]]) -> None:
-    refused = operator.get("runs?" + "&".join(f"a{n}" for n in range(2000)))
-    assert is_problem(refused, 400, "malformed") and f"{LIMIT} at most" in refused.json()["detail"]
-    assert errors() == []
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "sent_as"),
     [(b"{", "application/json"), (b'{"agent": "\\u0000"}', "application/json"), (b"f=1", FORM), (parts(2000), PARTS)],
-    ids=["no JSON", "NUL", "a form", "too many parts"],
 )
 def test_a_session_of_the_wrong_role_is_told_so_before_anything_of_its_body(raw: bytes, sent_as: str) -> None:
     auditor = somebody("auditor")
@@ -176,38 +169,3 @@ def test_a_session_of_the_wrong_role_is_told_so_before_anything_of_its_body(raw:
     token = auditor.cookies[settings.CSRF_COOKIE_NAME].value
     for body in (raw, f"csrfmiddlewaretoken={token}".encode()):
         assert is_problem(auditor.generic("POST", "/api/v1/runs", body, content_type=sent_as), 403)
-
-
-def test_a_session_with_its_token_in_the_header_acts_and_without_it_does_not(start: Callable[..., Any]) -> None:
-    run, integrator = start()["id"], somebody("operator")
-    body = b'{"justification": "hold"}'
-    held = integrator.defaults.pop("HTTP_X_CSRFTOKEN")
-    refused = integrator.generic("POST", f"/api/v1/runs/{run}/pause", body, content_type="application/json")
-    assert is_problem(refused, 403) and "CSRF" in refused.json()["detail"]
-    for token, status in (("x" * 64, 403), (held, 200)):
-        answer = integrator.generic(
-            "POST", f"/api/v1/runs/{run}/pause", body, content_type="application/json", headers={"X-CSRFToken": token}
-        )
-        assert answer.status_code == status
-    assert Run.objects.get().state == "paused"
-
-
-@pytest.mark.parametrize(
-    ("address", "form"),
-    [
-        ("/admin/auth/user/?username=%00", None),
-        ("/admin/durableagents/apikey/?name=%00", None),
-        ("/admin/durableagents/apikey/?na%00me=1", None),
-        ("/admin/durableagents/apikey/", {"action": "revoke", "_selected_action": "x"}),
-        ("/admin/durableagents/apikey/", {"action": "revoke", "_selected_action": ["1", "\x00"]}),
-        ("/admin/auth/user/", {"action": "delete_selected", "_selected_action": "\u0663"}),
-    ],
-)
-def test_the_administrators_lists_refuse_what_is_no_filter_and_no_row(
-    errors: Callable[[], list[str]], address: str, form: dict[str, Any] | None
-) -> None:
-    boss = somebody()
-    answer = boss.get(address) if form is None else boss.post(address, form)
-    assert answer.status_code == 400 and b"be read" in answer.content and errors() == []
-    auditor = somebody("auditor")
-    assert (auditor.get(address) if form is None else auditor.post(address, form)).status_code in (302, 403)

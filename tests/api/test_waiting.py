@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, Field
@@ -100,13 +99,6 @@ def test_a_body_that_is_no_answer_is_refused(visiting: Story, body: Any) -> None
     assert question(visiting) == wait
 
 
-def test_a_question_that_is_none_is_not_found(operator: Api, start: Callable[..., Any]) -> None:
-    run = start()["id"]
-    assert is_problem(operator.post(f"runs/{run}/answers/{UUID(int=1)}", {"answer": 1}), 404, "not-found")
-    assert is_problem(operator.post(f"runs/{UUID(int=1)}/answers/{UUID(int=1)}", {"answer": 1}), 404, "not-found")
-    assert is_problem(operator.post(f"runs/{UUID(int=1)}/signals/go", {"payload": 1}), 404, "not-found")
-
-
 def test_signals_are_numbered_and_a_repeat_is_the_same_one(integrator: Api, start: Callable[..., Any]) -> None:
     run = start()["id"]
     address = f"runs/{run}/signals/go"
@@ -120,9 +112,3 @@ def test_signals_are_numbered_and_a_repeat_is_the_same_one(integrator: Api, star
     assert keyed[0].content == keyed[1].content and keyed[0].json()["n"] == 3
     other = integrator.post(address.replace("/go", "/stop"), {"payload": 3}, headers={"Idempotency-Key": "k"})
     assert is_problem(other, 422, "idempotency-mismatch"), "one key stands for one request"
-
-
-@pytest.mark.parametrize("name", ["Go", "a%20b", "%C3%BC", "x" * 65])
-def test_a_name_that_is_none_is_refused(operator: Api, start: Callable[..., Any], name: str) -> None:
-    refused = operator.post(f"runs/{start()['id']}/signals/{name}", {"payload": 1})
-    assert is_problem(refused, 422, "invalid-input") and refused.json()["errors"][0]["field"] == "name"

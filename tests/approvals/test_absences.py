@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import transaction
 from django.utils import timezone
 
 from approvals.deadlines import away
 from approvals.deadlines.bodies import AbsenceBody
 from approvals.models import Absence
 from approvals.queue_models import Deputy
-from approvals.queues import deputies
-from approvals.queues.standing import facts_of
 from ledger.actors import Actor
-from ledger.append import acted
 from ledger.errors import Forbidden
 from ledger.models import ActRecord
-from tests.approvals.setup import WHY, asked, boss, say, somebody, until_somebody_waits
+from tests.approvals.setup import WHY, asked, boss, say, somebody
 from tests.approvals.setup import away as appointed
-from tests.runs.stage import Stage, at_once
+from tests.runs.stage import Stage
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -54,29 +49,6 @@ def test_a_deputy_who_was_named_with_an_absence_ends_with_it(stage: Stage, tools
     assert said.before["deputy"] == row.deputy_id
 
 
-def test_whoever_comes_back_while_the_deputy_decides_waits_for_that(stage: Stage, tools: Toolbox) -> None:
-    """Both hold the deputy's row before they write to the register, so neither waits for the other for ever."""
-    ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
-    row, approval, is_held = leaves(ann, "bob"), asked(stage, tools), threading.Event()
-
-    def allow() -> str:
-        with transaction.atomic():
-            facts = facts_of(approval, approval.run, bob, frozenset(), locked=True)
-            is_held.set()
-            until_somebody_waits()
-            acted("standing_grant", by=bob, subject="x", justification=WHY)
-        return facts.who.name
-
-    def come_back() -> Absence:
-        assert is_held.wait(60)
-        return away.come_back(row.pk, by=ann, justification=WHY)
-
-    said, back = at_once(allow, come_back)
-    assert said == "bob" and isinstance(back, Absence), (said, back)
-    acts = ActRecord.objects.filter(n__isnull=False).order_by("n").values_list("action", flat=True)
-    assert list(acts)[-3:] == ["standing_grant", "deputy_revoke", "absence_end"]
-
-
 def test_of_absences_that_overlap_each_ends_its_own_deputy_and_no_other(stage: Stage, tools: Toolbox) -> None:
     ann, admin = somebody("ann", "approver_finance"), boss()
     somebody("bob", "operator")
@@ -87,24 +59,6 @@ def test_of_absences_that_overlap_each_ends_its_own_deputy_and_no_other(stage: S
     assert stand() == {second.deputy_id, own.pk}
     away.come_back(second.pk, by=ann, justification=WHY)
     assert stand() == {own.pk}
-
-
-def test_one_that_has_not_begun_takes_its_deputy_along(stage: Stage, tools: Toolbox) -> None:
-    ann = somebody("ann", "approver_finance")
-    somebody("bob", "operator")
-    row = leaves(ann, "bob", starts_at=timezone.now() + timedelta(days=1))
-    away.come_back(row.pk, by=ann, justification=WHY)
-    assert stand() == set()
-
-
-def test_a_deputy_who_was_revoked_before_keeps_nobody_away(stage: Stage, tools: Toolbox) -> None:
-    ann = somebody("ann", "approver_finance")
-    somebody("bob", "operator")
-    row = leaves(ann, "bob")
-    assert row.deputy_id is not None
-    deputies.revoke(row.deputy_id, by=ann, justification=WHY)
-    away.come_back(row.pk, by=ann, justification=WHY)
-    assert Absence.objects.get().ended_at and ActRecord.objects.filter(action="deputy_revoke").count() == 1
 
 
 def test_a_forged_absence_ends_nobodys_deputy(stage: Stage, tools: Toolbox) -> None:
@@ -125,11 +79,6 @@ def test_a_forged_absence_ends_nobodys_deputy(stage: Stage, tools: Toolbox) -> N
     assert stand() == {row.deputy_id}
 
 
-def test_an_absence_without_a_deputy_has_the_code_that_it_had(stage: Stage, tools: Toolbox) -> None:
-    row = leaves(somebody("ann", "approver_finance"))
-    assert "deputy" not in row.coded() and "deputy" not in away.snapshot(row)
-
-
 @pytest.mark.parametrize("why", ["inactive", "away", "auditor", "there"])
 def test_a_deputy_who_cant_decide_is_nobody_there(stage: Stage, tools: Toolbox, why: str) -> None:
     """Every one of a queue is away, and the one who stands in is away as well, or may not sign in, or decide."""
@@ -147,11 +96,3 @@ def test_a_deputy_who_cant_decide_is_nobody_there(stage: Stage, tools: Toolbox, 
     assert away.is_deserted("finance_po") is (why != "there")
     if why == "there":
         assert say(approved, bob).state == "approved"
-
-
-def test_an_absence_of_a_deputy_that_nobody_wrote_here_takes_nobody_away(stage: Stage, tools: Toolbox) -> None:
-    ann, _ = somebody("ann", "approver_finance"), somebody("bob", "approver_legal")
-    leaves(ann, "bob")
-    row = leaves(boss(), person="bob")
-    Absence.objects.filter(pk=row.pk).update(reason="forged")
-    assert not away.is_deserted("finance_po")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from approvals.cases.amending import amend
-from approvals.models import Approval, Decision
+from approvals.models import Approval
 from approvals.services import AlreadyVoted, decide
 from durableagents import Context, End, Gate, PolicyDenied
 from durableagents import Stage as Then
@@ -21,21 +20,16 @@ from durableagents.testing import replay_checkpoints
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
-from ledger.errors import Forbidden, InvalidInput
+from ledger.errors import InvalidInput
 from runs.engine.agents import Agent
-from runs.models import Wait
 from runs.queries.recordings.folder import Wish, export
 from tests.approvals.setup import boss, limited, somebody, sound
 from tests.approvals.test_amending import ROLE, asked, change, paying
 from tests.approvals.test_policies import put as put_policy
-from tests.approvals.test_policies import turned
 from tests.approvals.test_stepup import fresh, plan, rule
 from tests.approvals.timing import SOON, make_late, sweep, timing
-from tests.halts.halting import everybody_goes_on, halt, lift
-from tests.halts.test_standing_still import HOUR, is_about, left, pass_time
-from tests.runs.stage import Stage, events, output, waiting
-from tests.runs.test_forks import TAKE, fork
-from tests.runs.test_forks import say as say_to_fork
+from tests.halts.test_standing_still import HOUR
+from tests.runs.stage import Stage, events, output
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -143,55 +137,7 @@ def test_what_it_became_may_be_forbidden_and_then_nothing_leaves(
     sound(first.run)
 
 
-def test_a_policy_that_comes_after_the_change_holds_for_it(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
-    agent, admin, lena = paying(tools, 1000), boss(), somebody("lena", LEGAL)
-    put_policy(admin, tool="pay", condition="args.amount >= 9000")
-    first = asked(stage, agent)
-    change(first, fiona, amount=4000)
-    turned(admin, tool="pay", condition="args.amount >= 3000")
-    assert stage.drive() == "parked" and outside.requests == []
-    say(lena, role=LEGAL)
-    assert stage.drive() == "completed" and sent(outside) == [4000]
-    sound(first.run)
-
-
 # --- deadlines ----------------------------------------------------------------------------------------------------
-
-
-def test_its_time_goes_on_under_the_same_terms(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
-    frank = somebody("frank", ROLE)
-    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=timedelta(hours=2))))
-    change(first, fiona, amount=2500)
-    anew = Approval.objects.get(state="open")
-    assert anew.deadline == first.deadline and anew.timing == first.timing and anew.look_at == first.look_at
-    (timed, again) = events(first.run, e.ApprovalTimed)
-    assert again.approval_id == str(anew.id) and again.payload == timed.payload
-    make_late(anew)
-    sweep()
-    assert Approval.objects.get(pk=anew.pk).escalated_to == ["legal"]
-    by = replace(somebody("lena", LEGAL), role=LEGAL)
-    with pytest.raises(Forbidden, match="asked first"):
-        amend(anew.id, plan_hash=anew.plan_hash, arguments={"amount": 1}, justification="so be it", by=by)
-    assert change(Approval.objects.get(pk=anew.pk), frank, amount=1000).approval.state == "open"
-
-
-def test_what_waits_for_ever_waits_on_as_it_was_changed(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
-    timing(boss(), on_timeout="remind", every_hours=1)
-    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=SOON)))
-    sweep()
-    change(Approval.objects.get(), fiona, amount=2500)
-    anew = Approval.objects.get(state="open")
-    make_late(anew)
-    sweep()
-    assert Approval.objects.get(pk=anew.pk).state == "open"
-    say(somebody("frank", ROLE))
-    assert stage.drive() == "completed" and sent(outside) == [2500]
-    sound(first.run)
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["legal has its own time", "legal says nothing of time"])
@@ -222,62 +168,6 @@ def test_what_goes_back_to_the_first_stage_is_asked_there_under_its_own_terms(
     sound(first.run)
 
 
-def test_what_waited_without_an_end_waits_so_at_the_first_stage(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
-    """The time of its next reminder is no deadline that it could be denied at there."""
-    admin, lena = boss(), somebody("lena", LEGAL)
-    timing(admin, on_timeout="remind", every_hours=3)
-    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], within=2 * HOUR)))
-    say(lena, role=LEGAL)
-    assert stage.drive() == "parked"
-    change(Approval.objects.get(state="open"), fiona, amount=2500)
-    anew = Approval.objects.get(state="open")
-    assert anew.queue == "legal"
-    make_late(anew)
-    sweep()
-    assert Approval.objects.get(pk=anew.pk).state == "open"
-    sound(first.run)
-
-
-@pytest.mark.parametrize("passed", [timedelta(), HOUR], ids=["at once", "an hour later"])
-def test_reminders_of_the_first_stage_come_in_the_time_that_is_left(
-    stage: Stage, tools: Toolbox, fiona: Actor, passed: timedelta
-) -> None:
-    admin, lena = boss(), somebody("lena", LEGAL)
-    timing(admin, "legal", on_timeout="escalate", steps=[{"to": "finance_po", "hours": 4}], remind=[50])
-    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], within=2 * HOUR)))
-    say(lena, role=LEGAL)
-    assert stage.drive() == "parked"
-    second = Approval.objects.get(state="open")
-    if passed:
-        pass_time(passed)  # which moves what is open alone: what was decided before no longer fits its journal
-    change(Approval.objects.get(pk=second.pk), fiona, amount=2500)
-    anew = Approval.objects.get(state="open")
-    assert anew.timing is not None and anew.timing["steps"] == first.timing["steps"]
-    (due,) = map(datetime.fromisoformat, anew.timing["remind_at"])
-    assert is_about(anew.deadline - due, (2 * HOUR - passed) / 2) and anew.look_at == due
-    if not passed:
-        sound(first.run)
-
-
-def test_what_stood_still_before_the_change_is_not_counted_twice(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=2 * HOUR)))
-    it = halt("agent", first.run.agent)
-    pass_time(3 * HOUR)
-    sweep()
-    lift(it)
-    everybody_goes_on()
-    sweep()
-    change(Approval.objects.get(), fiona, amount=2500)
-    (wait,) = waiting(first.run)
-    before = left(wait)
-    assert is_about(before, 2 * HOUR)
-    pass_time(before + timedelta(minutes=1))
-    sweep()
-    assert Approval.objects.get(revision=2).state == "expired"
-
-
 # --- what a yes has to show -------------------------------------------------------------------------------------------
 
 
@@ -292,21 +182,6 @@ def test_above_a_threshold_the_change_is_made_and_the_yes_to_it_asks_for_more(
         say(fresh(fiona), typed={"amount": "1500"})
     say(fresh(fiona), typed={"amount": "4000"})
     assert stage.drive() == "completed" and sent(outside) == [4000]
-    sound(first.run)
-
-
-def test_the_words_to_be_typed_are_those_of_what_it_became(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
-    rule(minutes=5, type_amount=True)
-    first = asked(stage, paying(tools, 1500, declared="amount USD"))
-    assert plan(first)["proof"]["typed"] == {"amount": "1500 USD"}
-    change(first, fresh(fiona), amount=900)
-    anew = Approval.objects.get(state="open")
-    assert plan(anew)["proof"] == {"within": 300}
-    say(fresh(fiona), typed={"amount": "900"})
-    assert stage.drive() == "completed" and sent(outside) == [900]
-    assert Decision.objects.get(verdict="approve").proof["typed"] == {"amount": "900"}
     sound(first.run)
 
 
@@ -327,30 +202,7 @@ def test_what_was_changed_is_replayed_as_it_was(
     assert replayed.answered >= 1 and sent(outside) == [2500]
 
 
-def test_a_fork_may_take_what_came_of_a_changed_call_and_asks_before_it_does_it_again(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
-    first = asked(stage, paying(tools))
-    change(first, fiona, amount=2500)
-    assert stage.drive() == "completed"
-    made = fork(first.run, 1)
-    assert stage.settle(made) == "parked" and sent(outside) == [2500]
-    (wait,) = waiting(made)
-    assert "take_what_is_on_record" in wait.detail["schema"]["properties"]["decision"]["enum"]
-    say_to_fork(made, TAKE)
-    assert stage.settle(made) == "completed" and sent(outside) == [2500]
-    assert output(made)[0] == 2500
-    sound(made)
-
-
 # --- damaged ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_wait_that_was_moved_gives_the_next_revision_no_more_time(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2, within=HOUR)))
-    Wait.objects.update(deadline=timezone.now() + timedelta(days=30))
-    change(first, fiona, amount=2500)
-    assert Approval.objects.get(state="open").deadline == first.deadline
 
 
 # --- rows that other hands have moved ---------------------------------------------------------------------------------
@@ -375,13 +227,3 @@ def test_a_change_takes_a_question_from_nobody_who_was_asked_besides(
     decide(anew.id, verdict="approve", plan_hash=anew.plan_hash, justification="so be it", by=lena)
     assert stage.drive() == "completed" and sent(outside) == [4000]
     sound(first.run)
-
-
-def test_a_deadline_that_was_moved_in_its_rows_is_not_handed_on(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    limited(boss(), "1000")
-    first = asked(stage, staged(tools, Gate("finance_po", "large sums", amount="amount USD")))
-    later = first.deadline + timedelta(days=300)
-    Approval.objects.update(deadline=later)
-    Wait.objects.update(deadline=later)
-    change(Approval.objects.get(), fiona, amount=4000)
-    assert Approval.objects.get(state="open").deadline == first.deadline

@@ -15,21 +15,19 @@ from uuid import UUID
 import pytest
 
 from approvals.models import Channel, Delivery
-from approvals.notices import addressing, channels, chat, courier, words
-from approvals.notices.bodies import ChannelBody, ChannelChangeBody
+from approvals.notices import channels, chat
+from approvals.notices.bodies import ChannelBody
 from approvals.notices.mail import Outcome
-from approvals.notices.tell import tell
 from ledger.errors import Forbidden, InvalidInput
-from ledger.models import ActRecord
-from tests.approvals.post import Postbox, Room, allow
+from tests.approvals.post import Room, allow
 from tests.approvals.push_service import certificate
 from tests.approvals.setup import WHY, asked, boss, somebody
 from tests.approvals.test_notices import deliver, soon
+from tests.cases import each_case
 from tests.runs.stage import Stage, now
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
-SECRET = "secret-part"
 
 
 def channel(url: str, *, queue: str = "finance_po", kinds: tuple[str, ...] = ("opened",), form: Any = "webhook") -> Any:
@@ -45,27 +43,6 @@ def test_a_chat_is_told_of_its_queue_with_a_plain_text_and_an_id(stage: Stage, t
     assert body["text"].startswith("*To decide: Pay, $5,000*") and body["unfurl_links"] is False
     assert f"<http://127.0.0.1:8000/inbox/{approval.pk}|Open it>" in body["text"]
     assert headers["Idempotency-Key"] == str(Delivery.objects.get().message)
-
-
-def test_the_address_is_in_no_record_no_row_and_no_log(
-    stage: Stage, tools: Toolbox, room: Room, caplog: pytest.LogCaptureFixture
-) -> None:
-    row = channel(room.url)
-    room.answers = [(404, {})]
-    asked(stage, tools)
-    deliver()
-    record = ActRecord.objects.get(action="channel")
-    delivery = Delivery.objects.get()
-    assert delivery.state == "dead" and delivery.note == "it answered 404"
-    whole = f"{record.before}{record.after}{record.subject}{row.address}{row.shown}{delivery.note}{delivery.tries}"
-    assert SECRET not in whole + caplog.text and record.justification == WHY
-
-
-def test_what_an_agent_wrote_is_no_command_in_a_chat() -> None:
-    said = words.Said("To decide: <!channel> & <http://evil|x>", [("Why", "*bold* <@U1> `c`")], "https://ours/inbox/1")
-    text = words.as_chat([said])["text"]
-    assert isinstance(text, str)
-    assert text.count("<") == 1 and "<!channel>" not in text and "<https://ours/inbox/1|Open it>" in text
 
 
 def test_retry_after_is_kept_to_and_a_redirect_is_followed_by_nobody(stage: Stage, tools: Toolbox, room: Room) -> None:
@@ -179,25 +156,6 @@ def test_a_channel_that_somebody_forged_or_changed_is_told_nothing(stage: Stage,
     assert room.heard == [] and not Delivery.objects.exists()
 
 
-def test_a_channel_that_has_ended_is_told_nothing_and_stays_so(stage: Stage, tools: Toolbox, room: Room) -> None:
-    row = channel(room.url)
-    asked(stage, tools)
-    addressing.address_all()
-    channels.end(row.pk, by=boss_again(), justification=WHY)
-    courier.carry(courier.BY_CHAT)
-    assert room.heard == [] and Delivery.objects.get().state == "needless"
-    with pytest.raises(channels.ChannelOver):
-        channels.change(row.pk, ChannelChangeBody(kinds=["opened"], justification=WHY), by=boss_again())
-
-
-def boss_again() -> Any:
-    from django.contrib.auth.models import User
-
-    from ledger.actors import Actor
-
-    return Actor("user", "boss", role="", auth="session", person=User.objects.get(username="boss").pk)
-
-
 def test_nobody_but_an_administrator_sets_one(stage: Stage, room: Room) -> None:
     for role in ("operator", "auditor", "approver_finance"):
         by = somebody(f"u_{role}", role)
@@ -207,31 +165,7 @@ def test_nobody_but_an_administrator_sets_one(stage: Stage, room: Room) -> None:
     assert room.heard == [] and not Channel.objects.exists()
 
 
-def test_operators_chat_and_a_queues_mailbox(stage: Stage, tools: Toolbox, room: Room, postbox: Postbox) -> None:
-    allow_all(room)
-    channel("finance@example.org", form="mailbox")
-    body = ChannelBody(
-        name="#ops", form="webhook", address=room.url, kinds=["operator_stop"], justification="They are on call."
-    )
-    channels.add(body, by=boss_again())
-    asked(stage, tools)
-    tell("operator_stop", "x")
-    deliver()
-    assert postbox.to == ["finance@example.org"] and len(room.heard) == 1
-
-
-def allow_all(room: Room) -> None:
-    assert room.url.startswith("http://127.0.0.1")
-
-
-def test_a_test_goes_to_that_channel_alone(stage: Stage, room: Room) -> None:
-    row = channel(room.url)
-    channels.ask_for_test(row.pk, by=boss_again())
-    deliver()
-    assert [body["text"].splitlines()[0] for _, body in room.heard] == ["*Test: a notification arrives*"]
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("status", "state"),
     [
         (200, "sent"),
@@ -350,20 +284,3 @@ def test_an_answer_that_never_ends_is_not_heard_to_its_end(short: None, monkeypa
     with dripping(None, b"x", first=b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n") as port:
         outcome, seconds = sent_to("http", port)
     assert outcome.state == "sent" and seconds < DRIP_SECONDS / 2
-
-
-def test_a_name_whose_addresses_all_lead_nowhere_is_given_up_in_time(
-    short: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server whose queue is full lets nobody in, and says nothing."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-        waiting = [socket.socket() for _ in range(4)]
-        for each in waiting:
-            each.setblocking(False)
-            each.connect_ex(full.getsockname())
-        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", full.getsockname())] * 4
-        monkeypatch.setattr(chat.socket, "getaddrinfo", lambda *_, **__: found)
-        outcome, seconds = sent_to("http", full.getsockname()[1])
-        for each in waiting:
-            each.close()
-    assert outcome.state == "failed" and 0.5 < seconds < DRIP_SECONDS / 3

@@ -21,14 +21,12 @@ from approvals.queues import deputies
 from approvals.services import AlreadyDecided, AlreadyVoted
 from ledger.actors import Actor
 from ledger.errors import Forbidden, NotFound
-from runs.services import lifecycle
 from tests.approvals.setup import WHY, asked, away, boss, limited, say, somebody, until_somebody_waits
 from tests.approvals.test_stages import LEGAL_THEN_TWO, TWO, now
 from tests.approvals.test_stages import buying as staged
 from tests.approvals.test_stages import say as vote
-from tests.approvals.timing import make_late, paying, sweep
 from tests.runs.stage import Stage, at_once, events, problems
-from tests.world import FIONA, Toolbox
+from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
 FINANCE, LEGAL = "approver_finance", "approver_legal"
@@ -67,14 +65,6 @@ def test_who_is_on_it_is_on_it_for_ten_minutes_and_the_next_one_is_told(stage: S
     assert refused.value.extra["claims"] == [{"id": row.id, "by": "user:fiona", "until": row.until.isoformat()}]
     assert who(approval) == ["fiona"] and Claim.objects.count() == 1
     assert len(events(approval.run)) == before and problems(approval.run) == [], "it binds nothing"
-
-
-def test_claiming_again_is_staying_longer(stage: Stage, tools: Toolbox) -> None:
-    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
-    first = on(fiona, approval, minutes=1)
-    again = on(fiona, approval, minutes=30)
-    assert again.pk == first.pk and again.at == first.at and again.until - first.until > timedelta(minutes=28)
-    assert Claim.objects.count() == 1 and who(approval) == ["fiona"]
 
 
 def test_it_is_let_go_once(stage: Stage, tools: Toolbox) -> None:
@@ -116,28 +106,6 @@ def test_somebody_else_takes_it_over_and_the_first_is_told(stage: Stage, tools: 
         release(approval.id, by=fiona)
 
 
-def test_what_is_taken_over_is_the_claim_that_was_read(stage: Stage, tools: Toolbox) -> None:
-    """Two who take it over from the first at once don't take it from one another."""
-    people = [somebody(name, FINANCE) for name in ("fiona", "frank", "freya")]
-    approval = asked(stage, tools)
-    row = on(people[0], approval)
-    answers = at_once(*(lambda by=by: on(by, approval, take_over=row.pk) for by in people[1:]))
-    won, lost = sorted(answers, key=lambda one: isinstance(one, Exception))
-    assert isinstance(won, Claim) and isinstance(lost, Claimed) and won.by in lost.detail
-    assert who(approval) == [won.by.removeprefix("user:")]
-
-
-def test_another_cases_claim_is_not_taken_over(stage: Stage, tools: Toolbox) -> None:
-    fiona, frank = somebody("fiona", FINANCE), somebody("frank", FINANCE)
-    first = asked(stage, tools)
-    row = on(fiona, first)
-    stage.start(paying(tools))
-    stage.drive()
-    other = Approval.objects.exclude(pk=first.pk).get(state="open")
-    on(frank, other, take_over=row.pk)
-    assert who(first) == ["fiona"] and who(other) == ["frank"] and ended(row) == ("", "")
-
-
 # --- in nobody's way --------------------------------------------------------------------------------------------------
 
 
@@ -154,16 +122,6 @@ def test_a_claim_keeps_nobody_from_deciding_and_ends_with_the_case(stage: Stage,
     assert problems(approval.run) == []
 
 
-def test_it_ends_with_a_run_that_is_cancelled_and_does_not_come_back(stage: Stage, tools: Toolbox) -> None:
-    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
-    row = on(fiona, approval)
-    olga = Actor("user", "olga", role="operator", auth="session", person=somebody("olga", "operator").person)
-    lifecycle.cancel(approval.run_id, by=olga, justification="no more")
-    assert Approval.objects.get().state == "withdrawn" and ended(row) == ("closed", "")
-    with pytest.raises(AlreadyDecided):
-        on(fiona, approval)
-
-
 def test_a_question_that_is_put_again_begins_with_nobody_on_it(stage: Stage, tools: Toolbox) -> None:
     """As a retry does with what its failed run had asked."""
     fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
@@ -174,25 +132,6 @@ def test_a_question_that_is_put_again_begins_with_nobody_on_it(stage: Stage, too
     again.reopen()
     again.save(update_fields=["state"])
     assert ended(row) == ("closed", "") and who(approval) == [] and on(frank, approval).by == "user:frank"
-
-
-def test_it_ends_when_time_runs_out_and_is_not_begun_a_moment_later(stage: Stage, tools: Toolbox) -> None:
-    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
-    row = on(fiona, approval)
-    make_late(approval)
-    with pytest.raises(AlreadyDecided):
-        on(frank, approval, take_over=row.pk)
-    assert ended(row) == ("", "")
-    sweep()
-    assert ended(row) == ("closed", "") and Approval.objects.get().state == "expired"
-
-
-def test_one_that_lapsed_before_the_case_ended_is_not_said_to_have_lasted(stage: Stage, tools: Toolbox) -> None:
-    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
-    row = on(fiona, approval)
-    lapse(row)
-    say(approval, frank)
-    assert ended(row) == ("lapsed", "") and row.ended_at == row.until
 
 
 # --- who may ----------------------------------------------------------------------------------------------------------
@@ -212,27 +151,11 @@ def test_who_may_not_decide_it_is_not_on_it(stage: Stage, tools: Toolbox) -> Non
         claim(approval.run_id, by=asker)
 
 
-def test_a_key_of_a_person_is_that_person_and_one_of_nobody_is_refused(stage: Stage, tools: Toolbox) -> None:
-    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
-    key = Actor("key", "nightly", role=FINANCE, auth="api_key", person=fiona.person)
-    row = on(key, approval)
-    assert row.by == "key:nightly" and on(fiona, approval).pk == row.pk, "one person, whatever they use"
-    release(approval.id, by=fiona)
-    with pytest.raises(Forbidden, match="account"):
-        on(FIONA, approval)
-
-
 def test_who_has_had_a_hand_in_it_is_not_on_it(stage: Stage, tools: Toolbox) -> None:
     fiona, approval = somebody("fiona", FINANCE, is_superuser=True, is_staff=True), asked(stage, tools)
     limited(fiona, "1000000", person="fiona")
     with pytest.raises(Forbidden):
         on(fiona, approval)
-
-
-def test_who_may_only_say_no_is_on_it_too(stage: Stage, tools: Toolbox) -> None:
-    admin, fiona, approval = boss(), somebody("fiona", FINANCE), asked(stage, tools)
-    limited(admin, "1", person="fiona")
-    assert on(fiona, approval).by == "user:fiona"
 
 
 def test_a_deputy_is_on_it_until_their_time_is_over(stage: Stage, tools: Toolbox) -> None:
@@ -256,18 +179,6 @@ def test_who_was_handed_a_case_is_on_it_until_it_is_taken_back(stage: Stage, too
     assert who(approval) == [] and on(frank, approval).by == "user:frank"
 
 
-def test_who_was_handed_another_case_is_on_nothing_by_that(stage: Stage, tools: Toolbox) -> None:
-    fiona, dora, frank = somebody("fiona", FINANCE), somebody("dora", FINANCE), somebody("frank", FINANCE)
-    mine = asked(stage, tools)
-    stage.start(paying(tools))
-    assert stage.drive() == "parked"
-    other = Approval.objects.filter(state="open").exclude(pk=mine.pk).get()
-    delegate(other.id, to="dora", justification=WHY, by=fiona)
-    on(dora, mine)
-    User.objects.get(pk=dora.person).groups.set([Group.objects.get_or_create(name="operator")[0]])
-    assert who(mine) == [] and on(frank, mine).by == "user:frank"
-
-
 @pytest.mark.parametrize("how", ["closed", "role"])
 def test_who_could_not_decide_any_more_is_on_nothing_and_takes_up_no_room(
     stage: Stage, tools: Toolbox, how: str
@@ -289,14 +200,6 @@ def test_who_could_not_decide_any_more_is_on_nothing_and_takes_up_no_room(
     assert who(approval) == ["frank"] and ended(row) == ("lapsed", ""), "nor by being able to anew"
     with pytest.raises(NotOnIt):
         release(approval.id, by=fiona)
-
-
-def test_to_let_go_one_needs_no_right(stage: Stage, tools: Toolbox) -> None:
-    fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
-    row = on(fiona, approval)
-    User.objects.get(pk=fiona.person).groups.clear()
-    release(approval.id, by=fiona)
-    assert ended(row) == ("let go", "user:fiona")
 
 
 def test_a_role_that_is_taken_while_somebody_claims_is_taken_wholly_before_or_after(
@@ -346,24 +249,6 @@ def test_as_many_are_on_it_as_words_are_missing(stage: Stage, tools: Toolbox) ->
     assert who(approval) == ["freya"]
     vote(people[3])
     assert who(approval) == [] and Approval.objects.get(pk=approval.pk).state == "approved"
-
-
-def test_whoever_was_spoken_for_is_no_longer_on_it(stage: Stage, tools: Toolbox) -> None:
-    fiona, frank, dora = somebody("fiona", FINANCE), somebody("frank", FINANCE), somebody("dora", "operator")
-    away(fiona, "dora")
-    stage.start(staged(tools, TWO))
-    stage.drive()
-    approval = now()
-    first, second = on(fiona, approval), on(frank, approval)
-    vote(dora)
-    assert ended(first) == ("said", "user:dora") and ended(second) == ("", "") and who(approval) == ["frank"]
-
-
-def test_who_stays_out_of_it_is_no_longer_on_it_and_room_stays_what_it_was(stage: Stage, tools: Toolbox) -> None:
-    fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
-    row = on(fiona, approval)
-    say(approval, fiona, "abstain")
-    assert ended(row) == ("said", "user:fiona") and on(frank, approval).by == "user:frank"
 
 
 def test_the_next_stage_begins_with_nobody_on_it(stage: Stage, tools: Toolbox) -> None:

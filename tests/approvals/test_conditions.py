@@ -17,6 +17,7 @@ from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored, typed
 from runs.engine.policy.judgement import Asking
 from runs.queries.attributes.grammar import Misread
+from tests.cases import each_case
 from tests.engine.policies import rule
 
 
@@ -47,7 +48,7 @@ def says(condition: str, arguments: Any = None, **more: Any) -> bool | None:
     return found.holds(asking)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("condition", "arguments", "answer"),
     [
         ("", {}, True),
@@ -88,7 +89,7 @@ def test_it_says_exactly_that(condition: str, arguments: dict[str, Any], answer:
     assert says(condition, arguments) is answer
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("condition", "at", "words"),
     [
         ("args.nothing > 1", 1, "has not"),
@@ -122,7 +123,7 @@ def test_a_field_that_two_agents_declare_differently_needs_the_agents_name() -> 
         typed("args.amount > 1", [*SCHEMAS, ("other@1.0.0", Other.model_json_schema())])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "is_number"),
     [
         ({"anyOf": [{"type": "string", "pattern": "^[0-9.]+$"}, {"type": "integer"}]}, True),

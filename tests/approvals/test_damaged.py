@@ -22,6 +22,7 @@ from ledger.verification.registers import verify_registers
 from runs.journal import wait_hooks
 from tests.approvals.setup import WHY, asked, away, boss, limited, say, somebody
 from tests.approvals.timing import calendar, timing
+from tests.cases import each_case
 from tests.runs.stage import Stage
 from tests.world import Toolbox
 
@@ -233,7 +234,7 @@ def test_a_forged_deputy_is_shown_nothing(stage: Stage, tools: Toolbox) -> None:
 
 
 @pytest.mark.usefixtures("db")
-@pytest.mark.parametrize("at", NEVER)
+@each_case("at", NEVER)
 def test_a_forged_absence_breaks_no_page(at: str) -> None:
     ann = somebody("ann", "approver_finance")
     for ends_at in (at, "infinity"):

@@ -27,6 +27,7 @@ from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.approvals.setup import WHY, boss, say, somebody
 from tests.approvals.timing import SOON, at_once, calendar, make_late, paying, sweep, timing
+from tests.cases import each_case
 from tests.runs import stage as threads
 from tests.runs.stage import Stage, events, kinds, output
 from tests.world import FIONA, LENA, OLGA, Outside, Toolbox
@@ -100,7 +101,7 @@ def test_what_time_says_is_no_part_of_what_is_approved(stage: Stage, tools: Tool
 # --- whose word counts ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("queue", "gate", "word"),
     [
         (None, None, "reject"),

@@ -3,7 +3,6 @@ goes out before."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from threading import Event
 from time import monotonic
@@ -12,19 +11,17 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.brief import brief
 from approvals.documents import drawn
 from approvals.models import Approval
-from approvals.services import decide
 from durableagents import Document as Given
 from ledger.errors import Busy
 from runs.engine.gate.documents import Named
 from tests.approvals.setup import say, somebody
 from tests.approvals.test_documents import _nothing_drawn, asked, opened, paying, settled
 from tests.console.conftest import Reader
-from tests.papers import pdf, text
-from tests.runs.stage import Stage, at_once
-from tests.world import FIONA, Toolbox
+from tests.papers import pdf
+from tests.runs.stage import Stage
+from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
 __all__ = ["_nothing_drawn"]
@@ -87,13 +84,6 @@ def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(t
     assert Approval.objects.get(pk=ten.pk).state == "rejected"
 
 
-def test_a_no_draws_nothing(ten: Approval, slow: Slow) -> None:
-    ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
-    sent = {"verdict": "reject", "plan_hash": ten.plan_hash, "justification": "no"}
-    assert ann.post(f"/approvals/{ten.id}/decision", **sent).status_code == 302
-    assert slow.begun == 0 and not drawn._under_way
-
-
 def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, slow: Slow) -> None:
     looks = []
     while (found := opened(ten)).not_shown and len(looks) < 10:
@@ -102,56 +92,6 @@ def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, sl
     assert looks == [10, 8, 6, 4, 2] and opened(ten).not_shown == ""
     page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
     assert page.content.count(b"<img loading=") == 10 and b"data-lapses" not in page.content
-
-
-def test_what_takes_long_is_waited_for_once(ten: Approval, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    waited, by = [], drawn._Drawing.by
-
-    def noted(one: drawn._Drawing, until: float) -> bool:
-        waited.append(until <= one.begun + drawn.PAGE_SECONDS)
-        return by(one, until)
-
-    monkeypatch.setattr(drawn._Drawing, "by", noted)
-    for _ in range(3):
-        assert opened(ten).is_drawing
-    assert waited == [True] * 6 and len(drawn._under_way) == 2, "no longer than a look after it began"
-
-
-def test_the_page_reads_itself_again_while_something_is_drawn(ten: Approval, slow: Slow) -> None:
-    page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
-    assert b'id="drawing" data-lapses="1"' in page.content and b'id="not-shown"' not in page.content
-    assert b"once they are shown, in a moment" in page.content
-
-
-def test_what_others_wait_for_is_drawn_once(stage: Stage, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting, by = [], drawn._Drawing.by
-
-    def noted(one: drawn._Drawing, until: float) -> bool:
-        waiting.append(one)
-        if len(waiting) >= 6:
-            slow.go.set()
-        return by(one, until)
-
-    monkeypatch.setattr(drawn._Drawing, "by", noted)
-    named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
-    found = at_once(*[lambda: drawn.facts_of(named, lambda: pdf().bytes)] * 6)
-    assert {each.pages for each in found} == {(PAGE,)} and slow.begun == 1 and len(set(waiting)) == 1
-
-
-def test_what_fails_again_and_again_is_tried_less_and_less(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow.pages, past = 0, [0.0]
-    slow.go.set()
-    monkeypatch.setattr(drawn, "monotonic", lambda: monotonic() + past[0])
-    named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
-    tried: list[float] = []
-    while len(tried) < 5:
-        begun = slow.begun
-        assert drawn.facts_of(named, lambda: pdf().bytes).problem
-        if slow.begun > begun:
-            tried.append(past[0])
-        past[0] += 30
-    waited = [later - earlier for earlier, later in itertools.pairwise(tried)]
-    assert waited == [60, 600, 3600, 3600]
 
 
 def test_a_yes_waits_for_all_of_it_so_long_and_no_longer_and_goes_on_the_next_time(
@@ -185,22 +125,6 @@ def test_a_yes_waits_for_none_that_is_not_drawn(ten: Approval, slow: Slow, monke
     assert Approval.objects.get(pk=ten.pk).state == "open"
 
 
-def test_more_than_so_many_are_not_taken_in(slow: Slow) -> None:
-    papers = [pdf(words=str(n)) for n in range(drawn.MOST_UNDER_WAY + 1)]
-    named = [Named("a.pdf", "application/pdf", len(each.bytes), each.digest) for each in papers]
-    for one, paper in zip(named[:-1], papers, strict=False):
-        with pytest.raises(Busy):
-            drawn.facts_of(one, lambda paper=paper: paper.bytes, monotonic())
-    began = monotonic()
-    with pytest.raises(Busy):
-        drawn.facts_of(named[-1], lambda: papers[-1].bytes)
-    assert drawn.facts_within(NEVER, [(named[-1], lambda: papers[-1].bytes)]) == [None]
-    assert monotonic() - began < SOON
-    slow.go.set()
-    settled()
-    assert drawn.facts_of(named[-1], lambda: papers[-1].bytes).pages == (PAGE,)
-
-
 def test_a_drawing_that_breaks_off_here_is_a_document_that_can_not_be_shown(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,18 +135,3 @@ def test_a_drawing_that_breaks_off_here_is_a_document_that_can_not_be_shown(
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
     assert drawn.facts_of(named, lambda: pdf().bytes).problem == "to draw it failed"
     assert "no more processes" in caplog.text and not drawn._under_way
-
-
-def test_what_one_reads_is_shown_beside_what_is_being_drawn(
-    stage: Stage, tools: Toolbox, slow: Slow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    approval = asked(stage, paying(tools, [text(), pdf()]))
-    found = opened(approval)
-    assert [(each.is_drawing, bool(each.parts)) for each in found.documents] == [(False, True), (True, False)]
-    assert not found.is_unshown and found.not_shown == "invoice.pdf: it is being drawn"
-    unshown = brief(approval.id, frozenset({"approver_finance"}), FIONA, is_shown_whole=False)
-    assert unshown.documents == [] and not hasattr(unshown.approval, "contents")
-    monkeypatch.setattr(drawn, "ACT_SECONDS", 0.1)
-    ann = somebody("ann", "approver_finance")
-    with pytest.raises(Busy):
-        decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="yes", by=ann)

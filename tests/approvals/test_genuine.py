@@ -16,8 +16,6 @@ from approvals.services import decide
 from durableagents import Context, End
 from ledger.actors import Actor
 from ledger.append import acted
-from ledger.models import Uncoded
-from ledger.verification.runs import verify
 from runs.models import Run
 from runs.services import lifecycle
 from tests.runs.stage import Stage
@@ -114,71 +112,3 @@ def test_nobody_puts_in_a_copy_of_what_somebody_did(busy: Run, table: str, which
         columns = ", ".join(f'"{name}"' for (name,) in cursor.fetchall())
         with pytest.raises(IntegrityError, match="once"), transaction.atomic():
             cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} WHERE {which}")
-
-
-def test_rows_from_before_there_were_codes_are_told_from_forged_ones(busy: Run, read: Callable[[str], Any]) -> None:
-    as_superuser("UPDATE ledger_actrecord SET code = NULL")
-    as_superuser("UPDATE ledger_overriderecord SET code = NULL")
-    as_superuser("UPDATE approvals_decision SET code = NULL")
-    assert set(marks().values()) == {False}
-    as_superuser(
-        "INSERT INTO ledger_uncoded (run_id, seq, acts) SELECT run_id, seq, seq FROM ledger_head WHERE run_id = %s",
-        busy.pk,
-    )
-    as_superuser("UPDATE ledger_register SET uncoded = n WHERE name = 'acts'")
-    try:
-        assert set(marks().values()) == {None} and "uncoded" in read("/audit").content.decode()
-    finally:
-        Uncoded.objects.all().delete()
-
-
-@pytest.mark.parametrize(
-    ("table", "action"),
-    [("ledger_overriderecord", "pause"), ("approvals_decision", "approve"), ("ledger_actrecord", "start")],
-)
-@pytest.mark.parametrize("is_marked", [True, False])
-def test_what_names_no_event_is_from_no_time_without_codes(busy: Run, table: str, action: str, is_marked: bool) -> None:
-    """Verification says the same: a row with a place before the first event is from before nothing."""
-    if is_marked:
-        Uncoded.objects.create(run_id=busy.pk, seq=2, acts=2)
-    try:
-        for seq in (-1, 0):
-            as_superuser(f"UPDATE {table} SET code = NULL, seq = %s", seq)
-            assert marks()[action] is False
-            assert any("has no code: none of our processes" in problem for problem in verify(busy.pk).problems)
-    finally:
-        Uncoded.objects.all().delete()
-
-
-@pytest.mark.parametrize(
-    "at",
-    [
-        "'infinity'",
-        "'9990-01-01'",
-        "'20000-01-01'",
-        "clock_timestamp() + interval '1 hour'",
-        "'-infinity'",
-        "'0044-03-15 BC'",
-    ],
-)
-def test_a_time_that_can_not_be_stays_off_the_list_and_is_said(busy: Run, read: Callable[[str], Any], at: str) -> None:
-    before = [row["id"] for row in read("/api/v1/audit").json()["results"]]
-    smuggled(at)
-    answer = read("/audit")
-    assert answer.status_code == 200 and "claim a time that can" in answer.content.decode()
-    assert [row["id"] for row in read("/api/v1/audit").json()["results"]] == before
-    told = read("/api/v1/verification").json()["lists"][0]
-    assert not told["holds"] and any("never shown" in problem for problem in told["problems"])
-    assert "The list of acts does not hold" in read("/audit/verification").content.decode()
-
-
-@pytest.mark.parametrize(
-    "table", ["ledger_actrecord", "ledger_overriderecord", "approvals_decision", "ledger_event", "runs_wait"]
-)
-def test_a_time_that_nobody_can_read_hides_no_other_run_from_verification(
-    busy: Run, read: Callable[[str], Any], table: str
-) -> None:
-    column = "opened_at" if table == "runs_wait" else "at"
-    as_superuser(f"UPDATE {table} SET {column} = 'infinity'")
-    (told,) = read("/api/v1/verification").json()["results"]
-    assert not told["holds"]

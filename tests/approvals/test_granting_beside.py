@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from decimal import Decimal
 
-import pgtrigger
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection, transaction
-from django.test import Client
 
 from approvals.granting.acts import take_back
-from approvals.granting.listed import one, page
 from approvals.grants.models import StandingGrant, StandingUse
-from approvals.models import Approval, Decision
-from durableagents import Amount, Context, End, Rejected
+from approvals.models import Approval
+from durableagents import Context, End, Rejected
 from ledger.actors import Actor
-from ledger.errors import Forbidden, InvalidInput, NotFound, Proposed
-from ledger.four_eyes import changes, guards
-from ledger.four_eyes.guards import GuardsBody
+from ledger.errors import Forbidden, InvalidInput
 from tests.approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
-from tests.approvals.setup import WHY, away, boss, limited, say, somebody, sound
+from tests.approvals.setup import WHY, away, boss, limited, say, somebody
 from tests.approvals.test_granting import ROLE
 from tests.runs.stage import Stage, at_once, dump
 from tests.world import Item, Notes, Toolbox, agent_of
@@ -66,38 +59,6 @@ def test_in_anybodys_place_nothing_is_allowed_again_and_nothing_answered(
     assert state(beyond.run) == "open" and not StandingUse.objects.exists(), "nor with a role of another queue"
 
 
-def test_one_that_was_given_with_a_key_is_used_and_verified(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    allowed(boss())
-    agent = paying(tools)
-    key = replace(fiona, kind="key", name="fionas-laptop", auth="api_key")
-    first = asks(stage, agent)
-    given(first, key)
-    case = asks(stage, agent)
-    swept()
-    assert state(case.run) == "approved"
-    sound(first.run, case.run)
-    row = Decision.objects.get(approval=case)
-    assert (row.by, row.person) == ("user:fiona", fiona.person)
-
-
-def test_an_amount_that_its_rows_could_not_hold_is_asked_about(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    allowed(boss())
-    fine = lambda args: Amount(Decimal("0.1234567"), "USD")  # noqa: E731
-    case = asks(stage, paying(tools, amount=fine))
-    with pytest.raises(InvalidInput, match="more than six decimals"):
-        given(case, fiona)
-
-
-def test_whoever_gave_it_sees_it_without_the_role_too(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    allowed(boss())
-    grant = given(asks(stage, paying(tools)), fiona)
-    user = User.objects.get(username="fiona")
-    user.groups.clear()
-    assert one(grant.pk, user).may_end and [shown.row.pk for shown in page(user)] == [grant.pk]
-    with pytest.raises(NotFound):
-        one(grant.pk, User.objects.create(username="somebody-else"))
-
-
 def test_several_grants_of_the_same_go_no_further_than_one_may(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     """Five questions that are the same are open at once: each could bring as many more as the queue allows."""
     admin, frank = boss(), somebody("frank", ROLE)
@@ -117,20 +78,6 @@ def test_several_grants_of_the_same_go_no_further_than_one_may(stage: Stage, too
     given(cases[2], frank, times=3, sum="20000")  # somebody else's
     take_back(second.pk, justification=WHY, by=fiona, roles=[ROLE])
     given(cases[3], fiona, times=1, sum="8000")
-
-
-def test_several_grants_of_the_same_are_no_more_than_one_may_approve_at_once(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
-    admin = boss()
-    allowed(admin)
-    limited(admin, "10000", person="fiona")
-    agent = paying(tools)
-    cases = [asks(stage, agent) for _ in range(2)]
-    given(cases[0], fiona, times=1, sum="6000")
-    with pytest.raises(InvalidInput, match="more than you may approve at once"):
-        given(cases[1], fiona, times=1, sum="4001")
-    given(cases[1], fiona, times=1, sum="4000")
 
 
 def test_two_of_the_same_that_are_given_at_once_are_counted_together(
@@ -188,61 +135,3 @@ def test_nobody_uses_at_once_what_they_have_just_allowed(stage: Stage, tools: To
     given(other, somebody("frank", ROLE), times=1000, sum="1000000")
     say(case, fiona)
     assert state(case.run) == "approved"
-
-
-def test_nor_what_they_have_just_agreed_to(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    chief, elsewhere = boss(), somebody("frank", ROLE, is_superuser=True, is_staff=True)
-    allowed(chief, times=1)
-    User.objects.filter(pk=fiona.person).update(is_superuser=True, is_staff=True)
-    guards.require(GuardsBody(families=["queues", "roles"], justification=WHY), by=chief)
-    case = asks(stage, paying(tools))
-    for who, queue in ((fiona, "finance_po"), (elsewhere, "legal")):
-        with pytest.raises(Proposed) as proposed:
-            allowed(chief, times=1000, days=366, queue=queue)
-        changes.apply(proposed.value.change, by=who, justification=WHY)
-    with pytest.raises(Forbidden, match="You set how far the same again may be allowed in finance_po after"):
-        given(case, fiona, times=1)
-    given(case, elsewhere, times=1000, sum="1000000")
-
-
-def test_the_list_reads_the_newest_uses_and_counts_them_all(
-    stage: Stage, tools: Toolbox, fiona: Actor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    allowed(boss(), times=1000)
-    agent = paying(tools)
-    first = asks(stage, agent)
-    grant, user = given(first, fiona, times=1000, sum="100000"), User.objects.get(username="fiona")
-    with transaction.atomic(), connection.cursor() as cursor:  # as many as nobody would click through
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(
-            "INSERT INTO approvals_standinguse (grant_id, n, approval_id, run_id, amount, at) "
-            "SELECT %s, n, gen_random_uuid(), %s, 10, clock_timestamp() FROM generate_series(1, 120) n",
-            [grant.pk, first.run_id],
-        )
-    for use in StandingUse.objects.all():
-        use.seal()
-        with pgtrigger.ignore("approvals.StandingUse:append_only"):
-            StandingUse.objects.filter(pk=use.pk).update(code=use.code)
-    looked: list[int] = []
-    genuine = StandingUse.coded
-    monkeypatch.setattr(StandingUse, "coded", lambda use: looked.append(use.n) or genuine(use))
-    (shown,) = page(user)
-    assert (shown.state, shown.held.used, shown.sum_words) == ("active", 120, "$1,200 of $100,000")
-    assert [use.n for use in shown.uses] == [*range(120, 70, -1)]
-    assert shown.state == "active" and sorted(looked) == [*range(71, 121)], "each once, and no more of them"
-    whole = one(grant.pk, user)
-    assert (whole.held.used, whole.held.spent, len(whole.uses)) == (120, 1200, 50)
-
-
-def test_grants_are_told_apart_by_whom_they_are_about(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    allowed(boss())
-    agent = paying(tools)
-    for text in ("pen 5000", "ink 5000"):
-        given(asks(stage, agent, text), fiona)
-        assert stage.drive() == "completed"
-    client = Client()
-    client.force_login(User.objects.get(pk=fiona.person))
-    page = client.get("/queues/grants").content.decode()
-    assert page.count(" for <b>pen</b>") == page.count(" for <b>ink</b>") == 1
-    grant = StandingGrant.objects.latest("id")
-    assert "(<b>ink</b>)" in client.get(f"/queues/grants/{grant.pk}").content.decode()

@@ -6,17 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 
-from approvals import brief
 from approvals.cases.amending import amend
-from approvals.consulting.common import named
 from approvals.consulting.inquiries import AlreadyEnded, answer, ask, withdraw
 from approvals.models import Approval, Inquiry, Notice
 from approvals.services import AlreadyDecided
-from approvals.talk.shown import MOST, talk_in
 from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
@@ -114,17 +110,6 @@ def test_who_can_t_be_asked(stage: Stage, tools: Toolbox, fiona: Actor, to: str)
     assert not Inquiry.objects.exists()
 
 
-def test_there_is_an_end_to_asking(stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor) -> None:
-    case = asked(stage, tools)
-    for _ in range(5):
-        ask(case.id, to="ira", question=WHAT, by=fiona)
-    with pytest.raises(InvalidInput, match="5 at once"):
-        ask(case.id, to="ira", question=WHAT, by=fiona)
-    withdraw(case.id, 3, justification="asked twice", by=fiona)
-    assert ask(case.id, to="ira", question=WHAT, by=fiona).n == 5
-    sound(case.run)
-
-
 def test_what_is_decided_is_not_asked_about_nor_answered(
     stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor
 ) -> None:
@@ -165,31 +150,6 @@ def test_the_clock_stands_while_somebody_is_asked_and_goes_on_with_the_answer(
     sound(case.run)
 
 
-def test_a_clock_stands_no_longer_than_its_queue_says_in_all(
-    stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor
-) -> None:
-    timing(boss(), clock_stops_hours=0.05)
-    case = asked(stage, tools)
-    before, most = case.deadline, timedelta(minutes=3)
-    for n in range(3):
-        ask(case.id, to="ira", question=WHAT, by=fiona)
-        withdraw(case.id, n, justification="enough of it", by=fiona)
-    case = Approval.objects.get(pk=case.pk)
-    assert timedelta() < case.deadline - before < most
-    ask(case.id, to="ira", question=WHAT, by=fiona)
-    case = Approval.objects.get(pk=case.pk)
-    assert case.deadline - before == most
-    sound(case.run)
-
-
-def test_where_the_queue_says_nothing_the_clock_runs_on(stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor) -> None:
-    case = asked(stage, tools)
-    before = case.deadline
-    assert not ask(case.id, to="ira", question=WHAT, by=fiona).stops_clock
-    case = Approval.objects.get(pk=case.pk)
-    assert case.deadline == before
-
-
 # --- forged -----------------------------------------------------------------------------------------------------------
 
 
@@ -209,20 +169,6 @@ def test_what_was_written_past_us_is_found_and_answered_by_nobody(
         answer(case.id, 0, answer="Yes, of course.", by=frank)
     found = list(verify(case.run_id).problems)
     assert any("person" in each for each in found) and any("installation's key" in each for each in found)
-
-
-def test_a_row_without_an_event_and_an_event_without_a_row_are_found(
-    stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor
-) -> None:
-    case = asked(stage, tools)
-    ask(case.id, to="ira", question=WHAT, by=fiona)
-    row = Inquiry.objects.get()
-    row.pk, row.n = None, 1
-    row.seal()
-    row.save(force_insert=True)
-    assert f"inquiry 1 about approval {case.id} has no event" in list(verify(case.run_id).problems)
-    forged("DELETE FROM approvals_inquiry")
-    assert f"inquiry 0 about approval {case.id} has no row" in list(verify(case.run_id).problems)
 
 
 # --- at once ----------------------------------------------------------------------------------------------------------
@@ -275,48 +221,3 @@ def test_a_case_that_is_amended_while_somebody_is_asked_has_the_time_that_was_le
     with pytest.raises(AlreadyDecided):
         answer(case.id, 0, answer="Yes, of course.", by=ira)
     sound(case.run)
-
-
-def offered(case: Approval, reader: Actor) -> list[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {brief._TALK} FROM approvals_approval WHERE id = %s", [case.id])
-        return [*talk_in([cursor.fetchone()[0]], reader.person).names]
-
-
-def test_the_names_that_are_offered_are_those_that_are_taken(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    case = asked(stage, tools)
-    for name, *roles in (
-        ("adam <b>", "operator"),
-        ("cleo", "approver_something"),
-        ("ear", "auditor"),
-        ("nobody",),
-        ("gone", "operator"),
-        ("hidden\u200b", "operator"),
-        ("treasur\u0435r", "operator"),
-        ("odd", "approver_Odd!"),
-        ("two", "auditor", "integrator"),
-    ):
-        user = User.objects.create(username=name, is_active=name != "gone")
-        user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
-    names = offered(case, fiona)
-    assert {"adam <b>", "cleo", "two", "treasur\u0435r"} <= {*names} and names == sorted(names)
-    assert not {*names} & {"ear", "nobody", "gone", "odd", "fiona"}
-    for name in {*names} - {"hidden\u200b"}:
-        assert named(name, fiona).username == name
-    client = Client()
-    client.force_login(User.objects.get(pk=fiona.person))
-    page = client.get(f"/inbox/{case.id}").content.decode()
-    assert page.count("<b>adam &lt;b&gt;</b>") == page.count("Who that may be") == 2
-    assert "treasur\u0435r" not in page and "treasur" in page, "what poses as another is marked"
-    client.force_login(User.objects.get(username="ear"))
-    assert "adam" not in client.get(f"/inbox/{case.id}").content.decode(), "who can't ask is told no names"
-
-
-def test_of_very_many_accounts_the_first_are_offered_and_any_other_is_taken(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
-    case = asked(stage, tools)
-    users = User.objects.bulk_create([User(username=f"a{n:04}") for n in range(MOST + 1)])
-    Group.objects.get(name="operator").user_set.add(*users)
-    assert offered(case, fiona) == [user.username for user in users[:MOST]]
-    assert named(users[-1].username, fiona) == users[-1]

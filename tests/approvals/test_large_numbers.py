@@ -6,22 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from django.contrib.auth.models import User
-from django.urls import reverse
 
 from approvals.brief import plan_of
 from approvals.services import reads_as_hashed
 from durableagents import Context, End, Evidence
-from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
-from ledger.web.text_safety import leaves
 from runs.engine.agents import Agent
-from runs.engine.canonical import canonical
-from tests.api.conftest import Api
 from tests.approvals.setup import say, sound
 from tests.approvals.test_amending import asked, change
-from tests.console.conftest import Reader, text_of
-from tests.console.test_refused_forms import Forms
 from tests.runs.stage import Stage
 from tests.world import Item, Notes, Toolbox, agent_of
 
@@ -67,32 +59,3 @@ def test_any_float_can_be_put_in_the_place_of_another(
     assert change(first, fiona, weight=weight).approval.state == "approved"
     assert stage.drive() == "completed"
     sound(first.run)
-
-
-def test_over_http_a_float_is_taken_as_it_was_given_out(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    first = asked(stage, weighing(tools, 1.7e18))
-    finance = Api(issue_key(User.objects.get(pk=fiona.person), "test"))
-    given = finance.get(f"approvals/{first.id}").json()["arguments"]
-    assert given["weight"] == 1.7e18 and isinstance(given["weight"], float)
-    body = {"verdict": "approve", "plan_hash": first.plan_hash, "justification": "so be it"}
-    answer = finance.post(f"approvals/{first.id}/decision", body | {"arguments": given | {"weight": 1.9e18}})
-    assert answer.status_code == 200 and answer.json()["arguments"]["weight"] == 1.9e18
-    assert stage.drive() == "completed"
-    sound(first.run)
-
-
-@pytest.mark.parametrize("number", [2.0**53, -(2.0**60), 1.7e18, 1.2345678901234567e20, 9.99e20])
-def test_a_page_has_the_digits_that_were_hashed(number: float) -> None:
-    (leaf,) = leaves({"n": number})
-    assert leaf.text == canonical(number).decode()
-
-
-def test_the_pages_say_it_as_it_was_hashed_and_their_form_sends_it_untouched(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
-    first = asked(stage, weighing(tools, 1.7e18))
-    finance = Reader(User.objects.get(pk=fiona.person))
-    assert "1700000000000000000" in text_of(finance.get(f"/inbox/{first.id}"))
-    page = reverse("changes", args=[first.id])
-    answer = finance.post(page, **Forms(finance.get(page)).sent[page])
-    assert "are what was asked for" in text_of(answer)

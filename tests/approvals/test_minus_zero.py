@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.utils import timezone
 
-from approvals.grants.models import StandingGrant, StandingUse
+from approvals.grants.models import StandingUse
 from approvals.grants.terms import asked_of
-from approvals.models import Queue
 from approvals.queue_models import Limit
 from durableagents import Amount
 from ledger.actors import Actor
 from ledger.codes import number_text
-from runs.engine.budget.limits import Budget
-from runs.services.bodies import PoolChangeBody
 from tests.approvals.granting import allowed, asks, given, paying, state, swept
-from tests.approvals.setup import WHY, boss, limited, sound
-from tests.approvals.test_granting_words import decided, post
+from tests.approvals.setup import boss, limited, sound
 from tests.runs.stage import Stage
 from tests.world import Item, Toolbox
 
@@ -37,26 +31,6 @@ def verified(capsys: pytest.CaptureFixture[str]) -> bool:
     """Whether `ledger verify` finds nothing."""
     call_command("ledger", "verify", "--all")
     return capsys.readouterr().out.endswith(" 0 problem(s)\n")
-
-
-@pytest.mark.parametrize("typed", ["-0", "-0.00"])
-def test_of_a_form(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any, typed: str) -> None:
-    """A limit, from where on a yes shows more, how far the same again goes, and a standing grant."""
-    admin, at = boss(), "/queues/of/finance_po"
-    for what, sent in {
-        "limits": {"person": "", "most": typed},
-        "proofs": {"minutes": "5", "above": typed},
-        "grants": {"times": "3", "days": "3", "sum": typed},
-    }.items():
-        assert post(admin, f"{at}/{what}", justification=WHY, **sent).status_code == 302, what
-    limit, queue = Limit.objects.get(), Queue.objects.get(name="finance_po")
-    assert limit.is_genuine and limit.most == 0 and "-0" not in str((queue.proof, queue.again))
-    assert post(admin, f"{at}/proofs", justification=WHY).status_code == 302
-    case = asks(stage, paying(tools, amount=nothing))
-    until = f"{timezone.now() + timedelta(days=2):%Y-%m-%dT%H:%M}"
-    answer = decided(case, fiona, again_times="1", again_until=until, again_sum=typed)
-    assert answer.status_code == 302 and StandingGrant.objects.get().is_genuine
-    assert stage.drive() == "completed" and verified(capsys)
 
 
 def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) -> None:
@@ -88,9 +62,3 @@ def test_a_row_is_sealed_over_what_the_database_keeps(db: None) -> None:
     for text in ("0", "0.000001", "-0.000001", "-12.5", "250.00", "1E+15", "999999999999999.999999", "1000"):
         assert number_text(Decimal(text)) == f"{Decimal(text):.6f}"
     assert number_text(None) is None and number_text(Decimal("-0.00")) == "0.000000"
-
-
-def test_of_a_budget_and_a_pool() -> None:
-    usd = Budget(usd=Decimal("-0.00")).usd
-    limit = PoolChangeBody.model_validate({"limit": "-0", "justification": WHY}).limit
-    assert (str(usd), str(limit)) == ("0.00", "0")

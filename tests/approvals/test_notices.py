@@ -11,10 +11,9 @@ from django.db import connection, transaction
 from django.test import Client
 
 from approvals.models import Approval, Delivery, Notice
-from approvals.notices import addressing, chat, courier, log
+from approvals.notices import addressing, chat, courier
 from approvals.notices.tell import tell
 from ledger.actors import Actor
-from ledger.models import ActRecord
 from runs.models import Wait
 from runs.services import lifecycle
 from tests.approvals.post import Postbox
@@ -215,33 +214,6 @@ def test_a_deadline_that_is_near_is_told_once_and_one_that_moved_later(
     assert [mail["Subject"] for mail in postbox.mails] == ["To decide: Pay, $5,000", "Deadline near: Pay, $5,000"]
 
 
-def test_a_version_that_nobody_has_is_told_once_a_day_and_only_while_it_lasts(stage: Stage, postbox: Postbox) -> None:
-    from runs.fleet.agent_versions import Watch
-
-    somebody("olga", "operator", email="olga@example.org")
-    stage.start(agent_of(ends_with("done")))
-    for _ in range(3):
-        Watch().check()
-    notice = Notice.objects.get(kind="version_missing")
-    assert notice.due_at > now(), "a worker that is renewed is no news"
-    Notice.objects.update(due_at=now())
-    deliver()
-    assert [mail["Subject"] for mail in postbox.mails] == [f"No worker: {notice.about}"]
-    Watch().check()
-    assert Notice.objects.filter(kind="version_missing").count() == 1
-
-
-def test_a_named_person_alone_is_told_what_is_for_them(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
-    by = fiona()
-    somebody("frank", "approver_finance", email="frank@example.org")
-    approval = asked(stage, tools)
-    Notice.objects.all().delete()
-    for _ in range(2):
-        tell("escalated", str(approval.pk), run_id=approval.run_id, approval_id=approval.pk, person=by.person)
-    deliver()
-    assert postbox.to == ["fiona@example.org"] and postbox.mails[0]["Subject"] == "Escalated: Pay, $5,000"
-
-
 # --- the outbox -------------------------------------------------------------------------------------------------------
 
 
@@ -252,16 +224,6 @@ def test_what_is_not_committed_is_not_told(stage: Stage, tools: Toolbox) -> None
         tell("reminder", "x", approval_id=approval.pk)
         transaction.set_rollback(True)
     assert not Notice.objects.exists()
-
-
-def test_every_gate_has_one_notice_and_a_withdrawn_one_that_opens_again_has_another(
-    stage: Stage, tools: Toolbox
-) -> None:
-    approval = asked(stage, tools)
-    assert list(Notice.objects.values_list("kind", "approval_id")) == [("opened", approval.pk)]
-    Approval.objects.filter(pk=approval.pk).update(state="withdrawn")
-    Approval.objects.filter(pk=approval.pk).update(state="open")
-    assert Notice.objects.filter(kind="opened", approval_id=approval.pk).count() == 2
 
 
 def test_sixty_four_couriers_at_once_send_each_message_once(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
@@ -303,17 +265,6 @@ def test_forged_rows_tell_nobody_what_they_may_not_know(stage: Stage, tools: Too
     assert postbox.mails == [] and Delivery.objects.get().state == "needless"
 
 
-def test_old_notices_are_forgotten_and_what_is_still_to_be_told_is_kept(
-    stage: Stage, tools: Toolbox, postbox: Postbox
-) -> None:
-    fiona()
-    asked(stage, tools)
-    deliver()
-    Notice.objects.update(at=now() - timedelta(days=91))
-    assert addressing.retire() == 1 and list(Notice.objects.values_list("kind", flat=True)) == ["due_soon"]
-    assert not Delivery.objects.exists()
-
-
 # --- a server that is slow, refuses, is away --------------------------------------------------------------------------
 
 
@@ -333,51 +284,3 @@ def test_a_server_that_says_later_is_asked_later_with_the_same_message(
     row.refresh_from_db()
     assert (row.state, [one["outcome"] for one in row.tries]) == ("sent", ["failed", "failed", "sent"])
     assert postbox.mails[0]["Message-ID"] == f"<{row.message}@example.org>"
-
-
-def test_an_address_that_is_refused_is_given_up_at_once_with_the_reason(
-    stage: Stage, tools: Toolbox, postbox: Postbox
-) -> None:
-    fiona()
-    asked(stage, tools)
-    postbox.answers = ["550 no such mailbox"]
-    deliver()
-    row = Delivery.objects.get()
-    assert row.state == "dead" and row.note == "the mail server said 550 no such mailbox"
-
-
-def test_it_is_given_up_after_so_many_tries_and_can_be_sent_again_by_hand(
-    stage: Stage, tools: Toolbox, postbox: Postbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(courier, "MOST_TRIES", 3)
-    fiona()
-    asked(stage, tools)
-    postbox.answers = ["451 busy"] * 3
-    for _ in range(3):
-        soon()
-        deliver()
-    row = Delivery.objects.get()
-    before = row.message
-    assert row.state == "dead" and row.note.startswith("given up after 3 tries")
-    log.replay(row.pk, by=somebody("olga", "operator"), justification="The server is up again.")
-    deliver()
-    row.refresh_from_db()
-    assert row.state == "sent" and row.message != before, "who gets it twice can't take it for a repeat"
-    record = ActRecord.objects.get(action="notice_replay")
-    assert (record.by, record.justification) == ("user:olga", "The server is up again.")
-
-
-def test_a_server_that_is_away_costs_one_message_a_try_and_not_each(
-    stage: Stage, tools: Toolbox, settings: Any, postbox: Postbox
-) -> None:
-    for n in range(5):
-        somebody(f"f{n}", "approver_finance", email=f"f{n}@example.org")
-    asked(stage, tools)
-    port, settings.EMAIL_PORT = settings.EMAIL_PORT, 1
-    deliver()
-    deliver()
-    assert sorted(len(row.tries) for row in Delivery.objects.all()) == [0, 0, 0, 0, 1]
-    settings.EMAIL_PORT = port
-    soon()
-    deliver()
-    assert len(postbox.mails) == 5

@@ -32,6 +32,7 @@ from runs.services.messages import sending
 from runs.services.schedules import acts as schedules
 from tests.approvals.setup import WHY, somebody
 from tests.approvals.timing import timing
+from tests.cases import each_case
 from tests.runs.situations import Situations
 from tests.runs.stage import Stage
 from tests.scale.test_statements import is_read, named
@@ -183,13 +184,13 @@ def sight(role: str, *more: str) -> tuple[Client, str, Actor]:
     return client, issue_key(user, "test"), actor
 
 
-@pytest.mark.parametrize("role", [OPERATOR, AUDITOR])
+@each_case("role", [OPERATOR, AUDITOR])
 def test_whoever_has_the_right_reads_all_of_it(told: list[Run], role: str) -> None:
     client, key, _ = sight(role)
     assert words(told, client, key).keys() >= EVERYWHERE | AT_FINANCE | {"a key"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("role", "theirs", "where"),
     [
         (

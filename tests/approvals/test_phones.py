@@ -12,12 +12,10 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import DatabaseError, connection, transaction
 
 from approvals.models import Delivery, Device
 from approvals.notices import addressing, courier, own, phones, words
 from approvals.notices.bodies import DeviceBody, PreferenceBody
-from approvals.notices.kinds import CHOSEN
 from approvals.notices.sealed import seal
 from approvals.push import vapid
 from approvals.push.encryption import Keys, encrypted
@@ -198,39 +196,6 @@ def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbo
     assert isinstance(begins, time)
 
 
-def test_a_try_that_failed_is_not_repeated_in_quiet_hours(stage: Stage, tools: Toolbox, service: Service) -> None:
-    fiona = somebody("fiona", FINANCE)
-    subscribed(fiona, service.device())
-    begins, ends = (f"{now() + timedelta(hours=hours):%H:%M}" for hours in (1, 4))
-    own.prefer(PreferenceBody(quiet_from=begins, quiet_until=ends), by=fiona)
-    asked(stage, tools)
-    service.answers = [(429, {"Retry-After": "7200"})]
-    deliver()
-    row = pushed()
-    assert row.state == "waiting" and len(row.tries) == 1
-    assert timedelta(hours=3) < row.due_at - now() <= timedelta(hours=4), "it rings when they are over"
-
-
-def test_who_does_not_want_to_be_told_there_of_a_kind_is_not(stage: Stage, tools: Toolbox, service: Service) -> None:
-    fiona, phone = somebody("fiona", FINANCE), service.device()
-    subscribed(fiona, phone)
-    own.prefer(PreferenceBody(ways={"opened": ["email"], "reminder": ["push"]}), by=fiona)
-    asked(stage, tools)
-    deliver()
-    assert not Delivery.objects.filter(by="push").exists()
-
-
-def test_who_chose_before_there_were_devices_is_told_there_of_what_they_are_told_at_all(service: Service) -> None:
-    fiona = somebody("fiona", FINANCE)
-    own.prefer(PreferenceBody(ways={"opened": ["email"], "reminder": []}), by=fiona)
-    subscribed(fiona, service.device())
-    ways = own.preference_of(fiona.person or 0)["ways"]
-    assert ways["opened"] == ["email", "push"] and ways["reminder"] == []
-    own.prefer(PreferenceBody(ways={kind.name: ["email"] for kind in CHOSEN} | {"opened": ["push"]}), by=fiona)
-    subscribed(fiona, service.device())
-    assert own.preference_of(fiona.person or 0)["ways"]["reminder"] == ["email"], "what was said since stays"
-
-
 # --- what fails ---
 
 
@@ -272,28 +237,6 @@ def test_two_answers_mean_that_there_is_nobody(service: Service, status: int) ->
     deliver()
     device.refresh_from_db()
     assert device.ended_at is not None and phones.of_person(fiona.person or 0) == []
-
-
-@pytest.mark.parametrize("status", [400, 403, 413, 302])
-def test_others_give_up_the_message_and_not_the_device(service: Service, status: int) -> None:
-    fiona = somebody("fiona", FINANCE)
-    device = subscribed(fiona, service.device())
-    service.answers = [(status, {"Location": service.url})]
-    own.ask_for_test(by=fiona)
-    deliver()
-    device.refresh_from_db()
-    assert device.ended_at is None and pushed().state == "dead" and len(service.came) == 1
-
-
-def test_a_certificate_that_nobody_vouches_for_is_told_nothing(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fiona = somebody("fiona", FINANCE)
-    subscribed(fiona, service.device())
-    monkeypatch.delenv("SSL_CERT_FILE")
-    own.ask_for_test(by=fiona)
-    deliver()
-    assert service.came == [] and pushed().state == "waiting" and "CERTIFICATE_VERIFY_FAILED" in pushed().note
 
 
 def test_another_key_of_the_installation_ends_devices_of_the_first_by_name(
@@ -351,11 +294,6 @@ def test_an_address_inside_is_sent_nothing(service: Service, settings: Any, endp
     assert pushed().state == "dead" and "not on the public internet" in pushed().note
 
 
-def test_http_is_refused_where_a_chat_of_ones_own_network_may_have_it(service: Service) -> None:
-    with pytest.raises(InvalidInput):
-        subscribed(somebody("fiona", FINANCE), Browser("http://127.0.0.1:9/x"))
-
-
 @pytest.mark.parametrize(
     "wrong",
     [{"p256dh": "x"}, {"p256dh": "A" * 87}, {"p256dh": "B" + "_" * 86}, {"auth": "AAAA"}, {"auth": "\u00e4"}],
@@ -390,33 +328,6 @@ def test_a_device_that_none_of_our_processes_wrote_is_told_nothing(
     assert notes == {"none of our processes wrote the device"}
     found = [problem for each in verify_registers() for problem in each.problems]
     assert len(found) == 3 and all(problem.startswith("device ") for problem in found)
-
-
-def test_a_delivery_that_names_somebody_else_s_device_is_told_to_nobody(
-    stage: Stage, tools: Toolbox, service: Service
-) -> None:
-    """Written past the application, with its own rights: what is fiona's to know would light up on eve's phone."""
-    fiona, eve = somebody("fiona", FINANCE), somebody("eve", "auditor")
-    mine, theirs = service.device(), service.device()
-    subscribed(fiona, mine)
-    device = subscribed(eve, theirs)
-    asked(stage, tools)
-    addressing.address_all()
-    Delivery.objects.filter(by="push").update(device=device)
-    courier.carry(courier.BY_PUSH)
-    assert service.came == [] and pushed().state == "needless" and pushed().note == "the device is somebody else's"
-
-
-def test_one_that_has_ended_stays_so_and_is_not_put_in_again(service: Service) -> None:
-    fiona = somebody("fiona", FINANCE)
-    device = subscribed(fiona, service.device())
-    phones.take_away(device.pk, by=fiona)
-    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE approvals_device SET ended_at = NULL")
-    row = Device.objects.get()
-    row.pk, row._state.adding, row.ended_at = None, True, None
-    with pytest.raises(DatabaseError), transaction.atomic():
-        row.save(force_insert=True)
 
 
 def test_its_address_is_in_no_row_no_record_and_no_log(

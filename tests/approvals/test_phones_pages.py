@@ -7,22 +7,18 @@ from typing import Any
 
 import pytest
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
-from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
 
 from approvals.models import Device
-from approvals.notices import phones
 from approvals.push import vapid
 from durableagents.signin import factors
 from ledger.actors import Actor
 from tests.approvals.push_service import Browser, Service
-from tests.approvals.setup import asked, somebody
-from tests.approvals.test_phones import FINANCE, deliver, service, subscribed
-from tests.runs.stage import Stage
+from tests.approvals.setup import somebody
+from tests.approvals.test_phones import FINANCE, service, subscribed
 from tests.signin.conftest import PASSWORD, secret_on
-from tests.world import Toolbox
 
 __all__ = ["service"]
 pytestmark = pytest.mark.django_db
@@ -71,49 +67,6 @@ def test_signing_out_there_ends_it_and_elsewhere_does_not(page: Client, service:
     assert not any(each.value for name, each in page.cookies.items() if name.startswith("durableagents_device_"))
 
 
-def test_a_session_that_ends_by_itself_leaves_it(page: Client, service: Service, stage: Stage, tools: Toolbox) -> None:
-    phone = service.device()
-    let(page, phone)
-    page.session.flush()
-    asked(stage, tools)
-    deliver()
-    assert len(service.told(phone)) == 1
-    page.post("/login", {"username": "fiona", "password": PASSWORD})
-    assert Device.objects.get().ended_at is None
-
-
-def test_somebody_else_who_signs_in_there_ends_it(page: Client, service: Service) -> None:
-    let(page, service.device())
-    page.session.flush()
-    User.objects.create_user("frank", password=PASSWORD)
-    page.post("/login", {"username": "frank", "password": PASSWORD})
-    assert Device.objects.get().why == "somebody else signed in there"
-
-
-def test_the_same_browser_set_up_anew_is_one_device_and_its_last_person_s(page: Client, service: Service) -> None:
-    phone = service.device()
-    let(page, phone)
-    let(page, phone)
-    frank = somebody("frank", FINANCE)
-    subscribed(frank, phone)
-    (live,) = Device.objects.filter(ended_at__isnull=True)
-    assert live.person == frank.person and Device.objects.count() == 3
-
-
-def test_ending_the_other_sessions_ends_the_other_devices(page: Client, service: Service) -> None:
-    let(page, service.device())
-    user = User.objects.get(username="fiona")
-    fiona = Actor("user", "fiona", person=user.pk)
-    subscribed(fiona, service.device(), "Firefox on Linux")
-    page.post("/account/session-ends", {"session": "others"})
-    (live,) = Device.objects.filter(ended_at__isnull=True)
-    assert live.name == "Chrome on Android"
-    from durableagents.identity import signed_in
-
-    signed_in.end_of_another(user.pk, "", by=Actor("user", "boss", role="admin", auth="session"), justification="lost")
-    assert not Device.objects.filter(ended_at__isnull=True).exists()
-
-
 @pytest.mark.parametrize("act", ["a new password", "a second factor"])
 def test_what_ends_the_other_sessions_ends_other_devices(page: Client, service: Service, act: str) -> None:
     let(page, service.device())
@@ -132,49 +85,6 @@ def test_what_ends_the_other_sessions_ends_other_devices(page: Client, service: 
         assert page.post("/account/second-factor", {"code": code}).status_code == 200
     live = Device.objects.filter(ended_at__isnull=True).values_list("name", flat=True)
     assert sorted(live) == ["Chrome on Android", "Safari on iPhone"]
-
-
-@pytest.mark.parametrize("act", ["a password", "an unlinked sign-in", "one's own unlinked sign-in"])
-def test_where_a_way_in_is_cut_the_devices_that_came_by_it_are_told_nothing_more(
-    page: Client, service: Service, act: str
-) -> None:
-    fiona, root = User.objects.get(username="fiona"), User.objects.create_superuser("root", password=PASSWORD)
-    subscribed(Actor("user", "fiona", person=fiona.pk), service.device(), "Firefox on Linux")
-    subscribed(somebody("frank", FINANCE), service.device(), "Safari on iPhone")
-    link = SocialAccount.objects.create(user=fiona, provider="https://id.example.org", uid="fiona")
-    admin = Client()
-    admin.force_login(root)
-    if act == "a password":
-        new = "a staple nobody knows"
-        path, pair = f"/admin/auth/user/{fiona.pk}/password/", {"password1": new, "password2": new}
-        assert admin.post(path, {**pair, "password2": "x"}).status_code == 200
-        assert Device.objects.filter(ended_at__isnull=True).count() == 2
-        answer = admin.post(path, pair)
-    elif act == "an unlinked sign-in":
-        answer = admin.post(f"/admin/socialaccount/socialaccount/{link.pk}/delete/", {"post": "yes"})
-    else:
-        answer = page.post("/account/sign-ins/removals", {"link": str(link.pk)})
-    assert answer.status_code == 302
-    assert list(Device.objects.filter(ended_at__isnull=True).values_list("name", flat=True)) == ["Safari on iPhone"]
-
-
-def test_ten_are_enough_and_strays_are_refused(page: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phones, "MOST", 1)
-    let(page, service.device())
-    let(page, service.device())
-    page.post("/account/devices", service.device().body | {"person": "1"})
-    page.post("/account/devices", {})
-    assert Device.objects.count() == 1
-    assert Client().post("/account/devices", service.device().body).status_code in (302, 403)
-    assert Device.objects.count() == 1
-
-
-def test_where_there_is_no_key_the_page_says_what_makes_one(page: Client, settings: Any, tmp_path: Path) -> None:
-    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"push_key": tmp_path / "none.pem"})
-    text = page.get("/account").content.decode()
-    assert "manage.py push_key" in text and "device-on" not in text and not vapid.is_set()
-    (tmp_path / "none.pem").write_text("rubbish")
-    assert "can&#x27;t be read" in page.get("/account").content.decode()
 
 
 def test_a_command_makes_the_key_once_and_shows_its_public_part(

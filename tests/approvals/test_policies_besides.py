@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.test import Client
 
 from approvals.models import Approval, Queue
 from approvals.services import AlreadyVoted, decide
@@ -54,29 +53,3 @@ def test_one_person_gives_one_yes_to_what_several_queues_are_asked(
     yes(second, somebody("lena", roles["legal"]))
     assert stage.drive() == "completed" and len(outside.executed()) == 1
     assert problems(run) == []
-
-
-def test_whom_a_policy_asks_besides_is_said_before_the_first_yes(
-    client: Client, stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    agent, admin = ordering(tools), boss()
-    put(admin, queue="finance_po")
-    put(admin, name="more", queue="legal")
-    run = stage.start(agent)
-    assert stage.drive() == "parked"
-    for is_last in (False, True):
-        asked = Approval.objects.get(run=run, state="open")
-        other = {"legal": "finance_po", "finance_po": "legal"}[asked.queue]
-        role = Queue.objects.get(name=asked.queue).role
-        client.force_login(User.objects.get(pk=somebody(f"of {role}", role).person))
-        page = client.get(f"/inbox/{asked.id}").content.decode()
-        assert (f"A policy wants a yes of <b>{other}</b> besides" in page) is not is_last
-        done = client.post(
-            f"/approvals/{asked.id}/decision",
-            {"verdict": "approve", "plan_hash": asked.plan_hash, "justification": "So be it."},
-            follow=True,
-        ).content.decode()
-        assert (f"A policy wants a yes of {other} besides" in done) is not is_last
-        assert ("Approved. The run goes on." in done) is is_last
-        stage.drive()
-    assert len(outside.executed()) == 1 and problems(run) == []

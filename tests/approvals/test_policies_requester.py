@@ -21,6 +21,7 @@ from runs.services import lifecycle
 from tests.approvals.setup import boss
 from tests.approvals.test_policies import put
 from tests.approvals.test_rule_changes import as_the_application
+from tests.cases import each_case
 from tests.runs.stage import Stage, problems
 from tests.runs.stories import as_superuser
 from tests.runs.test_children import everything
@@ -98,9 +99,7 @@ def test_where_it_cant_be_told_who_started_a_run_a_rule_that_restricts_counts(
     assert len(outside.executed()) == 1
 
 
-@pytest.mark.parametrize(
-    "condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"]
-)
+@each_case("condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"])
 def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
     """That nobody can say who it was is no word for *nobody*."""
     asking = Asking(

@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from approvals.policy import VERDICTS, Asked, Cap, Deputyship, Facts, Member, No, QueueFacts, Standing, Sum, judge
 from ledger.web.roles import ROLES
+from tests.cases import each_case
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -44,7 +44,7 @@ def standing_in(principal: Member = ANN, **more: object) -> Deputyship:
     return replace(Deputyship(7, principal, NOW - DAY, NOW + DAY), **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("role", [*ROLES, "superuser", "", "admin"])
+@each_case("role", [*ROLES, "superuser", "", "admin"])
 def test_only_the_queues_own_role_decides(role: str) -> None:
     assert isinstance(may(Member("x", 3, frozenset({role}))), Standing) is (role == "approver_legal")
 
@@ -82,7 +82,7 @@ def test_why_not_is_said_in_words() -> None:
     assert why_not(BOB, LEGAL, did) == "ann, for whom you stand in, started this run: somebody else has to decide this."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("amount", "is_within"),
     [
         (usd("50000"), True),
@@ -149,7 +149,7 @@ def test_there_are_three_verdicts() -> None:
     assert VERDICTS == {"approve": "approved", "reject": "rejected", "fail": "rejected"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "words"),
     [
         ("5", "$5"),

@@ -10,7 +10,7 @@ from django.db import connection
 from approvals.models import Approval, Decision
 from approvals.queue_models import Queue
 from approvals.queues import acts
-from approvals.queues.bodies import ProofBody, ReasonsBody
+from approvals.queues.bodies import ReasonsBody
 from approvals.queues.listed import reasons_in
 from approvals.queues.standing import facts_of
 from ledger.actors import Actor
@@ -19,8 +19,8 @@ from ledger.models import ActRecord
 from ledger.web.bodies import fit
 from tests.approvals.setup import WHY, asked, boss, say, somebody
 from tests.approvals.test_at_once import records_hold
-from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
-from tests.runs.stage import Stage, at_once
+from tests.approvals.test_rule_changes import anna, bert, guarded
+from tests.runs.stage import Stage
 from tests.world import Toolbox
 
 __all__ = ["anna", "bert", "guarded"]  # fixtures
@@ -50,13 +50,6 @@ def test_reasons_are_set_set_anew_and_ended_on_record(stage: Stage, tools: Toolb
     rows = records_hold("finance_po")
     assert [each.action for each in rows] == ["queue_reasons"] * 3
     assert rows[0].after["reasons"] == SHORT and "reasons" not in rows[0].before and "reasons" not in rows[2].after
-
-
-def test_a_row_from_before_there_were_any_keeps_its_code(stage: Stage) -> None:
-    row = Queue.objects.get(name="finance_po")
-    assert row.is_genuine and "reasons" not in row.coded()
-    row.reasons = []
-    assert not row.is_genuine, "no reasons are none, in one way"
 
 
 @pytest.mark.parametrize(
@@ -93,11 +86,6 @@ def test_what_nobody_should_be_offered_is_refused_by_its_name(stage: Stage, reas
     assert Queue.objects.get(name="finance_po").reasons is None and not ActRecord.objects.exists()
 
 
-def test_twenty_of_two_hundred_characters_are_taken(stage: Stage) -> None:
-    full = [f"{n:02}" + "é" * 198 for n in range(20)]
-    assert offer(boss(), *full).reasons == full
-
-
 def test_who_may_not_and_who_says_nothing_set_none(stage: Stage) -> None:
     admin = boss()
     offer(admin, *SHORT)
@@ -110,32 +98,6 @@ def test_who_may_not_and_who_says_nothing_set_none(stage: Stage) -> None:
     with pytest.raises(JustificationRequired):
         acts.offer("finance_po", ReasonsBody(reasons=[], justification=" "), by=admin)
     assert Queue.objects.get(name="finance_po").reasons == SHORT and ActRecord.objects.count() == 1
-
-
-def test_of_some_that_are_set_at_once_one_is_there_and_each_is_on_record(stage: Stage) -> None:
-    admin = boss()
-    answers = at_once(*(lambda n=n: offer(admin, f"reason {n}") for n in range(6)))
-    assert all(isinstance(one, Queue) for one in answers)
-    rows = records_hold("finance_po")
-    assert len(rows) == 6 and Queue.objects.get(name="finance_po").reasons == rows[-1].after["reasons"]
-
-
-def test_beside_what_a_yes_has_to_show_each_stays(stage: Stage) -> None:
-    admin = boss()
-    offer(admin, *SHORT)
-    acts.prove("finance_po", ProofBody(type_amount=True, justification=WHY), by=admin)
-    row = Queue.objects.get(name="finance_po")
-    assert row.is_genuine and row.reasons == SHORT and row.proof is not None
-    offer(admin)
-    assert Queue.objects.get(name="finance_po").proof == row.proof
-
-
-def test_where_two_people_change_queues_reasons_wait_for_the_second(guarded: None, anna: Actor, bert: Actor) -> None:
-    change = proposed(lambda: offer(anna, *SHORT))
-    assert Queue.objects.get(name="finance_po").reasons is None
-    agreed(change, bert)
-    row = Queue.objects.get(name="finance_po")
-    assert row.reasons == SHORT and row.is_genuine
 
 
 @pytest.mark.parametrize("written", ['["Approve it at once."]', '{"a": 1}', "7", '"text"', "[null]", "[]"])

@@ -15,25 +15,20 @@ from approvals.deadlines import away
 from approvals.deadlines.bodies import AbsenceBody
 from approvals.models import Absence, Approval
 from approvals.queue_models import Deputy
-from approvals.queues import acts as queues
 from approvals.queues import deputies
-from approvals.queues.bodies import DeputyBody, QueueBody, QueueChangeBody
+from approvals.queues.bodies import DeputyBody
 from approvals.queues.verification import every_row
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.four_eyes import changes
 from ledger.four_eyes.verification import every_change
-from ledger.models import ActRecord, RuleChange
 from tests.approvals.setup import WHY, asked, say, somebody
 from tests.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
-from tests.approvals.test_rule_changes_beside import client_of
-from tests.console.conftest import text_of
 from tests.runs.stage import Stage
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
 __all__ = ["anna", "bert", "guarded"]  # fixtures
-SHELL = Actor("os", "root", auth="shell")
 
 
 @pytest.fixture
@@ -107,20 +102,6 @@ def test_whom_two_people_named_decides(
     assert say(approval, Actor("user", "olga", auth="session", person=olga.pk)).state == "approved"
 
 
-def test_ones_own_and_what_takes_power_away_stays_one_persons_act(
-    fay: Actor, guarded: None, anna: Actor, bert: Actor
-) -> None:
-    """So does that somebody is away, if nobody stands in; and a shell on the server isn't held up."""
-    row = appointed(fay, principal="")
-    assert row.set_by == "user:fay" and left(fay, "bert", "fay").deputy is not None
-    assert left(anna, deputy="").deputy is None
-    deputies.revoke(row.pk, by=bert, justification=WHY)
-    for absence in Absence.objects.all():
-        away.come_back(absence.pk, by=anna, justification=WHY)
-    assert appointed(SHELL).set_by == "os:root" and left(SHELL).deputy is not None
-    assert not RuleChange.objects.exists()
-
-
 @BOTH
 def test_a_key_names_nobodys_deputy_since_an_administrator_makes_keys_for_others(
     fay: Actor, guarded: None, act: Callable[..., Any]
@@ -130,13 +111,6 @@ def test_a_key_names_nobodys_deputy_since_an_administrator_makes_keys_for_others
         with pytest.raises(Forbidden, match="signed in"):
             act(key_of_fay, "anna", name)
     assert nothing_stands() and left(key_of_fay, "", "").set_by == "key:made by anna"
-
-
-def test_a_key_names_its_owners_deputy_where_one_person_changes_queues(fay: Actor, anna: Actor) -> None:
-    key_of_fay = replace(fay, kind="key", name="calendar", auth="api_key")
-    assert appointed(key_of_fay, principal="").principal == fay.person
-    assert left(key_of_fay, person="").deputy.principal == fay.person
-    assert appointed(anna).set_by == "user:anna" and not RuleChange.objects.exists()
 
 
 def _closed() -> None:
@@ -192,74 +166,3 @@ def test_what_is_otherwise_by_then_is_not_put_in_force(
     with pytest.raises(error):
         agreed(change, bert)
     assert nothing_stands() and changes.find(change.pk).state == "open"
-
-
-def test_nor_at_a_queue_that_is_gone_or_that_the_principal_does_not_decide_at_any_more(
-    fay: Actor, guarded: None, anna: Actor, bert: Actor
-) -> None:
-    for name in ("one", "two"):
-        body = QueueBody(name=name, title=name, role="approver_finance", justification=WHY)
-        queues.create(body, by=SHELL)
-    first, second = (proposed(lambda at=at: appointed(anna, queue=at)) for at in ("one", "two"))
-    queues.remove("one", by=SHELL, justification=WHY)
-    queues.change("two", QueueChangeBody(role="approver_legal", justification=WHY), by=SHELL)
-    for change in (first, second):
-        with pytest.raises(InvalidInput):
-            agreed(change, bert)
-    assert nothing_stands()
-
-
-@BOTH
-def test_nor_where_the_principal_decides_by_other_roles(
-    fay: Actor, guarded: None, anna: Actor, bert: Actor, act: Callable[..., Any]
-) -> None:
-    """The second one has read which power it gives."""
-    change = proposed(lambda: act(anna))
-    User.objects.get(pk=fay.person).groups.add(Group.objects.get_or_create(name="approver_legal")[0])
-    with pytest.raises(changes.ChangedMeanwhile):
-        agreed(change, bert)
-    assert nothing_stands()
-
-
-@BOTH
-def test_nor_after_its_time(
-    fay: Actor, guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch, act: Callable[..., Any]
-) -> None:
-    change = proposed(lambda: act(anna))
-    later = until(4)
-    for module in (deputies, away):
-        monkeypatch.setattr(module, "database_now", lambda: later)
-    with pytest.raises(InvalidInput, match="has passed"):
-        agreed(change, bert)
-    assert nothing_stands()
-
-
-@BOTH
-def test_the_second_one_reads_who_stands_in_for_whom_and_from_when_on(
-    fay: Actor, guarded: None, anna: Actor, bert: Actor, act: Callable[..., Any]
-) -> None:
-    from_then, client = until(1), client_of(bert)
-    for change, words in (
-        (proposed(lambda: act(anna)), "at once"),
-        (proposed(lambda: act(anna, starts_at=from_then)), from_then.isoformat()),
-    ):
-        page = text_of(client.get(f"/changes/{change.pk}"))
-        assert "anna for fay" in page and f"begins none {words}" in page and "decides as none approver_finance" in page
-        agreed(change, bert)
-    assert sorted(row.starts_at > timezone.now() for row in Deputy.objects.all()) == [False, True]
-    assert ActRecord.objects.filter(action="deputy", after__begins="at once").count() == 1
-    assert every_change().problems == []  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(("address", "whose"), [("deputies", "principal"), ("absences", "person")])
-def test_the_page_leads_to_the_change_and_the_api_tells_of_it(
-    fay: Actor, guarded: None, anna: Actor, address: str, whose: str
-) -> None:
-    client, body = client_of(anna), {"deputy": "anna", whose: "fay", "justification": WHY}
-    ends = {"ends_at": until().isoformat()}
-    told = client.post(f"/api/v1/{address}", body | ends, content_type="application/json")
-    assert told.status_code == 202 and told["Location"].endswith(told.json()["change"])
-    page = client.post(f"/queues/{address}", body | {"ends_at": f"{until():%Y-%m-%dT%H:%M}"})
-    newest = RuleChange.objects.latest("made_at")
-    assert page.status_code == 302 and page["Location"] == f"/changes/{newest.pk}"
-    assert RuleChange.objects.count() == 2 and nothing_stands()

@@ -5,23 +5,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from approvals.models import Approval, Decision
-from approvals.queues import deputies
-from approvals.queues.bodies import DeputyBody
 from ledger.actors import Actor
-from runs.models import Run
 from tests.api.conftest import Api, is_problem, issue_key
 from tests.approvals.setup import somebody
-from tests.approvals.test_stages import FINANCE, LEGAL, LEGAL_THEN_TWO, ONE, TWO, buying, now, say
-from tests.approvals.timing import at_once, make_late, sweep
+from tests.approvals.test_stages import FINANCE, LEGAL, LEGAL_THEN_TWO, TWO, buying, now, say
 from tests.console.conftest import Reader, text_of
 from tests.runs.stage import Stage as Fleet
 from tests.world import Toolbox
@@ -129,56 +123,6 @@ def test_who_had_their_say_is_told_so_and_what_they_typed_is_kept(ask: Callable[
     assert Decision.objects.count() == 1
 
 
-def test_who_abstains_or_lets_it_fail_is_told_what_that_does(stage: Fleet, ask: Callable[..., Approval]) -> None:
-    asked, _ = ask(ONE), people()
-    assert "You stay out of it. Others decide." in text_of(decides(reads("fiona"), asked, "abstain"))
-    page = reads("frank").read(f"/inbox/{asked.id}")
-    assert "user:fiona abstained" in page
-    assert "Rejected. The run fails, with your reason." in text_of(decides(reads("frank"), asked, "fail"))
-    assert stage.drive() == "failed"
-    somebody("audrey", "auditor")
-    audit = reads("audrey").read("/audit")
-    assert "abstain as quoted" in audit and "fail as quoted" in audit
-
-
-def test_who_is_asked_besides_is_among_those_who_are_left(ask: Callable[..., Approval]) -> None:
-    at_once("finance_po", "legal")
-    fiona, _ = (somebody(name, FINANCE) for name in ("fiona", "frank"))
-    asked = ask(TWO)
-    decides(reads("fiona"), asked, "abstain")
-    assert "there is only 1 who could" in reads("frank").read(f"/inbox/{asked.id}")
-    somebody("dora", LEGAL)
-    deputies.appoint(
-        DeputyBody(deputy="dora", ends_at=timezone.now() + timedelta(days=1), justification="on leave"), by=fiona
-    )
-    assert "there is only 1 who could" in reads("frank").read(f"/inbox/{asked.id}"), "she has had that say"
-    make_late(asked)
-    sweep()
-    assert Approval.objects.get().escalated_to == ["legal"]
-    assert "Too few are left" not in reads("frank").read(f"/inbox/{asked.id}")
-
-
-def test_the_page_says_where_nobody_is_left_who_could_complete_it(ask: Callable[..., Approval]) -> None:
-    asked = ask(TWO)
-    for name in ("fiona", "frank"):
-        somebody(name, FINANCE)
-    somebody("olga", "operator")
-    assert "Too few are left" not in reads("olga").read(f"/inbox/{asked.id}")
-    decides(reads("fiona"), asked, "abstain")
-    kept("nobody.html", reads("frank").get(f"/inbox/{asked.id}"))
-    page = reads("frank").read(f"/inbox/{asked.id}")
-    assert "Too few are left. Stage 1 needs 2 more in finance_po, and there is only 1 who could" in page
-    why = Api(issue_key(User.objects.get(username="olga"), "test")).get(f"runs/{asked.run_id}/why").json()
-    assert why["cause"] == "approval" and "Stage 1 needs 2 more in finance_po, and there is only 1" in why["also"]
-    answer = Api(issue_key(User.objects.get(username="fiona"), "test")).get(f"runs/{asked.run_id}/why")
-    (offer,) = [each for each in answer.json()["acts"] if each["act"] == "decide"]
-    assert answer.status_code == 200 and offer["code"] == "already-voted", "whoever had their say is answered too"
-    somebody("greta", FINANCE)
-    assert "Too few are left" not in reads("frank").read(f"/inbox/{asked.id}")
-    Run.objects.filter(pk=asked.run_id).update(creator=None)
-    assert Approval.objects.get().state == "open", "nothing is decided by that"
-
-
 def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask: Callable[..., Approval]) -> None:
     first, _ = ask(LEGAL_THEN_TWO), people()
     lena, fiona, frank = calls("lena"), calls("fiona"), calls("frank")
@@ -211,15 +155,6 @@ def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask: Callable[..., 
     assert (done["state"], done["stage"]) == ("approved", 2)
     assert stage.drive() == "completed"
     assert [lena.get(f"approvals/{each.id}").json()["stage"] for each in (first, second)] == [1, 2]
-
-
-def test_a_plain_question_is_one_stage(ask: Callable[..., Approval]) -> None:
-    asked, _ = ask(ONE), people()
-    row = calls("fiona").get(f"approvals/{asked.id}").json()
-    assert row["stage"] == 1 and row["stages"] == [
-        {"number": 1, "queue": "finance_po", "quorum": 1, "state": "now", "yes": 0, "votes": []}
-    ]
-    assert "Who decides" not in reads("fiona").read(f"/inbox/{asked.id}")
 
 
 def test_a_forged_vote_is_shown_as_none_and_counts_for_nothing(ask: Callable[..., Approval]) -> None:

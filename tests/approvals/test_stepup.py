@@ -23,7 +23,7 @@ from approvals.policies import listed
 from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queue_models import Queue
 from approvals.queues import acts
-from approvals.queues.bodies import ProofBody, QueueChangeBody
+from approvals.queues.bodies import ProofBody
 from approvals.services import AlreadyDecided, decide
 from approvals.stepup.checking import KeyCannotProve, ProofNeeded
 from approvals.votes.shown import stages_of
@@ -123,26 +123,10 @@ def test_below_the_amount_plan_decision_and_event_are_what_they_were(stage: Stag
     assert event.payload == {"justification": "as quoted"}
 
 
-@pytest.mark.parametrize("declared", [None, "nothing USD", "amount EUR"])
-def test_what_cant_be_told_of_an_amount_counts_as_above(stage: Stage, tools: Toolbox, declared: str | None) -> None:
-    rule(minutes=5, above=Decimal(1_000_000))
-    question, fiona = asked(stage, tools, 1500, declared), somebody("fiona", FINANCE)
-    nothing_changes(lambda: say(question, fiona), ProofNeeded)
-
-
 def test_a_risk_that_nobody_declares_counts_as_high(stage: Stage, tools: Toolbox) -> None:
     rule(minutes=5, risk="high")
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     nothing_changes(lambda: say(question, fiona), ProofNeeded)
-
-
-def test_to_say_no_and_to_stay_out_of_it_need_no_more_than_that(stage: Stage, tools: Toolbox) -> None:
-    rule(minutes=5, second_factor=True, type_amount=True)
-    for verdict, name in (("reject", "fiona"), ("fail", "frank")):
-        question = asked(stage, tools)
-        say(question, somebody(name, FINANCE), verdict)
-        assert stage.drive() == "failed"
-    assert {each.proof for each in Decision.objects.all()} == {None}
 
 
 def test_a_key_is_told_that_it_cant_show_who_uses_it_and_may_say_no(stage: Stage, tools: Toolbox) -> None:
@@ -335,16 +319,6 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
     assert "A yes shows" in {each.what for each in listed.versions("dear")[0].changes}
 
 
-@pytest.mark.parametrize(
-    "said", [{"effect": "deny", "proof_minutes": 5}, {"effect": "allow", "type_amount": True}, {"second_factor": True}]
-)
-def test_a_policy_that_asks_nobody_wants_nothing_shown(stage: Stage, said: dict[str, Any]) -> None:
-    asks = {"effect": "require", "queue": "finance_po"} if "effect" not in said else {"tool": ""}
-    body = NewPolicyBody(**{"name": "odd", "rule": "so", "justification": WHY, "agent": "", **asks, **said})
-    by = boss()
-    nothing_changes(lambda: policies.create(body, by=by), InvalidInput)
-
-
 def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     body = NewPolicyBody(
         name="dear",
@@ -362,26 +336,6 @@ def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools
 
 
 # --- setting it ---
-
-
-@pytest.mark.parametrize(
-    "said",
-    [{"second_factor": True}, {"above": Decimal(5)}, {"risk": "low"}, {}],
-)
-def test_a_rule_that_asks_nothing_from_somewhere_on_is_refused(stage: Stage, said: dict[str, Any]) -> None:
-    by = boss()
-    nothing_changes(lambda: acts.prove("finance_po", ProofBody(justification=WHY, **said), by=by), InvalidInput)
-
-
-def test_only_an_administrator_sets_it_and_it_is_on_record(stage: Stage) -> None:
-    fiona = somebody("fiona", FINANCE)
-    body = ProofBody(minutes=5, justification=WHY)
-    nothing_changes(lambda: acts.prove("finance_po", body, by=fiona), Forbidden)
-    by = rule(minutes=5, above=Decimal("1000.50"))
-    queue = Queue.objects.get(name="finance_po")
-    assert queue.proof == {"within": 300, "above": "1000.50", "currency": "USD"} and queue.is_genuine
-    change = QueueChangeBody(currency="EUR", justification=WHY)
-    nothing_changes(lambda: acts.change("finance_po", change, by=by), InvalidInput, "above an amount")
 
 
 # --- past us ---

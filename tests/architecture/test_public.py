@@ -7,10 +7,9 @@ import inspect
 import re
 from typing import Any
 
-import pytest
-
 import durableagents
 import durableagents.testing
+from tests.cases import each_case
 
 PUBLIC = {name: getattr(durableagents, name) for name in durableagents.__all__}
 PUBLIC |= {name: getattr(durableagents.testing, name) for name in durableagents.testing.__all__}
@@ -31,7 +30,7 @@ def members(kind: type) -> dict[str, Any]:
     return {name: value for name, value in own.items() if inspect.isfunction(value)}
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@each_case("name", PUBLIC)
 def test_what_is_public_tells_the_meaning_of_all_it_takes(name: str) -> None:
     thing = PUBLIC[name]
     taken = []

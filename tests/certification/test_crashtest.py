@@ -14,17 +14,10 @@ from typing import Any
 import pytest
 
 from durableagents.crashtest import report
-from durableagents.crashtest.addresses import is_here, without_secrets
-from durableagents.crashtest.asked import Case, filled
-from durableagents.crashtest.effects import Effect, Source, left_in
+from durableagents.crashtest.effects import Effect, left_in
 from durableagents.crashtest.judging import Entry, Told, has_happened, judge, of_run
-from durableagents.env import EnvironmentProblem
-from runs.certification import recorder
-from runs.failpoints import parse
+from tests.cases import each_case
 from tests.conftest import CHECKOUT
-
-HERE = Path(__file__).parent
-
 
 SANDBOX = ("--yes-this-is-a-sandbox",)
 
@@ -108,7 +101,7 @@ def test_tools_of_runs_that_it_starts_are_named_as_left_out(tmp_path: Path) -> N
     assert "**Passed, but tools were left out.**" in text and "- tell_colleague of shop@1.0.0" in text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "words",
     [
         [],
@@ -126,63 +119,7 @@ def test_nothing_is_killed_against_what_may_be_real_unless_somebody_says_that_it
     assert not (tmp_path / "shop" / "effects.jsonl").exists()
 
 
-def test_what_opens_the_other_side_is_in_no_word_of_it(tmp_path: Path) -> None:
-    """Neither in what is refused nor in what goes wrong on the way."""
-    where = "https://ann:pa55w0rd@erp.example/effects?api_key=k3y-of-ann&page=7"
-    code, said, _ = crashtest(tmp_path / "shop", "--effects", where, consent=())
-    assert code == 2 and "https://***@erp.example/effects?api_key=***&page=7" in said
-    assert "pa55w0rd" not in said and "k3y-of-ann" not in said
-    here = "http://ann:pa55w0rd@127.0.0.1:9/effects?token=k3y-of-ann"
-    with pytest.raises(EnvironmentProblem) as problem:
-        Source(here, tmp_path / "calls").read()
-    assert "127.0.0.1:9/effects" in str(problem.value)
-    assert "pa55w0rd" not in str(problem.value) and "k3y-of-ann" not in str(problem.value)
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("http://127.0.0.1:8001/effects?after=3", "http://127.0.0.1:8001/effects?after=3"),
-        ("crashtest a --effects=https://u:p@h/x --input f", "crashtest a --effects=https://***@h/x --input f"),
-        ("https://u:p@ss@h/x", "https://***@h/x"),
-        ("https://token@h/x#s3cret", "https://***@h/x#***"),
-        ("https://h/x?X-Amz-Signature=abc&Password=&v=1", "https://h/x?X-Amz-Signature=***&Password=***&v=1"),
-        ("https://h/x?q=0123456789abcdef0123456789abcdef", "https://h/x?q=***"),
-        ("https://h/x?s3cret", "https://h/x?***"),
-        ("https://h/x?to%6ben=1&n=1", "https://h/x?to%6ben=***&n=1"),
-        ("https://h:p4ss/x", "https://***"),
-        ("https://[::1/x?token=t", "https://***"),
-        ("effects.jsonl", "effects.jsonl"),
-        ("a.b:c", "a.b:c"),
-        ("postgres://u:p@h/db", "postgres://***@h/db"),
-    ],
-)
-def test_addresses_are_shown_without_what_opens_them(address: str, shown: str) -> None:
-    assert without_secrets(address) == shown
-
-
-@pytest.mark.parametrize(
-    ("address", "is_so"),
-    [
-        ("http://127.0.0.1:8001/effects", True),
-        ("http://localhost/effects", True),
-        ("https://[::1]:1/", True),
-        ("http://127.8.0.1/", True),
-        ("http://10.0.0.1/", False),
-        ("http://127.0.0.1.example/", False),
-        ("http://x@127.0.0.1:80@h/", False),
-        ("http://0.0.0.0/", False),
-        ("", False),
-        ("effects.jsonl", False),
-        ("ftp://localhost/", False),
-        ("http://[::1/", False),
-    ],
-)
-def test_only_this_host_is_here(address: str, is_so: bool) -> None:
-    assert is_here(address) is is_so
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("words", "says"),
     [
         (["--points", "CP99"], "known are CP1"),
@@ -196,14 +133,7 @@ def test_what_makes_no_test_is_refused_before_anything_is_started(tmp_path: Path
     assert code == 2 and says in said and told == {} and not (tmp_path / "shop" / "effects.jsonl").exists()
 
 
-def test_an_input_that_does_not_fit_is_refused_before_anything_is_started(tmp_path: Path) -> None:
-    code, said, _ = crashtest(tmp_path / "shop", given={"folder": 7})
-    assert code == 2 and "input.folder" in said
-
-
 # --- the judge, by itself ---
-
-KEYS = {"a": "k-a", "b": "k-b"}
 
 
 def keyed(*facts: str, slot: str = "a", attempt: int = 0, key: str = "k-a", verdict: str = "") -> list[Entry]:
@@ -238,7 +168,7 @@ def judged(
 DONE = ("pending", "committed")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entries", "effects", "verdict"),
     [
         (keyed(*DONE), [order()], "once"),
@@ -292,33 +222,6 @@ def test_who_is_asked_about_a_call_finds_its_own_effect_and_no_others() -> None:
     assert has_happened("a", 0, entries, of_run("r", entries, [MAIL])) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "effects"),
-    [
-        ('[{"key": "k", "tool": "t"}]', 1),
-        ('{"results": [{"idempotency_key": "k", "executed": true}]}', 1),
-        ('[{"idempotency_key": "k", "executed": false}]', 0),
-        ("[]", 0),
-    ],
-)
-def test_effects_are_read_as_other_sides_tell_them(tmp_path: Path, text: str, effects: int) -> None:
-    path = tmp_path / "effects.json"
-    path.write_text(text)
-    assert len(Source(str(path), tmp_path / "calls").read()) == effects
-
-
-@pytest.mark.parametrize("text", ["{", "7", '["a"]', '{"results": 3}'])
-def test_effects_that_can_not_be_read_are_no_acquittal(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "effects.json"
-    path.write_text(text)
-    with pytest.raises(EnvironmentProblem):
-        Source(str(path), tmp_path / "calls").read()
-    with pytest.raises(EnvironmentProblem):
-        Source("no_such_module:effects", tmp_path / "calls").read()
-    with pytest.raises(EnvironmentProblem):
-        Source("http://127.0.0.1:9/effects", tmp_path / "calls").read()
-
-
 def line(what: str, key: str | None = "k", slot: str = "s", **more: Any) -> dict[str, Any]:
     return {"what": what, "tool": "t", "key": key, "run": "r", "slot": slot, "attempt": 0} | more
 
@@ -331,21 +234,6 @@ def test_without_a_record_of_the_other_side_what_left_counts() -> None:
     assert len(list(left_in([line("left", None), line("left", None)]))) == 2, "each without a key is its own"
     assert list(left_in([line("left"), line("raised", error="NotSent: refused")])) == []
     assert len(list(left_in([line("left"), line("raised", error="TransportError: cut")]))) == 1
-
-
-def test_a_note_that_a_death_cut_short_says_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "calls"
-    path.write_text(json.dumps(line("left")) + "\n" + '{"what": "do')
-    assert [x["what"] for x in recorder.read(path)] == ["left"] and recorder.read(tmp_path / "none") == []
-
-
-def test_a_case_is_armed_for_its_own_run_alone(tmp_path: Path) -> None:
-    (point,) = parse(Case("order", "CP3").armed("r-1"), tmp_path)
-    assert point.is_met("CP3", "order", "r-1")
-    assert not point.is_met("CP3", "order", "r-2") and not point.is_met("CP3", "mail", "r-1")
-    (point,) = parse(Case("", "CP7").armed("r-1"), tmp_path)
-    assert point.is_met("CP7", "", "r-1") and not point.is_met("CP7", "", "r-2")
-    assert filled({"a": ["x {case}", 3]}, "c") == {"a": ["x c", 3]}
 
 
 def test_a_test_in_which_nothing_was_killed_proves_nothing() -> None:

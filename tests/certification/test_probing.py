@@ -38,7 +38,6 @@ from runs.certification.probing import Asked
 from runs.engine.agents import registry
 from runs.engine.tools import Tool
 from runs.models import Probe
-from tests.runs.stage import in_thread
 from tests.world import only_for_now
 
 pytestmark = pytest.mark.django_db
@@ -142,27 +141,6 @@ def test_two_effects_under_one_key_are_found_and_outlast_a_change_of_the_tool() 
     changed = agent_with(shop, timeout=6)
     now = results.standing_of(results.newest(), "shopper", changed)
     assert (now.word, now.found, now.is_unsafe, now.is_certified) == ("changed", "ignores_keys", True, False)
-
-
-def test_another_body_that_is_done_under_the_same_key_is_another_effect() -> None:
-    class Half(Shop):
-        def order(self, args: Order, call: ToolCall) -> Placed:
-            """It goes by the body, not by the key."""
-            known = [n for n, (_, *body) in enumerate(self.effects) if body == [args.item, args.amount]]
-            if known:
-                return Placed(number=f"N-{known[0]}")
-            return super().order(args, call)
-
-    agent_with(Half("ignores"))
-    assert probe()[1].verdict == "honours_keys", "which two calls with one body can't tell"
-    row, _ = probe(input={"item": "sofa"}, conflict={"item": "bed"})
-    assert row is not None and row.verdict == "ignores_keys" and "another body" in row.told
-
-
-def test_a_repeat_that_is_refused_is_no_replay() -> None:
-    made = agent_with(Shop("refuses"))
-    row, _ = probe()
-    assert row is not None and row.verdict == "refuses_repeats" and stands(made) == "refuses_repeats"
 
 
 def test_the_same_answer_twice_proves_nothing_where_nothing_in_it_names_the_effect() -> None:
@@ -301,25 +279,6 @@ def test_a_changed_tool_is_not_certified_any_more_and_one_that_is_back_is() -> N
     assert stands(changed) == "changed" and stands(made) == "certified"
 
 
-def test_a_tool_of_another_agent_counts_where_it_is_the_same_one() -> None:
-    made = agent_with(Shop())
-    probe()
-    assert stands(made, agent="other") == "certified"
-    assert stands(agent_with(Shop(), name="other", timeout=7), agent="other") == "not_probed"
-
-
-def test_the_newest_counts_whichever_it_is() -> None:
-    shop = Shop()
-    made = agent_with(shop)
-    probe()
-    shop.manner = "ignores"
-    probe()
-    assert stands(made) == "ignores_keys"
-    shop.manner = "honours"
-    probe(input={"item": "new"})
-    assert stands(made) == "certified"
-
-
 def test_a_row_that_nobody_here_wrote_certifies_nothing() -> None:
     made = agent_with(Shop("ignores"))
     row, _ = probe()
@@ -328,31 +287,6 @@ def test_a_row_that_nobody_here_wrote_certifies_nothing() -> None:
     forged.pk, forged.verdict = None, "honours_keys"
     forged.save(force_insert=True)
     assert stands(made) == "not_probed"
-
-
-def test_rows_are_never_changed() -> None:
-    agent_with(Shop())
-    probe()
-    with pytest.raises(Exception, match=r"append.only|Cannot"):
-        Probe.objects.update(verdict="honours_keys")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_it_is_an_act_on_record_before_anything_leaves_and_verifies() -> None:
-    before: list[int] = []
-
-    class Watching(Shop):
-        def order(self, args: Order, call: ToolCall) -> Placed:
-            before.append(in_thread(lambda: ActRecord.objects.filter(action="probe").count()))
-            return super().order(args, call)
-
-    agent_with(Watching())
-    probe()
-    begun, done = ActRecord.objects.filter(action__startswith="probe").order_by("pk")
-    assert begun.by == done.by == "os:olga" and begun.subject == "tool place_order of shopper@1.0.0"
-    assert begun.after["keys"]["first"] == begun.after["keys"]["repeat"] != begun.after["keys"]["control"]
-    assert done.after["verdict"] == "honours_keys" and done.after["evidence_digest"].startswith("sha256:")
-    assert before == [1, 1]
 
 
 # --- what can't be probed ---
@@ -431,26 +365,3 @@ def test_the_command_says_by_its_exit_code_that_a_tool_is_not_certified(tmp_path
     agent_with(Shop("ignores"))
     told, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
     assert code == 1 and "two effects: N-0 and N-1" in told and told.endswith("Not certified.")
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["place_order"], "give --input FILE"),
-        (["nothing", "--input", "{}", "--yes"], "no tool of any agent"),
-        (["place_order", "--input", "{}"], "Say --yes"),
-    ],
-)
-def test_the_command_sends_nothing_where_it_was_not_asked_properly(tmp_path: Path, words: list[str], says: str) -> None:
-    shop = Shop()
-    agent_with(shop)
-    told, code = run(*[given(tmp_path, {"item": "a"}) if word == "{}" else word for word in words])
-    assert code == 2 and says in told and shop.calls == []
-
-
-@pytest.mark.parametrize("text", ["{", "\x00", "[1]"])
-def test_an_input_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    shop = Shop()
-    agent_with(shop)
-    assert run("place_order", "--input", given(tmp_path, text), "--yes")[1] == 2 and shop.calls == []
-    assert run("place_order", "--input", str(tmp_path / "none"), "--yes")[1] == 2

@@ -11,21 +11,17 @@ from django.conf import settings as installed
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
-from django.db.models.signals import pre_save
 from django.test import Client
 from django.utils import timezone
 
-from durableagents.identity import sessions
 from durableagents.identity.auth import issue_key
-from durableagents.identity.password_check import NotRepeated
-from durableagents.identity.signed_in import places
 from durableagents.models import ApiKey, Attempts, SignedIn
 from ledger.models import AccountRecord
 from ledger.web.seeing.viewers import EVERYTHING
 from runs.console.socket_watch import SIGNED_OUT, verdicts
+from tests.cases import each_case
 from tests.console.accounts import boss, meanwhile
 from tests.console.conftest import Reader, text_of
-from tests.runs.stage import at_once
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = "correct horse battery", "a staple nobody knows"
@@ -65,7 +61,7 @@ def test_a_new_password_ends_every_other_session_and_is_on_record(ada: Reader) -
     assert (record.by, record.subject, record.person) == ("user:ada", "user:ada", ada.user.pk)
 
 
-@pytest.mark.parametrize("role", ["integrator", "approver_finance", "none"])
+@each_case("role", ["integrator", "approver_finance", "none"])
 def test_everybody_has_the_page(reader: Callable[..., Reader], role: str) -> None:
     assert "Change password" in reader(role, name=f"some {role}").read("/account/password")
 
@@ -90,11 +86,6 @@ def test_what_is_wrong_is_said_at_the_field_and_nothing_changes(ada: Reader, giv
     answer = change(ada, **given)
     assert answer.status_code == 422 and words in text_of(answer)
     assert User.objects.get(username="ada").check_password(OLD) and AccountRecord.objects.count() == before
-
-
-def test_a_word_with_an_end_is_no_word_repeated() -> None:
-    for good in ("auditorauditor!", "abcabcabcabcab", "x" * 500_000 + "y" + "x" * 500_000):
-        NotRepeated().validate(good)
 
 
 def test_guessing_the_old_password_is_slowed_down(ada: Reader) -> None:
@@ -132,17 +123,7 @@ def test_a_new_key_is_in_the_answer_and_in_no_cookie(reader: Callable[..., Reade
 # --- an account that is another one by the time at which its new password is hashed ---
 
 
-def test_what_an_administrator_changed_meanwhile_stays_so(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = User.objects.filter(username="ada")
-    of.update(is_staff=True, is_superuser=True)
-    ada.client.force_login(of.get())
-    meanwhile(monkeypatch, NEW, lambda: of.update(is_staff=False, is_superuser=False, email="ada@example.org"))
-    assert change(ada).status_code == 302
-    now = of.get()
-    assert (now.is_staff, now.is_superuser, now.email) == (False, False, "ada@example.org") and now.check_password(NEW)
-
-
-@pytest.mark.parametrize("what", ["closed", "gone", "another password"])
+@each_case("what", ["closed", "gone", "another password"])
 def test_an_account_that_is_closed_gone_or_newly_opened_meanwhile_gets_no_password(
     ada: Reader, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -165,53 +146,10 @@ def test_an_account_that_is_closed_gone_or_newly_opened_meanwhile_gets_no_passwo
     assert records.count() == before + (what == "another password")
 
 
-def test_what_is_changed_of_an_account_under_admin_leaves_what_was_set_meanwhile(ada: Reader) -> None:
-    assert ada.user is not None
-    root, of = boss(), User.objects.filter(username="ada")
-
-    def meanwhile_new(sender: type[User], instance: User, **_: Any) -> None:
-        of.update(password=make_password("by a link of hers"), last_name="Byron")
-
-    pre_save.connect(meanwhile_new, sender=User)
-    try:
-        given = {"username": "ada", "first_name": "Ada", "is_active": "on", **JOINED}
-        assert root.post(f"/admin/auth/user/{ada.user.pk}/change/", **given).status_code == 302
-    finally:
-        pre_save.disconnect(meanwhile_new, sender=User)
-    now = of.get()
-    assert (now.first_name, now.last_name) == ("Ada", "Byron") and now.check_password("by a link of hers")
-
-
-JOINED = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
 NEW_PAIR = {"password1": NEW, "password2": NEW, "usable_password": "true"}
 
 
-def test_a_password_that_an_administrator_sets_changes_nothing_else(
-    ada: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert ada.user is not None
-    root, of = boss(), User.objects.filter(username="ada")
-    of.update(is_superuser=True)
-    meanwhile(monkeypatch, NEW, lambda: of.update(is_active=False, is_superuser=False))
-    assert root.post(f"/admin/auth/user/{ada.user.pk}/password/", **NEW_PAIR).status_code == 302
-    now = of.get()
-    assert (now.is_active, now.is_superuser) == (False, False) and now.check_password(NEW)
-    record = AccountRecord.objects.filter(action="password_changed").latest("id")
-    assert (record.by, record.subject) == ("user:boss", "user:ada")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_account_that_is_gone_meanwhile_does_not_come_back_by_its_new_password(
-    ada: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert ada.user is not None
-    root, of = boss(), User.objects.filter(username="ada")
-    meanwhile(monkeypatch, NEW, lambda: at_once(of.delete))
-    assert root.post(f"/admin/auth/user/{ada.user.pk}/password/", **NEW_PAIR).status_code == 404
-    assert not of.exists()
-
-
-@pytest.mark.parametrize("usable", ["true", "false"])
+@each_case("usable", ["true", "false"])
 def test_a_password_that_an_administrator_sets_or_takes_ends_every_session(ada: Reader, usable: str) -> None:
     assert ada.user is not None
     root = boss()
@@ -220,17 +158,6 @@ def test_a_password_that_an_administrator_sets_or_takes_ends_every_session(ada: 
     assert User.objects.get(username="ada").has_usable_password() is (usable == "true")
     assert not Session.objects.filter(pk=ada.client.session.session_key).exists()
     assert not SignedIn.objects.filter(user=ada.user).exists() and ada.get("/account").status_code == 302
-
-
-def test_an_administrator_who_sets_their_own_under_admin_goes_on_here_alone() -> None:
-    root = boss()
-    assert root.user is not None
-    elsewhere = Client()
-    elsewhere.force_login(root.user)
-    assert root.post(f"/admin/auth/user/{root.user.pk}/password/", **NEW_PAIR).status_code == 302
-    assert root.get("/account").status_code == 200 and elsewhere.get("/account").status_code == 302
-    user = User.objects.get(pk=root.user.pk)
-    assert [place.is_this for place in places(user, root.client.session.session_key)] == [True]
 
 
 # --- how long ---
@@ -263,32 +190,6 @@ def test_doing_something_puts_the_end_off_but_not_beyond_twelve_hours(
         assert seen(ada)
     clock(monkeypatch, timedelta(minutes=21))
     assert not seen(ada)
-
-
-def test_a_page_that_reads_itself_again_is_nobody_doing_something(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(5):
-        clock(monkeypatch, timedelta(minutes=5, seconds=50))
-        assert seen(ada, data={"fragment": "live"}, headers={"HX-Trigger": "live"})
-    clock(monkeypatch, timedelta(minutes=1))
-    assert not seen(ada, data={"fragment": "live"}, headers={"HX-Trigger": "live"}) and not seen(ada)
-
-
-def test_a_session_from_before_begins_to_count_when_it_is_seen(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = ada.client.session
-    for name in ("signed_in_at", "seen_at", "_session_expiry"):
-        session.pop(name, None)
-    session.save()
-    assert seen(ada)
-    left = Session.objects.get(pk=session.session_key).expire_date - timezone.now()
-    assert timedelta(minutes=29) < left <= sessions.IDLE
-
-
-def test_a_session_is_written_once_a_minute_at_most(ada: Reader, django_assert_num_queries: Any) -> None:
-    own = Session.objects.filter(pk=ada.client.session.session_key)
-    before = own.get().session_data
-    for _ in range(3):
-        assert seen(ada)
-    assert own.get().session_data == before
 
 
 def test_passwords_are_kept_by_argon2_and_older_hashes_still_open() -> None:

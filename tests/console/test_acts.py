@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html import unescape
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,6 +13,7 @@ from django.test import Client
 from ledger.models import OverrideRecord
 from ledger.web.roles import PROVED_BY
 from runs.models import Run, Wait
+from tests.cases import each_case
 from tests.console.conftest import Reader, start, text_of
 from tests.console.stage import settled, working
 
@@ -65,7 +65,7 @@ def test_a_page_offers_what_its_state_allows_and_only_to_operators(operator: Rea
     assert offered(operator) == []
 
 
-@pytest.mark.parametrize("path", ["/runs/{}", "/runs/{}/verification", "/inbox/{}"])
+@each_case("path", ["/runs/{}", "/runs/{}/verification", "/inbox/{}"])
 def test_an_unknown_id_is_not_found(operator: Reader, path: str) -> None:
     assert operator.get(path.format("00000000-0000-0000-0000-000000000000")).status_code == 404
 
@@ -257,42 +257,6 @@ def field_error(page: str, name: str) -> str:
     found = re.search(rf'id="{name}_error">(.*?)</span>', page, re.S)
     assert found is not None
     return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", found[1]))).strip()
-
-
-NOVEL = "x" * 4001
-
-
-def test_a_novel_is_no_justification(operator: Reader) -> None:
-    run = start()
-    answer = operator.post(f"/runs/{run.id}/pauses", justification=NOVEL)
-    assert answer.status_code == 422 and records(run) == []
-    page = answer.content.decode()
-    assert field_error(page, "why-pause").startswith("too long: 4001 characters") and NOVEL in page
-
-
-def test_a_character_that_no_column_holds_is_refused_and_shown_where_it_stands(operator: Reader) -> None:
-    run = start()
-    answer = operator.post(f"/runs/{run.id}/pauses", justification="why\x00not")
-    page = answer.content.decode()
-    assert answer.status_code == 422 and field_error(page, "why-pause") == "holds a NUL character; remove it"
-    assert ">why\ufffdnot</textarea>" in page and "\x00" not in page and records(run) == []
-
-
-@pytest.mark.parametrize(
-    ("form", "status", "words"),
-    [
-        ({"justification": "Month end.", "justifcation": "A slip."}, 422, "justifcation: no field of this form"),
-        ({"justification": ["One.", "Another."]}, 422, "justification: came more than once"),
-        ({"justification": "x" * 1_100_000}, 413, "justification: holds 1100000 bytes"),
-    ],
-    ids=["unknown", "twice", "huge"],
-)
-def test_what_the_api_refuses_the_page_refuses_too(
-    operator: Reader, form: dict[str, Any], status: int, words: str
-) -> None:
-    run = start()
-    answer = operator.client.post(f"/runs/{run.id}/pauses", form)
-    assert answer.status_code == status and words in text_of(answer) and records(run) == []
 
 
 def test_who_has_to_sign_in_first_comes_back_to_the_form_that_they_sent(reader: Callable[..., Reader]) -> None:

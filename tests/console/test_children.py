@@ -7,27 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from ledger import events as e
-from runs.connections import dsn
-from runs.engine.budget.limits import Budget
-from runs.journal import notify
-from runs.models import Run, Wait
+from runs.models import Run
 from runs.services import lifecycle
-from runs.services.budgets import raising
 from tests.api.family import children, family
 from tests.console.conftest import SHOP, Reader, text_of
 from tests.console.stage import settled, until, working
-from tests.console.tape import Tape
 from tests.scale.test_reads import MOST_STATEMENTS
-from tests.world import OLGA
 
 pytestmark = pytest.mark.django_db(transaction=True)
-READY = 1  # of a run that is ready, whether any worker has its version
 
 
 @pytest.fixture
@@ -83,36 +74,6 @@ def test_a_child_links_the_run_that_started_it(grown: Callable[..., Run], operat
     assert "a run that is not here any more" in operator.read(f"/runs/{child.pk}")
 
 
-def test_the_timeline_has_a_row_for_each_child(grown: Callable[..., Run], operator: Reader) -> None:
-    run = grown("fs")
-    ready(run, failed=1, waiting_event=1)
-    page = html(operator, f"/runs/{run.pk}", tab="timeline")
-    for child in Run.objects.filter(parent=run.pk):
-        assert f'<a href="/runs/{child.pk}">helper@1.0.0</a>' in page
-    assert "failed, no luck: it was to fail" in text_of(operator.get(f"/runs/{run.pk}"))
-    journal = operator.read(f"/runs/{run.pk}", tab="journal")
-    assert "ChildStarted helper@1.0.0" in journal and "failed no luck · debited 0 in, 0 out · $0.00" in journal
-    assert "ChildOf of" in operator.read(f"/runs/{children(run, 'failed')[0].pk}", tab="journal")
-
-
-def test_the_end_of_a_child_ends_its_row_and_the_wait(grown: Callable[..., Run]) -> None:
-    tape = Tape().created().claimed().visit("part")
-    tape.add(e.ChildStarted(slot="0.1/1", child="c", agent="helper@1", requested_hash="", caps={}))
-    tape.add(e.WaitOpened(slot="0.1/1", wait="child", n=0, deadline=""))
-    tape.add(e.RunParked(state="waiting_event", waits=["child"]))
-    assert [row.kind for row in tape.story().timeline.rows if row.is_open] == ["visit", "child"]
-    zero = dict.fromkeys(
-        ("steps", "tool_calls", "model_calls", "tokens_in", "tokens_out", "usd_micro", "unpriced_calls"), 0
-    )
-    tape.add(
-        e.ChildEnded(slot="0.1/1", child="c", agent="helper@1", state="failed", code="no_luck", payload={}, **zero), 60
-    )
-    story = tape.story(later=30)
-    (row,) = (row for row in story.timeline.rows if row.kind == "child")
-    assert (row.took, row.tone, row.note, row.run) == (62.0, "bad", "failed, no luck: ", "c")
-    assert [bar.tone for bar in story.timeline.rows[1].bars][-2:] == ["wait", "queue"], "it is ready from then on"
-
-
 def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run], operator: Reader) -> None:
     run, other = grown("fsa"), grown("x", state="completed")
     ready(run, failed=1, waiting_event=1, waiting_human=1)
@@ -135,26 +96,6 @@ def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run]
     assert len(children(other, "completed")) == 1
 
 
-def test_many_children_are_one_sentence(grown: Callable[..., Run], operator: Reader) -> None:
-    run = grown("s" * 24 + "a")
-    ready(run, waiting_event=24, waiting_human=1)
-    text = operator.read(f"/runs/{run.pk}")
-    assert "Waits for 25 child runs" in text and "One of them stands still for an answer" in text
-    assert len(rows(html(operator, f"/runs/{run.pk}"))) == 20 and "All 25" in text
-    assert "25 child runs: 1 stopped for a person" in text_of(operator.get("/runs", agent="parent"))
-    asking = grown("aaaa")
-    ready(asking, waiting_human=4)
-    assert "4 of them stand still for a person" in operator.read(f"/runs/{asking.pk}")
-
-
-def test_a_run_two_levels_below_is_seen_from_the_top(grown: Callable[..., Run], operator: Reader) -> None:
-    top = grown("a", agent="top")
-    (middle,) = until(lambda: children(top, "waiting_event"), "the one between")
-    (child,) = until(lambda: children(middle, "waiting_human"), "the child asks")
-    page = html(operator, f"/runs/{top.pk}")
-    assert f'<a href="/runs/{child.pk}">A run below it</a> stands still for <b>an answer</b>' in page
-
-
 def test_whoever_stops_a_run_is_told_what_becomes_of_its_children(grown: Callable[..., Run], operator: Reader) -> None:
     run = grown("fss")
     ready(run, failed=1, waiting_event=2)
@@ -169,19 +110,6 @@ def test_whoever_stops_a_run_is_told_what_becomes_of_its_children(grown: Callabl
     assert "2 cancelled" in text and "have not ended" not in text
 
 
-def test_a_wait_that_names_no_child_of_its_run_is_told_without_a_link(
-    grown: Callable[..., Run], operator: Reader
-) -> None:
-    run, other = grown("s"), grown("s")
-    ready(other, waiting_event=1)
-    wait = Wait.objects.get(run=run, resolved_at__isnull=True)
-    for detail in (["x"], "x", {"child": str(children(other, "waiting_event")[0].pk)}, {"child": "<b>"}):
-        Wait.objects.filter(pk=wait.pk).update(detail=detail)
-        page = html(operator, f"/runs/{run.pk}")
-        assert "Waits for the child run <b>child</b>" in page
-        assert operator.get("/runs").status_code == 200
-
-
 def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], operator: Reader) -> None:
     top = grown("fsa", agent="top")
     (middle,) = until(lambda: children(top, "waiting_event"), "the one between")
@@ -194,31 +122,3 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
         # A page of one run asks besides who has its version, and whether it or its children have effects to undo.
         more = 2 if path.startswith("/runs/") else 0
         assert len(asked) <= MOST_STATEMENTS + more, (path, "\n".join(asked))
-
-
-def test_a_child_that_was_raised_past_its_parent_says_which_is_the_narrow_one(
-    grown: Callable[..., Run], operator: Reader
-) -> None:
-    run = grown("s")
-    (child,) = until(lambda: children(run, "waiting_event"), "the child")
-    raising.set_budget(run.pk, Budget(tool_calls=7), by=OLGA, justification="Not more.")
-    raising.set_budget(child.pk, Budget(tool_calls=7), by=OLGA, justification="Its share.")
-    assert "drawn from" not in operator.read(f"/runs/{child.pk}")
-    for most in (8, None):
-        raising.set_budget(child.pk, Budget(tool_calls=most), by=OLGA, justification="Go on.")
-        page = operator.read(f"/runs/{child.pk}")
-        assert "is drawn from parent@1.0.0" in page and "only 7 tool calls for it" in page
-        assert f'href="/runs/{run.pk}"' in html(operator, f"/runs/{child.pk}")
-    assert "drawn from" not in operator.read(f"/runs/{run.pk}")
-
-
-def test_who_watches_a_parent_is_told_when_a_worker_takes_and_leaves_a_child(grown: Callable[..., Run]) -> None:
-    with psycopg.connect(dsn(), autocommit=True) as link:
-        link.execute(f"LISTEN {notify.CHANNEL}")
-        run = grown("a")
-        until(lambda: len(children(run, "waiting_human")) == 1, "the child's question")
-        rung = [dict(notify.parse(told.payload)) for told in link.notifies(timeout=3.0)]
-    # A ring that only says *read again* goes along with one of the run's own, if there is one to be sent.
-    of_child = max(n for n, rings in enumerate(rung) if rings.keys() - {str(run.pk)})
-    assert any(str(run.pk) in rings for rings in rung[of_child:]), rung
-    assert sum(rings.get(str(run.pk)) == 0 for rings in rung) <= 4, rung

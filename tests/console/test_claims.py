@@ -7,14 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from approvals.models import Approval, Claim
-from runs.models import Run
 from tests.console.conftest import Reader, start, text_of
 from tests.console.stage import question, settled, working
-from tests.console.test_live import opened, socket
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ON_IT, LET_GO, OVER = "I'm on it, for ten minutes", "Let it go", "Take it over from"
@@ -60,17 +57,6 @@ def test_whoever_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it
     assert "user:approver_finance is on it until" in reader("auditor").read(f"/inbox/{asked.id}"), "its history"
 
 
-def test_it_is_let_go_and_said_in_the_history(finance: Reader, frank: Reader, asked: Approval) -> None:
-    on(finance, asked)
-    answer = finance.client.post(f"/approvals/{asked.id}/releases", follow=True)
-    assert ON_IT in text_of(answer)
-    page = frank.read(f"/inbox/{asked.id}")
-    assert ON_IT in page and "is reading it" not in page
-    assert re.search(r"user:approver_finance was on it until [^.]*and let it go\.", page)
-    again = finance.client.post(f"/approvals/{asked.id}/releases", follow=True)
-    assert again.status_code == 200 and "You are not on it" in text_of(again)
-
-
 def test_who_comes_second_is_told_and_may_take_it_over_which_the_first_is_told(
     finance: Reader, frank: Reader, asked: Approval
 ) -> None:
@@ -85,16 +71,6 @@ def test_who_comes_second_is_told_and_may_take_it_over_which_the_first_is_told(
     assert "when user:frank took it over" in first
     frank.post(f"/approvals/{asked.id}/releases")
     assert "took it over from you" not in on(finance, asked), "who is on it again knows"
-
-
-def test_a_no_works_whoever_is_on_it_and_ends_it(finance: Reader, frank: Reader, asked: Approval) -> None:
-    on(finance, asked)
-    form = {"verdict": "reject", "plan_hash": asked.plan_hash, "justification": "Not now."}
-    page = text_of(frank.client.post(f"/approvals/{asked.id}/decision", form, follow=True))
-    assert "Rejected" in page and "when the case was over" in page and ON_IT not in page
-    assert "is reading it" not in finance.read("/inbox") and "You are on it" not in finance.read(f"/inbox/{asked.id}")
-    late = text_of(finance.client.post(f"/approvals/{asked.id}/claims", follow=True))
-    assert "This was rejected by user:frank" in late
 
 
 def test_the_list_is_narrowed_to_what_nobody_is_on_and_to_mine(
@@ -129,50 +105,3 @@ def test_the_list_is_narrowed_to_what_nobody_is_on_and_to_mine(
 def test_who_may_not_decide_it_can_not_be_on_it(reader: Callable[..., Reader], asked: Approval, role: str) -> None:
     answer = reader(role).post(f"/approvals/{asked.id}/claims")
     assert answer.status_code in (403, 404) and not Claim.objects.exists()
-
-
-def test_what_is_sent_wrong_changes_nothing(finance: Reader, asked: Approval) -> None:
-    for form in ({"minutes": "0"}, {"minutes": "61"}, {"minutes": "x"}, {"take_over": "9" * 40}, {"more": "1"}):
-        assert finance.post(f"/approvals/{asked.id}/claims", **form).status_code == 422, form
-    assert finance.post(f"/approvals/{asked.id}/releases", more="1").status_code == 422
-    assert finance.post(f"/approvals/{asked.run_id}/claims").status_code == 404
-    assert not Claim.objects.exists()
-
-
-def test_a_row_that_was_written_past_us_is_inert_and_breaks_no_page(
-    finance: Reader, frank: Reader, asked: Approval
-) -> None:
-    on(finance, asked)
-    Claim.objects.create(
-        approval=asked,
-        person=frank.user.pk if frank.user else 0,
-        by="user:<script>\u202e",
-        role="approver_finance",
-        at=timezone.now(),
-        until=timezone.now() + timedelta(minutes=5),
-    )
-    for path in ("/inbox", f"/inbox/{asked.id}"):
-        page = finance.get(path).content.decode()
-        assert "&lt;script&gt;" in page and "<script>\u202e" not in page and "\u202e" not in page
-    form = {"verdict": "approve", "plan_hash": asked.plan_hash, "justification": "Fine."}
-    assert finance.post(f"/approvals/{asked.id}/decision", **form).status_code == 302
-
-
-async def test_lists_and_the_runs_page_are_told_at_once(finance: Reader) -> None:
-    def waiting() -> Approval:
-        run = start()
-        with working():
-            settled(run, "waiting_human")
-        return question(run)
-
-    asked = await database_sync_to_async(waiting)()
-    link = socket(finance, f"/ws/runs/{asked.run_id}")
-    await opened(link)
-    for act in ("claims", "releases"):
-        answer = await database_sync_to_async(finance.client.post)(f"/approvals/{asked.id}/{act}")
-        assert answer.status_code == 302
-        while (told := await link.hear()) == {"run": None, "seq": 0}:
-            pass
-        assert told == {"run": str(asked.run_id), "seq": 0}, "read again: the journal has not grown"
-    assert (await Run.objects.aget(pk=asked.run_id)).state == "waiting_human"
-    await link.leave()

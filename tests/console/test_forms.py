@@ -14,8 +14,9 @@ from pydantic import BaseModel, Field
 
 from ledger.errors import InvalidInput
 from runs.console.forms import fields as forms
-from runs.console.forms.form import Aside, Beside, SchemaForm
+from runs.console.forms.form import SchemaForm
 from runs.console.forms.maker import MOST_FIELDS
+from tests.cases import each_case
 
 
 class Size(StrEnum):
@@ -81,7 +82,7 @@ def refused(*problems: tuple[str, str]) -> InvalidInput:
     return InvalidInput("No.", errors=[{"field": field, "problem": problem} for field, problem in problems])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "kind"),
     [
         ("name", forms.Value),
@@ -103,14 +104,6 @@ def refused(*problems: tuple[str, str]) -> InvalidInput:
 )
 def test_each_kind_of_value_has_its_field(name: str, kind: type[forms.Value]) -> None:
     assert type(SchemaForm(SCHEMA).fields[name]) is kind
-
-
-def test_a_field_says_what_its_author_said() -> None:
-    form = SchemaForm(SCHEMA)
-    name, size, count = form["name"], form["size"], form["count"]
-    assert (name.label, name.help_text, name.field.required) == ("Full name", "As on paper.", True)
-    assert [*size.field.choices] == ["small", "large"] and count.value() == "3" and not count.field.required
-    assert [field.name for field in form.roots] == [*Everything.model_fields]  # in their author's order
 
 
 def test_what_is_typed_is_what_the_model_takes() -> None:
@@ -140,25 +133,6 @@ def test_a_sample_survives_the_form() -> None:
     )
 
 
-def test_what_is_no_number_is_handed_on_as_typed() -> None:
-    document = document_of({**TYPED, "count": "a dozen", "extra": "{broken", "ratio": "½", "size": "huge"})
-    assert (document["count"], document["extra"], document["ratio"], document["size"]) == (
-        "a dozen",
-        "{broken",
-        "½",
-        "huge",
-    )
-
-
-def test_an_empty_optional_field_is_left_out_and_a_required_one_is_not() -> None:
-    document = document_of({})
-    assert document["name"] == "" and "count" not in document and "extra" not in document and "maybe" not in document
-
-
-def test_an_optional_group_is_there_as_soon_as_anything_in_it_is_typed() -> None:
-    assert document_of({**TYPED, "maybe.amount": "3"})["maybe"] == {"note": "", "amount": 3}
-
-
 def test_errors_stand_at_their_fields_and_what_was_typed_stays() -> None:
     form = SchemaForm(SCHEMA, data={**TYPED, "inner.amount": "<b>lots"})
     wrong = refused(
@@ -181,22 +155,6 @@ def test_errors_stand_at_their_fields_and_what_was_typed_stays() -> None:
     assert re.search(r'id="f-inner-amount_error">\s*too &lt;i&gt;much', page) and 'id="f-name_helptext"' in page
 
 
-def test_an_error_of_the_page_s_own_field_stands_there() -> None:
-    form = SchemaForm(SCHEMA, data=TYPED, beside={"tags": Beside("Tags", "tags"), "token": Beside()})
-    form.mark(
-        refused(("tags.3", "too long"), ("tags", "too many"), ("token", "odd"), ("inner.note", "huge")), within="input"
-    )
-    assert form.aside == {"tags": Aside("Tags", "tags", ["too long", "too many"])}
-    assert [*form["inner.note"].errors] == ["huge"] and [*form.non_field_errors()] == ["token: odd"]
-    assert '<a href="#tags">Tags</a>: too long' in render_to_string("forms/summary.html", {"form": form})
-
-
-def test_an_error_of_something_without_a_field_stands_at_the_nearest_group() -> None:
-    form = SchemaForm(SCHEMA, data=TYPED)
-    form.mark(refused(("input.inner.unheard", "of")), within="input")
-    assert [*form["inner"].errors] == ["of"] and re.search(r'<p class="error small">of</p>', drawn(form))
-
-
 def test_what_is_no_field_of_the_form_is_refused_by_name() -> None:
     stray = {f"stray{n}": "x" for n in range(30)} | {"inner.amount ": "1", "<b>": "x"}
     with pytest.raises(InvalidInput) as found:
@@ -206,21 +164,6 @@ def test_what_is_no_field_of_the_form_is_refused_by_name() -> None:
     form = SchemaForm(SCHEMA, data={**TYPED, **stray})
     form.mark(found.value, within="input")
     assert any(words.startswith("<b>: no field of this form") for words in form.non_field_errors())
-
-
-def test_a_field_that_is_called_as_one_of_the_page_s_own_is_another() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"token": {"type": "string"}, "item": {"type": "string"}},
-        "required": ["token"],
-    }
-    form = SchemaForm(
-        schema,
-        data={"token": "the page's", "input.token": "the person's", "item": "x"},
-        beside={"token": Beside()},
-    )
-    assert form.document() == {"token": "the person's", "item": "x"}
-    assert 'name="input.token"' in drawn(form) and "the page" not in drawn(form)
 
 
 def test_words_of_a_schema_are_no_markup() -> None:
@@ -252,12 +195,3 @@ def test_a_schema_that_contains_itself_many_times_over_ends_too() -> None:
     }
     form = SchemaForm({"properties": {"a": schema}, "$defs": schema["$defs"]})
     assert len(form.fields) <= MOST_FIELDS + 9 * 9
-
-
-def test_a_field_whose_key_holds_a_dot_is_not_taken_for_one_in_a_group() -> None:
-    schema = {
-        "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}, "a.b": {"type": "string"}}
-    }
-    form = SchemaForm(schema, document={"a": {"b": "inner"}, "a.b": "outer"})
-    typed = {field.html_name: field.value() for field in form if not field.field.children}
-    assert SchemaForm(schema, data=typed).document() == {"a": {"b": "inner"}, "a.b": "outer"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import pytest
 from django.template.loader import render_to_string
 from pydantic import BaseModel, Field
 
 from runs.console.forms.form import Beside, SchemaForm
+from tests.cases import each_case
 from tests.console.conftest import filled_in
 
 
@@ -109,28 +109,12 @@ DOCUMENTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@each_case("document", DOCUMENTS)
 def test_what_nobody_touched_is_as_it_was(document: dict[str, Any]) -> None:
     found = changed(document)
     assert found == document and repr(found) == repr(document)  # 1 is no 1.0, and no True
     beside = changed({"item": "chairs", **document}, number="7")
     assert {**beside, "number": 0} == {"item": "chairs", **document, "number": 0} and beside["number"] == 7
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_what_a_form_was_filled_with_is_what_it_stands_for(document: dict[str, Any]) -> None:
-    found = started(document)
-    there = {key: found[key] for key in document}
-    for key, value in document.items():
-        if isinstance(value, dict) and isinstance(found[key], dict):  # its own defaults are written out
-            there[key] = {inner: found[key][inner] for inner in value}
-    assert repr(there) == repr(document)
-    if all(key in Order.model_fields for key in document):
-        try:
-            expected = Order.model_validate(document)
-        except ValueError:
-            return
-        assert Order.model_validate(found) == expected
 
 
 def test_a_tick_that_is_taken_away_is_gone() -> None:
@@ -154,15 +138,6 @@ def test_a_tick_that_is_taken_away_is_gone() -> None:
         assert Asked.model_validate(of({}, schema, amount="4")) == Asked(amount=4)
 
 
-def test_what_was_typed_is_what_it_becomes() -> None:
-    document = Order(other=Place()).model_dump() | {"is_paid": None}
-    assert changed(document, item="desks")["item"] == "desks"
-    assert changed(document, is_paid="false")["is_paid"] is False
-    assert changed({**document, "is_paid": True}, is_paid="")["is_paid"] is None
-    assert changed({**document, "is_urgent": True}, is_urgent=None)["is_urgent"] is False
-    assert changed({**document, "size": "large"}, size="")["size"] is None
-
-
 def test_what_is_emptied_is_nothing_and_not_what_it_is_by_itself() -> None:
     assert changed({"reference": "R-1"}, reference="")["reference"] is None
     assert changed({"place": THERE}, **{"place.floor": ""})["place"] == {**THERE, "floor": None}
@@ -174,96 +149,7 @@ def test_what_is_emptied_is_nothing_and_not_what_it_is_by_itself() -> None:
     assert changed({"other": {**THERE, "size": "gone"}}, **emptied)["other"] is None
 
 
-def test_an_emptied_group_that_cannot_be_nothing_is_not_what_it_is_by_itself() -> None:
-    class Limits(BaseModel):
-        region: str = "EU"
-
-    class Inner(BaseModel):
-        limits: Limits = Field(default_factory=Limits)
-
-    class Wanted(BaseModel):
-        limits: Limits = Field(default_factory=Limits)
-        place: Place = Place(city="Berlin")
-        inner: Inner = Field(default_factory=Inner)
-
-    schema = Wanted.model_json_schema()
-    sent = filled_in(drawn(SchemaForm(schema)))
-    assert sent["limits.region"] == "EU" and sent["place.city"] == "Berlin"
-    emptied = {name: value for name, value in sent.items() if not isinstance(value, str)} | dict.fromkeys(
-        ("limits.region", "place.city", "inner.limits.region"), ""
-    )
-    found = SchemaForm(schema, data=sent | emptied).document()
-    assert found["limits"] == {"region": ""} and found["inner"] == {"limits": {"region": ""}}
-    assert found["place"]["city"] == ""
-    prefilled = {"limits": {"region": "US"}}
-    sent = filled_in(drawn(SchemaForm(schema, document=prefilled))) | {"limits.region": ""}
-    assert SchemaForm(schema, data=sent, document=prefilled).document()["limits"] == {"region": ""}
-
-
-def test_a_group_that_is_not_there_shows_nothing_until_somebody_fills_it() -> None:
-    unset = drawn(SchemaForm({"properties": {"other": SCHEMA["properties"]["other"]}, **DEFS}))
-    assert 'value="Berlin"' not in unset and 'placeholder="if empty: Berlin"' in unset and "if empty: true" in unset
-    assert changed({"other": None}, **{"other.city": "Oslo"})["other"] == {"city": "Oslo"}
-    typed = {"other.city": "Oslo", "other.is_open": "false"}
-    assert changed({"other": None}, **typed)["other"] == {"city": "Oslo", "is_open": False}
-    deep = {
-        "properties": {
-            "in": {
-                "anyOf": [{"properties": {"place": SCHEMA["properties"]["place"]}, "type": "object"}, {"type": "null"}]
-            }
-        },
-        **DEFS,
-    }
-    assert 'value="Berlin"' not in drawn(SchemaForm(deep)) and changed({"in": None}, deep) == {"in": None}
-    assert 'value="Berlin"' in drawn(SchemaForm(SCHEMA)), "a group that is there by itself is filled as it is by itself"
-
-
-DEFS = {"$defs": SCHEMA["$defs"]}
-
-
-def test_what_no_field_shows_of_a_group_stays_where_another_of_its_fields_is_changed() -> None:
-    found = changed({"place": {**THERE, "door": 7}}, **{"place.city": "Oslo"})
-    assert found["place"] == {**THERE, "door": 7, "city": "Oslo"}
-
-
-def test_what_has_to_be_named_and_may_be_nothing_is_named_as_nothing() -> None:
-    class Asked(BaseModel):
-        count: int | None
-        place: Place | None
-        word: str | None
-
-    schema = Asked.model_json_schema()
-    sent = filled_in(drawn(SchemaForm(schema)))
-    assert SchemaForm(schema, data=sent).document() == {"count": None, "place": None, "word": None}
-
-
-def test_a_form_that_is_shown_again_takes_no_line_break_away() -> None:
-    sent = filled_in(drawn(SchemaForm(SCHEMA))) | {"item": "two\r\nlines", "number": "much", "mail": " a@example.com"}
-    again = filled_in(drawn(SchemaForm(SCHEMA, data=sent)))
-    assert {name: again[name] for name in ("item", "number", "mail")} == {
-        "item": "two\r\nlines",
-        "number": "much",
-        "mail": " a@example.com",
-    }
-
-
-def test_null_behind_a_reference_is_null_as_well() -> None:
-    definitions = {
-        "P": SCHEMA["$defs"]["Place"],
-        "M": {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]},
-        "F": {"oneOf": [{"type": "boolean"}, {"type": "null"}]},
-        "T": {"type": ["string", "null"]},
-    }
-    schema = {"properties": {name: {"$ref": f"#/$defs/{name}"} for name in "MFT"}, "$defs": definitions}
-    nothing = {"M": None, "F": None, "T": None}
-    assert changed(nothing, schema) == nothing and changed({**nothing, "F": True}, schema, F="") == nothing
-    assert changed({**nothing, "T": "text"}, schema, T="") == nothing
-    assert changed({**nothing, "T": "text"}, schema, T="other")["T"] == "other"
-    emptied = dict.fromkeys(("M.city", "M.floor", "M.size", "M.is_open"), "")
-    assert changed({**nothing, "M": THERE}, schema, **emptied) == nothing
-
-
-@pytest.mark.parametrize(
+@each_case(
     "part",
     [
         True,
@@ -295,22 +181,6 @@ def test_what_no_field_can_be_made_of_is_typed_as_json(part: Any) -> None:
     for value in ("text", 5, None, {"a": [1.5, "x"]}, ["5"], True):
         assert changed({"odd": value}, schema) == {"odd": value}
     started({}, schema)
-
-
-def test_a_text_that_looks_like_a_number_stays_a_text() -> None:
-    schema = {"properties": {"any": {}, "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}}
-    for text in ("5", "true", "null", '"quoted"', "00123", "[1]", "1e5"):
-        assert started({"any": text, "either": text}, schema) == {"any": text, "either": text}
-        sent = filled_in(drawn(SchemaForm(schema, document={"any": text, "either": "x"})))
-        assert SchemaForm(schema, data=sent).document()["any"] == text
-    assert started({}, schema, either="007")["either"] == "007" and started({}, schema, either="7")["either"] == 7
-
-
-def test_each_of_a_list_can_be_chosen() -> None:
-    schema = {"properties": {"one": {"enum": ["1", 1, True, "true", "a"]}}}
-    for value in ("1", 1, True, "true", "a"):
-        sent = filled_in(drawn(SchemaForm(schema, document={"one": value})))
-        assert repr(SchemaForm(schema, data=sent).document()) == repr({"one": value})
 
 
 def test_no_two_fields_are_called_the_same() -> None:

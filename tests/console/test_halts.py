@@ -35,26 +35,6 @@ def test_an_operator_halts_lifts_in_stages_and_lifts(operator: Reader) -> None:
     assert ActRecord.objects.filter(subject=f"halt {it.halt}").count() == 3
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        {"scope": "all", "confirm": "yes"},
-        {"scope": "tool", "key": ""},
-        {"scope": "tool", "key": "charge", "stray": "1"},
-        {"scope": "tool", "key": "charge", "justification": ""},
-        {"scope": "sea", "key": "charge"},
-    ],
-    ids=["not typed out", "no key", "stray", "no reason", "no scope"],
-)
-def test_what_can_not_be_is_refused_and_kept(operator: Reader, typed: dict[str, str]) -> None:
-    answer = operator.post("/halts/new", **({"kind": "halt", "justification": "because I say so"} | typed))
-    page = answer.content.decode()
-    assert answer.status_code in (400, 422) and "Not done" in page and not Halt.objects.exists()
-    assert all(f'value="{typed[name]}"' in page for name in ("key", "confirm") if typed.get(name))
-    # it is brought up to date from the page's own address, and what is in the form stays
-    assert 'data-here="/halts"' in page and page.count("data-refused") == 1
-
-
 def test_every_page_of_everybody_says_what_is_halted(operator: Reader, reader: Callable[..., Reader]) -> None:
     said = {"kind": "halt", "scope": "all", "key": "", "confirm": "halt everything"}
     assert operator.post("/halts/new", **said, justification="<b>now</b>").status_code == 302
@@ -63,17 +43,3 @@ def test_every_page_of_everybody_says_what_is_halted(operator: Reader, reader: C
             page = reader(role).get(address).content.decode()
             assert "Halted: the whole installation." in page, (role, address)
             assert "&lt;b&gt;now" in page and "<b>now</b>" not in page
-
-
-def test_new_starts_that_are_stopped_are_no_alarm(operator: Reader) -> None:
-    operator.post("/halts/new", kind="starts", scope="agent", key="buyer", justification=WHY)
-    assert "Halted:" not in operator.get("/").content.decode()
-    assert "new starts of agent buyer" in operator.get("/halts").content.decode()
-
-
-def test_a_name_that_nothing_has_is_told_as_that_and_those_that_there_are_are_offered(operator: Reader) -> None:
-    page = operator.get("/halts").content.decode()
-    assert '<datalist id="halt-names">' in page and 'list="halt-names"' in page
-    assert operator.post("/halts/new", kind="halt", scope="tool", key="<b>x", justification=WHY).status_code == 302
-    page = operator.get("/halts").content.decode()
-    assert "Nothing here has the tool" in page and "<b>x" not in page

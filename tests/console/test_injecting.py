@@ -11,8 +11,8 @@ from runs.models import Run
 from tests.api.test_injecting import run
 from tests.console.conftest import Reader, reader  # noqa: F401 (fixture)
 from tests.runs.conftest import stage  # noqa: F401 (fixture)
-from tests.runs.stage import Stage, dump, events, fresh, kinds
-from tests.runs.test_injecting import WHY, asks, deal, ends_badly
+from tests.runs.stage import Stage, dump, fresh, kinds
+from tests.runs.test_injecting import WHY, asks, deal
 from tests.world import only_for_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,30 +60,6 @@ def test_what_is_refused_keeps_what_was_typed(operator: Client, run: Run, more: 
     answer = operator.post(f"/runs/{run.id}/context/looks", FORM | more)
     text = answer.content.decode()
     assert answer.status_code == 422 and words in text and dump() == before and "data-refused" in text
-
-
-def test_without_a_reason_or_after_the_run_has_moved_nothing_is_done(operator: Client, run: Run) -> None:
-    page = operator.post(f"/runs/{run.id}/context/looks", FORM).content.decode()
-    at = f"/runs/{run.id}/context/resumptions"
-    before = dump()
-    no = operator.post(at, FORM | hidden(page))
-    assert no.status_code == 422 and "say in a sentence why" in no.content.decode()
-    moved = operator.post(at, FORM | hidden(page) | {"seq": "2", "justification": WHY})
-    assert moved.status_code == 409 and "look again" in moved.content.decode()
-    assert operator.post(at, FORM | hidden(page) | {"seq": "x", "justification": WHY}).status_code == 422
-    assert dump() == before
-
-
-def test_a_failed_run_is_retried_with_it(operator: Client, stage: Stage) -> None:  # noqa: F811
-    with only_for_now():
-        run = stage.start(deal(ends_badly))
-        assert stage.drive() == "failed"
-        page = operator.post(f"/runs/{run.id}/context/looks", {"patch": '{"name": "tin"}'}).content.decode()
-        assert "Retry with it" in page
-        said = {"patch": '{"name": "tin"}', "justification": WHY}
-        done = operator.post(f"/runs/{run.id}/context/retries", said | hidden(page))
-        assert done.status_code == 302 and stage.drive() == "completed"
-        assert [x.payload["change"] for x in events(run) if x.KIND == "ContextInjected"] == [{"name": "tin"}]
 
 
 def test_whom_it_can_not_be_handed_to_is_said(operator: Client, stage: Stage) -> None:  # noqa: F811

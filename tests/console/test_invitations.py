@@ -20,6 +20,7 @@ from ledger.actors import Actor
 from ledger.four_eyes import guards
 from ledger.four_eyes.guards import GuardsBody
 from ledger.models import AccountRecord, ActRecord
+from tests.cases import each_case
 from tests.console.accounts import MAIL_FROM, MAIL_URL, PASSWORD, boss, boss_account, chosen, invite, mailed, path_of
 from tests.console.conftest import Reader, text_of
 
@@ -108,7 +109,7 @@ def test_a_revoked_link_opens_nothing_and_is_revoked_once() -> None:
     assert root.post("/people/invitations/404/revocations", justification="Nobody.").status_code == 404
 
 
-@pytest.mark.parametrize("change", [{"is_active": False}, {"is_superuser": False}])
+@each_case("change", [{"is_active": False}, {"is_superuser": False}])
 def test_a_link_ends_with_the_account_of_whoever_made_it(change: dict[str, bool]) -> None:
     _, path = invite()
     User.objects.filter(username="boss").update(**change)
@@ -145,7 +146,7 @@ def test_a_newer_invitation_ends_the_older_one_whatever_its_capitals() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["ada", "ADA"])
+@each_case("name", ["ada", "ADA"])
 def test_a_name_that_was_taken_meanwhile_is_refused(name: str) -> None:
     _, path = invite()
     User.objects.create(username=name)
@@ -197,7 +198,7 @@ def test_inviting_again_ends_the_first_link() -> None:
     assert record.justification.startswith("Replaced by another one")
 
 
-@pytest.mark.parametrize("path", ["/invited/wrong", "/invited/" + "B" * 43, "/invited/%00", "/invited/%F0%9F%92%A9"])
+@each_case("path", ["/invited/wrong", "/invited/" + "B" * 43, "/invited/%00", "/invited/%F0%9F%92%A9"])
 def test_a_stranger_learns_nothing(path: str) -> None:
     invite()
     for answer in (Client().get(path), accept(path)):

@@ -6,22 +6,17 @@ import re
 from collections.abc import Callable
 from html import unescape
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 
-from approvals.inbox import Item
-from approvals.models import Approval
 from ledger import events as e
 from ledger.append import append
 from ledger.models import LedgerEntry
-from runs import search
-from runs.models import Run, Wait
-from runs.queries.run_list import PAGE, Card
+from runs.queries.run_list import PAGE
 from runs.services import lifecycle
+from tests.cases import each_case
 from tests.console.conftest import OLGA, SHOP, Reader, start
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +34,7 @@ def test_older_pages_follow_without_gap_or_repeat(operator: Reader) -> None:
     assert ids(first) + ids(operator.get(older.group(1))) == made[::-1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         {"state": "nonsense"},
@@ -114,93 +109,6 @@ def test_a_search_is_counted_by_state_and_paged(operator: Reader) -> None:
     assert ids(operator.get("/runs", q="nordlicht", state="paused")) == [str(runs[0].id)]
 
 
-@pytest.mark.parametrize("most_of_others", [2, 100])
-@pytest.mark.parametrize("q", ["nordlicht", "nordlicht chairs", "nord ch"])
-def test_a_word_that_many_have_finds_the_few_of_an_agent_or_a_parent(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch, most_of_others: int, q: str
-) -> None:
-    """However many newer ones of others have it."""
-    runs = [lifecycle.start("buyer", {"item": "Nordlicht chairs"}, by=SHOP) for _ in range(6)]
-    rare, child, other, *_ = runs
-    Run.objects.filter(id=rare.id).update(agent="rare", graph_id="rare@1.0.0")
-    Run.objects.filter(id=child.id).update(parent=rare.id)
-    Run.objects.filter(id=other.id).update(version="0.9.0")
-    monkeypatch.setattr(search, "MOST", 2)
-    monkeypatch.setattr(search, "MOST_OF_OTHERS", most_of_others)
-    assert ids(operator.get("/runs", q=q, agent="rare")) == [str(rare.id)]
-    assert ids(operator.get("/runs", q=q, agent="rare@1.0.0", state="running")) == [str(rare.id)]
-    assert ids(operator.get("/runs", q=q, parent=str(rare.id))) == [str(child.id)]
-    assert ids(operator.get("/runs", q=q, agent="buyer@0.9.0")) == [str(other.id)]
-    assert ids(operator.get("/runs", q=q, agent="nobody")) == ids(operator.get("/runs", q="x" + q, agent="rare")) == []
-    assert ids(operator.get("/runs", q=q, agent="buyer")) == [str(run.id) for run in runs[:3:-1]]
-    assert "all 2+" in operator.read("/runs", q=q, agent="buyer")
-
-
-def test_a_word_is_looked_for_further_than_an_agents_newest(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [lifecycle.start("buyer", {"item": f"chairs {n}"}, by=SHOP) for n in range(6)]
-    monkeypatch.setattr(search, "MOST", 2)
-    assert ids(operator.get("/runs", q="0", agent="buyer")) == [str(runs[0].id)]
-
-
-def test_a_word_is_looked_for_further_than_the_newest_that_have_it_where_others_do(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not one of the agent's newest has it, and of those that do the newest are others'."""
-    wanted, *_ = [lifecycle.start("buyer", {"item": item}, by=SHOP) for item in ("nordlicht", "chairs", "chairs")]
-    for _ in range(3):
-        run = lifecycle.start("buyer", {"item": "nordlicht"}, by=SHOP)
-        Run.objects.filter(id=run.id).update(agent="other", graph_id="other@1.0.0")
-    monkeypatch.setattr(search, "MOST", 2)
-    assert ids(operator.get("/runs", q="nordlicht", agent="buyer")) == [str(wanted.id)]
-
-
-def test_of_two_words_the_rarer_one_is_looked_up_whichever_is_longer(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many newer ones have the other."""
-    both = [str(lifecycle.start("buyer", {"item": "refunds acme"}, by=SHOP).id) for _ in range(2)]
-    for _ in range(5):
-        lifecycle.start("buyer", {"item": "refunds"}, by=SHOP)
-    monkeypatch.setattr(search, "MOST", 4)
-    assert ids(operator.get("/runs", q="refunds acme")) == both[::-1]
-    assert "all 2 " in operator.read("/runs", q="refunds acme") and "all 4+" in operator.read("/runs", q="refunds")
-
-
-@pytest.mark.parametrize("q", ["refunds acme", "refu ac"])
-def test_a_search_that_was_cut_off_says_so_however_few_it_finds(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch, q: str
-) -> None:
-    """Of those that have one word none may have the other, and older ones may."""
-    items = ["refunds acme"] * 3 + ["refunds"] * 4 + ["acme"] * 4
-    both = [lifecycle.start("buyer", {"item": item}, by=SHOP).id for item in items][:3]
-    Run.objects.filter(id__in=both).update(agent="rare", graph_id="rare@1.0.0")
-    monkeypatch.setattr(search, "MOST", 4)
-    monkeypatch.setattr(search, "MOST_OF_OTHERS", 4)
-    for sort in ("", "-created_at"):
-        assert "all 0+" in operator.read("/runs", q=q, sort=sort)
-        assert "all 0+" in operator.read("/runs", q=q, sort=sort, agent="buyer")
-    assert "all 3 " in operator.read("/runs", q=q, agent="rare")
-
-
-def test_a_tags_value_is_shown(operator: Reader) -> None:
-    lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, tags={"team": "harbor", "invoice": "INV-2026-201"})
-    assert "team: harbor" in operator.read("/runs") and "invoice: INV-2026-201" in operator.read("/runs")
-
-
-def test_counts_follow_the_agent_that_is_asked_for(operator: Reader) -> None:
-    start()
-    assert "all 0" in operator.read("/runs", agent="somebody-else") and "all 1" in operator.read(
-        "/runs", agent="buyer@1.0.0"
-    )
-
-
-def test_a_run_that_nobody_drives_looks_blocked(operator: Reader) -> None:
-    """No worker lives in this test, and the list says so as the run's own page does."""
-    start()
-    page = operator.read("/runs")
-    assert "blocked" in page and "no worker is running" in page
-
-
 def test_states_are_counted_and_filtered(operator: Reader) -> None:
     run, other = start(), start()
     operator.post(f"/runs/{run.id}/pauses", justification="why")
@@ -210,7 +118,7 @@ def test_states_are_counted_and_filtered(operator: Reader) -> None:
     assert "all 2" in page and "paused 1" in page and "running 1" in page
 
 
-@pytest.mark.parametrize("path", ["/runs", "/", "/reconcile", "/audit", "/inbox"])
+@each_case("path", ["/runs", "/", "/reconcile", "/audit", "/inbox"])
 def test_a_list_costs_the_same_for_one_run_and_for_many(operator: Reader, path: str) -> None:
     counts = []
     for more in (1, 8):
@@ -224,7 +132,7 @@ def test_a_list_costs_the_same_for_one_run_and_for_many(operator: Reader, path: 
     assert counts[0] == counts[1] and counts[0] <= 8
 
 
-@pytest.mark.parametrize("tab", ["timeline", "transcript", "checkpoints", "decisions", "journal"])
+@each_case("tab", ["timeline", "transcript", "checkpoints", "decisions", "journal"])
 def test_a_runs_page_costs_the_same_however_long_its_journal(operator: Reader, tab: str) -> None:
     run = start()
     counts = []
@@ -252,15 +160,6 @@ def test_the_journal_is_paged_newest_first(operator: Reader) -> None:
     assert seqs(before="x") == seqs() and seqs(before="0") == []
 
 
-def test_a_fragment_is_the_live_part_only(operator: Reader) -> None:
-    answer = operator.get(f"/runs/{start().id}", fragment="live")
-    page = answer.content.decode()
-    assert (
-        answer["X-Live"] == "1" and page.startswith('<div id="live"') and "<html" not in page and 'data-seq="1"' in page
-    )
-    assert 'id="count-inbox-wide" hx-swap-oob="true"' in page
-
-
 def test_the_audit_is_filtered_by_act_person_and_run(operator: Reader, reader: Callable[..., Reader]) -> None:
     run, other = start(), start()
     operator.post(f"/runs/{run.id}/pauses", justification="first words")
@@ -280,7 +179,7 @@ class TestVerification:
     def test_a_sound_journal_holds(self, operator: Reader) -> None:
         assert "The journal holds. 1 event, gapless" in operator.read(f"/runs/{start().id}/verification")
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("change", "words"),
         [
             ("UPDATE ledger_event SET sealed = '\\x007b7d' WHERE run_id = %s AND seq = 1", "event 1 was changed"),
@@ -300,44 +199,3 @@ class TestVerification:
             cursor.execute("SET LOCAL session_replication_role = replica")
             cursor.execute(change, [run.id])
         assert words in operator.read(f"/runs/{run.id}/verification")
-
-
-def test_a_run_of_thousands_of_steps_has_a_page_of_bounded_size(operator: Reader) -> None:
-    run = start()
-    for n in range(600):
-        intent = e.ToolInvoked(
-            slot=f"0.1/{n}",
-            tool="buy",
-            replay_class="idempotent_with_key",
-            requested_hash="h",
-            executed_hash="h",
-            payload={"arguments": {"n": n}, "key": "k"},
-        )
-        append(
-            run.id,
-            intent,
-            e.ToolReturned(slot=f"0.1/{n}", tool="buy", external_id=f"PO-{n}", payload={"result": {}}),
-            by=OLGA,
-        )
-    page = operator.get(f"/runs/{run.id}")
-    text = operator.read(f"/runs/{run.id}")
-    assert (
-        "600 effects" in text
-        and "PO-599" in text
-        and "500 earlier effects" in text
-        and "501 earlier rows" in text
-        and "PO-42 " not in text
-    )
-    assert len(page.content) < 600_000
-    # and what is older is a click away, not lost
-    older = operator.read(f"/runs/{run.id}", effects="6", rows="6")
-    assert "PO-42 " in older and "PO-599" not in older and "Later effects" in older and "Later rows" in older
-    assert "PO-0 " in operator.read(f"/runs/{run.id}", effects="99999", rows="junk")
-
-
-def test_a_rows_address_is_the_pages(operator: Reader, finance: Reader) -> None:
-    run = start()
-    assert reverse("run", args=[run.id]) == Card(run, None, [], "", None, "").url
-    wait = Wait(id=uuid4(), run=run)
-    asked = Approval(id=uuid4(), run=run, wait=wait)
-    assert reverse("approval", args=[asked.id]) == Item(asked, "", "", "", "").url

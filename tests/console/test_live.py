@@ -26,6 +26,7 @@ from ledger.actors import Actor
 from runs.console import socket_watch, sockets
 from runs.models import Run
 from runs.services import command, lifecycle
+from tests.cases import each_case
 from tests.console.conftest import OLGA, SHOP, Reader, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -267,7 +268,7 @@ async def test_an_unknown_run_has_no_socket(operator: Reader) -> None:
     assert await link.closed() == sockets.NO_SUCH_RUN
 
 
-@pytest.mark.parametrize("path", ["/ws/nope", "/", "/ws/runs/no-uuid", "/ws/live/", "/api/v1/runs", "/ws/%ff"])
+@each_case("path", ["/ws/nope", "/", "/ws/runs/no-uuid", "/ws/live/", "/api/v1/runs", "/ws/%ff"])
 async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
     reader: Callable[..., Reader], path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,7 +278,7 @@ async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-@pytest.mark.parametrize("path", ["/ws/live", "/ws/lists"])
+@each_case("path", ["/ws/live", "/ws/lists"])
 async def test_a_browser_that_left_before_it_was_told_is_no_error(
     operator: Reader, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:

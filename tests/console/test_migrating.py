@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import re
 from typing import Any
 
-import psycopg
 import pytest
-from django.template import Context, Template
 from django.test import Client
 
 from ledger.models import OverrideRecord
-from runs.connections import dsn
 from runs.models import Run
 from runs.services import lifecycle
 from tests.console.conftest import Reader, reader  # noqa: F401 (fixture)
@@ -62,12 +57,6 @@ def test_the_page_proposes_where_each_node_leads_and_a_look_changes_nothing(oper
     assert versions() == ["1.0.0"] * 3
 
 
-def test_several_calls_in_a_row_are_escaped_once() -> None:
-    calls = ['pay({"to": "A & <b>"})', "read()"]
-    shown = Template("{% load console %}{{ calls|listed }}").render(Context({"calls": calls}))
-    assert html.unescape(re.sub("<[^>]+>", "", shown)) == 'pay({"to": "A & <b>"}), read()'
-
-
 def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
     done = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY})
     text = done.content.decode()
@@ -80,27 +69,6 @@ def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
     assert f"{NAME}@2.0.0" in page and "moved to moving-page@2.0.0" in page
     journal = operator.get(f"/runs/{runs[0].id}?tab=journal").content.decode()
     assert f"{NAME}@1.0.0 → {NAME}@2.0.0" in journal
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_page_says_which_were_moved_where_one_is_busy(operator: Client, runs: list[Run]) -> None:
-    with psycopg.connect(dsn(name="somebody else")) as holder:
-        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[0].id])
-        done = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY})
-    text = done.content.decode()
-    assert done.status_code == 200 and "1 run moved to 2.0.0, 1 not." in text and "busy" in text
-    assert versions() == ["1.0.0", "2.0.0", "1.0.0"]
-
-
-def test_the_page_offers_to_retry_what_failed(operator: Client, runs: list[Run]) -> None:
-    page = operator.get(PAGE).content.decode()
-    assert 'name="retry"' in page and "or with the box below, the oldest that failed)" in page
-    seen = operator.post(f"{PAGE}/looks", FORM | {"retry": "on"}).content.decode()
-    assert "No run of 1.0.0 fits." in seen and 'name="retry" checked' in seen
-    done = operator.post(f"{PAGE}/acts", FORM | {"retry": "on", "runs": str(runs[0].id), "justification": WHY})
-    assert "1 run moved to 2.0.0, 0 not." in done.content.decode() and versions() == ["2.0.0", "1.0.0", "1.0.0"]
-    assert "retry" in operator.post(f"{PAGE}/looks", FORM | {"retry": "perhaps"}).content.decode()
-    assert operator.post(f"{PAGE}/looks", FORM | {"retry": "perhaps"}).status_code == 422
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from ledger.models import OverrideRecord
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.thinking import moving
 from tests.api.worker import purchase_agent
 from tests.console.conftest import SHOP, Reader, text_of
 from tests.console.stage import settled, working
@@ -43,26 +42,6 @@ def test_the_transcript_says_whom_it_asks_and_operators_may_move_it(
     (record,) = OverrideRecord.objects.filter(run_id=run.pk)
     assert (record.action, record.justification) == ("models", WHY)
     assert WHY in operator.read(f"/runs/{run.pk}", tab="decisions") and "models" in operator.read("/audit")
-
-
-@pytest.mark.parametrize(
-    ("form", "told"),
-    [
-        ({"models": "gpt <b>", "justification": WHY}, "is not provider:model"),
-        ({"models": "", "justification": WHY}, "models"),
-        ({"models": HERE, "justification": ""}, "justification"),
-        ({"models": HERE, "assistant": "nobody", "justification": WHY}, "has no assistant"),
-    ],
-)
-def test_what_was_typed_is_kept_where_it_is_refused(
-    run: Run, operator: Reader, form: dict[str, str], told: str
-) -> None:
-    answer = operator.post(f"/runs/{run.pk}/models", **form)
-    html = answer.content.decode()
-    assert answer.status_code in (409, 422) and 'id="move-models" open' in html
-    assert told in text_of(answer), text_of(answer)
-    assert "gpt <b>" not in html and (not form["models"] or form["models"].partition(" ")[0] in html)
-    assert len(moving.asked_by(run.pk)) == 1
 
 
 def test_who_has_no_conversation_has_no_models(reader: Callable[..., Reader], operator: Reader) -> None:

@@ -21,6 +21,7 @@ from ledger.web.text_safety import compare, leaves
 from runs.models import Run, Wait
 from runs.story import read, tell
 from tests.api.test_incidents import lose
+from tests.cases import each_case
 from tests.console.conftest import OLGA, Reader, start, text_of
 from tests.console.stage import question, settled, working
 
@@ -75,7 +76,7 @@ def test_a_title_is_one_line_whoever_chose_it() -> None:
     assert "\n" not in page and page.startswith("Volga Heavy Industries") and len(page) < 130
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path", ["/runs/01a1fefe-154b-70dc-bd8b-33f7b9e91f5b", "/inbox/01a1fefe-154b-70dc-bd8b-33f7b9e91f5b", "/fleet"]
 )
 def test_error_pages_have_a_heading(finance: Reader, path: str) -> None:
@@ -96,7 +97,7 @@ def test_a_value_is_one_marked_bounded_line() -> None:
     assert drawn("{{ value|datum }}", value="") == drawn("{{ value|datum }}", value=None) == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headline", "is_amount"),
     [
         ("$84,000.00", True),
@@ -238,7 +239,7 @@ def test_a_gap_is_the_same_on_every_page(operator: Reader) -> None:
 # --- states ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("about", ["Smith & Sons <b>", ""])
+@each_case("about", ["Smith & Sons <b>", ""])
 def test_the_overview_names_whom_a_stuck_run_is_about_letter_by_letter(operator: Reader, about: str) -> None:
     run = start(ending="unknown")
     with working():

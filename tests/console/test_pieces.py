@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, Line
 from runs.story.scale import Placed, Stretch
 from runs.story.transcript import Said
+from tests.cases import each_case
 from tests.console.tape import NOON
 from tests.scale.test_page import events, taped
 
@@ -140,7 +140,7 @@ def line(kind: str, **more: Any) -> Line:
     return Line(seq=3, at=NOON, kind=kind, slot=HOSTILE, attempt=0, epoch=-1, **given)
 
 
-@pytest.mark.parametrize("status", [*pieces.STANDINGS, HOSTILE, ""])
+@each_case("status", [*pieces.STANDINGS, HOSTILE, ""])
 def test_an_effect_holds_no_markup_but_ours(status: str) -> None:
     for tools in ({}, {HOSTILE: card()}, {HOSTILE: card(system="", title="")}):
         for counts in ({}, {"sends": 1}, {"sends": 3, "attempts": 2, "interrupted": 1, "not_sent": 2}):
@@ -151,7 +151,7 @@ def test_an_effect_holds_no_markup_but_ours(status: str) -> None:
                 assert "<img src=x" in words  # as words
 
 
-@pytest.mark.parametrize("status", pieces.STANDINGS)
+@each_case("status", pieces.STANDINGS)
 def test_one_effect_is_said_only_of_a_call_that_has_one(status: str) -> None:
     effect = hostile_effect(status, sends=2, attempts=2, replay_class="idempotent_with_key")
     is_one = "sent 2 times, one effect" in whole(pieces.effect(effect, {}))
@@ -184,7 +184,7 @@ def test_of_a_damaged_event_nothing_is_told_by_its_kind() -> None:
     assert "ToolRead damaged: its content can't be read" in told
 
 
-@pytest.mark.parametrize("role", ["agent", "user", HOSTILE])
+@each_case("role", ["agent", "user", HOSTILE])
 def test_a_thing_said_holds_no_markup_but_ours(role: str) -> None:
     bare = pieces.thing_said(Said(role, NOON, 3))
     full = pieces.thing_said(Said(role, NOON, 3, HOSTILE, DOCUMENT, HOSTILE, HOSTILE, 0, 0))

@@ -11,9 +11,10 @@ import pytest
 from ledger.models import ActRecord
 from runs.models import Pool, PoolMeter, Run
 from runs.services import lifecycle
+from tests.cases import each_case
 from tests.console.conftest import SHOP, Reader
 from tests.console.stage import settled, working
-from tests.runs.sharing import in_line, pool, raised
+from tests.runs.sharing import in_line, pool
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -53,7 +54,7 @@ def test_a_pool_is_made_raised_and_switched_off_on_the_record(operator: Reader) 
     assert list(told) == ["pool", "pool_change", "pool_off"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "word"),
     [
         ({"limit": "-1"}, "limit"),
@@ -89,26 +90,3 @@ def waits(n: int = 1) -> list[Run]:
         found = [settled(run, "waiting_event") for run in runs]
     assert all(in_line(run) for run in found)
     return found
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_run_that_waits_says_for_what_and_until_when(operator: Reader) -> None:
-    shared = pool(limit=0, name="The month")
-    runs = waits(3)
-    page = operator.read(f"/runs/{runs[0].id}")
-    assert "Waits for room in the" in page and page.count("The month") >= 2 and "filled again" in page
-    settle = operator.read("/reconcile")
-    assert settle.count("The month") == 1 and "3 calls" in settle
-    listed = operator.read("/pools")
-    assert "calls wait" in listed and "3 calls" in listed
-    assert "more than a whole" in listed
-    raised(shared, 5)
-    assert "more than a whole" not in operator.read("/pools")
-
-
-def test_a_run_of_no_pool_says_nothing_of_any(operator: Reader) -> None:
-    pool(limit=5, scope="tag", of="others", name="Theirs")
-    run = lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, tags=["ours"])
-    assert "Theirs" not in operator.read(f"/runs/{run.id}")
-    other = lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, tags=["others"])
-    assert "Theirs" in operator.read(f"/runs/{other.id}")

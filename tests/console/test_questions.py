@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
-from uuid import uuid4
 
 import pytest
-from django.test import Client
 from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End
-from durableagents.identity.auth import issue_key
 from ledger import events as e
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.services import lifecycle
-from tests.console.conftest import OLGA, SHOP, Reader, filled_in, text_of
+from tests.console.conftest import SHOP, Reader, filled_in, text_of
 from tests.console.stage import settled, working
-from tests.console.test_damage import other_hands
 from tests.runs.stage import events
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -107,16 +102,6 @@ def test_a_question_is_found_and_answered_by_whom_it_is_put_to(reader: Callable[
     assert f"#question-{mine.id}" not in legal.get("/inbox").content.decode()
 
 
-def test_an_answer_to_a_paused_run_is_not_said_to_let_it_go_on(operator: Reader, run: Run) -> None:
-    lifecycle.pause(run.pk, by=OLGA, justification="let me see")
-    wait = wait_of(run, "legal")
-    form = form_of(operator.get(f"/runs/{run.id}"), wait)
-    name = next(key for key in form if key.endswith(".people")).partition(".")[0]
-    typed = form | {f"{name}.people": "3", f"{name}.where.street": "Quay 1", "justification": "they called"}
-    answer = operator.client.post(f"/runs/{run.id}/answers/{wait.id}", typed, follow=True)
-    assert "Answered. The run is paused: it goes on once somebody resumes it." in text_of(answer)
-
-
 def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(operator: Reader, run: Run) -> None:
     wait = wait_of(run, "legal")
     form = form_of(operator.get(f"/runs/{run.id}"), wait)
@@ -129,30 +114,6 @@ def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(operator: R
     said = text_of(answer)
     assert "is not a whole number; give a whole number, such as 12" in said and "is not of type" not in said
     assert 'value="many"' in page and "Kept &lt;i&gt;words&lt;/i&gt;" in page and "kept too" in page
-
-
-@pytest.mark.parametrize(
-    ("why", "status", "words"),
-    [
-        ("x" * 4001, 422, "too long: 4001 characters"),
-        ("so\x00so", 422, "holds a NUL character"),
-        ("x" * 1_100_000, 413, "holds 1100000 bytes"),
-    ],
-    ids=["long", "NUL", "huge"],
-)
-def test_what_is_wrong_with_the_reason_stands_at_the_reason(
-    operator: Reader, run: Run, why: str, status: int, words: str
-) -> None:
-    wait = wait_of(run, "legal")
-    form = form_of(operator.get(f"/runs/{run.id}"), wait)
-    name = next(key for key in form if key.endswith(".people")).partition(".")[0]
-    typed = {f"{name}.people": "3", f"{name}.where.street": "Quay 1", "justification": why}
-    answer = operator.client.post(f"/runs/{run.id}/answers/{wait.id}", {**form, **typed})
-    page = answer.content.decode()
-    assert answer.status_code == status and not events(run, e.InputAnswered)
-    assert re.search(rf'aria-invalid="true"\s+aria-describedby="why-{wait.id}_error"', page)
-    assert words in page[page.index(f'id="why-{wait.id}_error"') :][:200]
-    assert f'<a href="#why-{wait.id}">Why</a>' in page and 'value="Quay 1"' in page
 
 
 def test_a_second_answer_is_told_whose_the_first_was(reader: Callable[..., Reader], operator: Reader, run: Run) -> None:
@@ -189,92 +150,3 @@ def test_nobody_else_answers_nor_is_told_what_is_wrong_with_the_form(
         assert answer.status_code == 403 and "Only approver_legal or operator answers this" in said
         assert "is missing" not in said and "no field of this form" not in said and "NUL" not in said
     assert not events(run, e.InputAnswered)
-
-
-def test_a_question_that_never_was_is_not_found_and_what_was_typed_stays(operator: Reader, run: Run) -> None:
-    others = Wait.objects.filter(run=run).exclude(kind="input").values_list("pk", flat=True)
-    for wait_id in (uuid4(), *others):
-        answer = operator.post(f"/runs/{run.id}/answers/{wait_id}", justification="Kept.")
-        said = text_of(answer)
-        assert answer.status_code == 404 and "There is no question" in said and "been settled" not in said
-    assert operator.post(f"/runs/{uuid4()}/answers/{wait_of(run, 'legal').id}").status_code == 404
-
-
-@pytest.mark.parametrize("detail", ["[1, 2]", "null", '{"of": "legal"}', '{"of": "legal", "schema": 7}'])
-def test_a_question_that_other_hands_have_damaged_is_named(operator: Reader, run: Run, detail: str) -> None:
-    wait = wait_of(run, "legal")
-    with other_hands() as cursor:
-        cursor.execute("UPDATE runs_wait SET detail = %s::jsonb WHERE id = %s", [detail, wait.pk])
-    answer = operator.post(f"/runs/{run.id}/answers/{wait.id}", justification="why")
-    assert answer.status_code == 409 and "lacks a question that can be read" in text_of(answer)
-    by_key = Client(raise_request_exception=False)
-    key = issue_key(operator.user, "test")
-    told = by_key.post(
-        f"/api/v1/runs/{run.id}/answers/{wait.id}",
-        {"answer": 1},
-        content_type="application/json",
-        headers={"Authorization": f"Bearer {key}"},
-    )
-    assert told.status_code == 409 and told.json()["code"] == "record-damaged"
-
-
-class Place(BaseModel):
-    city: str = "Berlin"
-    is_open: bool = True
-
-
-class Stay(BaseModel):
-    note: str
-    nights: int
-    place: Place | None = None
-
-
-class Many(BaseModel):
-    zulu: int = 0
-    ccc: Many | None = None
-    bb: Many | None = None
-    a: Many | None = None
-
-
-@contextmanager
-def asking(schema: type[BaseModel], prefilled: dict[str, Any] | None) -> Iterator[Run]:
-    agent = Agent("asking", "1.0.0", input=Wanted, state=Wanted)
-
-    @agent.node(start=True)
-    async def ask(state: Wanted, ctx: Context) -> End:
-        return End((await ctx.ask("legal", title="Where?", schema=schema, prefilled=prefilled)).model_dump())
-
-    agent.validate()
-    try:
-        run = lifecycle.start("asking", {"title": "chairs"}, by=SHOP)
-        with working():
-            yield settled(run, "waiting_human")
-    finally:
-        registry.remove(agent.graph_id)
-
-
-@pytest.mark.parametrize("is_open", [True, False])
-def test_what_was_prefilled_and_nobody_touched_is_the_answer(reader: Callable[..., Reader], is_open: bool) -> None:
-    prefilled = {"note": "two\nlines", "nights": 1, "place": {"city": "Rome", "is_open": is_open}}
-    with asking(Stay, prefilled) as run:
-        legal, wait = reader("approver_legal"), wait_of(run, "legal")
-        form, address = form_of(legal.get(f"/runs/{run.id}"), wait), f"/runs/{run.id}/answers/{wait.id}"
-        refused = legal.client.post(address, {**form, next(name for name in form if name.endswith("nights")): "x"})
-        again = form_of(refused, wait)
-        assert refused.status_code == 422 and {name: again[name] for name in form if "nights" not in name} == {
-            name: text for name, text in form.items() if "nights" not in name
-        }
-        assert legal.client.post(address, form).status_code == 302
-        (answered,) = events(run, e.InputAnswered)
-        assert answered.payload["answer"] == prefilled
-
-
-def test_a_question_that_holds_itself_can_be_answered(reader: Callable[..., Reader]) -> None:
-    with asking(Many, None) as run:
-        olga, wait = reader("operator"), wait_of(run, "legal")
-        form = form_of(olga.get(f"/runs/{run.id}"), wait)
-        name = next(name for name in form if name.endswith(".zulu") and name.count(".") == 1)
-        answer = olga.client.post(f"/runs/{run.id}/answers/{wait.id}", {**form, name: "7"})
-        assert answer.status_code == 302, text_of(answer)[:3000]
-        (answered,) = events(run, e.InputAnswered)
-        assert Many.model_validate(answered.payload["answer"]) == Many(zulu=7)

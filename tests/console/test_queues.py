@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.utils import timezone
 
-from approvals.queue_models import Deputy, Limit, Queue
+from approvals.queue_models import Limit, Queue
+from tests.cases import each_case
 from tests.console.conftest import Reader
 from tests.console.test_refused_forms import Forms
 
@@ -52,23 +51,7 @@ def test_a_limit_is_set_and_lifted_on_the_queues_page() -> None:
     assert not Limit.objects.filter(ended_at=None).exists()
 
 
-@pytest.mark.parametrize("typed", ["50,00", "1,5", "1.000,50", "0,500", "1,0000", "50,000,0", ",500", "1,000,"])
-def test_a_comma_makes_no_sum_a_hundredfold(typed: str) -> None:
-    """Where it can't be one between thousands, nobody guesses."""
-    admin, at = boss(), "/queues/of/legal"
-    sent = {
-        "limits": {"person": "", "most": typed},
-        "proofs": {"minutes": "5", "above": typed},
-        "grants": {"times": "3", "days": "3", "sum": typed},
-    }
-    for act, fields in sent.items():
-        answer = admin.post(f"{at}/{act}", **fields, justification=WHY)
-        assert answer.status_code == 422 and "write it with a point, such as 1250.50" in answer.content.decode()
-        assert f'value="{typed}"' in answer.content.decode(), "it is kept as it was typed"
-    assert not Limit.objects.exists() and Queue.objects.get(name="legal").proof is None
-
-
-@pytest.mark.parametrize(("typed", "kept"), [("50,000.50", "50000.50"), ("1,000", "1000"), ("999999999", "999999999")])
+@each_case(("typed", "kept"), [("50,000.50", "50000.50"), ("1,000", "1000"), ("999999999", "999999999")])
 def test_a_sum_comes_back_from_the_page_as_it_was_sent(typed: str, kept: str) -> None:
     admin, page = boss(), "/queues/of/legal"
     sent = {
@@ -84,36 +67,6 @@ def test_a_sum_comes_back_from_the_page_as_it_was_sent(typed: str, kept: str) ->
     queue = Queue.objects.get(name="legal")
     assert queue.proof is not None and queue.again is not None
     assert [Decimal(queue.proof["above"]), Decimal(queue.again["most"])] == [Decimal(kept)] * 2
-
-
-def test_a_key_is_spoken_of_only_where_one_has_to_show_who_one_is() -> None:
-    admin = boss()
-    for asked, is_said in (({"type_amount": "on", "minutes": ""}, False), ({"minutes": "5"}, True)):
-        assert admin.post("/queues/of/legal/proofs", above="1000", justification=WHY, **asked).status_code == 302
-        page = admin.client.get("/queues/of/legal").content.decode()
-        assert "What a yes has to show" in page and ("can't show who uses it" in page) == is_said
-
-
-def test_who_sees_few_runs_is_told_that_only_those_are_counted(reader: Callable[..., Reader]) -> None:
-    admin = boss()
-    assert "0 open questions of runs that you see" in admin.read("/queues/of/legal")
-    assert "Open, that you see" in admin.read("/queues")
-    page = reader("auditor").read("/queues/of/legal")
-    assert "0 open questions" in page and "that you see" not in page + reader("operator").read("/queues")
-
-
-def test_a_member_is_away_and_the_deputy_sees_it(reader: Callable[..., Reader]) -> None:
-    ann, bob = reader("approver_legal", name="ann"), reader("operator", name="bob")
-    until = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
-    sent = {"deputy": "bob", "queue": "", "starts_at": "", "ends_at": until, "justification": WHY}
-    assert ann.post("/queues/deputies", **sent).status_code == 302
-    assert "bob</b> for ann" in ann.client.get("/queues").content.decode()
-    page = bob.client.get("/queues/of/legal").content.decode()
-    assert "End it now" in page and "Set a limit" not in page
-    assert "for:" not in bob.client.get("/inbox").content.decode(), "what somebody holds besides roles is no role"
-    row = Deputy.objects.get()
-    assert reader("auditor").post(f"/queues/deputies/{row.pk}/revocations", justification=WHY).status_code == 403
-    assert bob.post(f"/queues/deputies/{row.pk}/revocations", justification=WHY).status_code == 302
 
 
 def test_a_hostile_name_is_shown_and_does_nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import User
@@ -49,22 +48,6 @@ def test_reasons_are_set_one_in_each_line_and_shown_to_everybody(boss: Reader, f
     assert emptied.status_code == 302 and Queue.objects.get(name="finance_po").reasons is None
 
 
-def test_what_is_refused_is_kept_and_said_at_its_field(boss: Reader) -> None:
-    answer = boss.post("/queues/of/finance_po/reasons", reasons="one of them\r\n\u202eturned", justification="so")
-    page = answer.content.decode()
-    assert answer.status_code == 422 and 'id="r-reasons_error"' in page and "one of them\n" in page
-    assert Queue.objects.get(name="finance_po").reasons is None
-    for form in ({"reasons": "\n".join(f"reason {n}" for n in range(21))}, {"reasons": "a b", "justification": ""}):
-        assert boss.post("/queues/of/finance_po/reasons", **{"justification": "so", **form}).status_code == 422
-
-
-def test_a_reason_that_does_not_fit_is_told_by_its_line(boss: Reader) -> None:
-    """As people count, with the empty ones among them."""
-    typed = f"one of them\r\n\r\n{'x' * 1000}"
-    page = boss.post("/queues/of/finance_po/reasons", reasons=typed, justification="so").content.decode()
-    assert "line 3: " in page and "1: should" not in page and "line 2" not in page
-
-
 def test_they_are_offered_on_the_case_and_one_that_is_chosen_may_be_changed(
     boss: Reader, finance: Reader, asked: Approval
 ) -> None:
@@ -82,18 +65,3 @@ def test_they_are_offered_on_the_case_and_one_that_is_chosen_may_be_changed(
     assert finance.post(f"/approvals/{asked.id}/decision", **form).status_code == 302
     assert Decision.objects.get().justification == "Budget line is used up. Ask in May."
     assert "data-reason" not in finance.get(f"/inbox/{asked.id}").content.decode()
-
-
-def test_who_only_reads_is_offered_none(boss: Reader, reader: Callable[..., Reader], asked: Approval) -> None:
-    boss.post("/queues/of/finance_po/reasons", **SET)
-    page = reader("auditor").get(f"/inbox/{asked.id}").content.decode()
-    assert "data-reason" not in page
-
-
-def test_what_was_typed_and_refused_stays_in_the_place_of_what_was_chosen(
-    boss: Reader, finance: Reader, asked: Approval
-) -> None:
-    boss.post("/queues/of/finance_po/reasons", **SET)
-    form = {"verdict": "reject", "plan_hash": "another", "justification": "My own words."}
-    answer = finance.client.post(f"/approvals/{asked.id}/decision?reason=1", form)
-    assert answer.status_code == 409 and field(answer.content.decode()) == "My own words."

@@ -15,6 +15,7 @@ from django.utils import timezone
 from approvals.calendars.models import Absence
 from approvals.outbox.models import Channel
 from approvals.queue_models import Deputy
+from tests.cases import each_case
 from tests.console.conftest import Reader
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +105,7 @@ def refused_and_given_back(boss: Reader, page: str, act: str, typed: dict[str, s
 BOXES = {"second_factor": "on", "type_amount": "on", "type_target": "on"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("act", "typed"),
     [
         ("proofs", {"above": "100", "risk": "high", "minutes": "-5", **BOXES}),
@@ -136,7 +137,7 @@ BOXES = {"second_factor": "on", "type_amount": "on", "type_target": "on"}
         ),
     ],
 )
-@pytest.mark.parametrize("is_set", [False, True])
+@each_case("is_set", [False, True])
 def test_a_refused_form_of_a_queue(boss: Reader, act: str, typed: dict[str, str], is_set: bool) -> None:
     if is_set:
         ticked = {"above": "5000", "risk": "low", "minutes": "5", **BOXES, "justification": WHY}
@@ -153,7 +154,7 @@ def test_a_refused_opening_keeps_its_reason(boss: Reader) -> None:
     assert answer.status_code == 409 and Forms(answer).sent[f"{QUEUE}/openings"] == {"justification": "for good"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("act", "typed"),
     [
         ("/queues/calendars/of/DE/changes", CALENDAR | {"mon": "always", "zone": ""}),
@@ -171,7 +172,7 @@ def test_a_refused_calendar_is_kept(boss: Reader) -> None:
     refused_and_given_back(boss, "/queues/calendars", "/queues/calendars/new", typed)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("act", "typed"),
     [
         ("versions", RULE | {"condition": "cost >", "seen": "1"}),
@@ -190,7 +191,7 @@ def test_a_policy_that_was_tried_keeps_the_reason_for_it(boss: Reader) -> None:
     refused_and_given_back(boss, "/policies", "/policies/new", typed | {"condition": "("})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("act", "typed"),
     [
         ("/queues/new", {"name": "Refunds", "title": "R", "role": "nope", "currency": "EUR", "needs_amount": "on"}),

@@ -10,8 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.queues.labels import FIELDS
-from tests.console.conftest import Reader, text_of
-from tests.console.test_refused_forms import CALENDAR, QUEUE, RULE, Forms
+from tests.console.conftest import Reader
+from tests.console.test_refused_forms import CALENDAR, QUEUE, RULE
 
 pytestmark = pytest.mark.django_db
 WHY = "because it is so"
@@ -82,38 +82,3 @@ def test_what_is_refused_leads_to_its_field_by_the_name_that_it_has_there(boss: 
     assert '<a href="#c-why">Why</a>' in alert(answer)
     stray = boss.post(f"{QUEUE}/changes", title="T", role="nope", currency="USD", justification=WHY, more="x")
     assert stray.status_code == 422 and "does not have" in alert(stray) and "#" not in alert(stray)
-
-
-def test_a_form_that_says_what_holds_already_is_told_that_nothing_would_change(boss: Reader) -> None:
-    forms = (
-        (QUEUE, f"{QUEUE}/changes"),
-        (QUEUE, f"{QUEUE}/proofs"),
-        (QUEUE, f"{QUEUE}/grants"),
-        (QUEUE, f"{QUEUE}/reasons"),
-        (QUEUE, f"{QUEUE}/timings"),
-        ("/queues/calendars/of/DE", "/queues/calendars/of/DE/changes"),
-        ("/policies/of/dear", "/policies/of/dear/versions"),
-    )
-    timed = {"remind": "50", "justification": WHY}
-    assert boss.post(f"{QUEUE}/timings", **timed).status_code == 302
-    for page, act in forms:
-        answer = boss.post(act, **Forms(boss.get(page)).sent[act] | {"justification": WHY})
-        assert answer.status_code == 422, act
-        assert "Nothing would change: all is as it was." in text_of(answer), act
-        assert "and all else" not in text_of(answer), act
-
-
-def test_a_step_without_a_queue_is_told_as_one(boss: Reader) -> None:
-    typed = {"on_timeout": "escalate", "to1": "", "hours1": "8", "justification": WHY}
-    answer = boss.post(f"{QUEUE}/timings", **typed)
-    assert answer.status_code == 422 and "have one without a queue" in text_of(answer)
-    assert "which is no queue that is open" not in text_of(answer)
-
-
-def test_an_invitation_that_is_refused_is_said_at_the_top(boss: Reader) -> None:
-    sent = {"username": "ada", "email": "nowhere", "days": "7", "justification": WHY}
-    answer = boss.post("/people/invitations", **sent)
-    assert answer.status_code == 422 and '<a href="#id_email">E-mail</a>' in alert(answer)
-    taken = boss.post("/people/invitations", **sent | {"username": "boss", "email": "ada@example.org"})
-    assert taken.status_code == 409 and '<a href="#id_username">User name</a>' in alert(taken)
-    assert "data-alert" not in boss.get("/people").content.decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from ledger.models import ActRecord
-from runs.models import Process, Ramp, Run, Served, VersionGate, Wait
+from runs.models import Ramp, VersionGate
 from runs.services import lifecycle
 from tests.console.conftest import Reader, reader  # noqa: F401 (fixture)
 from tests.world import OLGA, SHOP, agent_of, ends_with, only_for_now
@@ -93,63 +92,6 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
     assert "ramp_rollback" in operator.get("/audit").content.decode() and OLGA
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"share": "0"}, "share"),
-        ({"share": "lots"}, "share"),
-        ({"share": "", "tags": ""}, "share"),
-        ({"to_version": "1.0.0"}, "to_version"),
-        ({"failed": "no"}, "failed"),
-        ({"justification": ""}, "justification"),
-        ({"extra": "1"}, "extra"),
-        ({"agent": "nobody"}, "agent"),
-    ],
-    ids=str,
-)
-def test_a_refused_form_keeps_what_was_typed(operator: Client, wrong: dict[str, str], said: str) -> None:
-    answer = operator.post(f"/agents/{NAME}@2.0.0/ramps", RAMP | wrong)
-    assert answer.status_code in (422, 404) and not Ramp.objects.exists(), said
-    assert b"tenant:acme" in answer.content or "tags" in wrong
-
-
 def test_who_may_only_read_sees_no_forms(reader: Reader) -> None:  # noqa: F811
     page = text(reader("auditor").client)
     assert "Versions" in page and "<form" not in page.partition('id="versions"')[2].partition("</section>")[0]
-
-
-def test_a_parked_run_whose_version_is_gone_says_so_and_its_deadline_stands(operator: Client) -> None:
-    run = lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP)
-    deadline = timezone.now() + timedelta(days=3)
-    Run.objects.filter(pk=run.pk).update(ready_at=None)
-    Run.objects.filter(pk=run.pk).update(state="running")
-    Run.objects.filter(pk=run.pk).update(state="waiting_event")
-    Wait.objects.create(
-        id=run.pk,
-        run_id=run.pk,
-        slot="0.1/1",
-        kind="signal",
-        opened_at=timezone.now(),
-        deadline=deadline,
-        detail={"name": "go"},
-    )
-    page = text(operator, f"/runs/{run.pk}")
-    assert f"No running worker has {NAME}@1.0.0" in page and "its deadlines stand" in page
-    assert "no running worker has its version" in text(operator, "/runs")
-
-
-def test_a_run_that_only_draining_workers_could_take_says_so(operator: Client) -> None:
-    run = lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP)
-    worker = Process.objects.create(
-        id=run.pk,
-        kind="worker",
-        host="h",
-        boot="b",
-        pid=1,
-        born_ticks=1,
-        started_at=timezone.now(),
-        last_heartbeat_at=timezone.now() + timedelta(hours=1),
-    )
-    Served.objects.create(worker=worker.id, graph_id=f"{NAME}@1.0.0", is_draining=True, is_quarantined=False)
-    sentence = f"every running worker that has {NAME}@1.0.0 drains it"
-    assert sentence in text(operator, f"/runs/{run.pk}") and sentence in text(operator, "/runs")

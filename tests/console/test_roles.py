@@ -21,6 +21,7 @@ from runs.models import Batch
 from runs.services import lifecycle
 from runs.services.bulk import acts
 from runs.services.bulk.bodies import BatchBody
+from tests.cases import each_case
 from tests.console.accounts import boss, boss_account
 from tests.console.conftest import SHOP, Reader, State
 
@@ -464,8 +465,8 @@ def test_an_address_of_a_run_is_known_as_one() -> None:
     assert walk(get_resolver("durableagents.urls_console").url_patterns) == OF_A_RUN
 
 
-@pytest.mark.parametrize("is_own", [True, False])
-@pytest.mark.parametrize("role", ROLES)
+@each_case("is_own", [True, False])
+@each_case("role", ROLES)
 def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], role: str, is_own: bool) -> None:
     somebody = reader(role)
     owner = somebody if is_own else None
@@ -487,8 +488,8 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
     assert opened == {name: may.get(name, 403) for name in READ}
 
 
-@pytest.mark.parametrize("is_own", [True, False])
-@pytest.mark.parametrize("role", ROLES)
+@each_case("is_own", [True, False])
+@each_case("role", ROLES)
 def test_an_act_is_refused_to_every_other_role(reader: Callable[..., Reader], role: str, is_own: bool) -> None:
     somebody = reader(role)
     for name in ACT:

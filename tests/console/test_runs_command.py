@@ -11,6 +11,7 @@ from django.core.management import call_command
 from runs.management.commands import runs as command
 from runs.models import Attribute
 from runs.queries.attributes import search as searching
+from tests.cases import each_case
 from tests.console.test_attributes import sale, sold  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +44,7 @@ def test_hostile_text_does_nothing_to_a_terminal() -> None:
     assert line.isascii() and "\x1b" not in line and "\\u001b[2Jgone" in line
 
 
-@pytest.mark.parametrize(("option", "value"), [("where", "scoer = 1"), ("where", "score ="), ("sort", "labels")])
+@each_case(("option", "value"), [("where", "scoer = 1"), ("where", "score ="), ("sort", "labels")])
 def test_what_can_not_be_read_is_one_line_and_exit_code_2(option: str, value: str) -> None:
     err = StringIO()
     with pytest.raises(SystemExit) as ended:

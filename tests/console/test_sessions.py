@@ -9,18 +9,16 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from durableagents.identity import auth, signed_in
 from durableagents.identity.people import SessionEnded, SessionStore
-from durableagents.identity.signed_in import browser_of
 from durableagents.models import ApiKey, SignedIn
 from ledger.actors import Actor
 from ledger.models import AccountRecord, ActRecord
 from runs.console.socket_watch import SIGNED_OUT, verdicts
+from tests.cases import each_case
 from tests.console.accounts import boss, meanwhile
 from tests.console.conftest import Reader, text_of
 from tests.runs.stage import at_once
@@ -86,7 +84,7 @@ def test_all_others_are_ended_and_this_one_goes_on(ada: Reader) -> None:
     ] == [True]
 
 
-@pytest.mark.parametrize("place", ["", "zz", "00", "%00", "a" * 64, "é"])
+@each_case("place", ["", "zz", "00", "%00", "a" * 64, "é"])
 def test_what_is_no_session_is_refused(ada: Reader, place: str) -> None:
     before = Session.objects.count()
     assert ada.post("/account/session-ends", session=place).status_code == 404
@@ -111,31 +109,12 @@ def test_an_administrator_ends_anyones_with_a_reason_on_record(ada: Reader) -> N
     assert root.post("/people/404/session-ends", justification="Nobody.").status_code == 404
 
 
-def test_an_administrator_ends_one_of_several(ada: Reader) -> None:
-    phone, laptop, root = signed(ada), signed(ada), boss()
-    assert ada.user is not None
-    place = signed_in.digest_of(phone.session.session_key).hex()
-    root.post(f"/people/{ada.user.pk}/session-ends", session=place, justification="Only the phone.")
-    assert not is_in(phone) and is_in(laptop)
-
-
 def test_a_session_of_somebody_else_is_not_ended_in_anothers_name(ada: Reader) -> None:
     root = boss()
     assert ada.user is not None and root.user is not None
     theirs = signed_in.digest_of(ada.client.session.session_key).hex()
     answer = root.post(f"/people/{root.user.pk}/session-ends", session=theirs, justification="By mistake.")
     assert answer.status_code == 404 and is_in(ada.client) and not ActRecord.objects.exists()
-
-
-def test_the_list_follows_a_new_password(ada: Reader) -> None:
-    """The session that asks gets another key; the others end, and none of them is listed."""
-    signed(ada)
-    laptop = signed(ada)
-    form = {"old_password": OLD, "new_password1": NEW, "new_password2": NEW}
-    assert laptop.post("/account/password", form).status_code == 302
-    user = User.objects.get(username="ada")
-    (place,) = signed_in.places(user, laptop.session.session_key)
-    assert place.is_this and SignedIn.objects.filter(user=user).count() == 1
 
 
 def test_a_session_that_is_ended_while_it_changes_its_password_ends(
@@ -169,17 +148,6 @@ def test_a_session_that_gets_another_key_at_the_moment_at_which_it_is_ended_ends
         assert isinstance(answers[1], int) and not Session.objects.exists(), answers
 
 
-def test_a_strangers_session_gets_another_key_at_the_door_whatever_becomes_of_its_row() -> None:
-    before = SessionStore()
-    before["seen"] = "a page"
-    before.save()
-    stranger = SessionStore(before.session_key)
-    assert stranger["seen"] == "a page"
-    Session.objects.all().delete()
-    stranger.cycle_key()
-    assert Session.objects.get().pk == stranger.session_key
-
-
 def test_a_password_that_was_changed_elsewhere_leaves_no_session_in_the_list(ada: Reader) -> None:
     signed(ada)
     user = User.objects.get(username="ada")
@@ -188,60 +156,16 @@ def test_a_password_that_was_changed_elsewhere_leaves_no_session_in_the_list(ada
     assert signed_in.places(user) == []
 
 
-def test_signing_out_and_in_as_another_leaves_the_truth(ada: Reader, operator: Reader) -> None:
-    assert ada.user is not None and operator.user is not None
-    browser = Client()
-    browser.force_login(ada.user)
-    browser.force_login(operator.user)  # in the same browser, without signing out
-    assert [place.is_this for place in signed_in.places(operator.user, browser.session.session_key)].count(True) == 1
-    browser.post("/logout")
-    browser.force_login(ada.user)
-    assert SignedIn.objects.filter(user=operator.user).count() == 2, "it goes with their next sign-in"
-    Client().force_login(operator.user)
-    assert len(signed_in.places(operator.user)) == SignedIn.objects.filter(user=operator.user).count() == 2
-
-
 def test_an_ended_session_is_not_listed(ada: Reader) -> None:
     phone = signed(ada)
     Session.objects.filter(pk=phone.session.session_key).update(expire_date=timezone.now() - timedelta(seconds=1))
     assert all(place.id != signed_in.digest_of(phone.session.session_key).hex() for place in places(ada))
 
 
-def test_no_other_page_pays_for_it(ada: Reader) -> None:
-    ada.get("/runs")
-    with CaptureQueriesContext(connection) as found:
-        ada.get("/runs")
-    assert not [query for query in found.captured_queries if "signedin" in query["sql"]]
-
-
-def test_a_session_is_found_by_an_index() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {signed_in._END}", [[b"x" * 32]])
-        assert "django_session_by_digest" in str(cursor.fetchall())
-
-
 def test_a_hostile_browser_name_is_inert(ada: Reader) -> None:
     phone = signed(ada, HTTP_USER_AGENT="<script>alert(1)</script>\x1b[31m" + "x" * 5000)
     assert b"<script>alert" not in phone.get("/account").content
     assert max(len(row.browser) for row in SignedIn.objects.all()) <= 300
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (FIREFOX, "Firefox on Linux"),
-        ("", "an unknown browser"),
-        ("Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/130.0 Safari/537.36 Edg/130.0", "Edge on Windows"),
-        ("Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) Version/17.0 Mobile Safari/604.1", "Safari on iPhone"),
-        ("Mozilla/5.0 (Linux; Android 14) AppleWebKit/537.36 Chrome/130.0 Mobile Safari/537.36", "Chrome on Android"),
-        ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605 Version/17 Safari/605", "Safari on macOS"),
-        ("curl/8.5.0", "curl"),
-        ("python-requests/2.32", "a Python program"),
-    ],
-)
-def test_a_browser_is_named_in_plain_words(name: str, words: str) -> None:
-    assert browser_of(name) == words
 
 
 # --- keys of one's own ---
@@ -274,7 +198,7 @@ def test_nobody_revokes_anothers_key(ada: Reader, operator: Reader) -> None:
     assert bearer(token) == 200 and "laptop" not in operator.read("/account")
 
 
-@pytest.mark.parametrize("role", ["integrator", "operator", "auditor"])
+@each_case("role", ["integrator", "operator", "auditor"])
 def test_nobody_makes_keys_of_their_own_unless_an_administrator_allows_it(
     reader: Callable[..., Reader], role: str
 ) -> None:
@@ -301,7 +225,7 @@ def test_nobody_makes_keys_of_their_own_unless_an_administrator_allows_it(
     assert ApiKey.objects.count() == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "days"),
     [("", "3"), ("x", "366"), ("x", "0"), ("x", ""), ("x" * 101, "3"), ("\u202e", "3"), ("a\x00b", "3")],
 )

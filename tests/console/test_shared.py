@@ -26,6 +26,7 @@ from ledger.web.shared_rendering import Renderings, renderings
 from runs.console import list_signals
 from runs.journal import notify
 from runs.services import lifecycle
+from tests.cases import each_case
 from tests.console.conftest import OLGA, Reader, start
 from tests.console.test_live import socket
 from tests.scale.test_statements import named
@@ -82,7 +83,7 @@ def test_many_who_watch_one_list_cost_one_rendering(
     assert len({answer.content for answer in answers}) == 1 and answers[0].headers["X-Live"] == "1"
 
 
-@pytest.mark.parametrize("query", ["q=chairs", "state=failed", "before=x"])
+@each_case("query", ["q=chairs", "state=failed", "before=x"])
 def test_another_filter_is_another_rendering(operator: Reader, query: str) -> None:
     start()
     assert part(operator, "/runs").content != part(operator, f"/runs?{query}").content
@@ -114,7 +115,7 @@ def test_two_roles_at_once_are_not_one_of_them(reader: Callable[..., Reader]) ->
     assert "Start a run" not in part(one, "/runs").content.decode()
 
 
-@pytest.mark.parametrize("role", ROLES)
+@each_case("role", ROLES)
 def test_nothing_of_one_person_is_in_what_is_shared(role: str, reader: Callable[..., Reader]) -> None:
     lifecycle.pause(start().id, by=OLGA, justification="why")
     ada, bob = (reader(role, name=name, checks_csrf=True) for name in ("ada", "bob"))
@@ -163,7 +164,7 @@ def test_a_page_is_never_shown_older_than_it_is(operator: Reader) -> None:
     assert part(operator, "/runs", since=as_of(first) + 1).content != first.content
 
 
-@pytest.mark.parametrize("since", [None, "", "x", "-1", "1e9", "²", "9" * 40])
+@each_case("since", [None, "", "x", "-1", "1e9", "²", "9" * 40])
 def test_who_names_no_moment_is_shown_this_one(operator: Reader, since: Any) -> None:
     first = part(operator, "/runs")
     start()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from ledger import events as e
 from runs.engine.gate.same import NO_TOOL
 from runs.story import Effect, Row, Story
 from runs.story.scale import place
+from tests.cases import each_case
 from tests.console.tape import NOON, Tape
 
 
@@ -66,7 +65,7 @@ def test_a_call_that_is_asked_about_further_is_one_effect() -> None:
     assert only(tape.story()).approval_id == "id-0.1/1-1" and only(tape.story()).status == "held"
 
 
-@pytest.mark.parametrize("tool", ["", NO_TOOL])
+@each_case("tool", ["", NO_TOOL])
 def test_a_gate_that_guards_no_call_is_no_effect(tool: str) -> None:
     assert begun().gate(tool=tool).story().effects.all() == []
 
@@ -85,9 +84,7 @@ def test_an_unknown_outcome_waits_for_a_verdict() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "unknown")]
-)
+@each_case(("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "unknown")])
 def test_a_verdict_settles_an_unknown_outcome(verdict: str, status: str) -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
     tape.add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True, payload={"reason": "dead line"}))
@@ -263,7 +260,7 @@ def test_a_conversation_is_told_in_order_with_its_observations() -> None:
     assert (found.turns, found.model, found.said[-2].tokens_in) == (1, "scripted", 3)
 
 
-@pytest.mark.parametrize("said", ['{"a": NaN}', "[1e999]", "[-Infinity]", "[" * 300 + "]" * 300, "[" * 3000])
+@each_case("said", ['{"a": NaN}', "[1e999]", "[-Infinity]", "[" * 300 + "]" * 300, "[" * 3000])
 def test_what_a_model_says_that_is_nearly_json_is_told_as_it_said_it(said: str) -> None:
     """As data it could be sent to nobody, and the whole conversation with it."""
     payload = {"model": "scripted", "response": {"parts": [{"part_kind": "text", "content": said}]}}
@@ -298,7 +295,7 @@ def _example(name: str, hint: str) -> object:
     return 1 if "int" in hint else "2026-03-02T12:00:00+00:00" if name == "deadline" else "x"
 
 
-@pytest.mark.parametrize("is_true", [False, True])
+@each_case("is_true", [False, True])
 def test_bars_keep_their_order_and_stay_on_the_track(is_true: bool) -> None:
     tape = (
         begun()

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from runs.models import Run
-from runs.queries import journal_size
 from runs.services import lifecycle, signals
 from runs.services.succession import chain
 from tests.api.going import going_on
@@ -46,20 +45,3 @@ def test_the_list_marks_what_has_gone_on(old: Run, operator: Reader) -> None:
     until(lambda: Run.objects.filter(agent="desk", state="completed").exists(), "the desk")
     text = operator.read("/runs", state="done")
     assert text.count("goes on as") == 3 and "handed off" in text and text.count("renewed") >= 2
-
-
-def test_how_large_a_journal_is_stands_on_its_page(old: Run, operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = chain.newest(old.pk)
-    assert "events, " in operator.read(f"/runs/{new.pk}") and "large-journal" not in str(
-        operator.get(f"/runs/{new.pk}").content
-    )
-    monkeypatch.setattr(journal_size, "LARGE_JOURNAL", 2)
-    text = operator.read(f"/runs/{new.pk}")
-    assert "return Renew(state)" in text and "Its journal has" in text
-    assert "Its journal has" not in operator.read(f"/runs/{old.pk}")
-
-
-@pytest.mark.parametrize("tab", ["timeline", "journal", "checkpoints", "transcript", "decisions"])
-def test_every_tab_of_both_can_be_read(old: Run, operator: Reader, tab: str) -> None:
-    for run in (old.pk, chain.newest(old.pk).pk):
-        assert operator.get(f"/runs/{run}", tab=tab).status_code == 200

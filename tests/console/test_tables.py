@@ -18,11 +18,11 @@ from approvals.models import Approval, ApprovalState
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.models import Head
-from runs.console import run_page, timeline_rows
+from runs.console import timeline_rows
 from runs.console.run_page import Dossier, Sight
-from runs.console.tables import event_words, late_words, looks, waits
+from runs.console.tables import event_words, looks, waits
 from runs.engine.tape import CALLED_BACK
-from runs.models import WAITING, Run, State, Wait
+from runs.models import Run, State, Wait
 from runs.queries import display
 from runs.queries.run_list import Card
 from runs.queries.why.acts import steering
@@ -36,6 +36,7 @@ from runs.story.drawn import Drawn
 from runs.story.folded import Opened
 from runs.story.rows import Row, RowKind
 from runs.story.scale import Placed
+from tests.cases import each_case
 from tests.console.tape import NOON, Tape
 from tests.console.test_pieces import HOSTILE, card, whole
 
@@ -66,34 +67,6 @@ def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
 # --- late news ---
 
 
-@pytest.mark.parametrize(
-    "news",
-    [{}, dict.fromkeys(("tool", "attempt", "told", "on_record"), HOSTILE), {"attempt": 10**40}]
-    + [
-        {"on_record": found, "code": code} for found in ("refused", HOSTILE, []) for code in (HOSTILE, [HOSTILE], {}, 7)
-    ],
-)
-def test_what_came_late_is_told_whatever_the_stop_holds(news: dict[str, Any]) -> None:
-    assert "on record: " in whole(late_words.late_news(news, {})) and "<img" not in late_words.late_news(news, {})
-
-
-@pytest.mark.parametrize(
-    ("news", "told"),
-    [
-        ({"on_record": "refused", "code": "no"}, "it was refused with code no, and"),
-        ({"on_record": "refused", "code": "refused"}, "it was refused, and"),
-        ({"on_record": "refused", "code": "did_not"}, "it was refused with code did_not, and"),
-        ({"on_record": "no"}, "it was refused with code no, and"),
-        ({"on_record": "did_not"}, "it did not happen, and"),
-        ({"on_record": "no_answer"}, "no answer, and"),
-        ({}, "nothing, and"),
-    ],
-)
-def test_a_code_on_record_is_told_as_the_tools_word(news: dict[str, Any], told: str) -> None:
-    """Also where the stop is of a version that had the code in the place of the verdict."""
-    assert f"on record: {told}" in whole(late_words.late_news(news, {}))
-
-
 def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
     assert findings.ON_RECORD.keys() == {*VERDICTS, "refused"}
     assert findings.WITNESSES.keys() == {"happened", "accepted", "refused", CALLED_BACK}
@@ -107,22 +80,6 @@ def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> 
     seen = {display.look(*one) for one in situations()}
     # Words of a run list's and a page's own: for what is ready and driven by nobody, and for what is under a halt.
     assert seen | {"blocked", "halted"} == looks.LOOKS.keys()
-
-
-def test_every_look_but_waiting_says_how_its_node_is_drawn() -> None:
-    drawn = run_page._NOW_STATUS.keys()
-    assert (
-        looks.LOOKS.keys() - drawn
-        == {*map(str, WAITING), "waiting_children", "waiting_signal", "waiting_message", "blocked", "halted"}
-        and drawn < looks.LOOKS.keys()
-    )
-
-
-def test_every_verb_that_is_offered_is_known_and_has_its_address() -> None:
-    # To settle a call has a form of its own.
-    assert looks.VERBS.keys() == {*authority.STOPPING, *authority.SETTLING, authority.REQUEUE} - {"reconcile"}
-    for verb in looks.VERBS.values():
-        assert reverse(verb.view, args=[uuid4()])
 
 
 def dossier(look_of: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
@@ -140,7 +97,7 @@ def hostile_tape() -> Tape:
     return tape.invoked(tool=HOSTILE)
 
 
-@pytest.mark.parametrize("look", [*looks.LOOKS, HOSTILE, ""])
+@each_case("look", [*looks.LOOKS, HOSTILE, ""])
 def test_a_look_holds_no_markup_but_ours(look: str) -> None:
     assert whole(looks.chip(look)).strip() == (looks.LOOKS[look].label if look in looks.LOOKS else look)
     run = Run(node=HOSTILE, error_code=HOSTILE, created_at=NOON, ended_at=NOON, ready_at=NOON, updated_at=NOON)
@@ -190,7 +147,7 @@ def test_every_kind_of_wait_has_its_sentence_and_its_place_among_the_others() ->
     assert waits.WAITS.keys() == set(KINDS) == set(display.URGENCY)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, HOSTILE])
+@each_case("kind", [*KINDS, HOSTILE])
 def test_a_wait_holds_no_markup_but_ours_whatever_is_in_its_row(kind: str) -> None:
     assert "<img" in whole(waits.sentence(hostile_wait(kind), {HOSTILE: card()}))
     for detail in (None, [], 5, HOSTILE, {}, {"retry": 1}, {"tool": 5, "title": [HOSTILE], "approval_id": {}}):
@@ -228,13 +185,13 @@ def test_every_kind_of_event_has_its_words() -> None:
     assert event_words.EVENTS.keys() == e.KINDS.keys()
 
 
-@pytest.mark.parametrize("kind", e.KINDS)
+@each_case("kind", e.KINDS)
 def test_an_event_s_words_hold_no_markup_but_ours(kind: str) -> None:
     line = line_of(hostile_event(e.KINDS[kind]), seq=1, at=NOON)
     whole(event_words.phrase(line))
 
 
-@pytest.mark.parametrize("kind", e.KINDS)
+@each_case("kind", e.KINDS)
 def test_an_event_s_words_are_about_fields_that_it_has(kind: str) -> None:
     line = line_of(hostile_event(e.KINDS[kind]), seq=1, at=NOON)
     told = event_words.EVENTS[kind](line.clear, 1)  # type: ignore[arg-type]  # one that knows no other field, to find a wrong name
@@ -248,7 +205,7 @@ def test_every_kind_of_row_has_its_entry() -> None:
     assert timeline_rows.KINDS.keys() == set(get_args(RowKind))
 
 
-@pytest.mark.parametrize("kind", get_args(RowKind))
+@each_case("kind", get_args(RowKind))
 def test_a_row_of_the_timeline_holds_no_markup_but_ours(kind: RowKind) -> None:
     d = dossier(next(situations()), Tape().created())
     for tone, is_open, is_cut in product(("bad", "unsure", "settled", "ok", "", HOSTILE), (True, False), (True, False)):

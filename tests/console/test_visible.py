@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from django.template import Context, Template
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.web.text_safety import compare, is_hidden, leaves, pieces
+from tests.cases import each_case
 
 
 def shown(text: str) -> str:
     return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in pieces(text))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("plain words, 84,000.00 €", "plain words, 84,000.00 €"),

@@ -13,6 +13,7 @@ from django.test import Client
 
 from durableagents.identity import people
 from durableagents.identity.auth import issue_key
+from tests.cases import each_case
 from tests.console.conftest import Reader
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +28,7 @@ def named(reader: Reader) -> str:
     return found.partition("Signed in as <b>")[2].partition("</b>")[0]
 
 
-@pytest.mark.parametrize("knows", [True, False])
+@each_case("knows", [True, False])
 def test_what_ends_somebodys_way_in_counts_with_the_next_request(reader: Callable[..., Reader], knows: bool) -> None:
     def change(name: str, how: Callable[[Any, Reader], Any]) -> int:
         person = reader("operator", name=name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.changed import judge_call
 
 Event = dict[str, Any]
@@ -38,7 +37,7 @@ def found(events: list[Event]) -> list[str]:
 CHANGED = [asked(0), changed(0), asked(1)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         [asked(0), decided(0), sent()],
@@ -55,7 +54,7 @@ def test_what_may_come_of_it_is_sound(events: list[Event]) -> None:
     assert found(events) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         [*CHANGED, decided(1), sent()],  # what the node asked for
@@ -95,7 +94,7 @@ def by_them() -> Event:
     return told("ApprovalDecided", approval_id="0", verdict="approved", by="user:handed-0")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         [asked(0), inquiry(0), answered(0), inquiry(1), decided(0), sent()],
@@ -108,7 +107,7 @@ def test_what_people_talk_about_is_sound(events: list[Event]) -> None:
     assert found(events) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         [asked(0), answered(0)],

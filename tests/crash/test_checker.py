@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Expected, Facts, Link, _budget, judge
 from tests.crash.told import judge_attributes, judge_messages
 
@@ -179,7 +178,7 @@ def _message(kind: str, n: int = 0) -> dict[str, Any]:
 CAME, HANDLED = "MessageReceived", "MessageHandled"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("told", "is_well"),
     [
         ([(CAME, 1), (CAME, 2), (HANDLED, 1), (HANDLED, 2)], True),
@@ -229,7 +228,7 @@ def _sends_late(
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "how",
     [
         {"seconds": 0.5},
@@ -238,13 +237,6 @@ def _sends_late(
         {"seconds": 30, "sender": OWNER, "sent": -0.1, "times": 5},
         {"seconds": 0.5, "sender": OWNER, "result": "CallbackReceived"},
     ],
-    ids=[
-        "by nobody knows whom",
-        "by an earlier claim",
-        "long under way",
-        "its own tries, long under way",
-        "a callback came in the gap",
-    ],
 )
 def test_a_request_that_was_under_way_when_the_answer_came_is_no_harm(how: dict[str, Any]) -> None:
     facts = good()
@@ -252,7 +244,7 @@ def test_a_request_that_was_under_way_when_the_answer_came_is_no_harm(how: dict[
     assert judge(facts, EXPECTED) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "how",
     [
         {"seconds": 0.9, "times": 15, "sender": OWNER},
@@ -340,7 +332,7 @@ SPOILT: dict[str, tuple[str, Callable[[Facts], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILT)
+@each_case("what", SPOILT)
 def test_whatever_is_wrong_is_found(what: str) -> None:
     kind, spoil = SPOILT[what]
     facts = copy.deepcopy(good())
@@ -352,7 +344,7 @@ NOT_DONE = {"kind": "ToolReconciled", "slot": "0.1/2", "fact": "reconciled.0", "
 DONE = {"kind": "CallbackArrivedLate", "slot": "0.1/2", "fact": "late", "data": {}}
 
 
-@pytest.mark.parametrize(("told", "is_found"), [((NOT_DONE, DONE), True), ((DONE, NOT_DONE), False), ((DONE,), True)])
+@each_case(("told", "is_found"), [((NOT_DONE, DONE), True), ((DONE, NOT_DONE), False), ((DONE,), True)])
 def test_an_attempt_that_a_witness_should_have_held_up_is_found(
     told: tuple[dict[str, Any], ...], is_found: bool
 ) -> None:
@@ -418,7 +410,7 @@ def test_what_was_spent_well_is_found_well() -> None:
     assert list(_budget(spending())) == []
 
 
-@pytest.mark.parametrize("what", MISSPENT)
+@each_case("what", MISSPENT)
 def test_whatever_was_misspent_is_found(what: str) -> None:
     kind, spoil = MISSPENT[what]
     facts = copy.deepcopy(spending())

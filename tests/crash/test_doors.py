@@ -13,6 +13,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from durableagents.identity.auth import issue_key
+from tests.cases import each_case
 from tests.conftest import CHECKOUT
 from tests.crash import doors
 from tests.fleet.conftest import until
@@ -73,7 +74,7 @@ def report(**changed: Any) -> doors.Report:
     return good
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "says"),
     [
         ({"health": [0.02] * 90 + [0.3] * 10}, "/healthz"),

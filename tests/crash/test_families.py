@@ -6,8 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Expected, Facts
 from tests.crash.families import between
 from tests.crash.test_checker import used
@@ -121,7 +120,7 @@ def test_a_child_that_was_reopened_is_found_good() -> None:
     assert list(between(*family, EXPECTED)) == []
 
 
-@pytest.mark.parametrize("what", WRONG)
+@each_case("what", WRONG)
 def test_whatever_is_wrong_between_them_is_found(what: str) -> None:
     kind, spoil = WRONG[what]
     family = good()

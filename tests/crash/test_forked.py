@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Expected, Facts
 from tests.crash.forked import (
     AGAIN,
@@ -142,7 +141,7 @@ def test_what_is_sound_is_found_sound() -> None:
     assert list(judge_origin(origin())) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "spoil"),
     [
         ("duplicate", drop("InputAnswered", ONE)),
@@ -191,7 +190,7 @@ def test_a_new_start_is_asked_about_all_that_was_done() -> None:
     assert [kind for kind, _ in judge_forked(made, of, asked)] == ["duplicate"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "spoil"),
     [
         ("duplicate", lambda made: made.effects.append({"operation": "create_vendor"})),
@@ -219,14 +218,14 @@ def test_what_happens_to_a_run_after_it_had_ended_and_was_forked_is_found() -> N
     assert [kind for kind, _ in judge_origin(of)] == ["broken"]
 
 
-@pytest.mark.parametrize("kind", ["ChildEnded", "CallbackReceived", "CallbackArrivedLate"])
+@each_case("kind", ["ChildEnded", "CallbackReceived", "CallbackArrivedLate"])
 def test_what_a_run_had_under_way_when_it_ended_may_end_after_a_fork(kind: str) -> None:
     of = origin()
     of.events.append({"seq": 9, "kind": kind, "slot": "0.2/3", "attempt": 0, "data": {}})
     assert list(judge_origin(of)) == []
 
 
-@pytest.mark.parametrize("kind", ["ToolInvoked", "ToolReturned", "RunRetried", "RunReleased"])
+@each_case("kind", ["ToolInvoked", "ToolReturned", "RunRetried", "RunReleased"])
 def test_nothing_else_may(kind: str) -> None:
     of = origin()
     of.events.append({"seq": 9, "kind": kind, "slot": None, "attempt": 0, "data": {}})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Facts
 from tests.crash.granted import judge_again, lapsed
 
@@ -46,7 +45,7 @@ def test_what_is_as_it_should_be_is_not_found() -> None:
     assert lapsed([asked(1, "a"), yes(2, "a"), asked(3, "a", 1)]) == {}, "a person's yes is asked for once"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         [*USED],  # nobody allowed it

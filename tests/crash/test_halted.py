@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.halted import Stretch, judge_halted
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,7 +33,7 @@ def timer(due: float, ended: float, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("event", "stretch"),
     [
         (told("ToolInvoked", 10, tool="keyed"), halted("tag")),
@@ -49,7 +48,7 @@ def test_what_begins_under_a_halt_is_found(event: dict[str, Any], stretch: Stret
     assert len(list(judge_halted([event], [stretch]))) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("event", "stretch"),
     [
         (told("ToolInvoked", 9.99, tool="keyed"), halted("tag")),

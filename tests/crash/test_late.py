@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.late import judge_question
 
 Event = dict[str, Any]
@@ -51,7 +50,7 @@ def found(events: list[Event]) -> list[str]:
 PATIENT = asked("patient", "remind")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         asked(),
@@ -70,7 +69,7 @@ def test_what_may_come_of_it_is_sound(events: list[Event]) -> None:
     assert found(events) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         [*asked(), expired()],

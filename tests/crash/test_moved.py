@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Facts
 from tests.crash.moved import judge_moved
 
@@ -34,7 +33,7 @@ def good(*begun: dict[str, Any], how: str = "unbegun") -> Facts:
     return Facts("run", {}, told, [], [], [])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "facts",
     [
         good(),
@@ -46,7 +45,7 @@ def test_what_is_sound_is_found_sound(facts: Facts) -> None:
     assert list(judge_moved(facts, ROW)) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "spoil",
     [
         lambda f: f.events[1]["data"].update(how="reentered"),

@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.policed import QUEUE, RULE, Turn, asked_by_rule, judge_policed
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +39,7 @@ def test_a_question_of_the_agents_own_at_the_same_queue_is_not_the_rules() -> No
     assert asked_by_rule([own, *story()]) == {"a"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         story(verdict="rejected"),
@@ -56,7 +55,7 @@ def test_a_call_without_its_yes_or_its_judgement_is_found(events: list[dict[str,
     assert list(judge_policed(events, [TURN], SAID))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("proof", "manner", "is_enough"),
     [
         ("", "key", True),

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Facts
 from tests.crash.released import Released, judge_released
 
@@ -97,7 +96,7 @@ def _back(released: Any, facts: dict[str, Facts]) -> None:
     facts["back"] = again
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "spoil"),
     [
         ("broken", lambda r, f: r.starts[2].update(version=OLD, graph_id=f"a@{OLD}")),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Facts
 from tests.crash.settled import judge_settled
 
@@ -52,7 +51,7 @@ def test_what_is_as_it_should_be_is_not_found() -> None:
     assert found(UNKNOWN, ASKED, state="cancelled") == [] and found(UNKNOWN, ASKED, settles(3, n=None)) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         [settles(2)],  # nobody had said it

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.shared import Shared, judge_shared
 
 ROUTED = {
@@ -59,7 +58,7 @@ def test_nothing_is_found_where_each_took_its_share_once() -> None:
     assert found(replace(WELL, charges=[], periods=[], is_off=True)) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "kinds"),
     [
         ({"charges": [CHARGE]}, ["duplicate", "lost"]),
@@ -71,7 +70,6 @@ def test_nothing_is_found_where_each_took_its_share_once() -> None:
         ({"periods": [CALLS]}, ["broken"]),
         ({"periods": [MAY | {"most": 19}, CALLS]}, ["duplicate"]),
     ],
-    ids=range(8),
 )
 def test_what_is_wrong_is_found(changed: dict[str, Any], kinds: list[str]) -> None:
     assert found(replace(WELL, **changed)) == kinds

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.staged import _case
 from tests.crash.steps import STAGES
 
@@ -50,7 +49,7 @@ def test_a_policy_may_want_the_whole_case_shown_anew_and_the_same_people_answer(
     assert found(*FIRST, question(2, 0, 0, demanded=True), question(3, 1, 10, 11), SENT) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "parts",
     [
         [question(0, 1), question(1, 0), SENT],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.turns import judge_key, judge_schedule
 
 
@@ -35,7 +34,7 @@ def test_one_after_the_other_is_well_also_where_one_never_began() -> None:
     assert list(judge_schedule({"id": "s", "last": [FIRED]}, [run(1)])) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("runs", "kind"),
     [
         ([run(1, ended_at="2026-11-22T10:02:30.000000Z"), run(2)], "duplicate"),
@@ -51,7 +50,7 @@ def test_whoever_begins_out_of_turn_or_never_is_found(runs: list[dict[str, Any]]
     assert [found.kind for found in judge_key(runs)] == [kind]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("last", "runs", "kinds"),
     [
         ([], [], ["lost"]),

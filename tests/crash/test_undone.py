@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.crash.checker import Expected, Facts
 from tests.crash.told import reopenings
 from tests.crash.undone import GIVER, OWN_END, expected_of_undoer, is_reopened, judge_undone
@@ -67,7 +66,7 @@ def test_a_cancel_that_was_to_undo_and_did_not_begin_is_found() -> None:
     assert {kind for kind, _ in judge_undone(facts, is_wanted=True)} == {"lost"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "spoil"),
     [
         ("broken", swap),
@@ -100,7 +99,7 @@ def reopened(*, is_undone: bool = True) -> Facts:
     return facts
 
 
-@pytest.mark.parametrize("state", ["failed", "completed"])
+@each_case("state", ["failed", "completed"])
 def test_a_child_that_is_to_end_well_may_break_before_it_has(state: str) -> None:
     """A raised failpoint strikes any run of a family. One that had ended well ends by its undoing, and no other way."""
     begun = [event(1, "RunCreated", agent=GIVER)]
@@ -141,7 +140,7 @@ def test_a_child_that_ended_well_and_was_left_so_is_found() -> None:
     assert {kind for kind, _ in judge_undone(facts, is_wanted=True)} == {"lost"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "spoil"),
     [
         ("lost", forget),
@@ -155,7 +154,7 @@ def test_what_is_wrong_with_a_reopened_child_is_found(kind: str, spoil: Callable
     assert kind in {found for found, _ in judge_undone(facts, is_wanted=True)}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("told", "found"),
     [
         (["RunCompleted", "UndoAsked", "RunCancelled"], 1),
@@ -197,7 +196,7 @@ def test_a_child_is_undone_in_its_place() -> None:
     assert list(judge_undone(with_a_child())) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "spoil"),
     [
         ("broken", lambda f: f.events.append(f.events.pop(f.events.index(told_of_the_child(f))))),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from itertools import count
 from typing import Any
 
 import pytest
 
 from durableagents.demo.customer_refund import agent
-from durableagents.demo.customer_refund.agent import AT_ONCE_UP_TO, REVISIONS
-from durableagents.demo.customer_refund.tools import Refund, refund_at_once, refund_customer
+from durableagents.demo.customer_refund.tools import refund_customer
 from ledger import events as e
 from tests.engine.amending import amend
 from tests.engine.story import HASHER, Story
@@ -74,45 +72,11 @@ async def test_a_no_that_names_an_amount_is_answered_with_that_amount(sandbox: S
     assert await story.settle() == "completed" and story.output["amount_usd"] == "40.00"
 
 
-async def test_who_says_no_to_every_proposal_ends_it_and_nothing_is_paid(sandbox: Sandbox) -> None:
-    story = told()
-    for turn in range(REVISIONS + 1):
-        assert await story.settle() == "parked", turn
-        story.decide("rejected", "They have had enough of us.")
-    assert await story.settle() == "completed" and paid(sandbox, story) == 0
-    assert (story.output["outcome"], story.output["reason"]) == ("refused", "They have had enough of us.")
-
-
-async def test_silence_is_told_apart_from_a_no(sandbox: Sandbox) -> None:
-    story = told()
-    await story.settle()
-    story.decide("expired", "nobody decided in time")
-    assert await story.settle() == "completed" and paid(sandbox, story) == 0
-    assert story.output["outcome"] == "not_decided"
-
-
 @pytest.mark.parametrize("wanted", ["9999.00", "640.01"])
 async def test_nobody_gets_more_than_they_paid(sandbox: Sandbox, wanted: str) -> None:
     story = Story(agent, HOTEL | {"wanted_usd": wanted})
     await story.settle()
     assert question(story)["arguments"]["amount_usd"] == "640.00"
-
-
-async def test_what_a_person_makes_more_than_was_paid_the_shop_refuses_and_nothing_leaves(sandbox: Sandbox) -> None:
-    story = told()
-    await story.settle()
-    changed(story, amount_usd="99999.00")
-    assert await story.settle() == "failed" and paid(sandbox, story) == 0
-
-
-async def test_who_is_on_the_phone_is_asked_about_for_two_minutes_up_to_a_small_sum(sandbox: Sandbox) -> None:
-    story = Story(agent, BISTRO)
-    await story.settle()
-    assert question(story)["tool"] == "refund_at_once"
-    assert refund_at_once.gate is not None and refund_at_once.gate.within == timedelta(minutes=2)
-    dear = Story(agent, CAFE | {"is_on_the_phone": True, "wanted_usd": str(AT_ONCE_UP_TO + 1)})
-    await dear.settle()
-    assert question(dear)["tool"] == "refund_customer"
 
 
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
@@ -123,30 +87,3 @@ async def test_wherever_the_worker_dies_it_is_paid_once(sandbox: Sandbox, point:
     story.kill_at = [(point, "refund_customer")]
     assert await story.settle() == "completed" and paid(sandbox, story) == 1 and story.kill_at == []
     assert story.output["amount_usd"] == "25.00" and story.output["changed_by"] == "user:finance"
-
-
-async def test_an_answer_that_was_lost_is_found_under_the_key(sandbox: Sandbox) -> None:
-    sandbox.fault(system="shop", operation="refund", drop_after_execute_rate=1)
-    story = told()
-    await story.settle()
-    story.decide("approved")
-    assert await story.settle() == "completed" and paid(sandbox, story) == 1
-    assert story.output["refund_id"].startswith("RFD-")
-
-
-async def test_an_order_that_nobody_made_fails_before_anybody_is_asked(sandbox: Sandbox) -> None:
-    story = Story(agent, HOTEL | {"order_number": "SO-000000"})
-    assert await story.settle() == "failed" and story.events(e.ApprovalRequested) == []
-
-
-@pytest.mark.parametrize("wrong", ["0", "-5", "1000000.01", "1.005", "NaN", "much", True, None])
-def test_an_amount_that_is_none_is_refused(wrong: Any) -> None:
-    given = {"customer": "A", "order_number": "SO-004711", "amount_usd": "5", "note": "n"}
-    assert Refund.model_validate(given).model_dump(mode="json")["amount_usd"] == "5.00"
-    with pytest.raises(ValueError, match="amount_usd"):
-        Refund.model_validate(given | {"amount_usd": wrong})
-
-
-def test_its_samples_show_a_limit_a_policy_and_a_clock() -> None:
-    assert [float(each["wanted_usd"]) for each in (HOTEL, CAFE, MUSEUM, BISTRO)] == [640, 3800, 7400, 95]
-    assert BISTRO["is_on_the_phone"]

@@ -12,6 +12,7 @@ import pytest
 
 from durableagents import Agent
 from runs.engine.agents import registry
+from tests.cases import each_case
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDE, PYDANTIC_AI = DOCS / "agents.md", DOCS / "pydantic-ai.md"
@@ -31,7 +32,7 @@ def test_every_block_of_the_guide_is_python() -> None:
     assert len(languages) >= 6 and set(languages) == {"python"}
 
 
-@pytest.mark.parametrize("page", [GUIDE, PYDANTIC_AI], ids=lambda page: page.stem)
+@each_case("page", [GUIDE, PYDANTIC_AI])
 def test_the_guide_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     """As one module, as a reader would paste it; its own assertions are the test."""
     path = tmp_path / "refund_desk.py"

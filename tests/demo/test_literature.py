@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from durableagents.demo.literature import corpus, library, model
-from durableagents.demo.literature.literature_review import agent, cited, merged, rendered, shown, wrong_citations
+from durableagents.demo.literature import corpus, library
+from durableagents.demo.literature.literature_review import agent
 from durableagents.demo.literature.paper_reader import agent as paper_reader
-from durableagents.demo.literature.records import Draft, Errand, Found, Note, Section
+from durableagents.demo.literature.records import Errand
 from ledger import events as e
 from runs.engine.assistants import Assistant, ModelTurn, responses
 from runs.engine.thinking.request import request_model
 from runs.engine.tools import FINAL
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.sandbox.harness import Sandbox
 
@@ -55,18 +55,6 @@ def turn(output: dict[str, Any]) -> ModelTurn:
     return ModelTurn("liar", responses().dump_python(response, mode="json"), 1, 1)
 
 
-def note(n: int) -> Note:
-    return Note(
-        document_id=f"doc.{n}",
-        source="Django 5",
-        sha256=hashlib.sha256(str(n).encode()).hexdigest(),
-        embedding_id=f"EMB-{n}",
-        summary="S.",
-        quote=None,
-        relevance=1,
-    )
-
-
 # --- the whole of it ----------------------------------------------------------------------------------
 
 
@@ -84,49 +72,12 @@ async def test_every_reference_was_read_and_has_the_digest_of_what_was_read(sand
     assert [row["operation"] for row in sandbox.executed("publish") if row["run_id"] == story.run.id] == ["publish"]
 
 
-async def test_the_scope_is_a_persons(sandbox: Sandbox) -> None:
-    story = Story(agent, QUESTION)
-    assert await settled(story, scope={"documents": 2, "packages": "psycopg-pool, DJANGO, unheard-of"}) == "completed"
-    assert story.output["documents_read"] == 2
-    assert {name.split(".")[0] for name in story.output["cited"]} <= {"django", "psycopg_pool"}
-
-
 async def test_without_a_scope_nothing_is_read(sandbox: Sandbox) -> None:
     story = Story(agent, QUESTION)
     assert await story.settle() == "parked"
     ((wait_id, _),) = story.waiting("input")
     story.run.resolve(wait_id, "timed_out")
     assert await story.settle() == "failed" and story.failure.code == "no_scope" and not story.run.children
-
-
-async def test_leaving_everything_out_is_said(sandbox: Sandbox) -> None:
-    story = Story(agent, QUESTION)
-    assert await settled(story, scope={"documents": 1, "packages": " , unheard-of"}) == "failed"
-    assert story.failure.code == "nothing_to_read"
-
-
-async def test_words_that_stand_nowhere_find_nothing(sandbox: Sandbox) -> None:
-    story = Story(agent, QUESTION | {"topic": "Qwzzx vrrbl?"})
-    assert await settled(story) == "failed" and story.failure.code == "nothing_found"
-
-
-async def test_a_reader_that_fails_leaves_its_document_unread_and_uncited(sandbox: Sandbox) -> None:
-    story = Story(agent, QUESTION)
-    assert await settled(story, fails=frozenset({0, 4})) == "completed"
-    unread = {each["document_id"] for each in story.output["unread"]}
-    assert len(unread) == 2 and story.output["documents_read"] == 4
-    assert not unread & story.output["cited"].keys()
-
-
-async def test_if_nothing_could_be_read_nothing_is_written(sandbox: Sandbox) -> None:
-    story = Story(agent, QUESTION)
-    assert await settled(story, fails=frozenset(range(6))) == "failed" and story.failure.code == "nothing_read"
-
-
-async def test_a_pause_between_batches_is_a_timer(sandbox: Sandbox) -> None:
-    story = Story(agent, QUESTION | {"pace_seconds": 3600, "at_once": 2})
-    assert await settled(story) == "completed"
-    assert sum(wait.spec.kind == "timer" for wait in story.run.waits.values()) == 2  # none after the last batch
 
 
 DEATHS = {
@@ -182,54 +133,10 @@ async def test_a_quote_that_does_not_stand_in_the_text_is_dropped(sandbox: Sandb
     assert await honest.settle() == "completed" and honest.output["quote"]
 
 
-async def test_another_text_than_was_found_is_not_read_and_nothing_is_paid_for(sandbox: Sandbox) -> None:
-    shelf = await library.fill()
-    errand = Errand(topic="What?", edition=shelf.edition, title="django.db.transaction", sha256="0" * 64)
-    story = Story(paper_reader, errand.model_dump())
-    assert await story.settle() == "failed" and story.failure.code == "another_text"
-    gone = Story(paper_reader, errand.model_dump() | {"title": "no.such"})
-    assert await gone.settle() == "failed" and gone.failure.code == "no_such_document"
-    assert not [row for row in sandbox.effects("embed") if row["run_id"] in (story.run.id, gone.run.id)]
-
-
 # --- its parts ----------------------------------------------------------------------------------------
 
 
-def test_a_document_that_several_searches_find_stands_first() -> None:
-    a, b, c = (Found(id=name, source="s", sha256="0" * 64, score=1) for name in "abc")
-    assert [each.id for each in merged([[a, b], [c, b]])] == ["b", "a", "c"]
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [("A [1]. B [2].", ""), ("A [3].", "cites [3]"), ("A [0].", "cites [0]"), ("A.", "cites nothing")],
-)
-def test_what_a_section_cites_is_a_note(text: str, wrong: str) -> None:
-    draft = Draft(title="T", sections=[Section(heading="H", text=text)])
-    assert (wrong in (said := wrong_citations(draft, 2))) and bool(said) == bool(wrong)
-
-
-def test_the_references_are_made_of_the_notes() -> None:
-    notes = [note(1), note(2), note(3)]
-    text = rendered(Draft(title="T", sections=[Section(heading="H", text="A [3]. B [1].")]), notes)
-    assert [(n, each.document_id) for n, each in cited(text, notes)] == [(1, "doc.1"), (3, "doc.3")]
-    assert notes[2].sha256 in text and notes[1].sha256 not in text
-
-
-def test_a_text_that_looks_like_a_citation_is_none() -> None:
-    hostile = {"n": 1, "document_id": "d", "relevance": 3, "summary": "As in [99], drop it.", "quote": None}
-    written = model.written({"question": "What?", "notes": [hostile]})
-    assert wrong_citations(Draft.model_validate(written), 1) == ""
-
-
-def test_two_hundred_notes_make_one_report_that_fits() -> None:
-    notes = [note(n).model_copy(update={"summary": "word " * 60}) for n in range(1, 201)]
-    draft = Draft.model_validate(model.written({"question": "What is it?", "notes": shown(notes)}))
-    assert wrong_citations(draft, 200) == "" and len(cited(rendered(draft, notes), notes)) == 200
-    assert len(json.dumps(rendered(draft, notes))) < 150_000
-
-
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"documents": 0},

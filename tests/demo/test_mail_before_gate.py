@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -43,14 +42,6 @@ async def test_a_no_commits_nothing_and_says_who_and_why(sandbox: Sandbox) -> No
     story.decide("rejected", "We have enough pallets.")
     assert await story.settle() == "completed" and executed(sandbox, story) == MAILED
     assert story.output["reason"] == "We have enough pallets." and story.output["vendor_id"] is None
-
-
-async def test_silence_commits_nothing(sandbox: Sandbox) -> None:
-    story = Story(agent, ACME)
-    await story.settle()
-    story.decide("expired", "nobody decided in time")
-    assert await story.settle() == "completed" and executed(sandbox, story) == MAILED
-    assert not story.output["is_committed"]
 
 
 @pytest.mark.parametrize("tool", ["send_announcement", "create_vendor"])
@@ -95,32 +86,3 @@ async def test_a_mailbox_that_can_not_be_asked_is_no_proof(sandbox: Sandbox) -> 
         story.reconcile("happened", {"message_id": "seen"})
     assert await story.settle() == "parked" and story.waiting("approval")
     assert executed(sandbox, story) == MAILED
-
-
-async def test_a_company_that_is_dissolved_gets_no_mail(sandbox: Sandbox) -> None:
-    story = Story(agent, ACME | {"legal_name": "Phoenix Dissolved Trading Ltd"})
-    assert await story.settle() == "failed"
-    assert story.failure.code == "not_active" and executed(sandbox, story) == []
-
-
-async def test_a_yes_that_ran_out_before_the_commit_is_asked_for_again(sandbox: Sandbox) -> None:
-    story = Story(agent, ACME, kill_at=[("CP1", "create_vendor")])
-    await story.settle()
-    story.decide("approved")
-    assert await story.drive() == "killed" and executed(sandbox, story) == MAILED
-    for wait in story.run.waits.values():
-        if wait.spec.kind == "approval":
-            wait.grant_expires_at = wait.spec.deadline - timedelta(days=30)
-    assert await story.settle() == "parked" and story.waiting("approval") and executed(sandbox, story) == MAILED
-    story.decide("rejected", "Too late.")
-    assert await story.settle() == "completed" and executed(sandbox, story) == MAILED
-    assert not story.output["is_committed"] and story.output["reason"] == "Too late."
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"contact_email": "a@b.example\r\nBcc: all@x.example"}, {"legal_name": "\ud800"}, {"country": "XX"}, {"more": 1}],
-)
-def test_what_can_not_be_sent_or_filed_is_refused_at_the_start(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        agent.input.model_validate(ACME | wrong)

@@ -12,7 +12,6 @@ import pytest
 from durableagents.demo import vendor_onboard
 from durableagents.demo.vault import Vault
 from durableagents.demo.vendor_onboard import agent
-from ledger import events as e
 from tests.sandbox.harness import Receiver, Sandbox
 
 from .onboarding import Onboarding
@@ -95,13 +94,6 @@ async def test_no_secret_is_in_any_record(onboard: Start) -> None:
     assert reference in stored and value not in stored and "sk_sandbox" not in stored
 
 
-async def test_a_small_order_asks_nobody(onboard: Start) -> None:
-    story = onboard(amount_usd="9999.99")
-    assert await story.drive() == "completed"
-    assert story.executed() == FIVE_EFFECTS
-    assert not any(isinstance(event, e.ApprovalRequested) for event in story.run.events)
-
-
 async def test_a_rejected_order_is_lowered_and_asked_again_even_below_the_limit(
     onboard: Start,
 ) -> None:
@@ -156,13 +148,6 @@ async def test_nobody_can_talk_the_agent_into_more_money(onboard: Start, monkeyp
     assert "erp.file_purchase_order" not in story.executed()
 
 
-async def test_nobody_decides_in_time(onboard: Start) -> None:
-    story = onboard()
-    await story.drive()
-    assert await story.decide("expired", "") == "failed"
-    assert story.run.events[-1].code == "not_decided"  # type: ignore[attr-defined]
-
-
 async def test_a_sanctions_hit_goes_to_legal_with_the_matches(onboard: Start) -> None:
     story = onboard(VOLGA)
     assert await story.drive() == "parked"
@@ -181,12 +166,6 @@ async def test_legals_rejection_fails_the_run_with_the_reason(onboard: Start) ->
     assert await story.decide("rejected", "assets are frozen", "legal") == "failed"
     assert "assets are frozen" in story.ended["message"]
     assert story.executed() == FIVE_EFFECTS[:1]
-
-
-async def test_a_dissolved_company_is_refused_before_anything_happens(onboard: Start) -> None:
-    story = onboard(NORDLICHT | {"legal_name": "Phoenix Dissolved Trading Ltd"})
-    assert await story.drive() == "failed"
-    assert "dissolved" in story.ended["message"] and story.executed() == []
 
 
 KEYED = ["request_w9", "create_vendor", "file_purchase_order", "provision_credentials"]
@@ -220,10 +199,3 @@ async def test_a_lost_answer_to_the_mail_asks_a_person_and_to_the_rest_asks_agai
     assert len(story.requests("file_purchase_order")) == 2
     assert len({row["body_sha256"] for row in story.requests("file_purchase_order")}) == 1
     assert await story.settle("happened") == "completed"
-
-
-async def test_a_451_is_sent_again_by_itself(onboard: Start, sandbox: Sandbox) -> None:
-    sandbox.fault(system="email", error_rate=0.5)
-    story = onboard(amount_usd="500")
-    assert await story.drive() == "completed"
-    assert story.executed() == FIVE_EFFECTS

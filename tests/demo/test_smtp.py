@@ -9,8 +9,9 @@ import pytest
 
 from durableagents import BusinessFailure, NotSent, TransportError
 from durableagents.demo import smtp
+from tests.cases import each_case
 
-from .wire import Dialogue, ScriptedServer, reset, smtp_saying
+from .wire import Dialogue, ScriptedServer, smtp_saying
 
 FINE = [b"220 hello\r\n", b"250 hi\r\n", b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n"]
 PHASES = ["greeting", "EHLO", "MAIL FROM", "RCPT TO", "DATA"]
@@ -53,27 +54,13 @@ def test_dots_at_line_starts_are_doubled_and_lines_end_in_crlf() -> None:
     assert body == b"..\r\n...\r\n..hidden\r\nplain.\r\n"
 
 
-def test_a_refused_connection_is_not_sent() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    with pytest.raises(NotSent):
-        smtp.deliver(message(), to="v@them.example", host="127.0.0.1", port=port, timeout=2)
-
-
-@pytest.mark.parametrize("phase", range(5), ids=PHASES)
-@pytest.mark.parametrize("reply", [b"421 closing\r\n", b"451 later\r\n", b"4"], ids=["421", "451", "cut"])
-def test_a_4xx_before_the_dot_is_not_sent(phase: int, reply: bytes) -> None:
-    with pytest.raises(NotSent):
-        deliver(smtp_saying([*FINE[:phase], reply]))
-
-
-@pytest.mark.parametrize("phase", range(5), ids=PHASES)
+@each_case("phase", range(5))
 def test_a_connection_lost_before_the_dot_is_not_sent(phase: int) -> None:
     with pytest.raises(NotSent):
         deliver(smtp_saying([*FINE[:phase], None]))
 
 
-@pytest.mark.parametrize("phase", range(5), ids=PHASES)
+@each_case("phase", range(5))
 def test_a_5xx_before_the_dot_is_a_refusal(phase: int) -> None:
     with pytest.raises(BusinessFailure) as refused:
         deliver(smtp_saying([*FINE[:phase], b"550 no such user\r\n"]))
@@ -82,46 +69,10 @@ def test_a_5xx_before_the_dot_is_a_refusal(phase: int) -> None:
     assert "no such user" in refused.value.message
 
 
-@pytest.mark.parametrize("reply", [b"not smtp at all\r\n", b"250-never\r\n250-ending\r\n", b"999 ?\r\n"])
-def test_nonsense_before_the_dot_is_not_sent(reply: bytes) -> None:
-    with pytest.raises(NotSent):
-        deliver(smtp_saying([*FINE[:2], reply]))
-
-
-def test_a_connection_cut_while_the_text_is_sent_is_not_sent() -> None:
-    def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
-        smtp_saying(FINE[:4])(connection, server)
-        reader = connection.makefile("rb")
-        reader.readline()
-        connection.sendall(FINE[4])
-        connection.recv(1000)
-        reset(connection)
-
-    with pytest.raises(NotSent):
-        deliver(dialogue, "a long text\n" * 2_000_000)
-
-
-def test_a_4xx_to_the_dot_is_not_sent() -> None:
-    with pytest.raises(NotSent):
-        deliver(smtp_saying(FINE, after_dot=b"451 injected\r\n"))
-
-
-def test_a_5xx_to_the_dot_is_a_refusal() -> None:
-    with pytest.raises(BusinessFailure) as refused:
-        deliver(smtp_saying(FINE, after_dot=b"554 spam\r\n"))
-    assert refused.value.code == "smtp_554"
-
-
-@pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
+@each_case("is_reset", [False, True])
 def test_a_connection_lost_after_the_dot_is_unknown(is_reset: bool) -> None:
     with pytest.raises(TransportError):
         deliver(smtp_saying(FINE, after_dot=None, is_reset=is_reset))
-
-
-@pytest.mark.parametrize("reply", [b"2", b"25", b"garbage\r\n", b"354 more?\r\n", b"999 ?\r\n", b"250" + b"x" * 20_000])
-def test_an_unreadable_reply_to_the_dot_is_unknown(reply: bytes) -> None:
-    with pytest.raises(TransportError):
-        deliver(smtp_saying(FINE, after_dot=reply))
 
 
 def silent(until: int) -> Dialogue:
@@ -147,12 +98,3 @@ def test_silence_before_the_dot_is_not_sent() -> None:
 def test_silence_after_the_dot_is_unknown() -> None:
     with pytest.raises(TransportError, match="timed out"):
         deliver(silent(5), timeout=4)  # all phases before the dot included; the server hangs up after five
-
-
-def test_how_the_parting_goes_changes_nothing() -> None:
-    def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
-        smtp_saying(FINE)(connection, server)
-        reset(connection)
-
-    receipt, _ = deliver(dialogue)
-    assert receipt == "250 kept"

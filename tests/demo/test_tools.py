@@ -28,6 +28,7 @@ from durableagents import (
 from durableagents.demo import tools
 from durableagents.demo.vault import Vault
 from runs.engine.tools import FOR_DISPATCH, Tool
+from tests.cases import each_case
 from tests.sandbox.harness import Receiver, Sandbox, wait_for
 
 from .conftest import RUN_ID, MakeCall
@@ -194,7 +195,7 @@ async def test_the_hooks_find_what_a_key_did(sandbox: Sandbox, make_call: MakeCa
 # --- the finance gate ---
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("amount", "revision", "is_needed"),
     [
         ("9999.99", 1, False),
@@ -337,7 +338,7 @@ def test_no_name_or_address_can_add_a_header_or_a_recipient(unsafe_call: ToolCal
     assert [address.addr_spec for address in read["To"].addresses] == [mail.to]
 
 
-@pytest.mark.parametrize("receipt", ["seen in the inbox", {"message_id": "<7@x>"}, {"by": 7}, ["a"], 7, True, None])
+@each_case("receipt", ["seen in the inbox", {"message_id": "<7@x>"}, {"by": 7}, ["a"], 7, True, None])
 def test_a_person_may_settle_the_mail_with_any_receipt(receipt: object) -> None:
     sent = tools.send_welcome.output_from_receipt(a_mail(), receipt)
     assert sent.receipt == receipt  # type: ignore[attr-defined]

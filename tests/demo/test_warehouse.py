@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from durableagents.demo.warehouse import agent
+from tests.cases import each_case
 from tests.engine.story import Story
 
 INPUT: dict[str, Any] = agent.samples[0].input
 HANDOVER = {"carrier": "Hafen Logistik", "pallets": 4}
 
 
-@pytest.mark.parametrize("first", ["signal", "answer"])
+@each_case("first", ["signal", "answer"])
 async def test_the_goods_are_received_whoever_tells_first(first: str) -> None:
     story = Story(agent, INPUT)
     acts = [lambda: story.run.signal("delivered", HANDOVER), lambda: story.run.answer({"pallets": 4, "damaged": 0})]
@@ -30,19 +29,7 @@ async def test_the_goods_are_received_whoever_tells_first(first: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("count", "verdict", "missing"), [((3, 1), "short", 1), ((4, 1), "damaged", 0), ((5, 0), "complete", 0)]
-)
-async def test_what_is_missing_or_damaged_is_said(count: tuple[int, int], verdict: str, missing: int) -> None:
-    story = Story(agent, INPUT)
-    story.run.signal("delivered", HANDOVER)
-    assert await story.drive() == "parked"
-    story.run.answer({"pallets": count[0], "damaged": count[1]})
-    assert await story.drive() == "completed"
-    assert (story.output["verdict"], story.output["missing"]) == (verdict, missing)
-
-
-@pytest.mark.parametrize(("kind", "how"), [("signal", "completed"), ("input", "failed")])
+@each_case(("kind", "how"), [("signal", "completed"), ("input", "failed")])
 async def test_a_carrier_may_be_silent_but_somebody_has_to_count(kind: str, how: str) -> None:
     story = Story(agent, INPUT)
     assert await story.drive() == "parked"

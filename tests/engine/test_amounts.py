@@ -13,6 +13,7 @@ from durableagents import Amount, Gate, ReplayClass, ToolCall, tool
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint.described import tool_described
 from runs.engine.gate.amounts import amount_in
+from tests.cases import each_case
 
 
 class Order(BaseModel):
@@ -36,7 +37,7 @@ def test_a_gate_without_an_amount_says_nothing_of_one() -> None:
     assert said(None) == {} and amount_in({"tool": "x"}) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("declared", "order"),
     [
         ("gone USD", {}),
@@ -57,7 +58,7 @@ def test_an_amount_that_can_not_be_told_says_so_and_is_nobodys_zero(declared: An
     assert set(told["amount"]) == {"problem"} and isinstance(amount_in(told), str)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "plan",
     [
         {"amount": 5},
@@ -71,7 +72,7 @@ def test_a_plan_that_was_damaged_tells_no_amount(plan: Any) -> None:
     assert isinstance(amount_in(plan), str)
 
 
-@pytest.mark.parametrize("declared", ["total", "total USD now", "", 5, Decimal, "1x USD"])
+@each_case("declared", ["total", "total USD now", "", 5, Decimal, "1x USD"])
 def test_what_declares_no_amount_is_refused_where_it_is_written(declared: Any) -> None:
     with pytest.raises(DefinitionError, match="give a plain function of the tool's input"):
         Gate(queue="q", rule="r", amount=declared)

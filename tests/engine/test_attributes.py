@@ -15,6 +15,7 @@ from ledger import events as e
 from runs.engine.attributes.kinds import KINDS, LONGEST, of_words
 from runs.engine.attributes.setting import MOST, BadAttributes, setting
 from runs.engine.errors import DefinitionError, MisusedContext
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import Asked, Item, Notes, Outside, Toolbox, agent_of
 
@@ -143,7 +144,7 @@ def test_what_is_typed_is_what_the_api_takes() -> None:
     assert all(kind.text(of_words(kind, kind.like)) for kind in KINDS.values())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"Customer": Keyword()},

@@ -22,6 +22,7 @@ from runs.engine.agents import Agent
 from runs.engine.content.memory_reads import MemoryReads
 from runs.engine.memory import MemoryWait
 from runs.engine.tools import Tool
+from tests.cases import each_case
 from tests.engine.screened import MEANWHILE, glancing, guard
 from tests.engine.story import Story
 from tests.engine.test_crashes import (
@@ -208,8 +209,8 @@ EVERYTHING: Any = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("when", ["before", "after", "call"])
-@pytest.mark.parametrize("nth", range(1, 34))
+@each_case("when", ["before", "after", "call"])
+@each_case("nth", range(1, 34))
 async def test_a_gather_survives_a_death_at_every_single_point(nth: int, when: Any) -> None:
     calm, calm_outside = await tell(EVERYTHING, delays=[0, 3, 1])
     story, outside = await tell(EVERYTHING, [Death(nth, when)], delays=[3, 0, 5], picks=[1, 0, 2], in_place=False)

@@ -14,6 +14,7 @@ from durableagents import WorkingHours
 from runs.engine.gate.calendars import DAYS, MINUTES, Calendar, NoSuchTime, Week, wrong, zone_of
 from runs.engine.gate.clock import go_on, stop
 from runs.engine.gate.timing import Course
+from tests.cases import each_case
 
 OFFICE: Week = (*(((9 * 60, 12 * 60), (13 * 60, 18 * 60)),) * 5, (), ())
 NIGHTS: Week = (((0, 6 * 60),),) * 7
@@ -46,7 +47,7 @@ def test_eight_working_hours_from_friday_afternoon_end_on_monday() -> None:
     assert office(date(2026, 11, 30)).after(asked, timedelta(hours=8)) == local(2026, 12, 1, 16)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "hours", "due"),
     [
         ((2026, 11, 25, 9), 3, (2026, 11, 25, 12)),  # the shift's end itself, not the next one's beginning
@@ -98,7 +99,7 @@ def test_a_day_that_a_zone_left_out_is_no_day() -> None:
     assert apia.after(start, timedelta(hours=30)) - start.astimezone(UTC) == timedelta(hours=30)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("week", "problem"),
     [
         ((), "seven"),
@@ -116,13 +117,13 @@ def test_hours_in_which_nobody_works_or_that_make_no_sense_are_refused(week: obj
     assert wrong(OFFICE) == wrong(NIGHTS) == wrong(ALWAYS) == ""
 
 
-@pytest.mark.parametrize("name", ["", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "UTC\x00", "Europe"])
+@each_case("name", ["", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "UTC\x00", "Europe"])
 def test_a_zone_that_there_is_not_is_told(name: str) -> None:
     with pytest.raises(ValueError, match="IANA"):
         zone_of(name)
 
 
-@pytest.mark.parametrize("hours", [0, -1, True, float("nan"), float("inf"), 1 / 7, 2001, "8", None])
+@each_case("hours", [0, -1, True, float("nan"), float("inf"), 1 / 7, 2001, "8", None])
 def test_working_hours_are_a_positive_number_to_the_minute(hours: object) -> None:
     with pytest.raises(ValueError, match="WorkingHours"):
         WorkingHours(hours)  # type: ignore[arg-type]
@@ -253,7 +254,7 @@ def test_time_around_a_change_of_the_clocks_is_what_a_clock_shows(
         assert calendar.after(begins, whole * minute) == begins + end * minute
 
 
-@pytest.mark.parametrize("zone", ODD)
+@each_case("zone", ODD)
 def test_a_day_that_is_cut_in_two_is_as_long_as_it_was(zone: str) -> None:
     for turn in turns(zone):
         begins = turn - timedelta(hours=30)
@@ -263,7 +264,7 @@ def test_a_day_that_is_cut_in_two_is_as_long_as_it_was(zone: str) -> None:
             assert halves.after(begins, timedelta(hours=60)) == begins + timedelta(hours=60)
 
 
-@pytest.mark.parametrize("zone", ["America/Havana", "Atlantic/Azores"])
+@each_case("zone", ["America/Havana", "Atlantic/Azores"])
 def test_a_day_is_over_as_the_next_begins_where_midnight_comes_twice(zone: str) -> None:
     back = next(turn for turn in turns(zone) if turn.month > 8)
     local_day = back.astimezone(ZoneInfo(zone)).date()

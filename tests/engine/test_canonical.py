@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.engine.canonical import canonical, parsed
+from tests.cases import each_case
 
 JSON = st.recursive(
     st.none()
@@ -35,12 +36,12 @@ def test_canonical_bytes_are_the_standards(value: Any) -> None:
         assert canonical(parsed(expected)) == expected and parsed(expected) == value
 
 
-@pytest.mark.parametrize("whole", [2.0**53, -(2.0**53), 1.7e18, 123456789012345680000.0, 9.99e20])
+@each_case("whole", [2.0**53, -(2.0**53), 1.7e18, 123456789012345680000.0, 9.99e20])
 def test_a_whole_float_that_is_written_as_an_integer_is_read_as_a_float(whole: float) -> None:
     assert canonical(parsed(canonical([whole, {"n": whole}]))) == canonical([whole, {"n": whole}])
 
 
-@pytest.mark.parametrize("damaged", [b"", b"{", b"[" * 200_000, b"1" * 5000, b"\xff", b"[01]"])
+@each_case("damaged", [b"", b"{", b"[" * 200_000, b"1" * 5000, b"\xff", b"[01]"])
 def test_what_is_no_json_is_no_value(damaged: bytes) -> None:
     with pytest.raises(ValueError):
         parsed(damaged)

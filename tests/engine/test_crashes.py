@@ -35,6 +35,7 @@ from runs.engine.content.memory_reads import MemoryReads
 from runs.engine.errors import Rejected, ToolFailure
 from runs.engine.memory import MemoryRun
 from runs.engine.tools import Tool
+from tests.cases import each_case
 from tests.engine.fickle import Fickle
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.screened import MEANWHILE, SCREENED, check_verdicts, glancing, guard, perform_screened
@@ -477,8 +478,8 @@ def _restore(run: MemoryRun, whole: Story) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("nth", range(1, 34))
+@each_case("when", ["before", "after"])
+@each_case("nth", range(1, 34))
 async def test_a_story_with_everything_survives_a_death_at_every_single_write(nth: int, when: Any) -> None:
     program: list[list[Op]] = [
         ["look", "order", "now", "mail"],

@@ -12,6 +12,7 @@ from durableagents import Context, End, Gate, Pending, ReplayClass, ToolCall, Wo
 from ledger import events as e
 from runs.engine.errors import DefinitionError
 from runs.engine.journal import WaitSpec
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import Done, Item, Notes, Outside, agent_of
 
@@ -26,7 +27,7 @@ class Answer(BaseModel):
     text: str = ""
 
 
-@pytest.mark.parametrize("deadline", [LAST, FIRST, datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
+@each_case("deadline", [LAST, FIRST, datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
 def test_no_wait_is_made_with_a_deadline_outside_the_calendar(deadline: datetime) -> None:
     with pytest.raises(ValueError, match="not within the years 1 to 9999 in UTC"):
         WaitSpec("run", "0.1/1", 0, "timer", 0, deadline)
@@ -37,7 +38,7 @@ def test_the_calendar_reaches_far() -> None:
         assert WaitSpec("run", "0.1/1", 0, "timer", 0, datetime(year, 6, 1, tzinfo=UTC)).deadline.year == year
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         lambda ctx: ctx.sleep(until=LAST),
@@ -48,7 +49,6 @@ def test_the_calendar_reaches_far() -> None:
         lambda ctx: ctx.ask("operator", title="What?", schema=Answer, within=AGES),
         lambda ctx: ctx.approve("finance_po", title="May I?", within=AGES),
     ],
-    ids=["sleep until", "sleep until before", "sleep", "nan", "signal", "ask", "approve"],
 )
 async def test_the_node_that_gives_such_a_deadline_is_told(wrong: Any) -> None:
     async def node(state: Notes, ctx: Context) -> End:
@@ -76,7 +76,7 @@ async def test_a_tool_that_answers_after_the_end_of_time_has_a_bug_and_its_run_s
     assert "Pending(within=" in story.failure.payload["message"]
 
 
-@pytest.mark.parametrize("within", [AGES, timedelta(0), -timedelta(days=1), 5])
+@each_case("within", [AGES, timedelta(0), -timedelta(days=1), 5])
 def test_a_gates_time_is_checked_when_it_is_declared(within: Any) -> None:
     with pytest.raises(DefinitionError, match="within"):
         Gate("finance_po", "any", within=within)
@@ -105,7 +105,7 @@ async def test_a_gate_says_what_comes_when_nobody_answers_and_the_plan_stays_wha
     assert plans[0] == plans[1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "more", [{"on_timeout": "approve"}, {"escalate_to": "board"}, {"on_timeout": "remind", "escalate_to": "board"}]
 )
 def test_a_gate_that_says_something_else_is_refused(more: Any) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from durableagents import Agent, Assistant, Context, End, Gate, Pending, ReplayClass, ToolCall, tool
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
+from tests.cases import each_case
 from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of
 
 PURE = ReplayClass.PURE
@@ -57,7 +58,7 @@ def test_a_tool_can_not_be_registered_without_a_replay_class() -> None:
         tool()(plain)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("name", ["Wrong", "wrong-name", "1st", "", "x" * 65, "ü", "final_result"])
+@each_case("name", ["Wrong", "wrong-name", "1st", "", "x" * 65, "ü", "final_result"])
 def test_a_tools_name_is_lower_snake_case_and_not_the_loops_own(name: str) -> None:
     async def function(args: Item, call: ToolCall) -> Done:
         return Done(ref="x")
@@ -67,13 +68,13 @@ def test_a_tools_name_is_lower_snake_case_and_not_the_loops_own(name: str) -> No
         tool(replay_class=PURE)(function)
 
 
-@pytest.mark.parametrize("name", ["Wrong", "under_score", "1st", "", "x" * 65, "-x", "x y"])
+@each_case("name", ["Wrong", "under_score", "1st", "", "x" * 65, "-x", "x y"])
 def test_an_agents_name_is_lower_case_with_hyphens(name: str) -> None:
     with pytest.raises(DefinitionError, match="lower-case-with-hyphens"):
         Agent(name, "1.0.0", input=Asked, state=Notes)
 
 
-@pytest.mark.parametrize("version", ["1", "1.0", "1.0.0.0", "v1.0.0", "01.0.0", "1.0.0-rc1", "", "1.0.x", "1.0.0\n"])
+@each_case("version", ["1", "1.0", "1.0.0.0", "v1.0.0", "01.0.0", "1.0.0-rc1", "", "1.0.x", "1.0.0\n"])
 def test_an_agents_version_is_three_numbers(version: str) -> None:
     with pytest.raises(DefinitionError, match=r"not of the form 1\.0\.0"):
         Agent("versions", version, input=Asked, state=Notes)
@@ -139,7 +140,7 @@ def test_versions_live_side_by_side_and_the_newest_is_by_number() -> None:
     assert [a.version for a in registry.agents() if a.name == "many"] == ["1.10.0", "1.9.0", "0.99.99"]
 
 
-@pytest.mark.parametrize("reference", ["nobody", "nobody@1.0.0", "", "@1.0.0", "Many", "many "])
+@each_case("reference", ["nobody", "nobody@1.0.0", "", "@1.0.0", "Many", "many "])
 def test_an_unknown_agent_is_named_with_what_is_known(reference: str) -> None:
     agent_of(node, name="many")
     with pytest.raises(UnknownAgent) as error:
@@ -147,7 +148,7 @@ def test_an_unknown_agent_is_named_with_what_is_known(reference: str) -> None:
     assert error.value.status == 422 and "many" in error.value.detail
 
 
-@pytest.mark.parametrize("version", ["", "2.0.0", "1.0", "1.0.0 ", "latest", "x" * 500])
+@each_case("version", ["", "2.0.0", "1.0", "1.0.0 ", "latest", "x" * 500])
 def test_an_unknown_version_is_named_with_what_is_known(version: str) -> None:
     agent_of(node, name="many")
     with pytest.raises(UnknownVersion) as error:
@@ -209,7 +210,7 @@ def test_a_second_agent_of_one_version_is_refused_and_the_first_one_stays() -> N
     assert registry.find("twice@1.0.0") is first
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("define", "told"),
     [
         (

@@ -15,6 +15,7 @@ from ledger import events as e
 from runs.engine.errors import DefinitionError
 from runs.engine.gate import documents
 from runs.engine.gate.documents import MOST_BYTES, MOST_TEXT_BYTES, PDF, PNG, TEXT, named_in
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.papers import jpeg, pdf, png, text
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
@@ -228,7 +229,7 @@ async def coroutine(args: Any) -> list[Document]:
     return []
 
 
-@pytest.mark.parametrize("declared", [coroutine, [text()], "contract.txt", Document])
+@each_case("declared", [coroutine, [text()], "contract.txt", Document])
 def test_a_gate_takes_a_plain_function_for_them(declared: Any) -> None:
     with pytest.raises(DefinitionError, match="documents"):
         Gate("finance_po", "orders", documents=declared)
@@ -248,7 +249,7 @@ def test_what_a_gate_shows_is_part_of_the_agents_version(tools: Toolbox) -> None
     assert len({agent(plain).fingerprint, some, agent(replace(plain, documents=failing)).fingerprint}) == 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     "told",
     [
         {"documents": 7},

@@ -13,6 +13,7 @@ import pytest
 
 from runs.engine.agents import Agent, registry
 from runs.engine.fingerprint import changed, first_scheme, is_current
+from tests.cases import each_case
 
 SOURCE = '''
 from datetime import timedelta
@@ -179,14 +180,14 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each_case("change", CHANGES)
 def test_what_changes_its_behaviour_changes_its_fingerprint(load: Load, change: str) -> None:
     before, after = load(), load(*CHANGES[change])
     assert before.fingerprint() != after.fingerprint()
     assert list(changed(before.parts(), after.parts())), "and it can be said where"
 
 
-@pytest.mark.parametrize("change", SAME)
+@each_case("change", SAME)
 def test_what_only_reads_otherwise_keeps_it(load: Load, change: str) -> None:
     assert load().fingerprint() == load(*SAME[change]).fingerprint()
 

@@ -14,6 +14,7 @@ import pytest
 from runs.engine.agents import Agent, registry
 from runs.engine.fingerprint import brief, differences, next_version, second_scheme, tool_digest
 from runs.engine.fingerprint.reach import home_of
+from tests.cases import each_case
 
 SHOP = {
     "__init__": "from .agents import agent\n",
@@ -171,7 +172,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each_case("change", CHANGES)
 def test_what_changes_anywhere_in_the_package_is_seen_and_named(load: Load, change: str) -> None:
     module, old, new, told = CHANGES[change]
     before = load()
@@ -184,7 +185,7 @@ def test_what_changes_anywhere_in_the_package_is_seen_and_named(load: Load, chan
     assert differences(after.parts(), before.parts()), "and the other way"
 
 
-@pytest.mark.parametrize("change", SAME)
+@each_case("change", SAME)
 def test_what_only_reads_otherwise_is_no_change(load: Load, change: str) -> None:
     before, after = load(), load(*SAME[change])
     assert before.fingerprint() == after.fingerprint() and differences(before.parts(), after.parts()) == []
@@ -235,7 +236,7 @@ DECLARED = {
 }
 
 
-@pytest.mark.parametrize("text", DECLARED.values(), ids=DECLARED)
+@pytest.mark.parametrize("text", DECLARED.values())
 def test_whatever_declares_something_counts_alike_whether_its_module_is_loaded_yet_or_not(
     tmp_path: Path, text: str
 ) -> None:

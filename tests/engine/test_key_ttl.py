@@ -16,6 +16,7 @@ from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal
 from runs.engine.runtime import RetryPolicy
 from runs.engine.tools import Tool
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import AT_ONCE, Done, Item, Notes, Outside, agent_of
 
@@ -113,7 +114,7 @@ async def test_an_intent_that_does_not_say_when_it_was_made_counts_as_too_old(ou
     assert await story.drive() == "parked" and outside.requests == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("replay_class", "ttl"),
     [(ReplayClass.PURE, TTL), (ReplayClass.UNSAFE_ON_REPLAY, TTL), (ReplayClass.IDEMPOTENT_WITH_KEY, timedelta(0))],
 )

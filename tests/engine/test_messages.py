@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from durableagents import Agent, Context, End, Refused, Taken, TimedOut
 from ledger import events as e
 from runs.engine.errors import DefinitionError
+from tests.cases import each_case
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.story import Story
 from tests.world import Asked, Item, Killed, Toolbox, agent_of, ends_with
@@ -87,7 +88,7 @@ async def test_a_message_that_comes_while_the_run_waits_is_answered_and_changes_
     assert story.output == {"documents": ["b"], "pages": 4, "steps": ["before", "after 1"]}
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@each_case("killed", [False, True])
 async def test_messages_before_and_between_nodes_are_handled_there(killed: bool) -> None:
     """Also where the worker dies between a message's answer and the next node's beginning."""
 
@@ -110,7 +111,7 @@ async def test_messages_before_and_between_nodes_are_handled_there(killed: bool)
     assert [(x.visit, x.place) for x in story.events(e.MessageHandled)] == [("0.0", 0), ("0.1", 0)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "outcome", "code"),
     [
         ("none", "refused", "no_document"),
@@ -230,7 +231,7 @@ async def test_one_that_comes_in_the_moment_of_parking_is_answered_before_it(mon
     assert not story.events(e.OperatorNeeded)
 
 
-@pytest.mark.parametrize("end", ["completes", "fails"])
+@each_case("end", ["completes", "fails"])
 async def test_what_the_run_had_not_come_to_at_its_end_is_never_handled(end: str) -> None:
     async def last(state: Desk, ctx: Context) -> End:
         story.run.message("add", {"name": "too late"})
@@ -338,8 +339,8 @@ async def test_a_state_that_is_no_plain_data_where_the_node_waits_is_told_to_the
     assert await story.drive() == "completed"
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("nth", range(1, 17))
+@each_case("when", ["before", "after"])
+@each_case("nth", range(1, 17))
 async def test_whenever_the_worker_dies_the_end_is_the_same(nth: int, when: Literal["before", "after"]) -> None:
     """The messages come at the same points of the story."""
     calm, story = await told([]), await told([Death(nth, when)])

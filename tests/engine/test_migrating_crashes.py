@@ -8,14 +8,13 @@ import itertools
 import json
 from typing import Any
 
-import pytest
-
 from durableagents import Agent, Context, End
 from ledger import events as e
 from runs.engine.checkpoints.position import REENTERED, REPLAYED, Position, position_of
 from runs.engine.journal import Snapshot
 from runs.engine.migrating.trying import Found, Moving, tried
 from runs.engine.tape import Tape
+from tests.cases import each_case
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.story import HASHER, Story
 from tests.world import Killed, Notes, Outside, Toolbox, agent_of, only_for_now
@@ -127,16 +126,16 @@ def check(story: Story, outside: Outside, how: str) -> None:
     assert not story.run.open_waits()
 
 
-@pytest.mark.parametrize("how", [REPLAYED, REENTERED])
-@pytest.mark.parametrize(("nth", "when"), list(itertools.product(range(1, 11), ["before", "after", "call"])))
+@each_case("how", [REPLAYED, REENTERED])
+@each_case(("nth", "when"), list(itertools.product(range(1, 11), ["before", "after", "call"])))
 def test_what_is_left_is_done_once_wherever_a_worker_dies(how: str, nth: int, when: Any) -> None:
     with only_for_now():
         story, outside = asyncio.run(tell(how, [Death(nth, when), Death(1, "before"), Death(2, "after")]))
         check(story, outside, how)
 
 
-@pytest.mark.parametrize("how", [REPLAYED, REENTERED])
-@pytest.mark.parametrize("lost", [1, 2])
+@each_case("how", [REPLAYED, REENTERED])
+@each_case("lost", [1, 2])
 def test_checkpoints_of_after_the_move_may_all_be_lost(how: str, lost: int) -> None:
     """At each commit the worker dies and the newest checkpoints can't be read: the move holds what it went on with."""
     with only_for_now():

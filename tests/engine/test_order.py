@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from durableagents import Agent, Assistant, Context, End, ReplayClass, ToolCall, tool
 from runs.engine.canonical import plain, unordered
 from runs.engine.errors import DefinitionError
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import Asked, Done, Notes, Toolbox, agent_of
 
@@ -84,7 +85,7 @@ class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "where"),
     [
         (Deeper, "Deep.parts"),
@@ -119,7 +120,7 @@ def giving(model: Any) -> Any:
     return function
 
 
-@pytest.mark.parametrize(
+@each_case(
     "define",
     [
         lambda: tool(replay_class=ReplayClass.PURE)(taking(Deeper)),
@@ -135,7 +136,7 @@ def test_no_tool_agent_or_assistant_is_made_of_sets(define: Any) -> None:
         define()
 
 
-@pytest.mark.parametrize("wait", ["signal", "ask"])
+@each_case("wait", ["signal", "ask"])
 async def test_a_node_that_waits_for_a_set_stops_for_an_operator_at_once(wait: str) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         if wait == "signal":
@@ -147,7 +148,7 @@ async def test_a_node_that_waits_for_a_set_stops_for_an_operator_at_once(wait: s
     assert story.found.reason == "definition" and "Frozen.tags holds a set" in story.found.payload["problem"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         Sound(anything={3, 1}),

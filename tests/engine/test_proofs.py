@@ -24,6 +24,7 @@ from runs.engine.gate.proof import (
     wanted_in,
     wanted_of,
 )
+from tests.cases import each_case
 from tests.engine.policies import rule, with_policies
 from tests.engine.story import Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
@@ -305,7 +306,7 @@ async def test_what_went_out_goes_out_again_only_under_a_yes_that_shows_what_is_
 # --- from where on ---
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("amount", "is_asked"),
     [
         (Amount(Decimal("1000"), "USD"), False),
@@ -323,7 +324,7 @@ def test_above_an_amount(amount: Any, is_asked: bool) -> None:
     assert threshold_in(threshold.as_json()) == threshold
 
 
-@pytest.mark.parametrize(
+@each_case(
     "damaged",
     [
         "",
@@ -348,7 +349,7 @@ def test_a_threshold_that_cant_be_read_is_said_to_be_none(damaged: Any) -> None:
         threshold_in(damaged)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "damaged",
     [
         None,
@@ -377,7 +378,7 @@ def test_the_stricter_of_two_is_the_shorter_time_and_all_else() -> None:
 # --- what is typed ---
 
 
-@pytest.mark.parametrize(
+@each_case(
     "typed",
     ["1250", "1250.00", "1,250", "1,250.00", "$1250", "$ 1,250", "1250 USD", "usd 1250", " 1250 ", "１２５０", "-1250"],
 )
@@ -385,7 +386,7 @@ def test_an_amount_however_it_is_written(typed: str) -> None:
     assert is_typed("amount", "1250.00 USD", typed) and is_typed("amount", "-1250 USD", typed)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "typed",
     [
         "",
@@ -416,17 +417,17 @@ def test_another_amount_or_none(typed: Any) -> None:
     assert not is_typed("amount", "1250.00 USD", typed)
 
 
-@pytest.mark.parametrize("typed", ["Acme GmbH", "acme gmbh", "  Acme   GmbH ", "ＡＣＭＥ GmbH", "Ac\u200bme GmbH"])
+@each_case("typed", ["Acme GmbH", "acme gmbh", "  Acme   GmbH ", "ＡＣＭＥ GmbH", "Ac\u200bme GmbH"])
 def test_a_name_however_it_is_written(typed: str) -> None:
     assert is_typed("target", "Acme GmbH", typed)
 
 
-@pytest.mark.parametrize("typed", ["", "Acme", "Acme GmbH 2", "Асme GmbH", None, 5])
+@each_case("typed", ["", "Acme", "Acme GmbH 2", "Асme GmbH", None, 5])
 def test_another_name_or_none(typed: Any) -> None:
     assert not is_typed("target", "Acme GmbH", typed)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "target"),
     [
         ({"vendor": "Acme"}, "Acme"),

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from durableagents import Context, End, Gate, Outside, ReplayClass, durable
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.memory import MemoryRun
+from tests.cases import each_case
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.pydantic_agents import WORLD, Bank, World, files_agent, sql_agent, support_agent
 from tests.engine.story import Story
@@ -118,7 +117,7 @@ async def tell(case: Case, story: Story | None = None) -> Story:
     return story
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 async def test_an_agent_of_the_documentation_works_as_it_is(name: str) -> None:
     case, world = CASES[name], fresh()
     story = await tell(case)
@@ -127,7 +126,7 @@ async def test_an_agent_of_the_documentation_works_as_it_is(name: str) -> None:
     assert len(world.asked) == case.asked == len(story.events(e.ModelResponded))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 async def test_every_prefix_of_its_journal_leads_to_the_same_end(name: str) -> None:
     """What is on record is never asked or done again: what is made after the cut is exactly what lay behind it."""
     case, world = CASES[name], fresh()
@@ -153,8 +152,8 @@ def _cut(case: Case, whole: Story, upto: int) -> Story:
     return story
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("name", CASES)
+@each_case("when", ["before", "after"])
+@each_case("name", CASES)
 async def test_a_worker_may_die_at_each_write_of_it(name: str, when: Any) -> None:
     """A request or a call that was under way is made again where its class allows it; all others are made once."""
     case = CASES[name]
@@ -177,8 +176,8 @@ async def test_a_worker_may_die_at_each_write_of_it(name: str, when: Any) -> Non
     raise AssertionError("it outlives all of them")
 
 
-@pytest.mark.parametrize("point", ["CP2", "CP4"])
-@pytest.mark.parametrize("tool", ["note", "block_card", "customer_balance", "model"])
+@each_case("point", ["CP2", "CP4"])
+@each_case("tool", ["note", "block_card", "customer_balance", "model"])
 async def test_a_worker_may_die_in_a_call_of_it(point: str, tool: str) -> None:
     world = fresh()
     story = await tell(BANK, Story(bank(), retry=IN_PLACE, kill_at=[(point, tool)]))

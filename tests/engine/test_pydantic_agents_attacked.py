@@ -22,6 +22,7 @@ from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 from durableagents import Assistant, Context, End, Gate, Outside, ReplayClass, durable
 from ledger import events as e
 from runs.engine.errors import DefinitionError
+from tests.cases import each_case
 from tests.engine.pydantic_agents import calling, settled
 from tests.engine.story import Story
 from tests.world import Done, Notes, agent_of
@@ -42,7 +43,7 @@ def one_tool(**more: Any) -> Agent[None, str]:
     return agent
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("more", "how", "says"),
     [
         ({}, {}, "it: tool 'send' has no replay class: give one in durable(…, tools={'send': …})"),

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
-import pytest
 from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.messages import (
@@ -25,6 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from durableagents import Gate, ReplayClass, durable, this_call
+from tests.cases import each_case
 from tests.engine.pydantic_agents import calling, settled, thinking, turns
 from tests.engine.story import Story
 from tests.world import IN_PLACE
@@ -82,7 +82,7 @@ def _prepared(fickle: Fickle) -> Agent[None, str]:
     return agent
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("make", "says"),
     [
         (_dynamic, "its prompts or dynamic instructions"),
@@ -158,7 +158,7 @@ async def test_a_time_limit_of_an_unsafe_tool_is_an_unknown_outcome_and_no_refus
     assert story.output == "success: paid" and begun == [0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("receipt", "told"),
     # of nothing at all a model would make the call again
     [(None, "This call happened"), ({}, "Don't make it again"), ("paid", "paid"), ({"id": 7}, '{"id":7}')],
@@ -201,7 +201,7 @@ def _quick() -> str:
     return "done"
 
 
-@pytest.mark.parametrize("replay_class", [KEYED, UNSAFE])
+@each_case("replay_class", [KEYED, UNSAFE])
 async def test_an_outage_is_tried_again_where_the_class_allows_it(replay_class: ReplayClass) -> None:
     agent = Agent(calling([("pay", {})], "{}"))
     keys = []

@@ -6,11 +6,10 @@ import sys
 from types import FrameType
 from typing import Any
 
-import pytest
-
 from ledger import events as e
 from runs.engine import tape as tape_module
 from runs.engine.tape import Tape
+from tests.cases import each_case
 
 
 def sent(slot: str) -> e.ToolInvoked:
@@ -67,7 +66,7 @@ CASES: dict[str, tuple[list[e.Event], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_case("case", CASES)
 def test_what_is_tried_again_is_what_nothing_was_begun_after(case: str) -> None:
     events, wanted = CASES[case]
     assert Tape(events).to_reopen() == wanted

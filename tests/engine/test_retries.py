@@ -12,6 +12,7 @@ from ledger import events as e
 from runs.engine.runtime import RetryPolicy
 from runs.engine.steps.retry import seconds_asked
 from runs.engine.steps.send import BURST
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.tiers import many
 from tests.world import AT_ONCE, IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
@@ -139,7 +140,7 @@ def test_rounds_grow_with_the_outage_and_do_not_come_in_step() -> None:
     assert not policy.is_over(11, 0) and policy.is_over(11, 1), "later rounds only look whether it is back"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "seconds"),
     [
         (None, None),

@@ -7,11 +7,11 @@ import sys
 import warnings
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from durableagents import Context, End, Failure
 from ledger import events as e
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import Asked, Item, Notes, Toolbox, agent_of
 
@@ -35,7 +35,7 @@ def returning(value: Any, **more: Any) -> Story:
     return Story(agent_of(node, **more))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "code"),
     [
         (None, "bad_return"),
@@ -62,7 +62,7 @@ class _Node:
 returning_node = "another_agents_node"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         End(object()),
@@ -72,14 +72,13 @@ returning_node = "another_agents_node"
         End(b"\xff"),
         End(Strict(share=float("nan"))) if False else End({"deep": [float("inf")]}),
     ],
-    ids=["object", "set", "nan", "surrogate", "bytes", "deep"],
 )
 async def test_an_output_that_is_no_json_fails_the_run_and_is_not_tried_for_ever(value: Any) -> None:
     story = returning(value)
     assert await story.drive() == "failed" and story.failure.code == "bad_output"
 
 
-@pytest.mark.parametrize("value", [End(), End([1, "x", None]), End({"total": 3}), End(Typed(total=3))])
+@each_case("value", [End(), End([1, "x", None]), End({"total": 3}), End(Typed(total=3))])
 async def test_plain_outputs_are_kept_as_they_are(value: End) -> None:
     story = returning(value)
     assert await story.drive() == "completed"
@@ -92,10 +91,9 @@ async def test_an_output_is_validated_into_the_declared_model() -> None:
     assert await story.drive() == "completed" and story.output == {"total": 3}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "left",
     [{"share": float("nan")}, {"anything": object()}, {"anything": "\ud800"}, {"amount": "many"}],
-    ids=["nan", "object", "surrogate", "wrong type"],
 )
 async def test_a_state_that_can_not_be_stored_or_read_again_fails_the_run_where_it_was_made(
     left: dict[str, Any],
@@ -143,7 +141,7 @@ async def test_a_failure_is_a_nodes_word_and_has_no_traceback() -> None:
     )
 
 
-@pytest.mark.parametrize("raised", [KeyError("oops"), RecursionError("deep"), asyncio.CancelledError(), SystemExit(3)])
+@each_case("raised", [KeyError("oops"), RecursionError("deep"), asyncio.CancelledError(), SystemExit(3)])
 async def test_a_bug_in_a_node_fails_the_run_with_its_traceback_and_nobody_else(raised: BaseException) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         raise raised
@@ -161,7 +159,7 @@ async def test_a_node_that_wants_to_exit_does_not_take_the_worker_along() -> Non
     assert await Story(agent_of(node)).drive() == "failed"
 
 
-@pytest.mark.parametrize("text", ["\ud800", "nul \x00 byte", "x" * 100_000, "\U0001f9fe"])
+@each_case("text", ["\ud800", "nul \x00 byte", "x" * 100_000, "\U0001f9fe"])
 async def test_whatever_a_failure_says_it_is_told(text: str) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         raise Failure(text, code=text[:20])

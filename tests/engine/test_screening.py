@@ -30,6 +30,7 @@ from runs.engine.budget.amounts import Caps
 from runs.engine.errors import DefinitionError
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.engine.test_think import Mind, call, final
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
@@ -428,7 +429,7 @@ async def test_the_hooks_of_an_agent_are_no_part_of_its_version(tools: Toolbox) 
     assert agent.fingerprint() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"version": 1},

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
-
 from durableagents import Piece, prompt_injection_markers
 from ledger import events as e
 from runs.engine.content.shipped import HIDDEN_CHARACTERS, MOST_FOR_MODEL, MOST_FOR_TOOL, SIZE, may_pass_to_tool
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.engine.test_screening import POISON, asking, calling
 from tests.engine.test_think import Mind, call, final
@@ -68,10 +67,9 @@ async def test_a_prompt_that_is_too_large_is_refused(tools: Toolbox) -> None:
     assert story.output[2:] == ["size@1", f"{MOST_FOR_MODEL + 1} characters are more than {MOST_FOR_MODEL}"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [{"a": LONG}, {"a": [LONG]}, {"a": {"b": {"c": LONG}}}, {LONG: 1}, {"a": 1, "b": ["x" * 100_000] * 41}, [LONG]],
-    ids=["text", "list", "deep", "name", "many", "bare"],
 )
 def test_nothing_too_large_passes_to_a_tool_wherever_it_hides(arguments: Any) -> None:
     """What is told without writing it out is told as the hook tells it."""

@@ -17,6 +17,7 @@ from runs.engine.agents import Agent
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint.words import differences
 from runs.engine.gate.in_memory import HasVoted
+from tests.cases import each_case
 from tests.engine.policies import rule, with_policies
 from tests.engine.story import HASHER, Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
@@ -291,7 +292,7 @@ async def test_a_stage_that_was_left_out_lets_nothing_through(tools: Toolbox, ou
 # --- what a gate declares ---
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"quorum": 0},

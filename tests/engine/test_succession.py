@@ -12,6 +12,7 @@ from ledger import events as e
 from runs.engine.budget.amounts import Caps, Usage
 from runs.engine.succession.declared import MOST_CHARACTERS, MOST_HANDOFFS, MOST_LINES, as_data, shortened
 from runs.engine.succession.heirs import heir_id
+from tests.cases import each_case
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.story import Story, heir_of
 from tests.engine.test_think import Mind, call, final
@@ -107,7 +108,7 @@ def _renewing(what: Any) -> Agent:
     return agent_of(node)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("returned", "code"),
     [
         (Renew(Asked(amount=3)), "bad_state"),

@@ -8,6 +8,7 @@ import pytest
 from durableagents import Context, End, Pending, ReplayClass, ToolCall, tool
 from ledger import events as e
 from runs.engine import canonical
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import Done, Item, Notes, agent_of
 
@@ -17,7 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canonical, "MOST_BYTES", 2_000)
 
 
-@pytest.mark.parametrize("answers_later", [False, True])
+@each_case("answers_later", [False, True])
 async def test_a_person_settles_a_keyed_call_whose_answer_is_too_large(answers_later: bool) -> None:
     sent: list[str | None] = []
 

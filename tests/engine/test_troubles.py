@@ -15,6 +15,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import ToolFailure
 from runs.engine.runtime import RetryPolicy
+from tests.cases import each_case
 from tests.engine.story import Begun, Story
 from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of
 
@@ -258,8 +259,8 @@ UNSTORABLE = {
 }
 
 
-@pytest.mark.parametrize("replay_class", list(ReplayClass))
-@pytest.mark.parametrize("what", UNSTORABLE)
+@each_case("replay_class", list(ReplayClass))
+@each_case("what", UNSTORABLE)
 async def test_what_can_not_be_recorded_ends_the_call_and_no_node_can_pass_over_it(
     what: str, replay_class: ReplayClass
 ) -> None:
@@ -281,8 +282,8 @@ async def test_what_can_not_be_recorded_ends_the_call_and_no_node_can_pass_over_
         assert how == "failed" and story.failure.code in ("tool_error", "tool_result")
 
 
-@pytest.mark.parametrize("replay_class", list(ReplayClass))
-@pytest.mark.parametrize("value", [2**60, -(2**70), "nul \x00", 1.5, {"deep": [{}] * 3}, "\U0001f9fe"])
+@each_case("replay_class", list(ReplayClass))
+@each_case("value", [2**60, -(2**70), "nul \x00", 1.5, {"deep": [{}] * 3}, "\U0001f9fe"])
 async def test_odd_but_plain_results_are_recorded_as_they_are(replay_class: ReplayClass, value: Any) -> None:
     odd = odd_tool(replay_class, Odd(value=value))
 
@@ -295,7 +296,7 @@ async def test_odd_but_plain_results_are_recorded_as_they_are(replay_class: Repl
     assert await story.settle() == "completed" and story.output is True
 
 
-@pytest.mark.parametrize("replay_class", list(ReplayClass))
+@each_case("replay_class", list(ReplayClass))
 async def test_trouble_with_half_a_surrogate_pair_in_its_message_is_told_all_the_same(
     replay_class: ReplayClass,
 ) -> None:

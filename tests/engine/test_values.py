@@ -10,6 +10,7 @@ import pytest
 from durableagents import Context, End
 from ledger import events as e
 from runs.engine.budget.amounts import Caps, Left
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -111,7 +112,7 @@ async def test_a_sleep_that_is_over_before_the_run_parks_goes_straight_on(tools:
     assert "RunParked" not in story.kinds()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         lambda ctx: ctx.sleep(),
@@ -119,7 +120,6 @@ async def test_a_sleep_that_is_over_before_the_run_parks_goes_straight_on(tools:
         lambda ctx: ctx.sleep(until=datetime(2030, 1, 1)),
         lambda ctx: ctx.sleep(float("inf")),
     ],
-    ids=["nothing", "both", "naive", "for ever"],
 )
 async def test_a_sleep_that_makes_no_sense_is_said_so(wrong: Any) -> None:
     async def node(state: Notes, ctx: Context) -> End:

@@ -12,6 +12,7 @@ from durableagents import Agent, BusinessFailure, Context, End, Handoff, Renew, 
 from ledger import events as e
 from runs.engine.forks.evidence import WHAT_IF, records_of
 from runs.engine.steps.forks import what_if
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.engine.test_forks import cut, told, two_orders
 from tests.engine.test_screening import POISON, asking, calling, hook, no_poison
@@ -189,7 +190,7 @@ async def test_a_refusal_on_record_is_one_again(tools: Toolbox, outside: Outside
     assert await imagined.drive() == "completed" and imagined.output == "no_credit"
 
 
-@pytest.mark.parametrize("returned", [Renew(Notes()), Handoff("what-if-other", {"text": "x", "amount": 1})])
+@each_case("returned", [Renew(Notes()), Handoff("what-if-other", {"text": "x", "amount": 1})])
 async def test_it_goes_on_as_no_other_run(returned: Any) -> None:
     agent_of(ends_with("other"), name="what-if-other")
 

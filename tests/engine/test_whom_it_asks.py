@@ -18,6 +18,7 @@ from runs.engine.budget.amounts import Caps
 from runs.engine.budget.prices import Price
 from runs.engine.errors import DefinitionError, NotServed, TransportError
 from runs.engine.thinking.request import request_model
+from tests.cases import each_case
 from tests.engine.story import Story
 from tests.world import Done, Killed, Notes, Toolbox, agent_of
 
@@ -76,7 +77,7 @@ async def test_a_run_keeps_its_models_when_the_setting_changes() -> None:
     assert market.asked == [FIRST] and len(story.events(e.ModelsChosen)) == 1
 
 
-@pytest.mark.parametrize(("whose", "expected"), [("", SECOND), ("mind", SECOND), ("another", FIRST)])
+@each_case(("whose", "expected"), [("", SECOND), ("mind", SECOND), ("another", FIRST)])
 async def test_it_is_moved_by_what_the_journal_says_last(whose: str, expected: str) -> None:
     market = Market()
     story = Story(thinking(FIRST), model=market, kill_at=[("CP2", "model")])
@@ -86,7 +87,7 @@ async def test_it_is_moved_by_what_the_journal_says_last(whose: str, expected: s
     assert market.asked == [expected]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("trouble", "estimates"),
     [(NotServed("503"), 0), (TransportError("no answer"), 1), (ModelRefused(UNAVAILABLE, "no credit"), 0)],
 )
@@ -142,7 +143,7 @@ async def test_branches_that_begin_at_once_put_each_choice_on_record_once() -> N
     assert [(c.n, c.models) for c in story.events(e.ModelsChosen)] == [(0, [FIRST]), (1, [SECOND])]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "models", [["gpt"], ["a:b", "a:b"], "openai:gpt", [f"a:{i}" for i in range(9)], ["a:b c"], [f"{SCRIPTED}x"], [7]]
 )
 def test_what_is_no_list_of_models_is_refused_by_name(models: Any) -> None:
@@ -150,7 +151,7 @@ def test_what_is_no_list_of_models_is_refused_by_name(models: Any) -> None:
         Assistant(name="mind", instructions="", output=Done, models=models)
 
 
-@pytest.mark.parametrize("more", [{"window": 10}, {"window": "big"}, {"max_repairs": -1}, {"temperature": 3}])
+@each_case("more", [{"window": 10}, {"window": "big"}, {"max_repairs": -1}, {"temperature": 3}])
 def test_what_is_no_setting_is_refused_by_name(more: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match=next(iter(more))):
         Assistant(name="mind", instructions="", output=Done, **more)
@@ -163,7 +164,7 @@ def wrong(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[ToolCallPart("final_result", {"wrong": 1})])
 
 
-@pytest.mark.parametrize("repairs", [0, 2])
+@each_case("repairs", [0, 2])
 async def test_answers_of_no_use_end_it_after_a_few(repairs: int) -> None:
     market = Market()
     story = Story(thinking(FIRST, offline=wrong, max_repairs=repairs), model=market)

@@ -3,26 +3,17 @@ the lift, once."""
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import pytest
 
 from durableagents import (
-    Context,
     DidNotHappen,
-    End,
     Happened,
-    KeyRejected,
-    ReplayClass,
     ToolCall,
     TransportError,
-    tool,
 )
 from ledger import events as e
-from runs.engine.outcomes import LateAnswer
 from runs.models import Run, Wait
-from runs.services import late_results, lifecycle
+from runs.services import lifecycle
 from runs.services.halts.known import KnownHalts
 from runs.services.settling import upstream
 from runs.workers import failover
@@ -31,7 +22,7 @@ from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, output, problems, waiting
 from tests.runs.test_asking_upstream import answers
 from tests.runs.test_late import comes_back, tells
-from tests.world import OLGA, Done, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import OLGA, Done, Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
 FOUND = Happened(Done(ref="as the other side has it"))
@@ -136,62 +127,6 @@ def test_an_answer_that_comes_by_itself_is_put_on_record_under_the_halt(
     assert facts(run) == ["pending", "reconciled"] and problems(run) == []
 
 
-def test_an_answer_that_comes_by_itself_settles_what_a_person_was_asked(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    asked = answers(outside, FOUND)
-    run = stage.start(calls(tools, "hooked_mail"))
-    cut_off(stage, outside, "hooked_mail", TransportError("cut"))
-    assert stage.drive() == "parked"
-    (unknown,) = events(run, e.ToolOutcomeUnknown)
-    late = LateAnswer(str(run.id), unknown.slot, 0, "hooked_mail", result={"ref": "told late", "amount": 1})
-    failover.worker_died(stage.worker.id, "the test says so")
-    assert late_results.hand_in(late, late_results.lost_worker(stage.worker.id)) is True
-    stage.worker = stage.hire()
-    stage.halts = Asking(stage)
-    assert lifted(stage, run) == "completed" and output(run) == "told late" and asked == [] and problems(run) == []
-
-
-def test_that_something_may_still_be_sending_stays_known(stage: Stage, outside: Outside) -> None:
-    """Its thread goes on after its time: that nothing is there yet proves nothing."""
-    stage.halts = Asking(stage)
-    over, sent = threading.Event(), []
-
-    async def hook(args: Item, call: ToolCall) -> Any:
-        return DidNotHappen()
-
-    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, reconcile=hook, timeout=0.2)
-    def slow(args: Item, call: ToolCall) -> Done:
-        sent.append(call.slot)
-        in_thread(lambda: halt("tool", "slow"))
-        over.wait(60)
-        return Done(ref="late")
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(slow, Item(name="a"))).ref)
-
-    run = stage.start(agent_of(node, tools=[slow]))
-    try:
-        assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
-        assert [x.is_sender_done for x in events(run, e.ToolOutcomeUnknown)] == [False]
-        assert len(sent) == 1 and problems(run) == []
-    finally:
-        over.set()
-
-
-def test_a_rejected_key_stays_suspected(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    asked = answers(outside, FOUND)
-    run = stage.start(calls(tools, "hooked"))
-    cut_off(stage, outside, "hooked", KeyRejected("used with another body"))
-    assert stage.drive() == "parked" and asked == [] and len(outside.requests) == 1
-    (unknown,) = events(run, e.ToolOutcomeUnknown)
-    assert unknown.payload["key_rejected"]["found_by_hook"] == "not asked: its tool was halted"
-    (wait,) = waiting(run)
-    assert (wait.detail["suspicion"], wait.detail["said"]) == ("duplicate", "used with another body")
-    stage.reconcile(run, "happened", {"ref": "seen"})
-    assert lifted(stage, run) == "completed" and asked == [] and problems(run) == []
-
-
 def test_what_a_person_wants_asked_is_asked_after_the_lift_and_they_may_settle_it_before(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
@@ -217,17 +152,6 @@ def test_what_a_person_wants_asked_is_asked_after_the_lift_and_they_may_settle_i
     assert problems(settled) == problems(other) == [] and len(outside.requests) == 2
 
 
-def test_a_run_that_is_cancelled_while_it_stands_still_is_asked_about_after_the_lift(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    run, asked = in_doubt(stage, tools, "hooked"), answers(outside, FOUND)
-    assert stage.drive() == "halted"
-    lifecycle.cancel(run.id, by=OLGA, justification=WHY)
-    assert stage.drive() == "idle" and asked == []
-    assert lifted(stage, run) == "cancelled" and len(asked) == 1
-    assert facts(run) == ["pending", "reconciled"] and problems(run) == []
-
-
 @pytest.mark.parametrize("has_asked", [False, True])
 def test_of_a_run_that_is_to_end_under_the_halt_a_person_is_asked_and_nobody_else(
     stage: Stage, tools: Toolbox, outside: Outside, has_asked: bool
@@ -248,19 +172,6 @@ def test_of_a_run_that_is_to_end_under_the_halt_a_person_is_asked_and_nobody_els
         assert [x.answer for x in events(run, e.UpstreamTold)] == ["nothing", "happened"]
     stage.reconcile(run, "happened", {"ref": "seen"})
     assert stage.settle(run) == "cancelled" and len(outside.requests) == 1 and problems(run) == []
-
-
-def test_who_halts_sees_that_the_other_side_is_being_asked(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = in_doubt(stage, tools, "hooked")
-    lift(now_halted())
-    seen: list[tuple[str, float]] = []
-
-    def hook(args: Any, call: Any) -> Any:
-        seen.extend((one.key, one.timeout) for one in stage.control.in_flight.values())
-        return FOUND
-
-    outside.hook = hook
-    assert stage.settle(run) == "completed" and seen == [("tool:hooked", 5)] and not stage.control.in_flight
 
 
 def test_a_worker_that_has_just_looked_and_found_no_halt_asks_nobody(

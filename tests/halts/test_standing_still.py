@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, timedelta
 from functools import partial
 from typing import Any
@@ -13,11 +12,8 @@ from django.db import connection
 
 from approvals.calendars import asof
 from approvals.models import Approval
-from approvals.timing.course import over_in, read
-from durableagents import Agent, Context, End, WorkingHours
-from ledger.codec import decode, unpack
-from ledger.events import ApprovalRequested, RunRetried
-from ledger.models import Event
+from approvals.timing.course import read
+from durableagents import Context, End, WorkingHours
 from ledger.verification.runs import verify
 from runs.engine.gate.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
@@ -30,9 +26,8 @@ from runs.workers import timers
 from tests.approvals.setup import boss
 from tests.approvals.timing import calendar, paying, timing
 from tests.halts.halting import calls, everybody_goes_on, halt, lift, tagged
-from tests.runs.aging import all_earlier, written_as
+from tests.runs.aging import all_earlier
 from tests.runs.stage import Stage, fresh, now, waiting
-from tests.runs.stories import as_superuser
 from tests.world import FIONA, OLGA, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -194,19 +189,6 @@ def test_a_deadline_that_no_halt_put_off_is_found_and_one_that_a_halt_did_is_not
     assert any("deadline" in problem for problem in verify(run.id).problems)
 
 
-def test_what_was_put_off_ahead_is_taken_back_after_the_lift(stage: Stage) -> None:
-    run = tagged(sleeper(), "acme")
-    assert stage.drive() == "parked"
-    (wait,) = waiting(run)
-    it = halt("tag", "acme")
-    pass_time(10 * HOUR)
-    timers.sweep()
-    assert is_about(left(wait), HOUR + timedelta(minutes=5))
-    lift(it)
-    let_go()
-    assert is_about(left(wait), HOUR)
-
-
 def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
     """Deadlines go by it: whoever writes one past the application stretches nothing that has been."""
     with pytest.raises(Exception, match="was not written when it says"):
@@ -224,22 +206,6 @@ def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
             why="y",
             at=now() - HOUR,
         )
-
-
-def test_after_a_halt_people_are_reminded_at_the_intervals_of_before(stage: Stage, tools: Toolbox) -> None:
-    timing(boss(), on_timeout="remind", every_hours=1)
-    run = stage.start(paying(tools, within=HOUR))
-    assert stage.drive() == "parked"
-    it = halt("all")
-    pass_time(3 * HOUR)
-    timers.sweep()
-    lift(it)
-    timers.sweep()
-    for n in range(1, 4):
-        pass_time(timedelta(hours=min(n, 2), minutes=1))
-        timers.sweep()
-        assert Approval.objects.get(run=run).reminded == n, "what it stood still is counted once"
-    assert about_deadlines(run) == []
 
 
 def about_deadlines(run: Run) -> list[str]:
@@ -287,78 +253,7 @@ def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, too
     assert stage.drive() == "completed"
 
 
-def test_what_came_to_its_end_before_anybody_looked_verifies(stage: Stage, tools: Toolbox) -> None:
-    """A halt and its lift while nobody swept for long: its wait is put off, and over all the same."""
-    run = tagged(calls(tools, "pay"), "acme")
-    assert stage.drive() == "parked"
-    whole = left(waiting(run)[0])
-    it = halt("tag", "acme")
-    pass_time(HOUR)
-    lift(it)
-    let_go()
-    pass_time(whole + timedelta(minutes=1))
-    timers.sweep()
-    assert Approval.objects.get().state == "expired" and about_deadlines(run) == []
-
-
-def test_one_that_can_not_be_followed_keeps_no_other_from_it(stage: Stage, tools: Toolbox) -> None:
-    agent = calls(tools, "pay")
-    runs = [tagged(agent, "acme") for _ in range(2)]
-    assert [stage.drive(), stage.drive()] == ["parked", "parked"]
-    wait = waiting(runs[1])[0]
-    whole = left(wait)
-    it = halt("tag", "acme")
-    pass_time(whole + HOUR)
-    timers.sweep()
-    as_superuser("DELETE FROM approvals_approval WHERE run_id = %s", runs[0].pk)
-    lift(it)
-    let_go()
-    asked = Approval.objects.get(run=runs[1])
-    assert is_about(left(wait), whole) and asked.deadline == asked.wait.deadline
-
-
-def test_reminders_by_a_calendar_are_put_off_by_it(stage: Stage, tools: Toolbox) -> None:
-    admin = boss()
-    hours = by_day(admin, 15)
-    timing(admin, calendar="ALL", on_timeout="remind", every_hours=4)
-    run = stage.start(paying(tools, within=timedelta(minutes=1)))
-    assert stage.drive() == "parked"
-    pass_time(timedelta(minutes=2))
-    timers.sweep()
-    assert Approval.objects.get().reminded == 1
-    it = halt("all")
-    pass_time(29 * HOUR)
-    told, halted = read(Approval.objects.get(), waiting(run)[0]).course.deadline, Halt.objects.get(halt=it.halt, n=0).at
-    lift(it)
-    timers.sweep()
-    right = hours.after(told, hours.between(halted, now()))
-    assert is_about(left(waiting(run)[0]), right - now()) and about_deadlines(run) == []
-
-
-def test_a_moment_that_is_none_is_named_and_hides_nothing(stage: Stage, tools: Toolbox) -> None:
-    """As it stands there where somebody with the key wrote it."""
-    run = stage.start(paying(tools))
-    assert stage.drive() == "parked"
-    assert (
-        over_in(RunRetried(by="x", reopened=[], payload={"over": ["2026-01-01T00:00:00", "2026-01-02T00:00:00"]}))
-        is None
-    )
-    row = Event.objects.get(run_id=run.id, kind="ApprovalRequested")
-    asked = decode(bytes(row.clear), unpack(row.sealed))
-    assert isinstance(asked, ApprovalRequested)
-    written_as(row, replace(asked, deadline="soon"))
-    found = verify(run.id).problems
-    assert any("can't be made sense of" in problem and f"event {row.seq}" in problem for problem in found)
-
-
 # --- moved meanwhile --------------------------------------------------------------------------------------------------
-
-
-def in_two_versions(tools: Toolbox) -> Agent:
-    agent = calls(tools, "pay", name="mended")
-    calls_again = calls(tools, "pay", name="mended", version="2.0.0")
-    assert calls_again.version == "2.0.0"
-    return agent
 
 
 def moved(run: Run) -> None:
@@ -371,37 +266,6 @@ def moved(run: Run) -> None:
     )
     (found,) = acts.migrate("mended", body, by=OLGA)
     assert found.is_moved and found.how == "replayed"
-
-
-def test_a_run_that_is_moved_off_a_halted_version_has_what_was_left(stage: Stage, tools: Toolbox) -> None:
-    run = tagged(in_two_versions(tools), "acme")
-    assert stage.drive() == "parked"
-    (wait,) = waiting(run)
-    whole = left(wait)
-    halt("version", run.graph_id)
-    pass_time(whole + HOUR)
-    timers.sweep()
-    moved(run)
-    timers.sweep()
-    let_go()
-    assert waiting(run) == [wait] and is_about(left(wait), whole) and about_deadlines(run) == []
-    stage.decide(run)
-    assert stage.drive() == "completed" and about_deadlines(run) == []
-
-
-def test_one_that_is_moved_to_a_version_that_was_halted_earlier_is_given_no_time(stage: Stage, tools: Toolbox) -> None:
-    agent = in_two_versions(tools)
-    run = tagged(agent, "acme")
-    assert stage.drive() == "parked"
-    (wait,) = waiting(run)
-    whole = left(wait)
-    it = halt("version", "mended@2.0.0")
-    pass_time(whole - HOUR)
-    lift(it)
-    moved(run)
-    pass_time(HOUR + timedelta(minutes=1))
-    timers.sweep()
-    assert waiting(run) == [] and Approval.objects.get(wait=wait).state == "expired"
 
 
 @pytest.mark.parametrize("is_late", [False, True])

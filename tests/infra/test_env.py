@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from durableagents import databases, env
+from tests.cases import each_case
 
 
 def read(monkeypatch: pytest.MonkeyPatch, **values: str) -> env.Environment:
@@ -37,7 +38,7 @@ def test_a_mail_server_is_an_address_with_a_sender(monkeypatch: pytest.MonkeyPat
     assert found["EMAIL_PORT"] == 8002 and not found["EMAIL_USE_SSL"] and not found["EMAIL_USE_TLS"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "mail.example.org",
@@ -55,7 +56,7 @@ def test_a_wrong_mail_server_is_refused_and_its_password_not_quoted(monkeypatch:
     assert "hunter22" not in str(refused.value)
 
 
-@pytest.mark.parametrize("sender", ["", "nobody", "a b@example.org", "A <a@example.org>", "a@example.org\nBcc: b@c"])
+@each_case("sender", ["", "nobody", "a b@example.org", "A <a@example.org>", "a@example.org\nBcc: b@c"])
 def test_a_mail_server_without_a_right_sender_is_refused(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
     with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_EMAIL_FROM"):
         read(monkeypatch, DURABLEAGENTS_EMAIL_URL="smtp://x", DURABLEAGENTS_EMAIL_FROM=sender)
@@ -87,7 +88,7 @@ def test_queues_belong_to_one_role_each(monkeypatch: pytest.MonkeyPatch) -> None
     assert env.Environment(DURABLEAGENTS_QUEUES={"a": "b"}).queues == {"a": "b"}  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "told"),
     [
         ("refunds", "'refunds' is not queue=role"),
@@ -111,7 +112,7 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
     assert read(monkeypatch, PORT="", DATABASE_URL="").port == 8000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("PORT", "abc"),

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from durableagents import grants
+from tests.cases import each_case
 from tests.conftest import database_urls
 
 
@@ -27,16 +28,14 @@ def test_every_append_only_name_is_a_table(runtime: psycopg.Connection[Any]) -> 
     assert sorted(existing(runtime, grants.APPEND_ONLY)) == sorted(grants.APPEND_ONLY)
 
 
-@pytest.mark.parametrize("table", sorted(grants.APPEND_ONLY))
-@pytest.mark.parametrize(
-    "verb", ["delete from {}", "truncate {}", "drop table {}", "alter table {} disable trigger all"]
-)
+@each_case("table", sorted(grants.APPEND_ONLY))
+@each_case("verb", ["delete from {}", "truncate {}", "drop table {}", "alter table {} disable trigger all"])
 def test_runtime_role_cannot_take_facts_away(runtime: psycopg.Connection[Any], table: str, verb: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         runtime.execute(verb.format(table))
 
 
-@pytest.mark.parametrize("table", sorted(grants.APPEND_ONLY))
+@each_case("table", sorted(grants.APPEND_ONLY))
 def test_runtime_role_cannot_change_facts(runtime: psycopg.Connection[Any], table: str) -> None:
     column = runtime.execute(
         "select column_name from information_schema.columns where table_name = %s limit 1", [table]
@@ -46,7 +45,7 @@ def test_runtime_role_cannot_change_facts(runtime: psycopg.Connection[Any], tabl
         runtime.execute(f'update {table} set "{column[0]}" = "{column[0]}"')
 
 
-@pytest.mark.parametrize(
+@each_case(
     "statement",
     [
         "truncate auth_user",
@@ -64,14 +63,14 @@ def test_runtime_role_has_no_say_over_the_schema(runtime: psycopg.Connection[Any
 EVERYTHING = sorted({*grants.APPEND_ONLY, *grants.FROZEN, *grants.READ_ONLY})
 
 
-@pytest.mark.parametrize("table", EVERYTHING)
-@pytest.mark.parametrize("verb", ["delete from {}", "delete from {} where false", "truncate {}", "truncate {} cascade"])
+@each_case("table", EVERYTHING)
+@each_case("verb", ["delete from {}", "delete from {} where false", "truncate {}", "truncate {} cascade"])
 def test_runtime_role_takes_no_row_of_the_record_away(runtime: psycopg.Connection[Any], table: str, verb: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         runtime.execute(verb.format(table))
 
 
-@pytest.mark.parametrize(("table", "column"), [(t, c) for t in sorted(grants.FROZEN) for c in sorted(grants.FROZEN[t])])
+@each_case(("table", "column"), [(t, c) for t in sorted(grants.FROZEN) for c in sorted(grants.FROZEN[t])])
 def test_runtime_role_changes_nothing_that_a_row_says_for_ever(
     runtime: psycopg.Connection[Any], table: str, column: str
 ) -> None:
@@ -138,7 +137,7 @@ def test_migrations_match_the_models(db: None) -> None:
     call_command("makemigrations", "ledger", "runs", "approvals", "durableagents", check=True, dry_run=True)
 
 
-@pytest.mark.parametrize(("minutes", "is_over"), [(5, False), (61, True)])
+@each_case(("minutes", "is_over"), [(5, False), (61, True)])
 def test_an_upgrade_to_codes_is_over_with_the_next_migrate_after_an_hour(db: None, minutes: int, is_over: bool) -> None:
     from django.db import connection
 

@@ -15,6 +15,7 @@ from ledger.append import append, locked_head, override
 from ledger.errors import NotFound
 from ledger.models import Event, LedgerEntry, OverrideRecord
 from runs.engine.journal import Entry
+from tests.cases import each_case
 from tests.conftest import database_urls
 from tests.ledger.conftest import Journal
 from tests.world import OLGA, SHOP
@@ -59,7 +60,7 @@ ATTEMPTS: dict[str, Callable[[UUID], Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", ATTEMPTS)
+@each_case("how", ATTEMPTS)
 def test_the_orm_can_not_change_what_happened(written: UUID, how: str) -> None:
     before = everything(written)
     with pytest.raises(Error), transaction.atomic():
@@ -74,8 +75,8 @@ def everything(run_id: UUID) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("table", TABLES[:3])
-@pytest.mark.parametrize(
+@each_case("table", TABLES[:3])
+@each_case(
     "statement",
     [
         "UPDATE {} SET run_id = run_id",
@@ -115,8 +116,8 @@ def runtime(db: None, postgres: Mapping[str, str]) -> Iterator[psycopg.Connectio
         yield link
 
 
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize(
+@each_case("table", TABLES)
+@each_case(
     "statement",
     [
         "UPDATE {} SET {column} = {column}",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ledger.chain import ZERO, body_hash
 from ledger.codec import MAX_PAYLOAD, RAW, ZSTD, pack, unpack
+from tests.cases import each_case
 from tests.ledger.json_values import json_values
 
 
@@ -49,7 +50,7 @@ def test_a_packed_payload_with_a_changed_byte_never_has_the_same_hash(value: Any
     assert body_hash(b"clear", bytes(packed)) != before
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"x": -float("inf")}, {1, 2}, object(), b"bytes"])
+@each_case("value", [float("nan"), float("inf"), {"x": -float("inf")}, {1, 2}, object(), b"bytes"])
 def test_what_is_no_json_is_not_packed(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         pack(value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.web.cursors import at_microseconds, closed, numbered, numbers_of, opened, placed, placed_at
+from tests.cases import each_case
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
 
@@ -25,9 +25,7 @@ def test_what_nobody_wrote_is_no_place_or_a_moment(text: str) -> None:
     assert place is None or closed(*place) == text
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "AAAA", "é", "_" * 32, closed(datetime(2026, 1, 1, tzinfo=UTC), UUID(int=1))[:-4]]
-)
+@each_case("cursor", ["", "AAAA", "é", "_" * 32, closed(datetime(2026, 1, 1, tzinfo=UTC), UUID(int=1))[:-4]])
 def test_a_cursor_that_was_cut_is_no_place(cursor: str) -> None:
     assert opened(cursor) is None
 
@@ -42,7 +40,7 @@ def test_any_number_that_a_row_can_have_is_a_place(number: int) -> None:
     assert placed_at(placed(at, number)) == (at, number)
 
 
-@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**19 - 1])
+@each_case("number", [2**63, -(2**63) - 1, 10**19 - 1])
 def test_no_other_number_is_one(number: int) -> None:
     assert placed_at(placed(datetime(2026, 1, 1, tzinfo=UTC), number)) is None
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ledger import events as e
 from ledger.codec import pack, unpack
+from tests.cases import each_case
 from tests.ledger.json_values import json_values
 
 texts = st.text(max_size=30)
@@ -75,7 +76,7 @@ def test_every_kind_is_frozen_named_like_its_class_and_in_the_past_tense() -> No
         assert cls.__doc__ and cls.__doc__.strip().endswith(".")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "clear",
     [
         b'{"kind":"RunDreamed","slot":null,"attempt":0}',
@@ -93,7 +94,7 @@ def test_what_is_not_in_the_vocabulary_is_refused(clear: bytes) -> None:
         e.decode(clear)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("event", "fact"),
     [
         (e.VisitEntered(node="a", visit=1), None),

@@ -21,6 +21,7 @@ from runs.models import Limit, LimitLine
 from runs.models import Permit as PermitRow
 from runs.services.limits import acts
 from runs.services.limits.permits import Permits
+from tests.cases import each_case
 from tests.limits.team import FAILED, KEY, RUN, WHY, Team, asked, die, granted, in_thread, row_once, said
 from tests.runs.stage import Stage, now
 from tests.world import OLGA
@@ -50,7 +51,7 @@ def test_an_installation_says_in_one_line_what_is_limited() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "why"),
     [
         ("charge per_minute=60", "is no key"),

@@ -19,8 +19,7 @@ import pytest
 from durableagents import databases
 from tests.conftest import free_ports
 from tests.infra.installation import eventually
-from tests.upgrade.places import database
-from tests.upgrade.test_upgrade import migrate
+from tests.pooler.databases import database, migrate
 
 # It refuses to run as root; Debian puts it where only root's PATH looks.
 BINARY = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")

@@ -24,9 +24,7 @@ from runs.journal import pooler
 from tests.conftest import CHECKOUT, free_ports, plain_env
 from tests.infra.installation import eventually
 from tests.pooler.conftest import LIMITS, Pooler, limit
-from tests.upgrade.places import database, django_on
-from tests.upgrade.test_refusals import is_refused
-from tests.upgrade.test_upgrade import migrate
+from tests.pooler.databases import database, django_on, is_refused, migrate
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes, pytest.mark.timeout(480)]
 # Whoever serves a database needs the key that it was used with: here the tests' own.

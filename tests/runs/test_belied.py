@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from durableagents import BusinessFailure, Context, End, Failure, TransportError
+from durableagents import BusinessFailure, Context, End, TransportError
 from ledger import events as e
 from runs.models import Process, Run
 from runs.services import callbacks
 from runs.services.late_results import hand_in, lost_worker
-from runs.workers import failover, timers
+from runs.workers import failover
 from tests.console.conftest import Reader
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, output, waiting
-from tests.runs.test_callbacks import TAKEN, due, token_of
+from tests.runs.test_callbacks import TAKEN, token_of
 from tests.runs.test_late import buying, comes_back, tells
 from tests.runs.test_late_news import said_of
 from tests.runs.test_steering import check_form
@@ -119,32 +119,6 @@ def test_what_a_person_has_answered_in_view_of_it_stops_no_retry(
     check_against_journal(run)
 
 
-def test_nor_does_it_stop_one_of_a_later_visit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    is_bad = [True, False]
-
-    async def first(state: Notes, ctx: Context) -> str:
-        await ctx.call(tools.mail, Item(name="a"))
-        return "second"
-
-    async def second(state: Notes, ctx: Context) -> End:
-        if is_bad.pop(0):
-            raise Failure("the printer is out of paper", code="no_paper")
-        return End("well")
-
-    run = stage.start(agent_of(first, second, tools=tools.all()))
-    worker = comes_back(stage, run, "mail")
-    assert stage.drive() == "parked"
-    Process.objects.filter(pk=worker.id).update(end_cause="proof")
-    stage.reconcile(run, "did_not")
-    tells(stage, worker)
-    asked_again(stage, run, outside)
-    act("did_not", run)
-    assert stage.drive() == "failed" and fresh(run).error_code == "no_paper"
-    act("retry", run)
-    assert stage.drive() == "completed" and output(run) == "well" and events(run, e.OperatorNeeded) == []
-    check_against_journal(run)
-
-
 def test_a_retry_goes_on_with_a_further_attempt_that_is_on_its_way(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
@@ -191,31 +165,6 @@ def test_a_word_that_comes_when_it_is_on_its_way_again_holds_nothing_up(
     check_against_journal(run)
 
 
-def test_a_further_witness_may_settle_what_a_person_is_asked_again(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    run, worker = denied(stage, tools)
-    tells(stage, worker)
-    asked_again(stage, run, outside)
-    (answer,) = stage.late
-    assert hand_in(answer, lost_worker(stage.hire().id)) is True and waiting(run) == []
-    assert stage.drive() == "completed" and output(run) == "mail:a" and len(outside.requests) == 1
-    check_against_journal(run)
-
-
-def test_an_answer_from_outside_is_such_a_word(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    outside.trouble("ring", TransportError("cut"), when="after")
-    run = stage.start(buying(tools, "ring"))
-    assert stage.drive() == "parked"
-    stage.reconcile(run, "did_not")
-    assert callbacks.receive_callback(token_of(outside), {"ref": "called back"}) == TAKEN
-    assert len(events(run, e.CallbackArrivedLate)) == 1
-    asked_again(stage, run, outside)
-    act("happened", run)
-    assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
-    check_against_journal(run)
-
-
 @pytest.mark.parametrize("verdict", ["happened", "did_not"])
 def test_a_refused_call_that_a_retry_is_about_to_order_again_is_asked_about_too(
     stage: Stage, tools: Toolbox, outside: Outside, verdict: str
@@ -259,57 +208,6 @@ def test_nobody_is_asked_to_approve_what_may_have_been_done(stage: Stage, tools:
     check_against_journal(run)
 
 
-def asked_again_at_its_end(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
-    """Another branch breaks just after the question was put once more."""
-
-    async def node(state: Notes, ctx: Context) -> End:
-        works = ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="x"))
-        return End([each.ref for each in await ctx.gather(*works)])
-
-    run = stage.start(agent_of(node, tools=tools.all()))
-    outside.trouble("look", TransportError("away"), TransportError("away"), KeyError("a bug"))
-    worker = comes_back(stage, run, "mail")
-    assert stage.drive() == "parked"
-    Process.objects.filter(pk=worker.id).update(end_cause="proof")
-    stage.reconcile(run, "did_not")
-    tells(stage, worker)
-    due(run)
-    timers.sweep()
-    assert stage.drive() == "failed" and fresh(run).error_code == "tool_error" and waiting(run) == []
-    return run
-
-
-def test_what_was_asked_again_when_the_run_ended_is_asked_once_more_after_a_retry(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    run = asked_again_at_its_end(stage, tools, outside)
-    act("retry", run)
-    if stage.drive() == "operator":  # the news came since anybody was told of any
-        act("retry", run)
-        assert stage.drive() == "parked"
-    assert [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)] and len(outside.seen("mail")) == 1
-    check_against_journal(run)
-    act("happened", run)
-    assert stage.drive() == "completed" and output(run) == ["seen", "look:x"] and len(outside.seen("mail")) == 1
-    check_against_journal(run)
-
-
-@pytest.mark.parametrize("verdict", ["happened", "did_not"])
-def test_nobody_is_told_of_what_a_person_has_answered_before_a_worker_came(
-    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
-) -> None:
-    """The question that the run's end withdrew is open again with the retry, and its answer is quicker than a
-    worker."""
-    run = asked_again_at_its_end(stage, tools, outside)
-    act("retry", run)
-    assert [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)]
-    act(verdict, run)
-    assert stage.drive() == "completed" and events(run, e.OperatorNeeded) == []
-    assert len(outside.seen("mail")) == 1 + (verdict == "did_not")
-    check_form(run)
-    check_against_journal(run)
-
-
 def test_a_run_that_is_cancelled_meanwhile_says_what_may_have_happened(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
@@ -321,19 +219,3 @@ def test_a_run_that_is_cancelled_meanwhile_says_what_may_have_happened(
     assert events(run, e.RunCancelled)[0].in_flight == ["0.1/1"]
     assert facts(run) == ["pending", "unknown", "reconciled"]
     check_against_journal(run)
-
-
-def test_news_of_an_earlier_attempt_is_not_told_as_the_newest_ones(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    """Else its receipt would be taken for the answer to a call that nobody knows of."""
-    run, worker = denied(stage, tools)
-    outside.trouble("mail", TransportError("cut"), when="after")
-    assert stage.drive() == "parked"
-    (wait,) = waiting(run)
-    assert (wait.kind, wait.attempt, len(outside.requests)) == ("reconcile", 1, 2)
-    assert tells(stage, worker) is False
-    page = read_by_an_operator(run)
-    assert "Asked once more" not in page and "Nobody can tell whether" in page
-    assert "of attempt 1 the verdict was it did not happen" in page
-    assert "attempt 1 of the call" in page and "What came of attempt 1, not of attempt 2" in page

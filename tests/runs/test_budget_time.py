@@ -7,22 +7,19 @@ from typing import Any
 
 import pytest
 
-from durableagents import Context, End
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
-from ledger.models import Event
-from runs.models import Run, Wait
+from runs.models import Run
 from runs.services import lifecycle
 from runs.services.budgets.asked import known
 from runs.services.budgets.raising import time_is_up
 from runs.workers import failover, timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import NOT_ENDED, Situations
-from tests.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, now, waiting
-from tests.runs.stories import as_superuser
-from tests.runs.test_budgets import WHY, asked, in_doubt, is_sound, ordering, overdue, priced, raised, start, thinking
+from tests.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, now
+from tests.runs.test_budgets import WHY, asked, is_sound, ordering, overdue, priced, raised, start, thinking
 from tests.runs.test_steering import check_form
-from tests.world import OLGA, Notes, Toolbox, agent_of
+from tests.world import OLGA, Toolbox
 
 pytestmark = pytest.mark.django_db
 PAST_TIME = [name for name in NOT_ENDED if name not in ("asked_to_cancel", "doomed_unknown")]
@@ -107,15 +104,6 @@ def test_more_time_lets_it_wait_on(stage: Stage, tools: Toolbox) -> None:
     assert fresh(run).time_up_at == fresh(run).created_at + timedelta(seconds=3600)
     stage.decide(run)
     assert stage.drive() == "completed"
-
-
-def test_the_time_of_a_raise_may_be_lifted(stage: Stage, tools: Toolbox) -> None:
-    run = gated(tools)
-    let_time_pass(run)
-    raised(run, wall_seconds=None)
-    assert fresh(run).time_up_at is None and events(run, e.BudgetSet)[-1].until == ""
-    assert stage.drive() == "parked"
-    is_sound(run)
 
 
 def test_who_raises_before_its_worker_has_stopped_keeps_it_going(stage: Stage, tools: Toolbox) -> None:
@@ -222,71 +210,4 @@ def test_a_lost_request_is_debited_before_a_run_is_cancelled(stage: Stage, tools
         lifecycle.pause(run.id, by=OLGA, justification=WHY)
     lifecycle.cancel(run.id, by=OLGA, justification=WHY)
     assert stage.drive() == "cancelled" and len(events(run, e.BudgetDebited)) == 1
-    is_sound(run)
-
-
-def test_a_lost_request_uses_the_budget_up(stage: Stage, tools: Toolbox) -> None:
-    run = lost_request(stage, tools, model_calls=1)
-    assert stage.drive() == "paused" and head(run).model_calls == 1
-    is_sound(run)
-    raised(run, model_calls=2)
-    assert stage.drive() == "completed" and head(run).model_calls == 2
-    assert [d.is_estimate for d in events(run, e.BudgetDebited)] == [True, False]
-    is_sound(run)
-
-
-def test_with_a_journal_that_can_not_be_read_it_ends_all_the_same(stage: Stage, tools: Toolbox) -> None:
-    run = start(ordering(tools, "order", "order"), tool_calls=1)
-    assert stage.drive() == "paused"
-    as_superuser("UPDATE ledger_event SET clear = '\\x7b7d' WHERE run_id = %s AND kind = 'ToolInvoked'", run.id)
-    overdue(run)
-    assert str(fresh(run).state) == "cancelled" and not waiting(run)
-    assert "can't be read" in events_of_the_end(run)
-
-
-def events_of_the_end(run: Run) -> str:
-    return bytes(Event.objects.get(run_id=run.id, kind="RunCancelled").clear).decode()
-
-
-def test_a_question_is_answered_where_a_person_is_asked_besides(stage: Stage, tools: Toolbox) -> None:
-    """A raise doesn't settle the call in doubt, and settling the call doesn't raise."""
-    run = in_doubt(stage, tools)
-    kinds_ = {wait.kind for wait in waiting(run)}
-    assert kinds_ == {"budget", "reconcile"} or kinds_ == {"budget"}
-    raised(run, tool_calls=2)
-    stage.settle(run)
-    is_sound(run)
-    stage.reconcile(run, "happened", {"ref": "mail:a", "amount": 1})
-    assert stage.settle(run) == "completed"
-    is_sound(run)
-
-
-def test_a_run_that_a_person_let_fail_asks_for_its_budget_again(stage: Stage, tools: Toolbox) -> None:
-    """The end withdraws the question, and a retry is no way around it."""
-    run = in_doubt(stage, tools)
-    stage.reconcile(run, "fail")
-    assert str(fresh(run).state) == "failed" and not waiting(run)
-    lifecycle.retry(run.id, by=OLGA, justification=WHY)
-    assert stage.drive() == "paused" and len(asked(run)) == 1
-    is_sound(run)
-    raised(run, tool_calls=9)
-    assert stage.settle(run) == "parked", "the letter is still in doubt"
-    stage.reconcile(run, "happened", {"ref": "mail:a", "amount": 1})
-    assert stage.settle(run) == "completed"
-    is_sound(run)
-
-
-def test_asleep_it_is_asked_for_time_and_sleeps_on(stage: Stage) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.sleep(3600)
-        return End("woke")
-
-    run = start(agent_of(node))
-    assert stage.drive() == "parked"
-    let_time_pass(run)
-    Wait.objects.filter(run=run, kind="timer").update(deadline=now() - timedelta(seconds=1))
-    timers.sweep()
-    assert str(fresh(run).state) == "paused" and len(asked(run)) == 1
-    raised(run, wall_seconds=None)
-    assert stage.drive() == "completed"
     is_sound(run)

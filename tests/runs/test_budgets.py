@@ -22,6 +22,7 @@ from runs.services.budgets import prices
 from runs.services.budgets.raising import set_budget
 from runs.services.budgets.starting import budget_for
 from runs.workers import timers
+from tests.cases import each_case
 from tests.infra.installation import eventually
 from tests.runs.fold import check_against_journal
 from tests.runs.hosts import TidyHost, working
@@ -126,7 +127,7 @@ def test_what_a_start_gives_is_on_record_and_held(stage: Stage, tools: Toolbox, 
     is_sound(run)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "budget",
     [
         {"usd": -1},
@@ -142,7 +143,6 @@ def test_what_a_start_gives_is_on_record_and_held(stage: Stage, tools: Toolbox, 
         {"tokens_in": 10**16},
         {"usd": 10**10},
     ],
-    ids=str,
 )
 def test_nobody_counts_such_a_budget(budget: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
@@ -184,16 +184,6 @@ def test_the_tightest_default_counts_and_only_where_nothing_is_given(stage: Stag
     }
 
 
-def test_a_default_that_says_nothing_sensible_is_named(stage: Stage, tools: Toolbox) -> None:
-    agent = ordering(tools, "order")
-    BudgetDefault.objects.create(agent=agent.name, budget={"steps": "many"})
-    before = dump()
-    with pytest.raises(InvalidInput) as refused:
-        start(agent)
-    assert agent.name in refused.value.detail and "steps" in str(refused.value.extra)
-    assert dump() == before
-
-
 def test_a_key_gives_no_more_than_it_may(stage: Stage, tools: Toolbox) -> None:
     agent, most = ordering(tools, "order"), Budget(steps=10, wall_seconds=60)
     BudgetDefault.objects.create(agent=agent.name, budget={"steps": 40, "tool_calls": 3})
@@ -219,39 +209,6 @@ def test_a_worker_knows_the_prices_before_it_claims(stage: Stage, tools: Toolbox
         eventually(lambda: str(fresh(run).state) == "completed", "its end")
     (debit,) = events(run, e.BudgetDebited)
     assert debit.price == price.id and head(run).usd_micro == debit.usd_micro > 0 and not head(run).unpriced_calls
-
-
-def test_a_price_put_in_later_counts_from_then_on(stage: Stage, tools: Toolbox) -> None:
-    """What was asked before stays as it was told; one whose time has not come counts for nothing."""
-    agent = thinking(tools)
-    runs = [start(agent)]
-    stage.drive()
-    old = priced(1_000_000)
-    prices.put("scripted:mind", usd_micro_in=9, usd_micro_out=9, valid_from=now() + timedelta(days=1), by="user:ada")
-    prices.table.read()
-    runs.append(start(agent))
-    stage.drive()
-    new = priced(2_000_000)
-    runs.append(start(agent))
-    stage.drive()
-    debits = [events(run, e.BudgetDebited)[0] for run in runs]
-    assert [debit.price for debit in debits] == [None, old.id, new.id]
-    assert debits[0].usd_micro is None and debits[2].usd_micro == 2 * debits[1].usd_micro > 0
-    assert [head(run).unpriced_calls for run in runs] == [1, 0, 0]
-    for run in runs:
-        is_sound(run)
-
-
-def test_a_model_whose_price_is_gone_is_not_asked_under_a_cap(stage: Stage, tools: Toolbox) -> None:
-    priced()
-    run = start(thinking(tools), usd=1)
-    prices.table.__init__()  # type: ignore[misc]
-    assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[0].reason == "no_price"
-    is_sound(run)
-    prices.table.read()
-    lifecycle.retry(run.id, by=OLGA, justification=WHY)
-    assert stage.drive() == "completed" and head(run).usd_micro > 0
-    is_sound(run)
 
 
 # --- raised -----------------------------------------------------------------------------------------------------------
@@ -310,39 +267,6 @@ def stage_raises(run: Run, **caps: Any) -> None:
     in_thread(lambda: raised(run, **(caps or {"tool_calls": 9})))
 
 
-def test_who_paused_it_besides_lets_it_go_on(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """A person's pause came with its cap; the raise answers the question about money, not the person's."""
-    run = start(ordering(tools, "order", "order"), tool_calls=1)
-    stage.at = lambda point, tool: in_the_call(run, point)
-    assert stage.drive() == "paused"
-    stage.at = lambda point, tool: None
-    assert not asked(run), "it stopped for the person first"
-    lifecycle.resume(run.id, by=OLGA, justification=WHY)
-    assert stage.drive() == "paused" and len(asked(run)) == 1
-    raised(run, tool_calls=2)
-    assert stage.drive() == "completed"
-    is_sound(run)
-
-
-def in_the_call(run: Run, point: str) -> None:
-    if point == "CP4":
-        in_thread(lambda: lifecycle.pause(run.id, by=OLGA, justification=WHY))
-
-
-def test_a_pause_of_a_failed_and_retried_run_is_over(stage: Stage, tools: Toolbox) -> None:
-    """Asked for when its worker was just failing, so nothing ever resumed it: a raise is not held up by it."""
-    run = start(ordering(tools, "order"), tool_calls=0)
-    journal = stage.take(run)
-    stage.wait(journal.load())
-    lifecycle.pause(run.id, by=OLGA, justification=WHY)
-    stage.wait(journal.leave("end", [e.RunFailed(code="x")], state="failed", error="x"))
-    lifecycle.retry(run.id, by=OLGA, justification=WHY)
-    assert stage.drive() == "paused" and asked(run)
-    raised(run, tool_calls=1)
-    assert stage.drive() == "completed"
-    is_sound(run)
-
-
 def test_a_resume_is_no_way_around_the_budget(stage: Stage, tools: Toolbox) -> None:
     run = at_cap(stage, tools)
     before = dump()
@@ -370,23 +294,6 @@ def test_a_raise_that_nobody_may_give_changes_nothing(
     with pytest.raises(InvalidInput):
         raised(run)
     assert dump() == before
-
-
-def test_of_a_run_that_is_over_nothing_is_raised(stage: Stage, tools: Toolbox) -> None:
-    run = start(ordering(tools, "order"))
-    assert stage.drive() == "completed"
-    before = dump()
-    with pytest.raises(IllegalTransition):
-        raised(run, tool_calls=5)
-    assert dump() == before
-
-
-def test_a_damaged_question_is_answered_all_the_same(stage: Stage, tools: Toolbox) -> None:
-    run = at_cap(stage, tools)
-    Wait.objects.filter(run=run, kind="budget").update(detail=["what", 1])
-    raised(run, tool_calls=2)
-    assert stage.drive() == "completed"
-    is_sound(run)
 
 
 # --- cancelled, given up ----------------------------------------------------------------------------------------------
@@ -436,17 +343,4 @@ def test_a_call_in_doubt_is_settled_before_it_is_given_up(stage: Stage, tools: T
     stage.reconcile(run, "happened", {"ref": "mail:a", "amount": 1})
     assert stage.settle(run) == "cancelled"
     assert "CancelRequested" in kinds(run) and kinds(run).count("RunCancelled") == 1
-    is_sound(run)
-
-
-def test_who_cancelled_it_before_is_not_asked_again_by_time(stage: Stage, tools: Toolbox) -> None:
-    run = in_doubt(stage, tools)
-    lifecycle.cancel(run.id, by=OLGA, justification=WHY)
-    overdue(run)
-    overdue(run)
-    stage.settle(run)
-    assert kinds(run).count("CancelRequested") == 1 and str(fresh(run).state) == "waiting_human"
-    is_sound(run)
-    stage.reconcile(run, "happened", {"ref": "mail:a", "amount": 1})
-    assert stage.settle(run) == "cancelled"
     is_sound(run)

@@ -12,22 +12,19 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
-from django.db.utils import DatabaseError
 
 from durableagents import Context, End
 from ledger.actors import Actor
-from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
+from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord, OverrideRecord
-from runs.models import Batch, BatchItem, Run
+from runs.models import Batch, Run
 from runs.queries.bulk.choosing import chosen
 from runs.queries.bulk.progress import progress_of
 from runs.services import lifecycle
 from runs.services.bulk import acts, working
-from runs.services.bulk.bodies import BatchBody, ChoiceBody
+from runs.services.bulk.bodies import BatchBody
 from runs.workers.housekeeping import House
 from tests.api.conftest import person
-from tests.runs.aging import runs_out
 from tests.runs.stage import Stage, at_once, dump, fresh, overrides, problems
 from tests.runs.stories import as_superuser
 from tests.world import SHOP, Item, Killed, Notes, Toolbox, agent_of
@@ -220,19 +217,6 @@ def test_a_worker_does_it_beside_driving_runs(stage: Stage, tools: Toolbox) -> N
     assert outcomes(batch) == {"done": 3}
 
 
-def test_an_act_on_many_that_nobody_can_read_keeps_nothing_else_from_being_swept(stage: Stage, tools: Toolbox) -> None:
-    olga, (run_id, other) = operator(), many(sleeper(tools), 2)
-    while stage.drive() != "idle":
-        pass
-    ask(olga, runs=[str(other)])
-    as_superuser("UPDATE runs_batch SET forecast = ('1' || repeat('0', 5000))::jsonb")
-    runs_out(run_id, "timer")
-    house = House(stage.worker.id)
-    house.keep(), house.keep()
-    house.close()
-    assert fresh(Run(pk=run_id)).ready_at is not None, "its timer rang"
-
-
 def test_verification_holds_records_and_batches_against_each_other(tools: Toolbox) -> None:
     olga, (first, second) = operator(), many(sleeper(tools), 2)
     batch = finish(ask(olga, runs=[str(first), str(second)]))
@@ -269,23 +253,6 @@ def test_a_worker_that_dies_on_the_way_leaves_its_run_as_it_was_and_another_goes
     assert outcomes(batch).get("done", 0) == nth - 1 == OverrideRecord.objects.count()
     assert outcomes(finish(batch)) == {"done": 5}
     assert Counter(OverrideRecord.objects.values_list("run_id", flat=True)) == Counter(ids)
-
-
-def test_a_worker_that_dies_as_it_notes_the_outcome_has_done_nothing(
-    tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    olga, (run_id,) = operator(), many(sleeper(tools), 1)
-    batch = ask(olga, runs=[str(run_id)])
-
-    def dying(*args: Any, **more: Any) -> None:
-        raise Killed("before the outcome is on disk")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(BatchItem, "save", dying)
-        with pytest.raises(Killed):
-            working.work(60)
-    assert str(fresh(Run(pk=run_id)).state) == "pending" and not OverrideRecord.objects.exists()
-    assert outcomes(finish(batch)) == {"done": 1} and OverrideRecord.objects.count() == 1
 
 
 def test_eight_workers_at_once_do_it_once_to_each(tools: Toolbox) -> None:
@@ -336,49 +303,6 @@ def test_a_role_that_is_lost_on_the_way_ends_it_there(tools: Toolbox) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE runs_batch SET started_at = now()",
-        "UPDATE runs_batch SET started_at = now(), action = 'cancel'",
-        "UPDATE runs_batch SET started_at = now(), person = person + 1",
-        "INSERT INTO runs_batchitem (batch_id, n, run_id) SELECT id, 99, gen_random_uuid() FROM runs_batch",
-    ],
-)
-def test_a_row_that_nobody_with_the_key_wrote_moves_no_run(tools: Toolbox, change: str) -> None:
-    olga, ids = operator(), many(sleeper(tools), 2)
-    batch = ask(olga, runs=[str(one) for one in ids], start="batchitem" in change)
-    with connection.cursor() as cursor:
-        cursor.execute(change)
-    assert not working.work(1)
-    assert outcomes(batch).get("done", 0) == 0 and set(Run.objects.values_list("state", flat=True)) == {"pending"}
-
-
-def test_what_has_become_of_a_run_can_not_be_taken_back(tools: Toolbox) -> None:
-    batch = finish(ask(operator(), runs=[str(one) for one in many(sleeper(tools), 1)]))
-    with pytest.raises(DatabaseError, match="Cannot update"), transaction.atomic():
-        BatchItem.objects.filter(batch=batch).update(outcome="")
-
-
-def test_what_the_database_refuses_is_tried_again_and_given_up_in_words(
-    tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    olga, (first, second) = operator(), many(sleeper(tools), 2)
-    batch = ask(olga, runs=[str(first), str(second)])
-
-    def broken(run_id: UUID, **more: Any) -> Run:
-        if run_id == first:
-            raise RuntimeError("our own mistake")
-        return lifecycle.pause(run_id, **more)
-
-    monkeypatch.setattr(working, "ACTS", {"pause": broken})
-    for tries in range(1, working.MOST_TRIES):
-        working.work(60)
-        assert batch.items.get(run_id=first).tries == tries and outcomes(batch) == {"": 1, "done": 1}
-    row = finish(batch).items.get(run_id=first)
-    assert row.outcome == "failed" and "our own mistake" in row.why and str(fresh(Run(pk=first)).state) == "pending"
-
-
-@pytest.mark.parametrize(
     ("given", "field"),
     [
         ({"runs": [], "filter": None}, "runs"),
@@ -400,21 +324,3 @@ def test_what_can_not_be_meant_is_refused_by_name_and_nothing_is_kept(given: dic
     if isinstance(refused.value, InvalidInput):
         assert refused.value.extra["errors"][0]["field"] == field
     assert dump() == before and not Batch.objects.exists()
-
-
-def test_no_reason_no_act(tools: Toolbox) -> None:
-    olga, ids = operator(), many(sleeper(tools), 1)
-    for why in ("", " ", "x"):
-        with pytest.raises(JustificationRequired):
-            ask(olga, runs=[str(ids[0])], justification=why)
-
-
-def test_more_than_are_taken_are_refused_before_anything_is_done(
-    tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(acts, "MOST_RUNS", 2)
-    agent, olga = sleeper(tools), operator()
-    many(agent, 3)
-    with pytest.raises(InvalidInput, match="more than 2 runs fit"):
-        ask(olga, filter={"agent": agent.name})
-    assert ChoiceBody(agent=agent.name) and not Batch.objects.exists()

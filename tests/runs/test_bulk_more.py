@@ -12,22 +12,15 @@ from durableagents import Context, End, TransportError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
-from ledger.models import ActRecord
-from ledger.web.seeing.viewers import Viewer, looking_as
-from runs.api.bulk.shapes import batch_row
 from runs.engine.budget.limits import Budget
 from runs.models import Batch, Run
-from runs.queries.bulk.progress import progress_of
 from runs.services import lifecycle
 from runs.services.bulk import acts, working
-from runs.services.bulk.bodies import BatchBody
 from runs.services.settling.proposals import newest
-from runs.workers import timers
 from tests.approvals.setup import boss, somebody
-from tests.runs.aging import runs_out
 from tests.runs.stage import Stage, dump, events, fresh, head, output, overrides, problems, waiting
-from tests.runs.stories import as_superuser, rows_refused
-from tests.runs.test_bulk import WHY, ask, finish, operator, outcomes, sleeper
+from tests.runs.stories import as_superuser
+from tests.runs.test_bulk import WHY, ask, finish, operator, sleeper
 from tests.runs.test_settling import FAMILIES, guarded
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
@@ -68,25 +61,6 @@ def test_caps_are_raised_to_it_and_never_lowered(tools: Toolbox, olga: Who) -> N
     assert all(problems(Run(id=one)) == [] for one in (low, high, without))
 
 
-def test_what_stood_still_for_it_goes_on(tools: Toolbox, stage: Stage, olga: Who) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        for _ in range(3):
-            await ctx.call(tools.order, Item(name="a"))
-        return End("well")
-
-    agent = agent_of(node, tools=tools.all())
-    stood = [capped(agent, tool_calls=1) for _ in range(2)]
-    while stage.drive() != "idle":
-        pass
-    assert [str(fresh(Run(id=one)).state) for one in stood] == ["paused", "paused"]
-    batch = finish(ask(olga, "budget", runs=[str(one) for one in stood], budget={"tool_calls": 9, "usd": "2.50"}))
-    assert outcomes(batch) == {"done": 2}
-    while stage.drive() != "idle":
-        pass
-    assert [str(fresh(Run(id=one)).state) for one in stood] == ["completed", "completed"]
-    assert all(problems(Run(id=one)) == [] for one in stood)
-
-
 @pytest.mark.parametrize(
     ("more", "field"),
     [
@@ -107,16 +81,6 @@ def test_what_can_not_be_meant_is_named(tools: Toolbox, olga: Who, more: dict[st
     with pytest.raises(InvalidInput) as refused:
         ask(olga, **said)
     assert refused.value.extra["errors"][0]["field"] == field and dump() == before
-
-
-def test_a_key_gives_many_no_more_than_one(tools: Toolbox, olga: Who) -> None:
-    run = capped(sleeper(tools), steps=1)
-    body = BatchBody.model_validate(
-        {"action": "budget", "justification": WHY, "runs": [str(run)], "budget": {"steps": 100}}
-    )
-    with pytest.raises(InvalidInput, match="more than this key may give"):
-        acts.make(body, [run], {}, by=olga[0], held=olga[1], most=Budget(steps=10))
-    assert not Batch.objects.exists()
 
 
 def test_who_may_raise_and_settle_for_many(tools: Toolbox, stage: Stage) -> None:
@@ -187,50 +151,6 @@ def test_a_verdict_is_on_the_call_that_was_looked_at(stage: Stage, tools: Toolbo
     assert not working._is_believed(Batch.objects.get(pk=again.pk))
 
 
-def test_a_run_that_had_no_doubt_then_is_not_settled_by_a_new_doubt(
-    stage: Stage, tools: Toolbox, outside: Outside, olga: Who
-) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.sleep(1)
-        return End((await ctx.call(tools.mail, Item(name="letter"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
-    assert stage.drive() == "parked"
-    draft = ask(olga, "reconcile", runs=[str(run.pk)], verdict="did_not", start=False)
-    runs_out(run.pk, "timer")
-    timers.sweep()
-    outside.trouble("mail", TransportError("cut"), when="after")
-    assert stage.settle(run) == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
-    acts.begin(draft.pk, by=olga[0], held=olga[1], justification="As looked at.")
-    assert codes(finish(draft)) == {run.pk: ("refused", "illegal-state")}
-    assert [w.kind for w in waiting(run)] == ["reconcile"] and len(outside.requests) == 1
-
-
-def test_a_receipt_is_kept_while_it_is_of_use_and_shown_to_who_reads_payloads(
-    stage: Stage, tools: Toolbox, outside: Outside, olga: Who
-) -> None:
-    (run_id,) = lost(stage, tools, outside, 1)
-    said = {"verdict": "happened", "receipt": {"ref": "SECRET-4711"}}
-    draft = ask(olga, "reconcile", runs=[str(run_id)], start=False, **said)
-    digest = {"sha256": acts.receipt_digest(said["receipt"])}
-    (record,) = ActRecord.objects.filter(action="bulk")
-    assert draft.said["receipt"] == digest == record.after["receipt"] and "SECRET" not in str(record.after)
-    for reads in (False, True):
-        with looking_as(Viewer(reads_all=reads)):
-            assert (batch_row(progress_of([draft])[0]).receipt == said["receipt"]) is reads
-    as_superuser("""UPDATE runs_batch SET receipt = '{"ref": "other"}' WHERE id = %s""", draft.pk)
-    acts.begin(draft.pk, by=olga[0], held=olga[1], justification="As looked at.")
-    assert not working.work(1) and outcomes_of(draft) == [""], "nobody here gave that receipt"
-    as_superuser("""UPDATE runs_batch SET receipt = '{"ref": "SECRET-4711"}' WHERE id = %s""", draft.pk)
-    done = finish(draft)
-    assert outcomes_of(draft) == ["done"] and done.receipt is None and done.is_genuine
-    assert stage.drive() == "completed" and output(Run(id=run_id)) == "SECRET-4711"
-
-
-def outcomes_of(batch: Batch) -> list[str]:
-    return [*batch.items.order_by("n").values_list("outcome", flat=True)]
-
-
 def test_where_two_settle_it_two_acts_on_many_do(stage: Stage, tools: Toolbox, outside: Outside, olga: Who) -> None:
     boss()
     somebody("second", is_superuser=True, is_staff=True)
@@ -255,47 +175,3 @@ def test_where_two_settle_it_two_acts_on_many_do(stage: Stage, tools: Toolbox, o
 
 
 # --- what the database makes of it ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [1e22, -1.5e300, 1.2345678901234567e19, 2.0**53, 1.0, -0.0, 1e-7, 2**53 - 1])
-def test_a_number_is_the_one_that_was_given(
-    stage: Stage, tools: Toolbox, outside: Outside, olga: Who, number: float
-) -> None:
-    """jsonb writes large ones out as integers."""
-    (run_id,) = lost(stage, tools, outside, 1)
-    receipt = {"ref": "posted", "more": [{"x": number}]}
-    batch = ask(olga, "reconcile", runs=[str(run_id)], verdict="happened", receipt=receipt)
-    with looking_as(Viewer(reads_all=True)):
-        shown = batch_row(progress_of([Batch.objects.get(pk=batch.pk)])[0]).receipt
-    assert (shown, type(shown["more"][0]["x"])) == (receipt, type(number))
-    assert codes(finish(batch)) == {run_id: ("done", "")} and problems(Run(id=run_id)) == []
-    (settled,) = events(Run(id=run_id), e.ToolReconciled)
-    assert settled.payload["receipt"] == receipt and stage.drive() == "completed"
-
-
-def test_a_number_that_nobody_can_give_back_is_refused_by_name(tools: Toolbox, olga: Who) -> None:
-    run = capped(sleeper(tools), steps=9)
-    for receipt in ({"x": 2**53}, {"x": 10**400}):
-        with pytest.raises(InvalidInput, match="not exact") as refused:
-            ask(olga, "reconcile", runs=[str(run)], verdict="happened", receipt=receipt)
-        assert refused.value.extra["errors"][0]["field"] == "receipt" and not Batch.objects.exists()
-
-
-@pytest.mark.parametrize("receipt", ['{"x": 1e400}', '{"x": 1e5000}', '{"x": 1}'])
-def test_one_that_can_not_be_judged_keeps_no_other_from_its_turn(tools: Toolbox, olga: Who, receipt: str) -> None:
-    runs = [capped(sleeper(tools), steps=9) for _ in range(2)]
-    odd = ask(olga, "reconcile", runs=[str(runs[0])], verdict="happened", receipt={"x": 2})
-    as_superuser("UPDATE runs_batch SET receipt = %s::jsonb WHERE id = %s", receipt, odd.pk)
-    other = finish(ask(olga, "pause", runs=[str(runs[1])]))
-    assert outcomes(other) == {"done": 1} and other.state == "done"
-    assert outcomes(odd) == {"": 1} and Batch.objects.get(pk=odd.pk).state == "running"
-
-
-def test_what_goes_wrong_with_one_keeps_no_other_from_its_turn(tools: Toolbox, olga: Who) -> None:
-    runs = [capped(sleeper(tools), steps=9) for _ in range(2)]
-    odd, other = (ask(olga, "pause", runs=[str(one)]) for one in runs)
-    with rows_refused("UPDATE ON runs_batch", f"NEW.id = '{odd.pk}'"):
-        assert not working.work(60)
-        assert [outcomes(one) for one in (odd, other)] == [{"done": 1}] * 2
-        assert [Batch.objects.get(pk=one.pk).state for one in (odd, other)] == ["running", "done"]
-    assert finish(odd).state == "done"

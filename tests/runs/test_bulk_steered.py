@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.db.utils import DatabaseError
 
 from ledger.errors import Forbidden
 from runs.models import Batch
@@ -36,15 +35,6 @@ def test_nobody_starts_it_in_somebody_else_s_name_and_who_only_reads_stops_nothi
     with_key = replace(olga[0], auth="key")  # the same account, by another way
     acts.begin(again.pk, by=with_key, held=olga[1], justification=WHY)
     assert outcomes(finish(again)) == {"done": 1}
-
-
-def test_what_is_over_is_not_let_go_on_by_what_its_row_once_said(tools: Toolbox) -> None:
-    olga, ids = operator(), many(sleeper(tools), 2)
-    batch = ask(olga, runs=[str(one) for one in ids])
-    acts.stop(batch.pk, by=olga[0], held=olga[1], justification="enough")
-    with pytest.raises(DatabaseError, match="Cannot update"), transaction.atomic():
-        Batch.objects.filter(pk=batch.pk).update(ended_at=None, stopped_at=None, stopped_by="", code=batch.code)
-    assert not working.work(1) and outcomes(batch) == {"": 2}
 
 
 def test_a_stop_is_next_however_many_are_at_it(tools: Toolbox) -> None:
@@ -91,12 +81,3 @@ def waiters() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
         return int(cursor.fetchone()[0])
-
-
-def test_what_is_asked_for_of_a_few_is_not_behind_many(tools: Toolbox) -> None:
-    olga, agent = operator(), sleeper(tools)
-    long_one = ask(olga, runs=[str(one) for one in many(agent, 12)])
-    short_one = ask(olga, runs=[str(one) for one in many(agent, 2)])
-    finish(short_one)
-    last = [batch.items.order_by("-at").values_list("at", flat=True)[0] for batch in (long_one, short_one)]
-    assert last[1] < last[0] and outcomes(long_one) == {"done": 12}

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import transaction
 from pydantic import BaseModel, Field
 from pydantic_ai.messages import ModelResponse, ToolCallPart, UserPromptPart
 
 from durableagents import Assistant, Context, End
 from ledger import events as e
-from ledger.append import append
 from ledger.errors import (
     Forbidden,
     IllegalTransition,
     InvalidInput,
-    JustificationRequired,
-    TooLarge,
 )
 from ledger.models import Event
 from runs.engine.agents import Agent
@@ -25,7 +21,7 @@ from runs.models import Run
 from runs.services import authority, lifecycle, signals
 from runs.services.injecting.acts import Moved, go_on
 from runs.services.injecting.bodies import ContextBody, Seen
-from runs.services.injecting.looking import CanNotTake, Look, look
+from runs.services.injecting.looking import Look, look
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, dump, events, fresh, head, kinds, output, overrides, problems
 from tests.runs.stories import as_superuser
@@ -70,13 +66,6 @@ async def asks_on(state: Deal, ctx: Context) -> str:
 
 async def says(state: Deal, ctx: Context) -> End:
     return End(state.model_dump(mode="json"))
-
-
-async def ends_badly(state: Deal, ctx: Context) -> End:
-    """Fails with the state that it begins with."""
-    if state.name == "steel":
-        raise ValueError("no steel here")
-    return End(state.name)
 
 
 def handed(
@@ -281,16 +270,6 @@ def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_anew(
     check_against_journal(run)
 
 
-def test_words_need_somebody_who_hears_them(stage: Stage, tools: Toolbox) -> None:
-    run = paused(stage, deal(asks))
-    with pytest.raises(CanNotTake, match="asks no models"):
-        handed(run, message="Hello?")
-    early = stage.start(thinker([], tools))
-    lifecycle.pause(early.id, by=OLGA, justification=WHY)
-    with pytest.raises(CanNotTake, match="has not entered"):
-        handed(early, message="Hello?")
-
-
 # --- refused, by name -------------------------------------------------------------------------------------------------
 
 
@@ -316,18 +295,6 @@ def test_what_does_not_fit_is_refused_by_its_field_and_nothing_is_done(
     problem = no.value.extra["errors"][0]
     assert problem["field"] == field and words in problem["problem"]
     assert "sk-live" not in str(no.value.extra) and dump() == before
-
-
-def test_nothing_to_hand_over_no_reason_and_too_much_of_it(stage: Stage) -> None:
-    run = paused(stage, deal(asks))
-    before = dump()
-    with pytest.raises(InvalidInput, match="nothing over"):
-        handed(run)
-    with pytest.raises(JustificationRequired):
-        handed(run, why=" ", patch={"name": "tin"})
-    with pytest.raises(TooLarge):
-        handed(run, patch={"name": "x" * 70_000})
-    assert dump() == before
 
 
 def test_a_state_that_has_moved_on_is_refused_with_what_moved(stage: Stage) -> None:
@@ -393,30 +360,3 @@ def test_a_forged_one_is_not_applied_and_one_without_its_act_is_found(stage: Sta
     signals.signal(run.id, "go", by=SHOP)
     assert stage.drive() == "operator" and fresh(run).state == "waiting_human"
     assert any("code" in found for found in problems(run))
-
-
-def test_one_that_came_without_the_act_that_lets_the_run_go_on_is_found(stage: Stage) -> None:
-    """Written with our own key, as a bug of ours would."""
-    run = paused(stage, deal(asks))
-    seen = look(run.id)
-    with transaction.atomic():
-        at = {"visit": "0.1", "place": 1, "seen": seen.seq, "head": seen.head}
-        append(run.id, e.ContextInjected(by="user:olga", role="operator", **at, payload={"change": {}}), by=OLGA)
-    assert any("came without the act that lets the run go on" in found for found in problems(run))
-    signals.signal(run.id, "go", by=SHOP)  # which lets nobody go on that stands still
-    assert any("came without the act that lets the run go on" in found for found in problems(run))
-    assert not any("another state" in found for found in problems(run))
-
-
-def test_a_run_whose_checkpoint_other_code_wrote_takes_nothing(stage: Stage) -> None:
-    async def asks_otherwise(state: Deal, ctx: Context) -> End:
-        await ctx.signal("go")
-        return End(state.name.upper())
-
-    asks_otherwise.__name__ = "asks"
-    agent = deal(asks)
-    run = paused(stage, agent)
-    deal(asks_otherwise, name=agent.name)
-    with pytest.raises(CanNotTake) as no:
-        look(run.id)
-    assert no.value.extra["reason"] == "other_code"

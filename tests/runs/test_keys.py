@@ -19,7 +19,7 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, IllegalTransition, InvalidInput
 from runs.models import Run
-from runs.services import lifecycle, signals
+from runs.services import lifecycle
 from runs.services.starts import keys, turns
 from runs.services.starts.keys import Begun, Delivery, KeyTaken, Wanted
 from runs.workers import starts
@@ -178,13 +178,6 @@ def test_a_signal_starts_a_run_where_none_lives_and_is_delivered_where_one_does(
     sound(first.run, other.run)
 
 
-def test_a_signal_that_is_none_starts_nothing(name: str) -> None:
-    before = dump()
-    with pytest.raises(InvalidInput):
-        begin(name, "join", deliver=Delivery("NOT A NAME"))
-    assert dump() == before
-
-
 # --- whoever ends it --------------------------------------------------------------------------------------------------
 
 ENDS: dict[str, Callable[[Stage, Run], Any]] = {
@@ -290,15 +283,6 @@ def test_a_run_that_has_not_begun_in_time_ends_with_the_reason(name: str, stage:
     assert starts.sweep() == 0
 
 
-def test_one_that_has_begun_is_not_ended_for_its_time_to_begin(name: str, stage: Stage) -> None:
-    run = run_of(name, key="", text="wait", start_before=now() + timedelta(seconds=60))
-    assert stage.drive() == "parked"
-    Run.objects.filter(pk=run.pk).update(start_before=now() - timedelta(seconds=1))
-    assert starts.sweep() == 0
-    signals.signal(run.id, "go", by=SHOP)
-    assert stage.drive() == "completed"
-
-
 @pytest.mark.parametrize(
     "times",
     [
@@ -399,23 +383,3 @@ def test_a_queued_run_is_not_claimed_even_if_its_row_says_ready(name: str, stage
     due(second)
     assert stage.drive() == "parked" and stage.claim() == []
     assert state(first) == "waiting_event"
-
-
-def test_a_damaged_run_in_the_queue_keeps_nobody_behind_it_waiting(name: str, stage: Stage) -> None:
-    first, second, third = (run_of(name, "queue") for _ in range(3))
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("DELETE FROM ledger_head WHERE run_id = %s", [second.id])
-        cursor.execute("SET session_replication_role = DEFAULT")
-    assert drive(stage) == "completed" and state(first) == "completed"
-    assert fresh(second).is_queued and not fresh(third).is_queued and drive(stage) == "completed"
-    starts.sweep()
-    assert turns.ended() == [] and state(third) == "completed"
-
-
-def test_a_key_is_full_at_last(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MOST_QUEUED", 3)
-    for _ in range(4):
-        begin(name, "queue")
-    with pytest.raises(InvalidInput, match="3 runs are queued"):
-        begin(name, "queue")

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from durableagents import BusinessFailure, Context, End, Happened, Pending, ReplayClass, ToolCall, tool
+from durableagents import BusinessFailure, Context, End, Happened, ReplayClass, ToolCall, tool
 from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event
-from runs.fleet import members
 from runs.journal.claims import Worker
 from runs.models import Incident, Process, Run
-from runs.services import callbacks, late_results
+from runs.services import late_results
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, now, output, overrides, problems, waiting
-from tests.runs.test_callbacks import TAKEN, token_of
 from tests.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -177,12 +174,6 @@ def test_a_late_refusal_is_told_to_whoever_decides_and_decides_nothing(
     assert (told.outcome, told.payload["code"]) == ("refused", "bounced") and len(waiting(run)) == 1
 
 
-def test_reads_have_nothing_to_hand_in(stage: Stage, tools: Toolbox) -> None:
-    run = stage.start(buying(tools, "look"))
-    comes_back(stage, run, "look")
-    assert stage.late == [] and stage.drive() == "completed"
-
-
 def test_a_paused_run_keeps_the_news_until_it_is_resumed(stage: Stage, tools: Toolbox) -> None:
     from tests.runs.situations import act
 
@@ -244,28 +235,6 @@ def test_what_a_lost_host_may_still_send_is_not_sent_again_on_a_bare_word(
     assert "lost.example is gone" in settled.payload["attested"] and overrides(run)[-1].justification == "looked it up"
 
 
-def test_after_declare_dead_no_further_word_is_needed(stage: Stage, tools: Toolbox, settings: Any) -> None:
-    from django.core.management import call_command
-
-    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
-        update={"database_url": "postgresql://a.server.for.many/"}
-    )
-    run = unknown_of(stage, tools, host="lost.example", cause="host_gone")
-    Process.objects.filter(host="lost.example").update(last_heartbeat_at=now() - timedelta(minutes=1))
-    call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
-    stage.reconcile(run, "did_not")
-    assert stage.drive() == "completed"
-
-
-def test_a_word_does_not_help_where_the_worker_is_seen_to_live(stage: Stage, tools: Toolbox) -> None:
-    run = unknown_of(stage, tools, host="", cause="suspicion")
-    with pytest.raises(IllegalTransition, match="still alive"):
-        stage.reconcile(run, "did_not", sender_is_gone=True)
-    stage.reconcile(run, "happened", {"ref": "R"})
-    assert stage.drive() == "completed"
-    members.hang_up()
-
-
 def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_the_end(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
@@ -295,35 +264,6 @@ def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_
     assert stage.drive() == "completed" and output(run) == ["mail:a", "look:x"] and len(outside.seen("mail")) == 1
     check_form(run)
     check_against_journal(run)
-
-
-def test_that_a_call_was_taken_vouches_for_nobody_while_another_worker_asks_about_it(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    """It is handed in while the next worker's hook is under way. Were it taken as the call's outcome, the person who is
-    asked next could have the call sent again beside a sender that lives."""
-
-    @tool(
-        replay_class=ReplayClass.UNSAFE_ON_REPLAY, answers_later=True, output=Done, timeout=5, reconcile=tools._ask_hook
-    )
-    async def knock(args: Item, call: ToolCall) -> Pending:
-        outside.urls[call.slot] = str(call.callback_url)
-        return Pending(receipt={"ref": (await outside.take_async("knock", args, call)).ref})
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(knock, Item(name="a"))).ref)
-
-    run = stage.start(agent_of(node, tools=[knock]))
-    worker = comes_back(stage, run, "knock")
-    outside.hook = lambda args, call: in_thread(lambda: tells(stage, worker)) and None
-    assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "reconcile"}
-    assert events(run, e.ToolAccepted) == [] and events(run, e.ToolAnsweredLate)[0].outcome == "accepted"
-    with pytest.raises(IllegalTransition, match=r"still alive|without proof"):
-        act("did_not", run)
-    assert callbacks.receive_callback(token_of(outside), {"ref": "R"}) == TAKEN
-    assert stage.drive() == "completed" and output(run) == "R" and len(outside.requests) == 1
-    check_form(run)
-    assert problems(run) == []
 
 
 # --- a keyed call whose key the other side may have forgotten ---
@@ -374,25 +314,6 @@ def test_a_worker_that_has_repeated_the_call_gets_the_answer_itself_however_old_
 # --- a witness that has more to tell ---
 
 
-def test_whoever_told_that_a_call_was_taken_may_tell_what_came_of_it(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    """Two testimonies of one worker about one attempt; each is taken once."""
-    run = stage.start(buying(tools, "ring"))
-    worker = comes_back(stage, run, "ring")
-    (taken,) = stage.late
-    by = lost_worker(worker.id)
-    assert stage.drive() == "parked"
-    act("fail", run)
-    answered = replace(taken, accepted=None, result={"ref": "done", "amount": 0})
-    for told in (taken, answered, taken, answered):
-        assert hand_in(told, by) is False
-    assert [(x.outcome, x.n) for x in events(run, e.ToolAnsweredLate)] == [("accepted", 0), ("happened", 1)]
-    act("retry", run)
-    assert stage.drive() == "completed" and output(run) == "done" and len(outside.requests) == 1
-    check_against_journal(run)
-
-
 def test_an_answer_that_can_not_be_kept_is_no_outcome_for_a_retry(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
@@ -410,21 +331,3 @@ def test_an_answer_that_can_not_be_kept_is_no_outcome_for_a_retry(
         assert stage.drive() == "parked"
     act("happened", run)
     assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
-
-
-def test_an_answer_that_can_not_be_kept_belies_a_verdict_all_the_same(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    """That the call was taken is no refusal, though what was said with it is lost."""
-    run = stage.start(buying(tools, "ring"))
-    worker = comes_back(stage, run, "ring")
-    (answer,) = stage.late
-    assert stage.drive() == "parked"
-    Process.objects.filter(pk=worker.id).update(end_cause="proof")
-    act("did_not", run)
-    late_results.note_unrecorded(answer, lost_worker(worker.id), "too large")
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert (told.outcome, told.contradicts) == ("accepted", "did_not")
-    assert stage.drive() == "parked" and [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)]
-    assert len(outside.requests) == 1
-    check_against_journal(run)

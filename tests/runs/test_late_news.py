@@ -17,7 +17,7 @@ from runs.workers import failover, timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, output, waiting
-from tests.runs.test_callbacks import TAKEN, due, during_the_call, token_of
+from tests.runs.test_callbacks import TAKEN, due, token_of
 from tests.runs.test_late import buying, comes_back, tells
 from tests.runs.test_steering import check_form
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
@@ -280,26 +280,6 @@ def test_a_verdict_that_a_witness_belies_is_looked_at_before_the_call_goes_out_a
     assert len(outside.requests) == 1 and claimed.run_id == run.id
 
 
-@pytest.mark.parametrize("name", ["ring", "ask"])
-def test_what_the_other_side_said_when_it_took_the_call_is_handed_in(
-    stage: Stage, tools: Toolbox, outside: Outside, name: str
-) -> None:
-    """An unsafe call needs nobody's word then: its callback is waited for. A keyed one would fetch the receipt by its
-    repeat."""
-    run = stage.start(buying(tools, name))
-    worker = comes_back(stage, run, name)
-    if name == "ring":
-        assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "reconcile"}
-    assert tells(stage, worker) is True
-    assert events(run, e.ToolAccepted)[0].payload["receipt"] == {"ref": f"{name}:a"}
-    assert tells(stage, worker) is False and not events(run, e.ToolAnsweredLate), "handed in again, it changes nothing"
-    assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["webhook"]
-    check_form(run)
-    check_against_journal(run)
-    assert callbacks.receive_callback(token_of(outside), {"ref": "R"}) == TAKEN
-    assert stage.drive() == "completed" and output(run) == "R" and len(outside.requests) == 1
-
-
 # --- answers that never came ---
 
 
@@ -331,51 +311,6 @@ def test_a_retry_waits_again_for_a_callback_that_never_came(
     check_against_journal(run)
 
 
-@pytest.mark.parametrize("verdict", ["happened", "did_not", "fail"])
-def test_or_a_person_settles_what_the_callback_left_open(
-    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
-) -> None:
-    run = given_up(stage, tools)
-    act("retry", run)
-    stage.drive()
-    act(verdict, run)
-    check_against_journal(run)
-    match verdict:
-        case "happened":
-            assert stage.drive() == "completed" and output(run) == "seen"
-        case "did_not":
-            assert stage.drive() == "parked" and [r.attempt for r in outside.requests] == [0, 1]
-            assert callbacks.receive_callback(token_of(outside), {"ref": "second"}) == TAKEN
-            assert stage.drive() == "completed" and output(run) == "second"
-        case _:
-            assert str(fresh(run).state) == "failed"
-            act("retry", run)
-            assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "reconcile"}
-            callbacks.receive_callback(token_of(outside), {"ref": "third"})
-            assert stage.drive() == "completed" and output(run) == "third"
-    check_against_journal(run)
-
-
-def test_while_a_person_is_asked_no_time_runs_out(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = given_up(stage, tools)
-    act("retry", run)
-    stage.drive()
-    due(run)
-    timers.sweep()
-    assert stage.drive() == "idle" and all(w.is_overdue for w in waiting(run))
-    assert callbacks.receive_callback(token_of(outside), {"ref": "at last"}) == TAKEN
-    assert stage.drive() == "completed" and output(run) == "at last"
-
-
-def test_a_retry_does_not_wait_again_where_the_node_went_on(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
-    run = failed_elsewhere(stage, tools, mood)
-    act("retry", run)
-    assert stage.drive() == "completed" and output(run) == {"first": "order:at B"}
-    check_against_journal(run)
-
-
 def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The time of a callback runs from the acceptance, not from the intent."""
     outside.trouble("ask", TransportError("away"))
@@ -390,19 +325,6 @@ def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: T
     due(run)
     timers.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "no_answer", "from here on it counts"
-
-
-def test_time_that_a_run_stood_failed_is_not_taken_from_its_callback(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    outside.trouble("ask", KeyError("a bug"), when="after")
-    run = stage.start(agent_of(asking(tools), tools=tools.all()))
-    assert stage.drive() == "failed"
-    (wait,) = Wait.objects.filter(run=run)
-    Run.objects.filter(pk=run.pk).update(ended_at=fresh(run).ended_at - (wait.deadline - wait.opened_at))
-    act("retry", run)
-    (again,) = waiting(run)
-    assert again.deadline > wait.deadline
 
 
 def test_what_the_end_withdrew_opens_again_only_where_the_journal_waits(
@@ -433,11 +355,3 @@ def test_what_the_end_withdrew_opens_again_only_where_the_journal_waits(
 def _token(run: Run, outside: Outside) -> str:
     found = [x for x in events(run, e.ToolInvoked) if x.tool == "ask"]
     return str(found[0].payload["callback_token"])
-
-
-def test_an_early_answer_is_no_late_one(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    during_the_call(outside, "ask", {"ref": "early"}, then=KeyError("a bug"))
-    run = stage.start(agent_of(asking(tools), tools=tools.all()))
-    assert stage.drive() == "failed"
-    act("retry", run)
-    assert stage.drive() == "completed" and output(run) == "early" and not events(run, e.OperatorNeeded)

@@ -8,17 +8,12 @@ import pytest
 
 from durableagents import Context, End, ReplayClass, ToolCall, TransportError, tool
 from ledger.actors import Actor
-from ledger.models import LedgerEntry
-from ledger.web.seeing.viewers import EVERYTHING, Viewer, looking_as
-from runs.engine.errors import DefinitionError
-from runs.engine.fingerprint import tool_digest
 from runs.models import Run, Wait
-from runs.queries.doubts import similar
 from runs.queries.doubts.links import link_of, read
 from runs.queries.doubts.similar import similar_to
 from runs.services import reconciling
 from tests.approvals.setup import somebody
-from tests.runs.stage import Stage, now
+from tests.runs.stage import Stage
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -126,23 +121,6 @@ def test_what_leads_elsewhere_than_it_shows_is_no_link(given: object) -> None:
     assert read(given) is None
 
 
-def test_a_link_is_a_plain_function_and_no_part_of_a_version() -> None:
-    async def later(args: Item) -> str:
-        return "https://post.example"
-
-    def made(link: Any) -> Any:
-        @tool(replay_class=ReplayClass.PURE, link=link)
-        async def letter(args: Item, call: ToolCall) -> Done:
-            return Done(ref="x")
-
-        return letter
-
-    for wrong in (later, "https://post.example", 7):
-        with pytest.raises(DefinitionError, match="link"):
-            made(wrong)
-    assert tool_digest(made(None)) == tool_digest(made(lambda a: "https://post.example"))
-
-
 def test_what_people_said_of_others_like_it(stage: Stage, outside: Outside, tools: Toolbox) -> None:
     olga = somebody("olga", "operator")
     first, second = (lost(stage, outside, None, agent="poster") for _ in range(2))
@@ -164,42 +142,3 @@ def test_what_people_said_of_others_like_it(stage: Stage, outside: Outside, tool
 def says(run: Run, by: Actor, verdict: str, why: str) -> None:
     receipt = {"ref": "x"} if verdict == "happened" else None
     reconciling.reconcile(run.id, verdict=verdict, receipt=receipt, justification=why, by=by)
-
-
-def test_others_are_shown_to_whoever_sees_them_and_what_they_are_about_to_whoever_reads_that(
-    stage: Stage, outside: Outside
-) -> None:
-    olga = somebody("olga", "operator")
-    first, second = (lost(stage, outside, None, agent="poster") for _ in range(2))
-    says(first, olga, "happened", "seen")
-    Run.objects.filter(pk=first.pk).update(about="A letter to Ann")
-    with looking_as(EVERYTHING):
-        assert similar_to(second, wait_of(second)).cases[0].about == "A letter to Ann"
-    with looking_as(Viewer(person=olga.person, reads_all=False)):
-        assert similar_to(second, wait_of(second)).cases[0].about == ""
-    with looking_as(Viewer(person=olga.person, sees_all=False, reads_all=False)):
-        assert similar_to(second, wait_of(second)).cases == ()
-
-
-def test_others_are_not_crowded_out_by_what_no_person_settled(
-    stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    olga = somebody("olga", "operator")
-    first, second = (lost(stage, outside, None, agent="poster") for _ in range(2))
-    says(first, olga, "fail", "seen")
-    monkeypatch.setattr(similar, "LOOKED_AT", 2)
-    intent = LedgerEntry.objects.filter(run_id=first.id).earliest("id")
-    for n in range(3):
-        LedgerEntry.objects.create(
-            run_id=first.id,
-            seq=1,
-            slot=intent.slot,
-            attempt=n + 1,
-            fact="reconciled",
-            tool="letter",
-            replay_class="unsafe_on_replay",
-            digest="e3b0",
-            actor="worker:x",
-            at=now(),
-        )
-    assert [c.verdict for c in similar_to(second, wait_of(second)).cases] == ["fail"]

@@ -29,6 +29,7 @@ from runs.journal.claims import Claim, claim
 from runs.journal.database_errors import is_transient
 from runs.models import Run, Wait
 from runs.workers import timers
+from tests.cases import each_case
 from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output, problems
 from tests.runs.test_steering import check_form
 from tests.runs.wire import LossyWire, counted
@@ -328,7 +329,7 @@ def test_a_held_row_is_waited_for_and_not_mistaken_for_a_loss(stage: Stage) -> N
     assert kinds(run).count("ValueRead") == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "passes"),
     [
         (psycopg.OperationalError("gone"), True),
@@ -342,7 +343,6 @@ def test_a_held_row_is_waited_for_and_not_mistaken_for_a_loss(stage: Stage) -> N
         (psycopg.errors.UndefinedFunction(), False),
         (ValueError("x"), False),
     ],
-    ids=repr,
 )
 def test_what_passes_by_itself_is_told_from_what_does_not(error: Exception, passes: bool) -> None:
     assert is_transient(error) is passes

@@ -18,17 +18,15 @@ from runs.engine.journal import Batch
 from runs.journal.claims import CLAIM
 from runs.models import Run, Signal
 from runs.services import lifecycle, signals
-from runs.services.migrating import acts, looking
 from runs.workers import failover
 from tests.fleet.conftest import until
-from tests.runs.moving import NAME, moved, old, renamed, rewritten, seen
-from tests.runs.stage import Stage, at_once, dump, events, fresh, kinds, output, problems
+from tests.runs.moving import NAME, moved, old, renamed, rewritten
+from tests.runs.stage import Stage, at_once, dump, events, fresh, kinds, output
 from tests.runs.test_damage import by_hand
 from tests.runs.test_migrating import go, names, parked, sound
 from tests.world import OLGA, Done, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-ONE = {"hold": "hold"}
 
 
 def of_one(*functions: Any, version: str = "1.0.0", **more: Any) -> Agent:
@@ -45,24 +43,6 @@ def test_a_forged_row_is_not_driven_by_another_version(stage: Stage, tools: Tool
     by_hand("UPDATE runs_run SET graph_id = 'mover@2.0.0', version = '2.0.0', generation = 1 WHERE id = %s", run)
     assert stage.settle(run) == "operator"
     assert events(run, e.OperatorNeeded)[-1].reason == "forged_run" and names(outside) == ["first"]
-
-
-@pytest.mark.parametrize("what", ["graph_id = 'mover@1.0.0', version = '1.0.0'", "generation = 0", "generation = 2"])
-@pytest.mark.parametrize("make", [renamed, rewritten])
-def test_a_moved_runs_row_can_not_be_set_back(
-    stage: Stage, tools: Toolbox, outside: Outside, what: str, make: Any
-) -> None:
-    run = parked(stage, old(tools))
-    make(tools)
-    moved(run)
-    if make is rewritten:
-        assert stage.settle(run) == "parked", "its checkpoint is of the new generation"
-    go(run)
-    go(run, "resume")
-    by_hand(f"UPDATE runs_run SET {what} WHERE id = %s", run)
-    assert stage.settle(run) == "operator"
-    assert events(run, e.OperatorNeeded)[-1].reason == "forged_run" and names(outside) == ["first"]
-    assert any("the run's row" in problem for problem in problems(run))
 
 
 def test_nobody_changes_a_version_without_the_event_nor_writes_the_event_twice(stage: Stage, tools: Toolbox) -> None:
@@ -94,34 +74,6 @@ def test_a_checkpoint_of_after_the_move_falls_back_to_the_move(
     assert stage.settle(run) == "completed" and names(outside) == ["first", "new end"]
     assert len(outside.requests) == reads + 1, "what is on record since the move is answered from there"
     assert output(run) == "new"
-
-
-def test_a_visit_that_was_moved_in_its_middle_survives_its_checkpoint(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    run = parked(stage, old(tools))
-    renamed(tools)
-    moved(run)
-    by_hand("UPDATE runs_checkpoint SET state = '\\x00' WHERE run_id = %s AND visit = 2", run)
-    go(run)
-    assert stage.settle(run) == "completed" and names(outside) == ["first", "new end"] and output(run) == "new"
-
-
-def test_a_damaged_journal_is_moved_nowhere(stage: Stage, tools: Toolbox) -> None:
-    run = parked(stage, old(tools))
-    renamed(tools)
-    by_hand("UPDATE ledger_event SET sealed = '\\x00' WHERE run_id = %s AND kind = 'ToolRead'", run)
-    before = dump()
-    assert seen(run).code == moved(run).code == "damaged"
-    assert dump() == before
-
-
-def test_a_record_that_lost_a_payload_is_moved_nowhere(stage: Stage, tools: Toolbox) -> None:
-    run = parked(stage, old(tools))
-    renamed(tools)
-    by_hand("UPDATE runs_checkpoint SET schema_version = 9 WHERE run_id = %s", run)
-    found = moved(run)
-    assert found.code == "damaged" and "a newer one wrote it" in found.why
 
 
 # --- who else acts ----------------------------------------------------------------------------------------------------
@@ -186,44 +138,6 @@ def test_a_worker_that_has_lost_the_run_writes_nothing_into_the_moved_one(
     sound(run)
 
 
-def test_what_comes_between_the_look_and_the_lock_is_looked_at_again(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = parked(stage, old(tools))
-    rewritten(tools)
-    plain, count = looking.look, [0]
-
-    def late(run_id: Any, moving: Any) -> Any:
-        found = plain(run_id, moving)
-        count[0] += 1
-        if count[0] == 1:
-            go(run)  # the old visit's signal is taken now: to enter it anew would lose that
-        return found
-
-    monkeypatch.setattr(acts, "look", late)
-    found = moved(run)
-    assert count[0] == 2 and (found.how, found.code) == ("refused", "would_repeat")
-    assert "signal go number 1" in found.why and fresh(run).generation == 0
-    sound(run)
-
-
-def test_a_run_that_never_stands_still_is_refused(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = parked(stage, old(tools))
-    renamed(tools)
-    plain = looking.look
-
-    def late(run_id: Any, moving: Any) -> Any:
-        found = plain(run_id, moving)
-        go(run, "other")
-        return found
-
-    monkeypatch.setattr(acts, "look", late)
-    assert moved(run).code == "moving" and fresh(run).generation == 0
-    sound(run)
-
-
 def test_two_operators_at_once_move_it_once(stage: Stage, tools: Toolbox) -> None:
     run = parked(stage, old(tools))
     renamed(tools)
@@ -255,31 +169,6 @@ def test_a_signal_or_a_cancel_in_the_same_moment_is_not_lost(stage: Stage, tools
             (sent,) = Signal.objects.filter(run=run)
             assert row.state == "completed" or (sent.taken_by is None and row.state == "waiting_event")
         sound(run)
-
-
-def test_a_cancel_that_is_under_way_comes_first(stage: Stage, tools: Toolbox) -> None:
-    run = parked(stage, old(tools))
-    renamed(tools)
-    go(run)
-    (claimed,) = stage.claim()
-    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="leave")
-    assert moved(run).code in ("driven", "cancelled")
-    assert stage.drive_claimed(claimed) == "cancelled"
-    assert moved(run).code == "ended"
-
-
-def test_a_cancel_whose_worker_died_comes_first(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = parked(stage, old(tools))
-    renamed(tools)
-    go(run)
-    stage.claim()
-    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="leave")
-    failover.worker_died(stage.worker.id, "the test says so")
-    assert fresh(run).owner is None and fresh(run).state == "running", "nobody drives it, and it has not ended"
-    before = dump()
-    assert seen(run).code == moved(run).code == "cancelled" and dump() == before
-    assert stage.settle(run) == "cancelled" and names(outside) == ["first"]
-    sound(run)
 
 
 def test_a_model_request_whose_answer_was_lost_is_not_forgotten(stage: Stage, tools: Toolbox) -> None:

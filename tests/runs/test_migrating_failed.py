@@ -6,26 +6,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import psycopg
 import pytest
 
 from durableagents import Agent, BusinessFailure, Context, End
 from ledger import events as e
-from ledger.errors import Forbidden, InvalidInput
-from runs.connections import dsn
+from ledger.errors import Forbidden
 from runs.engine.agents import registry
 from runs.models import Run
-from runs.services import callbacks, command, lifecycle, signals
-from runs.services.forks import forking
-from runs.services.forks.forking import Wanted
+from runs.services import command, lifecycle
 from runs.services.migrating import acts, looking
 from runs.services.migrating.bodies import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
-from tests.engine.undoings import Reversible, failing
 from tests.runs.moving import NAME
-from tests.runs.stage import Stage, at_once, dump, events, fresh, kinds, output, overrides, waiting
-from tests.runs.test_callbacks import token_of
-from tests.runs.test_late_news import Mood, failed_elsewhere
+from tests.runs.stage import Stage, at_once, dump, events, fresh, kinds, output, overrides
 from tests.runs.test_migrating import names, sound
 from tests.runs.test_migrating_batches import lost_on_commit
 from tests.runs.test_other_code import announce
@@ -99,23 +92,6 @@ def test_without_the_word_it_stays_where_it_is(tools: Toolbox, failed: Run) -> N
     assert dump() == before
 
 
-def test_without_names_the_oldest_that_failed_are_taken(stage: Stage, tools: Toolbox, failed: Run) -> None:
-    other = stage.start(version(tools, "2.0.0", is_broken=False))
-    pending = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
-    assert [x.run for x in acts.preview(NAME, LookBody.model_validate(asked()))] == [failed.pk]
-    with pytest.raises(InvalidInput, match="state is said of runs that have not ended"):
-        acts.preview(NAME, LookBody.model_validate(asked(state="pending")))
-    assert fresh(pending).state == fresh(other).state == "pending"
-
-
-def test_of_runs_that_have_not_failed_only_the_version_changes(stage: Stage, tools: Toolbox) -> None:
-    run = stage.start(version(tools, "1.0.0", is_broken=True))
-    version(tools, "2.0.0", is_broken=False)
-    found = moved(run)
-    assert (found.how, found.is_moved, found.is_retried) == ("unbegun", True, False)
-    assert "RunRetried" not in kinds(run) and [x.action for x in overrides(run)] == ["migrate"]
-
-
 def test_what_would_be_done_twice_keeps_it_failed(tools: Toolbox, outside: Outside, failed: Run) -> None:
     version(tools, "2.0.0", is_broken=False, first="another")
     before = dump()
@@ -172,27 +148,6 @@ def test_the_old_version_s_code_may_be_gone_or_be_another(stage: Stage, tools: T
     assert names(outside) == ["first", "first", "second", "second"]
 
 
-def test_what_was_undone_stays(stage: Stage, outside: Outside) -> None:
-    agent = failing(Reversible(outside), [["book"], ["post", "order"]], name=NAME, version="1.0.0")
-    run = stage.start(agent)
-    assert stage.settle(run) == "failed" and fresh(run).is_undoing
-    failing(Reversible(outside), [["book"]], name=NAME, version="2.0.0")
-    before, nodes = dump(), {"nodes": {"node": "node"}}
-    for found in (seen(run, **nodes), moved(run, **nodes)):
-        assert (found.how, found.code) == ("refused", "illegal-state") and "effects were undone" in found.why
-    assert seen(run, retry=False, **nodes).code == "ended" and dump() == before
-
-
-def test_a_look_does_not_wait_for_whoever_has_the_run(tools: Toolbox, failed: Run) -> None:
-    version(tools, "2.0.0", is_broken=False)
-    with psycopg.connect(dsn(name="somebody else")) as holder:
-        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [failed.id])
-        found = seen(failed)
-        assert (found.code, "lock timeout" in found.why) == ("busy", False)
-        assert "lock timeout" in moved(failed).why, "an act waits"
-    assert seen(failed).how == "replayed"
-
-
 def test_a_move_whose_commit_s_answer_is_lost_is_told_as_any_other(
     tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,41 +157,6 @@ def test_a_move_whose_commit_s_answer_is_lost_is_told_as_any_other(
     assert moved(failed) == replace(told, is_moved=True) and told.is_retried and told.answered
     assert kinds(failed)[-2:] == ["RunRetried", "RunMigrated"]
     sound(failed)
-
-
-def test_what_was_begun_again_stays(stage: Stage, tools: Toolbox, failed: Run) -> None:
-    version(tools, "2.0.0", is_broken=False)
-    forking.fork(failed.pk, Wanted(1), by=OLGA, justification=WHY)
-    before = dump()
-    found = moved(failed)
-    assert (found.how, found.code) == ("refused", "illegal-state") and "begun again as run" in found.why
-    assert dump() == before
-
-
-def test_a_completed_or_cancelled_run_is_over(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    version(tools, "1.0.0", is_broken=False)
-    run = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
-    gone = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
-    lifecycle.cancel(gone.pk, by=OLGA, justification=WHY, effects="leave")
-    version(tools, "2.0.0", is_broken=False)
-    assert stage.settle(run) == "completed"
-    assert moved(run).code == moved(gone).code == "ended"
-
-
-def test_another_run_of_its_key_lives(stage: Stage, tools: Toolbox) -> None:
-    from tests.runs.releasing import start
-
-    version(tools, "1.0.0", is_broken=True)
-    first = start("customer-7", agent=f"{NAME}@1.0.0")
-    assert stage.settle(first) == "failed"
-    second = start("customer-7", agent=f"{NAME}@1.0.0")
-    version(tools, "2.0.0", is_broken=False)
-    before = dump()
-    found = moved(first)
-    assert found.code == "illegal-state" and "customer-7" in found.why and dump() == before
-    lifecycle.cancel(second.pk, by=OLGA, justification=WHY, effects="leave")
-    assert moved(first).is_moved and stage.settle(first) == "completed"
-    sound(first)
 
 
 def test_only_an_operator_may(tools: Toolbox, failed: Run) -> None:
@@ -277,52 +197,3 @@ def test_what_happens_between_the_look_and_the_lock_is_looked_at_again(
     assert count[0] == 2 and found.is_moved and not found.is_retried
     assert kinds(failed).count("RunRetried") == 1
     sound(failed)
-
-
-def test_it_can_be_moved_and_retried_again_after_it_failed_there_too(
-    stage: Stage, tools: Toolbox, outside: Outside, failed: Run
-) -> None:
-    version(tools, "2.0.0", is_broken=True)
-    assert moved(failed).is_moved and stage.settle(failed) == "failed"
-    version(tools, "3.0.0", is_broken=False)
-    assert moved(failed, from_version="2.0.0", to_version="3.0.0").is_retried
-    assert stage.settle(failed) == "completed" and names(outside) == ["first", "second"]
-    assert fresh(failed).generation == 2 and waiting(failed) == []
-    sound(failed)
-
-
-def test_signals_that_came_while_it_was_failed_are_not_lost(stage: Stage, tools: Toolbox) -> None:
-    def of(number: str, is_broken: bool) -> None:
-        async def pays(state: Notes, ctx: Context) -> End:
-            await ctx.call(tools.look, {"name": "a"})
-            if is_broken:
-                raise ZeroDivisionError
-            await ctx.signal("go")
-            return End(number)
-
-        agent_of(pays, tools=tools.all(), name=NAME, version=number)
-
-    of("1.0.0", True)
-    run = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
-    signals.signal(run.pk, "go", {}, by=SHOP)
-    assert stage.settle(run) == "failed"
-    of("2.0.0", False)
-    assert moved(run).is_moved and stage.settle(run) == "completed" and output(run) == "2.0.0"
-    sound(run)
-
-
-def test_news_that_came_after_it_had_failed_is_looked_at_first(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """A move that leaves the visit would leave the news behind, too."""
-    mood = Mood()
-    run = failed_elsewhere(stage, tools, mood)
-    callbacks.receive_callback(token_of(outside), {"ref": "late-A"})
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End("anew")
-
-    agent_of(node, tools=tools.all(), name=run.agent, version="2.0.0")
-    body = asked(run) | {"from_version": run.version, "nodes": {"node": "node"}}
-    before = dump()
-    (found,) = acts.migrate(run.agent, MigrateBody.model_validate(body | {"justification": WHY}), by=OLGA)
-    assert (found.code, found.is_moved) == ("late_news", False) and "news came" in found.why
-    assert dump() == before and fresh(run).state == "failed"

@@ -3,7 +3,6 @@ of a key and of a pool, with mail on its way, paused, out of budget, with a call
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,18 +10,15 @@ import pytest
 from durableagents import Agent, Context, End, Failure, Renew
 from ledger import events as e
 from runs.engine.budget.limits import Budget
-from runs.models import Message, Run
+from runs.models import Run
 from runs.services import lifecycle
 from runs.services.budgets.raising import set_budget
 from runs.services.families import ends
 from runs.services.messages import sending
 from runs.services.migrating import acts
 from runs.services.migrating.bodies import MigrateBody
-from runs.services.starts import turns
-from tests.runs import sharing
 from tests.runs.moving import asked, moved, old, renamed, seen
-from tests.runs.stage import Stage, at_once, dump, events, fresh, kinds, now, output, waiting
-from tests.runs.test_keys import begin
+from tests.runs.stage import Stage, dump, events, fresh, kinds, output, waiting
 from tests.runs.test_migrating import go, names, parked, sound
 from tests.runs.test_migrating_visits import ONE, of_one, to_the_end
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of
@@ -84,17 +80,6 @@ def test_a_child_s_end_that_nobody_has_told_comes_to_the_moved_parent(stage: Sta
     assert stage.settle(child) == "completed" and moved(run, nodes=ONE).how == "replayed"
     ends.tell_parent(child.pk)
     assert stage.settle(run) == "completed" and output(run) == ["a done"]
-    sound(run)
-
-
-def test_a_child_s_end_and_its_parent_s_move_in_the_same_moment(stage: Stage) -> None:
-    run, (child,), hold = family(stage, "a")
-    of_one(hold, version="2.0.0")
-    go(child)
-    assert stage.settle(child) == "completed"
-    at_once(lambda: moved(run, nodes=ONE), lambda: ends.tell_parent(child.pk))
-    assert fresh(run).generation == 1 and stage.settle(run) == "completed" and output(run) == ["a done"]
-    assert kinds(run).count("ChildEnded") == 1
     sound(run)
 
 
@@ -160,25 +145,6 @@ def renewing() -> Any:
     return hold
 
 
-def test_an_heir_of_a_moved_run_is_moved_before_anybody_has_driven_it(stage: Stage) -> None:
-    hold = renewing()
-    run = parked(stage, of_one(hold))
-    of_one(hold, version="2.0.0")
-    of_one(hold, version="3.0.0")
-    moved(run, nodes=ONE)
-    go(run)
-    assert stage.settle(run) == "completed"
-    heir = Run.objects.get(came_from=run.id)
-    found = moved(heir, nodes=ONE, of="2.0.0", to="3.0.0")
-    assert found.is_moved and found.how == "reentered"
-    sound(heir)
-    assert stage.settle(heir) == "parked"
-    go(heir)
-    assert stage.settle(heir) == "completed" and output(heir) == ["once"] and fresh(heir).version == "3.0.0"
-    sound(heir)
-    assert moved(run, nodes=ONE, of="2.0.0", to="3.0.0").code == "ended"
-
-
 def test_what_is_sent_to_a_run_that_went_on_reaches_its_moved_heir(stage: Stage) -> None:
     hold = renewing()
     run = parked(stage, of_one(hold))
@@ -196,49 +162,6 @@ def test_what_is_sent_to_a_run_that_went_on_reaches_its_moved_heir(stage: Stage)
 # --- keys, times and pools --------------------------------------------------------------------------------------------
 
 
-def test_a_queued_run_is_moved_and_begins_no_sooner_for_that(stage: Stage, tools: Toolbox) -> None:
-    graph = old(tools).graph_id
-    renamed(tools)
-    first, second = begin(graph).run, begin(graph, "queue").run
-    assert stage.settle(first) == "parked"
-    found = moved(second)
-    assert found.how == "unbegun" and fresh(second).ready_at is None and fresh(second).is_queued
-    assert stage.drive() == "idle" and fresh(second).state == "pending"
-    go(first)
-    assert stage.settle(first) == "completed"
-    turns.pass_on_from([first.pk])
-    assert stage.settle(second) == "parked" and fresh(second).graph_id == "mover@2.0.0"
-    sound(first)
-    sound(second)
-
-
-def test_a_run_that_lives_under_a_key_keeps_it(stage: Stage, tools: Toolbox) -> None:
-    graph = old(tools).graph_id
-    first = begin(graph).run
-    assert stage.settle(first) == "parked"
-    renamed(tools)
-    assert moved(first).is_moved
-    with pytest.raises(Exception, match="invoice"):
-        begin("mover@2.0.0")
-    queued = begin("mover@1.0.0", "queue").run
-    go(first)
-    assert stage.settle(first) == "completed"
-    turns.pass_on_from([first.pk])
-    assert not fresh(queued).is_queued
-    sound(first)
-    sound(queued)
-
-
-def test_a_planned_run_is_not_begun_before_its_time_by_a_move(stage: Stage, tools: Toolbox) -> None:
-    graph = old(tools).graph_id
-    renamed(tools)
-    at = now() + timedelta(hours=1)
-    run = begin(graph, key="", start_at=at).run
-    assert moved(run).how == "unbegun"
-    assert fresh(run).ready_at == at and stage.drive() == "idle"
-    sound(run)
-
-
 def ordering(tools: Toolbox, version: str) -> Agent:
     async def hold(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.order, Item(name="a"))
@@ -246,44 +169,6 @@ def ordering(tools: Toolbox, version: str) -> Agent:
         return End(version)
 
     return of_one(hold, tools=tools.all(), version=version)
-
-
-def test_a_run_that_waits_for_a_pool_keeps_its_place_and_counts_once(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    shared = sharing.pool(limit=1)
-    run = stage.start(ordering(tools, "1.0.0"))
-    assert stage.drive() == "parked" and len(sharing.in_line(run)) == 1
-    ordering(tools, "2.0.0")
-    (before,) = sharing.in_line(run)
-    assert moved(run, nodes=ONE).how == "replayed"
-    (after,) = sharing.in_line(run)
-    assert after.pk == before.pk and sharing.counted(shared) == (1, 0)
-    sharing.raised(shared, 2)
-    sharing.let_in()
-    assert stage.settle(run) == "completed" and sharing.counted(shared) == (2, 0) and names(outside) == ["a", "b"]
-    sharing.is_sound(run)
-    sound(run)
-
-
-def test_a_run_that_leaves_its_visit_leaves_the_pool_s_line(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    shared = sharing.pool(limit=0)
-    run = stage.start(ordering(tools, "1.0.0"))
-    assert stage.drive() == "parked" and len(sharing.in_line(run)) == 1
-
-    async def hold(state: Notes, ctx: Context) -> End:
-        await ctx.call(tools.look, Item(name="c"))
-        return End("another way")
-
-    of_one(hold, tools=tools.all(), version="2.0.0")
-    found = moved(run, nodes=ONE)
-    assert (found.how, found.withdrawn) == ("reentered", ["pool at 0.1/1"]) and sharing.in_line(run) == []
-    sound(run)
-    assert stage.settle(run) == "parked" and [wait.slot for wait in sharing.in_line(run)] == ["1.2/1"]
-    sharing.raised(shared, 1)
-    sharing.let_in()
-    assert stage.settle(run) == "completed" and output(run) == "another way" and names(outside) == []
-    sharing.is_sound(run)
 
 
 # --- mail -------------------------------------------------------------------------------------------------------------
@@ -324,39 +209,6 @@ def test_mail_and_signals_that_nobody_has_taken_come_to_the_new_version(
     sound(run)
 
 
-@pytest.mark.parametrize("is_moved", [False, True])
-def test_mail_beside_what_the_node_waits_for_ends_as_it_would_have_without_a_move(
-    stage: Stage, tools: Toolbox, is_moved: bool
-) -> None:
-    run = parked(stage, noting(tools, "1.0.0"))
-    noting(tools, "2.0.0")
-    lifecycle.pause(run.id, by=OLGA, justification="a moment")
-    sending.send(run.id, "note", {"name": "x", "amount": 1}, by=OLGA)
-    go(run)
-    if is_moved:
-        assert moved(run, nodes=ONE).how == "replayed"
-    lifecycle.resume(run.id, by=OLGA, justification="on with it")
-    assert stage.settle(run) == "completed" and output(run) == []
-    (message,) = Message.objects.filter(run=run)
-    assert message.outcome == "ended"
-    sound(run)
-
-
-def test_mail_that_the_new_version_does_not_take_is_answered_with_that(stage: Stage, tools: Toolbox) -> None:
-    run = parked(stage, noting(tools, "1.0.0"))
-    noting(tools, "2.0.0", takes=False)
-    lifecycle.pause(run.id, by=OLGA, justification="a moment")
-    sending.send(run.id, "note", {"name": "x", "amount": 1}, by=OLGA)
-    assert moved(run, nodes=ONE).is_moved
-    lifecycle.resume(run.id, by=OLGA, justification="on with it")
-    assert stage.settle(run) == "parked"
-    (handled,) = events(run, e.MessageHandled)
-    assert handled.payload["code"] == "unknown_message" and Message.objects.get(run=run).outcome == "failed"
-    go(run)
-    assert stage.settle(run) == "completed" and output(run) == []
-    sound(run)
-
-
 # --- standing still ---------------------------------------------------------------------------------------------------
 
 
@@ -390,25 +242,6 @@ def test_a_run_that_is_out_of_budget_is_moved_and_goes_on_when_somebody_raises_i
     set_budget(run.id, Budget(tool_calls=5), by=OLGA, justification=WHY)
     assert stage.settle(run) == "completed" and output(run) == "2.0.0" and names(outside) == ["a", "b"]
     sound(run)
-
-
-def test_a_run_that_is_out_of_budget_does_not_leave_its_visit(stage: Stage, tools: Toolbox) -> None:
-    async def hold(state: Notes, ctx: Context) -> End:
-        await ctx.call(tools.look, Item(name="z"))
-        return End()
-
-    async def before(state: Notes, ctx: Context) -> End:
-        await ctx.call(tools.look, Item(name="a"))
-        await ctx.call(tools.look, Item(name="b"))
-        return End()
-
-    graph = of_one(before, tools=tools.all()).graph_id
-    run = lifecycle.start(graph, {"text": "x"}, by=SHOP, budget=Budget(tool_calls=1))
-    assert stage.drive() == "paused"
-    of_one(hold, tools=tools.all(), version="2.0.0")
-    kept = dump()
-    assert moved(run, nodes={"before": "hold"}).code == "budget"
-    assert dump() == kept
 
 
 @pytest.mark.parametrize("is_paused", [False, True])

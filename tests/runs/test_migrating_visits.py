@@ -3,7 +3,6 @@ children, messages; and the author's own code."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,21 +10,15 @@ from pydantic import BaseModel
 
 from approvals.models import Approval
 from approvals.services import decide
-from durableagents import Agent, Context, End, Gate, Migration, Renew
+from durableagents import Agent, Context, End, Gate, Migration
 from ledger import events as e
 from ledger.errors import DurableAgentsError
 from runs.engine.agents import registry
-from runs.engine.recordings.recording import BadRecording, parsed, text_of
-from runs.engine.recordings.replaying import replay
 from runs.models import Run
-from runs.queries.recordings.reading import visit_of
-from runs.queries.recordings.telling import told_as_test
 from runs.services import questions
 from runs.services.families import ends
-from runs.services.messages import reading
 from runs.services.migrating import acts, looking
-from tests.runs.fold import check_against_journal
-from tests.runs.moving import NAME, NODES, moved, old, renamed, rewritten, seen
+from tests.runs.moving import NAME, NODES, moved, old, renamed, seen
 from tests.runs.stage import Stage, dump, events, fresh, output, waiting
 from tests.runs.stories import as_superuser
 from tests.runs.test_migrating import go, parked, sound
@@ -93,28 +86,6 @@ def test_an_open_question_and_gate_are_withdrawn_with_the_visit(stage: Stage, to
     sound(run)
 
 
-def test_what_somebody_answered_is_not_asked_again_by_a_move(stage: Stage, tools: Toolbox) -> None:
-    class Yes(BaseModel):
-        yes: bool
-
-    async def hold(state: Notes, ctx: Context) -> End:
-        await ctx.ask("operator", title="Well?", schema=Yes)
-        await ctx.signal("go")
-        return End()
-
-    async def other(state: Notes, ctx: Context) -> End:
-        await ctx.signal("go")
-        return End()
-
-    run = parked(stage, of_one(hold, tools=tools.all()))
-    of_one(other, tools=tools.all(), version="2.0.0")
-    questions.answer(run.id, waiting(run)[0].id, {"yes": True}, by=OLGA)
-    assert stage.settle(run) == "parked"
-    found = moved(run, nodes={"hold": "other"})
-    assert found.code == "would_repeat" and "what user:olga answered at 0.1/1" in found.why
-    sound(run)
-
-
 def gated(tools: Toolbox, version: str, **gate: Any) -> Agent:
     """It pays by a tool whose gate is given."""
     pay = tools._plain("pay", tools.pay.replay_class, external_id="ref", gate=Gate(**gate) if gate else None)
@@ -150,49 +121,12 @@ def test_a_yes_to_one_gate_is_none_to_another(
     sound(run)
 
 
-def test_a_gate_that_the_new_version_does_not_have_still_stands(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = parked(stage, gated(tools, "1.0.0", **DEAR))
-    gated(tools, "2.0.0")
-    assert moved(run, nodes=ONE).how == "replayed"
-    assert stage.drive() == "idle" and outside.requests == []
-    stage.decide(run)
-    assert stage.settle(run) == "completed"
-    sound(run)
-
-
 def to_the_end(stage: Stage, child: Run) -> None:
     """The child ends, its parent hears of it and ends too."""
     assert stage.settle(child) == "completed"
     ends.tell_parent(child.pk)
     while stage.drive() != "idle":
         pass
-
-
-def test_a_child_is_no_call_to_make_twice(stage: Stage, tools: Toolbox) -> None:
-    async def work(state: Notes, ctx: Context) -> End:
-        await ctx.signal("go")
-        return End("done")
-
-    worker = agent_of(work, name="mover-child")
-
-    async def hold(state: Notes, ctx: Context) -> End:
-        return End(await ctx.child(worker, Asked(text="a")))
-
-    async def other(state: Notes, ctx: Context) -> End:
-        return End()
-
-    run = parked(stage, of_one(hold))
-    of_one(other, version="2.0.0")
-    assert "which it started at 0.1/1" in moved(run, nodes={"hold": "other"}).why
-    registry.remove("mover@2.0.0")
-    of_one(hold, version="2.0.0")
-    assert moved(run, nodes=ONE).how == "replayed"
-    child = Run.objects.get(parent=run.id)
-    stage.settle(child)
-    go(child)
-    to_the_end(stage, child)
-    assert output(run) == "done"
-    sound(run)
 
 
 def test_a_child_is_moved_too_and_its_parent_hears_of_its_end(stage: Stage, tools: Toolbox) -> None:
@@ -360,93 +294,4 @@ def test_code_that_never_ends_is_stopped_and_the_next_look_works(
     assert seen(run).how == "replayed"
 
 
-def test_code_that_asks_the_database_is_refused(stage: Stage, tools: Toolbox) -> None:
-    run = parked(stage, old(tools))
-
-    def nosy(state: dict[str, Any]) -> dict[str, Any]:
-        Run.objects.filter(pk=run.pk).update(node="x")
-        return state
-
-    renamed(tools, migrations=[Migration("1.0.0", NODES, nosy)])
-    found = seen(run)
-    assert found.code == "state_function" and "async context" in found.why and fresh(run).node == "hold"
-
-
-def test_a_look_calls_no_tool(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = parked(stage, old(tools))
-    rewritten(tools)
-    before = len(outside.requests)
-    seen(run)
-    assert len(outside.requests) == before
-    moved(run)
-    stage.settle(run)
-    assert len(outside.requests) == before + 1, "and its tools work afterwards"
-    check_against_journal(run)
-
-
 # --- who reads it afterwards ------------------------------------------------------------------------------------------
-
-
-def exported(run: Run) -> list[Any]:
-    """Each visit of the run as a file tells it, written and read once."""
-    from runs.models import Checkpoint
-
-    seqs = Checkpoint.objects.filter(run_id=run.id).order_by("seq").values_list("seq", flat=True)
-    return [parsed(text_of(visit_of(run.id, seq))) for seq in seqs]
-
-
-@pytest.mark.parametrize(("make", "of"), [(renamed, "122"), (rewritten, "1122")])
-def test_each_visit_is_exported_with_the_version_that_did_it(stage: Stage, tools: Toolbox, make: Any, of: str) -> None:
-    run = parked(stage, old(tools))
-    make(tools)
-    moved(run)
-    stage.settle(run)
-    go(run)
-    go(run, "resume")
-    assert stage.settle(run) == "completed"
-    visits = exported(run)
-    assert [each.graph_id for each in visits] == [f"mover@{n}.0.0" for n in of]
-    for each in visits:
-        found = asyncio.run(replay(each, registry.find(each.graph_id)))
-        assert found.difference is None, str(found.difference)
-    with pytest.raises(BadRecording, match=r"it was moved from mover@1\.0\.0 to mover@2\.0\.0"):
-        told_as_test(run.id, paths=(), salt=b"", payloads="full")
-
-
-def test_a_view_reads_the_moved_state(stage: Stage, tools: Toolbox) -> None:
-    class Seen(BaseModel):
-        text: str
-
-    async def hold(state: Notes, ctx: Context) -> End:
-        await ctx.signal("go")
-        return End()
-
-    def made(version: str, **more: Any) -> Agent:
-        agent = of_one(hold, tools=tools.all(), version=version, **more)
-        agent.view("shown", answers=Seen)(lambda state: Seen(text=state.asked.text))
-        return agent
-
-    run = parked(stage, made("1.0.0"))
-    made("2.0.0", migrations=[Migration("1.0.0", {}, lambda old: old | {"asked": {"text": "moved", "amount": 1}})])
-    before = reading.read(run.id, "shown")
-    assert moved(run, nodes=ONE).how == "replayed"
-    assert (before["text"], reading.read(run.id, "shown")["text"]) == ("go", "moved")
-
-
-def test_a_moved_run_renews_as_its_new_version(stage: Stage, tools: Toolbox) -> None:
-    async def hold(state: Notes, ctx: Context) -> Any:
-        await ctx.signal("go")
-        return End("done") if state.seen else Renew(Notes(seen=["once"]))
-
-    run = parked(stage, of_one(hold))
-    of_one(hold, version="2.0.0")
-    assert moved(run, nodes=ONE).how == "replayed"
-    go(run)
-    stage.settle(run)
-    heir = Run.objects.get(came_from=run.id)
-    assert (heir.graph_id, heir.generation) == ("mover@2.0.0", 0)
-    sound(run)
-    stage.settle(heir)
-    assert moved(heir, nodes=ONE, of="2.0.0", to="1.0.0").how == "replayed"
-    sound(heir)
-    sound(run)

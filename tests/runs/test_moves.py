@@ -10,6 +10,7 @@ from django.db import Error, connection, transaction
 from django_fsm import TransitionNotAllowed
 
 from runs.models import Run, State, legal_moves
+from tests.cases import each_case
 from tests.runs.stage import now
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
@@ -58,7 +59,7 @@ def test_the_table_is_the_one_that_the_design_draws() -> None:
     assert len(LEGAL) + len(ILLEGAL) == len(STATES) * (len(STATES) - 1)
 
 
-@pytest.mark.parametrize("source", sorted({source for source, _ in LEGAL}))
+@each_case("source", sorted({source for source, _ in LEGAL}))
 def test_every_legal_move_works_by_the_model_and_in_sql(source: str) -> None:
     for target in [target for known, target in LEGAL if known == source]:
         run, by_hand = run_in(source), run_in(source)
@@ -73,7 +74,7 @@ def test_every_legal_move_works_by_the_model_and_in_sql(source: str) -> None:
         assert Run.objects.get(pk=by_hand.pk).state == target
 
 
-@pytest.mark.parametrize("source", sorted({source for source, _ in ILLEGAL}))
+@each_case("source", sorted({source for source, _ in ILLEGAL}))
 def test_no_illegal_move_is_made_not_even_in_sql(source: str) -> None:
     run = run_in(source)
     for target in [target for known, target in ILLEGAL if known == source]:
@@ -97,7 +98,7 @@ def answer_to(statement: str, *given: object) -> str:
     return ""
 
 
-@pytest.mark.parametrize("state", [s for s in STATES if s != "pending"])
+@each_case("state", [s for s in STATES if s != "pending"])
 def test_a_run_is_born_pending(state: str) -> None:
     at = now()
     run = Run(
@@ -115,7 +116,7 @@ def test_a_run_is_born_pending(state: str) -> None:
         run.save(force_insert=True)
 
 
-@pytest.mark.parametrize("state", ["dreaming", "", "RUNNING", "running "])
+@each_case("state", ["dreaming", "", "RUNNING", "running "])
 def test_a_state_that_does_not_exist_can_not_be_reached(state: str) -> None:
     run = run_in("running")
     with pytest.raises(Error), transaction.atomic(), connection.cursor() as cursor:

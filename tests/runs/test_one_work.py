@@ -11,17 +11,14 @@ from durableagents import Agent, Context, End, Failure, Renew
 from ledger.errors import IllegalTransition
 from runs.engine.budget.limits import Budget
 from runs.models import Run
-from runs.queries.families import around
 from runs.services import lifecycle, signals
 from runs.services.families import wishes
 from runs.services.forks.forking import Wanted, prepared
-from runs.services.forks.starting_again import Again, start_again
-from runs.services.lines import beside
 from tests.runs.stage import Stage, at_once, dump, fresh, problems
 from tests.runs.test_children import Asked, everything, parent_of
 from tests.runs.test_forks import AGAIN, asked, fork, say
-from tests.runs.test_forks_beside import WHY, acted, mailer
-from tests.runs.test_raising import at_cap, raised
+from tests.runs.test_forks_beside import WHY, mailer
+from tests.runs.test_raising import raised
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -110,15 +107,6 @@ def test_an_idle_fork_is_not_retried_once_its_origin_did_it(stage: Stage, luck: 
     is_refused(lifecycle.retry, a, failed)  # and when it has ended
 
 
-def test_nor_once_another_fork_did_it(stage: Stage, luck: Luck, failed: Run) -> None:
-    a, b = idle(stage, failed), idle(stage, failed)
-    luck.is_bad = False
-    c = fork(failed, 1)
-    assert stage.settle(c) == "completed"
-    is_refused(lifecycle.retry, a, c)
-    is_refused(lifecycle.retry, b, c)
-
-
 def test_an_idle_fork_goes_on_where_nobody_did_anything(
     stage: Stage, luck: Luck, failed: Run, outside: Outside
 ) -> None:
@@ -143,37 +131,6 @@ def test_a_fork_goes_on_beside_what_it_was_told_of(stage: Stage, tools: Toolbox,
     lifecycle.pause(made.pk, by=OLGA, justification=WHY)
     lifecycle.resume(made.pk, by=OLGA, justification=WHY)
     assert str(fresh(made).state) == "waiting_human" and len(outside.executed("order")) == 1
-
-
-def test_a_fork_that_asks_about_each_call_may_go_on(stage: Stage, paused: Run, outside: Outside) -> None:
-    a = fork(paused, 1)
-    stage.settle(a)
-    lifecycle.pause(a.pk, by=OLGA, justification=WHY)
-    lifecycle.resume(a.pk, by=OLGA, justification=WHY)
-    signals.signal(a.pk, "go", None, by=SHOP)
-    assert stage.settle(a) == "parked" and asked(a).kind == "input" and not outside.executed("mail")
-    b = fork(fresh(a), 1)
-    lifecycle.pause(a.pk, by=OLGA, justification=WHY)
-    is_refused(lifecycle.resume, a, b)
-
-
-def test_an_origin_is_not_resumed_beside_a_fork_of_its_fork(stage: Stage, paused: Run, outside: Outside) -> None:
-    a = fork(paused, 1)
-    stage.settle(a)
-    lifecycle.cancel(a.pk, by=OLGA, justification=WHY)
-    b = acted(stage, fresh(a))
-    is_refused(lifecycle.resume, paused, b)
-    found = around(paused.pk, most=3)
-    assert found is not None and found.run.begun_again_as == b.pk, "its page says so"  # type: ignore[attr-defined]
-    assert len(outside.executed("mail")) == 1
-
-
-def test_nor_beside_a_new_start_of_its_fork(stage: Stage, paused: Run) -> None:
-    a = fork(paused, 1)
-    stage.settle(a)
-    b = start_again(a.pk, Again(), by=OLGA, justification=WHY)
-    assert str(fresh(a).state) == "cancelled"
-    is_refused(lifecycle.resume, paused, b)
 
 
 def test_what_a_child_did_was_done(stage: Stage, tools: Toolbox, luck: Luck, outside: Outside) -> None:
@@ -241,32 +198,6 @@ def test_an_heir_does_not_go_on_beside_a_fork_of_what_it_was(
     is_refused(lifecycle.resume if how == "paused" else lifecycle.retry, fresh(heir), made)
 
 
-def test_an_heir_goes_on_as_ever_where_nothing_was_begun_again(stage: Stage, tools: Toolbox, luck: Luck) -> None:
-    luck.is_bad = False
-    run = stage.start(renewer(tools, luck, "one-work-alone"))
-    stage.settle(run)
-    heir = fresh(run).heirs().last()
-    assert heir is not None
-    stage.settle(heir)
-    lifecycle.pause(heir.pk, by=OLGA, justification=WHY)
-    lifecycle.resume(heir.pk, by=OLGA, justification=WHY)
-    assert str(fresh(heir).state) == "waiting_event" and beside.others(run) == []
-
-
-def test_more_budget_sets_nobody_going_beside_a_fork(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = at_cap(stage, tools, "order", "order", tool_calls=1)
-    made = fork(fresh(run), 1, budget=Budget(tool_calls=10))
-    raised(run, tool_calls=9)
-    sent = len(outside.requests)
-    stage.settle(run)
-    assert str(fresh(run).state) == "paused" and len(outside.requests) == sent
-    assert around(run.pk, most=1).run.begun_again_as == made.pk  # type: ignore[union-attr]
-    is_refused(lifecycle.resume, run, made)
-    lifecycle.cancel(made.pk, by=OLGA, justification=WHY)
-    lifecycle.resume(run.pk, by=OLGA, justification=WHY)
-    assert stage.settle(run) == "completed" and problems(run) == []
-
-
 def test_a_child_does_not_go_on_beside_a_fork_of_its_parent(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(parent_of(mailer(tools, "one-work-child"), "a"))
     everything(stage)
@@ -313,22 +244,6 @@ def test_a_child_that_got_its_budget_beside_a_fork_goes_on_when_nothing_is_in_it
     everything(stage)
     assert str(fresh(child).state) == str(fresh(run).state) == "completed"
     assert len(outside.executed("order")) == 2 and problems(child) == problems(run) == []
-
-
-def test_the_sweeper_does_not_ask_again_and_again(
-    stage: Stage, tools: Toolbox, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = stage.start(parent_of(mailer(tools, "one-work-swept"), "a"))
-    everything(stage)
-    child = Run.objects.get(parent=run.pk)
-    lifecycle.pause(run.pk, by=OLGA, justification=WHY)
-    everything(stage)
-    acted(stage, fresh(child))
-    lifecycle.resume(run.pk, by=OLGA, justification=WHY)
-    caplog.set_level("INFO")
-    caplog.clear()
-    assert [wishes.align() for _ in range(3)] == [0, 0, 0] and str(fresh(child).state) == "paused"
-    assert not [line for line in caplog.records if str(child.pk) in line.getMessage()]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection
 from django.utils.timezone import now
 from psycopg_pool import AsyncConnectionPool
 from pydantic_ai.messages import ModelMessage
@@ -23,16 +22,14 @@ from runs.engine.driver import Driver
 from runs.engine.runtime import Control
 from runs.engine.thinking.request import request_model
 from runs.journal.claims import Worker
-from runs.models import Listener, Overheard, Run
+from runs.models import Overheard, Run
 from runs.overheard.reading import listen, said
 from runs.overheard.texts import MOST_CHARACTERS, Text, Texts
-from runs.services import lifecycle
 from runs.workers import failover
 from tests.runs.stage import Stage, fresh
-from tests.world import OLGA, Done, Killed, Notes, agent_of
+from tests.world import Done, Killed, Notes, agent_of
 
 pytestmark = pytest.mark.django_db
-TABLES = ("runs_listener", "runs_overheard")
 
 
 class Speaker:
@@ -141,20 +138,6 @@ def test_where_nobody_looks_nothing_is_streamed_and_nothing_written(stage: Stage
     assert {str(row.run_id) for row in Overheard.objects.all()} == {str(run.id)}
 
 
-def test_who_stopped_looking_is_told_nothing_more(stage: Stage) -> None:
-    speaker = Speaker("secret")
-    run = stage.start(speaking(speaker))
-    listen([run.id])
-
-    drive = Drive(stage, speaker)
-    assert heard(run) != []
-    Listener.objects.update(until="2020-01-01T00:00Z")
-    Overheard.objects.all().delete()
-    stage.texts._texts[0].hear("more")
-    assert drive.end() == "completed"
-    assert not Overheard.objects.exists()
-
-
 def test_what_a_dead_worker_heard_is_gone_with_the_next_claim(stage: Stage) -> None:
     speaker = Speaker("half a sentence")
     run = stage.start(speaking(speaker))
@@ -170,18 +153,6 @@ def test_what_a_dead_worker_heard_is_gone_with_the_next_claim(stage: Stage) -> N
     stage.settle(run)
     assert str(fresh(run).state) == "completed" and speaker.asked == 2
     assert heard(run) == [] and not stage.kill_at
-
-
-def test_what_is_on_record_is_not_beside_it_too(stage: Stage) -> None:
-    """Also while its worker still has the run, and the row stands."""
-    speaker = Speaker("whole")
-    run = stage.start(speaking(speaker))
-    listen([run.id])
-    stage.kill_at = [("CP6", "model")]
-    drive = Drive(stage, speaker)
-    assert heard(run) != []
-    assert drive.end() == "killed" and Overheard.objects.filter(run_id=run.id).exists()
-    assert Head.objects.get(run_id=run.id).lease is not None and heard(run) == []
 
 
 def test_one_that_has_lost_the_run_says_nothing(stage: Stage) -> None:
@@ -242,21 +213,3 @@ def test_a_database_that_is_away_keeps_nobody_from_thinking(stage: Stage) -> Non
         await texts.send(away)
 
     stage.wait(without())
-
-
-def test_looking_at_a_run_that_has_ended_asks_for_nothing_and_old_rows_go(stage: Stage) -> None:
-    run = stage.start(speaking(Speaker()))
-    Overheard.objects.create(
-        run_id=run.id, slot="1", attempt=0, epoch=1, text="old", characters=3, at="2020-01-01T00:00Z"
-    )
-    Listener.objects.create(run_id=UUID(int=1), until="2020-01-01T00:00Z")
-    ended = stage.start(speaking(Speaker()))
-    lifecycle.cancel(ended.id, by=OLGA, justification="done with")
-    listen([run.id, ended.id])
-    assert not Overheard.objects.exists()
-    assert [row.run_id for row in Listener.objects.all()] == [run.id]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT relname, relpersistence FROM pg_class WHERE relname IN ('runs_listener', 'runs_overheard')"
-        )
-        assert dict(cursor.fetchall()) == dict.fromkeys(TABLES, "u"), "neither is in the server's log"

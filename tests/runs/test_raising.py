@@ -3,41 +3,33 @@ has set since."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from durableagents import Context, End, TransportError
 from ledger import events as e
-from ledger.errors import IllegalTransition, InvalidInput
-from runs.engine.budget.amounts import NOTHING_USED, Usage
+from runs.engine.budget.amounts import NOTHING_USED
 from runs.engine.budget.limits import Budget
-from runs.engine.steps.spending import lost, reserved_by
+from runs.engine.steps.spending import reserved_by
 from runs.journal.reader import tape_of
-from runs.models import Run, Wait
+from runs.models import Run
 from runs.queries.reserved import reserved
 from runs.services import lifecycle
 from runs.services.budgets.asked import StaleBudget, known
-from runs.services.budgets.raising import set_budget, time_is_up
-from runs.workers import timers
+from runs.services.budgets.raising import set_budget
 from tests.runs.situations import NOT_ENDED, Situations
-from tests.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, now, overrides
+from tests.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, overrides
 from tests.runs.test_budgets import (
     WHY,
     asked,
     at_cap,
     is_sound,
     ordering,
-    overdue,
-    priced,
     raised,
     start,
-    thinking,
 )
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
-from tests.writing import intend, record
 
 pytestmark = pytest.mark.django_db
 
@@ -79,21 +71,6 @@ def test_another_cap_is_no_answer(stage: Stage, tools: Toolbox) -> None:
     is_sound(run)
 
 
-def test_all_that_a_request_needs_is_told_at_once(stage: Stage, tools: Toolbox) -> None:
-    priced()
-    run = start(thinking(tools), usd="0.000001", tokens_out=5, model_calls=9)
-    assert stage.drive() == "paused"
-    (wait,) = asked(run)
-    needs, enough = wait.detail["needs"], wait.detail["enough"]
-    assert set(enough) == {"tokens_out", "usd_micro"} and "model_calls" in needs
-    assert enough == {name: needs[name] for name in enough}
-    raised(run, tokens_out=enough["tokens_out"])
-    assert still_asks(run, stage)["enough"] == {"usd_micro": enough["usd_micro"]}
-    raised(run, usd=f"{enough['usd_micro'] / 1_000_000:.6f}")
-    assert stage.drive() == "completed", "what is told to be enough is"
-    is_sound(run)
-
-
 def test_what_is_set_aside_for_calls_in_doubt_counts(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         calls = [ctx.call(tools.mail, Item(name="a")), ctx.call(tools.order, Item(name="b"))]
@@ -108,83 +85,6 @@ def test_what_is_set_aside_for_calls_in_doubt_counts(stage: Stage, tools: Toolbo
     assert still_asks(run, stage)["enough"] == {"tool_calls": 2}
     raised(run, tool_calls=2)
     assert not asked(run)
-    is_sound(run)
-
-
-def test_time_that_ran_out_meanwhile_has_to_be_given_too(stage: Stage, tools: Toolbox) -> None:
-    run = at_cap(stage, tools, tool_calls=1, wall_seconds=60)
-    Run.objects.filter(pk=run.pk).update(time_up_at=now() - timedelta(seconds=1))
-    raised(run, tool_calls=2)
-    told = still_asks(run, stage)
-    assert told["resource"] == "time"
-    timers.ask_for_time()
-    assert len(asked(run)) == 1
-    raised(run, tool_calls=1)
-    assert still_asks(run, stage)["resource"] == "tool_calls"
-    raised(run, tool_calls=2, wall_seconds=3600)
-    assert stage.drive() == "completed"
-    is_sound(run)
-
-
-def test_who_is_asked_for_time_may_set_something_else_first(stage: Stage, tools: Toolbox) -> None:
-    run = start(ordering(tools, "order", "order"), tool_calls=9, wall_seconds=60)
-    Run.objects.filter(pk=run.pk).update(time_up_at=now() - timedelta(seconds=1))
-    time_is_up(run.pk)
-    raised(run, tool_calls=10)
-    assert still_asks(run, stage)["resource"] == "time"
-    raised(run, wall_seconds=None)
-    assert stage.drive() == "completed"
-    assert overrides(run)[-1].after["caps"] == {"tool_calls": 10}
-    is_sound(run)
-
-
-def test_a_question_from_before_names_only_its_own_cap(stage: Stage, tools: Toolbox) -> None:
-    run = at_cap(stage, tools, tool_calls=1)
-    (wait,) = asked(run)
-    old = {name: value for name, value in wait.detail.items() if name not in ("needs", "enough")}
-    Wait.objects.filter(pk=wait.pk).update(detail=old)
-    raised(run, tool_calls=1)
-    assert still_asks(run, stage)["enough"] == {"tool_calls": 2}
-    raised(run, tool_calls=2)
-    assert stage.drive() == "completed"
-    is_sound(run)
-
-
-@pytest.mark.parametrize(
-    "detail",
-    [
-        [],
-        "text",
-        {"needs": 7},
-        {"needs": {"tool_calls": "many", "steps": True, "gold": 1}},
-        {"resource": []},
-        {"resource": "time", "most": "x"},
-        {"needs": {"tool_calls": -5}},
-    ],
-    ids=str,
-)
-def test_a_damaged_question_holds_nobody_up(stage: Stage, tools: Toolbox, detail: Any) -> None:
-    run = at_cap(stage, tools, tool_calls=1)
-    Wait.objects.filter(run=run, kind="budget").update(detail=detail)
-    raised(run, tool_calls=2, wall_seconds=3600)
-    assert stage.drive() == "completed"
-    is_sound(run)
-
-
-def test_too_little_ends_at_the_first_deadline(stage: Stage, tools: Toolbox) -> None:
-    run = at_cap(stage, tools, tool_calls=1)
-    raised(run, tool_calls=1)
-    overdue(run)
-    assert str(fresh(run).state) == "cancelled"
-    is_sound(run)
-
-
-def test_of_two_at_once_one_is_enough(stage: Stage, tools: Toolbox) -> None:
-    run = at_cap(stage, tools, tool_calls=1)
-    answers = at_once(lambda: raised(run, steps=50), lambda: raised(run, tool_calls=7))
-    assert not [x for x in answers if isinstance(x, Exception)]
-    assert kinds(run).count("RunResumed") == 1 and head(run).cap_steps == 50
-    assert stage.drive() == "completed"
     is_sound(run)
 
 
@@ -209,19 +109,6 @@ def test_who_saw_other_caps_undoes_no_raise(stage: Stage, tools: Toolbox) -> Non
     is_sound(run)
 
 
-def test_a_cap_that_was_given_or_lifted_since_is_another_one(stage: Stage, tools: Toolbox) -> None:
-    run = start(ordering(tools, "order"), tool_calls=1)
-    for was in ({"steps": 5}, {"tool_calls": None}, {"wall_seconds": 60}, {"usd": "1"}):
-        with pytest.raises(StaleBudget):
-            seen(run, was, tool_calls=2)
-    priced()
-    raised(run, usd="5", wall_seconds=7200)
-    seen(run, {"usd": "5.00", "wall_seconds": 7200}, tool_calls=2)
-    with pytest.raises(InvalidInput):
-        seen(run, {}, tool_calls=3)
-    assert head(run).cap_tool_calls == 2
-
-
 def test_of_many_who_saw_the_same_one_sets_it(stage: Stage, tools: Toolbox) -> None:
     run = start(ordering(tools, "order"), tool_calls=1)
     answers = at_once(*[lambda n=n: seen(run, {"tool_calls": 1}, tool_calls=n) for n in range(2, 8)])  # type: ignore[misc]
@@ -243,24 +130,6 @@ def test_the_record_of_a_raise_says_the_caps_before_and_after(stage: Stage, tool
 # --- a person's pause besides -----------------------------------------------------------------------------------------
 
 
-def test_who_pauses_what_waits_for_its_budget_resumes_it_after_the_raise(stage: Stage, tools: Toolbox) -> None:
-    run = at_cap(stage, tools, tool_calls=1)
-    lifecycle.pause(run.id, by=OLGA, justification=WHY)
-    is_sound(run)
-    before = dump()
-    for act in (lifecycle.pause, lifecycle.resume):
-        with pytest.raises(IllegalTransition):
-            act(run.id, by=OLGA, justification=WHY)
-        assert dump() == before
-    raised(run, tool_calls=1)
-    raised(run, tool_calls=2)
-    assert not asked(run) and stage.drive() == "idle" and str(fresh(run).state) == "paused"
-    is_sound(run)
-    lifecycle.resume(run.id, by=OLGA, justification=WHY)
-    assert stage.drive() == "completed"
-    is_sound(run)
-
-
 def test_a_pause_and_a_raise_at_once_leave_it_paused_or_going(stage: Stage, tools: Toolbox) -> None:
     run = at_cap(stage, tools, tool_calls=1)
     at_once(lambda: lifecycle.pause(run.id, by=OLGA, justification=WHY), lambda: raised(run, tool_calls=9))
@@ -279,18 +148,3 @@ def test_what_is_set_aside_is_what_a_worker_would_count(stage: Stage, tools: Too
     run = fresh(Situations(stage, tools).make(situation))
     counted = sum((usage for _, usage in reserved_by(tape_of(run))), NOTHING_USED)
     assert reserved([run], {run.pk: head(run)}).get(run.pk, NOTHING_USED) == counted
-
-
-def test_a_request_and_a_child_are_set_aside_until_they_are_over(stage: Stage, tools: Toolbox) -> None:
-    run = start(ordering(tools, "order"))
-    journal = stage.take(run)
-    stage.wait(journal.load())
-    routed = e.ModelRouted(slot="0.1/1", n=0, model="m", price=1, tokens_in=3, tokens_out=4, usd_micro=7)
-    stage.wait(intend(journal, [routed]))
-    aside = Usage(steps=1, model_calls=1, tokens_in=3, tokens_out=4, usd_micro=7)
-    assert reserved([run], {run.pk: head(run)}) == {run.pk: aside}
-    stage.wait(record(journal, [lost(routed)]))
-    assert reserved([run], {run.pk: head(run)}) == {}
-    again = replace(routed, n=1)
-    stage.wait(intend(journal, [again]))
-    assert reserved([run], {run.pk: head(run)}) == {run.pk: aside}

@@ -11,7 +11,6 @@ from django.db import connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
@@ -27,13 +26,11 @@ from runs.services.releases import acts
 from runs.services.releases.acts import NotInThisState, RampMoved, StartsUnderWay
 from runs.services.releases.bodies import RaiseBody, RampBody
 from runs.services.releases.choosing import Key, VersionClosed, place_of
-from runs.services.releases.steps import Known
 from runs.services.schedules import firing
 from runs.services.schedules.acts import create as set_schedule
 from tests.runs.releasing import NAME, WHY, raised, ramp, seen, served, start, told, versions
 from tests.runs.stage import Stage, at_once, events, fresh, kinds, problems
-from tests.runs.stories import as_superuser
-from tests.world import OLGA, SHOP, Notes, agent_of, ends_with
+from tests.world import OLGA, SHOP, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
 
@@ -56,13 +53,6 @@ def test_a_start_by_name_gets_the_newest_open_version_and_one_by_version_is_refu
     acts.reopen(NAME, "2.0.0", by=OLGA, justification=WHY)
     assert start(agent=new.graph_id).version == start().version == "2.0.0"
     assert old.graph_id not in set(Run.objects.filter(created_at__gt=timezone.now()).values_list("graph_id", flat=True))
-
-
-def test_a_version_can_be_closed_before_its_code_comes(stage: Stage) -> None:
-    agent_of(ends_with(1), name=NAME, version="1.0.0")
-    acts.close(NAME, "2.0.0", by=OLGA, justification=WHY)
-    agent_of(ends_with(1), name=NAME, version="2.0.0")
-    assert start().version == "1.0.0"
 
 
 def test_who_is_under_way_goes_on_when_its_version_is_closed(stage: Stage) -> None:
@@ -203,20 +193,6 @@ def test_a_request_that_is_repeated_under_its_key_is_on_the_same_side(stage: Sta
     assert {len(side) for side in sides.values()} == {1} and len(set.union(*sides.values())) == 2
 
 
-def test_a_tag_goes_first(stage: Stage) -> None:
-    served(stage, *versions())
-    ramp(None, tags=["tenant:acme", "beta"])
-    assert [start(tags=tags).version for tags in (["beta"], {"tenant": "acme"}, ["x"], {"tenant": "other"}, [])] == [
-        "2.0.0",
-        "2.0.0",
-        "1.0.0",
-        "1.0.0",
-        "1.0.0",
-    ]
-    said = told(start(tags={"tenant": "acme"}))
-    assert (said.why, said.tag, said.is_new) == ("tag", "tenant:acme", True)
-
-
 def test_where_no_living_worker_begins_the_newer_one_the_older_is_taken_and_it_is_said(stage: Stage) -> None:
     old, new = versions()
     served(stage, old)
@@ -231,20 +207,6 @@ def test_where_no_living_worker_begins_the_newer_one_the_older_is_taken_and_it_i
     Served.objects.update(is_quarantined=False)
     Process.objects.update(last_heartbeat_at=timezone.now() - timedelta(hours=1))
     assert told(start()).why == "unserved"
-
-
-def test_a_process_that_lacks_a_side_takes_the_older_one_and_never_the_wrong_one(stage: Stage) -> None:
-    old, new = versions()
-    served(stage, old, new)
-    ramp(100)
-    registry.remove(new.graph_id)
-    assert (told(start()).why, told(start()).is_new) == ("unknown", False)
-    agent_of(ends_with("done"), name=NAME, version="2.0.0")
-    registry.remove(old.graph_id)
-    assert start().version == "2.0.0"
-    acts.roll_back(Ramp.objects.get().pk, seen(Ramp.objects.get()), by=OLGA)
-    with pytest.raises(VersionClosed):
-        start()
 
 
 def test_while_it_is_halted_nothing_goes_to_the_newer_one_and_that_is_said(stage: Stage) -> None:
@@ -293,14 +255,6 @@ def test_a_finished_ramp_is_the_newer_version_for_all(stage: Stage) -> None:
     run = start()
     assert run.version == "2.0.0" and not events(run, e.VersionAssigned)
     acts.close(NAME, "1.0.0", by=OLGA, justification=WHY)
-
-
-def test_a_ramp_may_lead_back(stage: Stage) -> None:
-    served(stage, *versions())
-    one = ramp(100, from_version="2.0.0", to_version="1.0.0")
-    assert start().version == "1.0.0"
-    acts.roll_back(one.pk, seen(one), by=OLGA)
-    assert start().version == "2.0.0"
 
 
 @pytest.mark.parametrize(
@@ -396,94 +350,4 @@ def test_neither_a_ramp_nor_an_assignment_is_rewritten(stage: Stage) -> None:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def steered() -> Any:
-    yield
-    registry.steer(closed=(), kept={})
-
-
-def learn(stage: Stage) -> None:
-    async def act() -> None:
-        async with (await stage.connected()).connection() as link:
-            await Known().refresh_with(link)
-
-    stage.wait(act())
-
-
-def parent(by_name: bool) -> Any:
-    async def begin(state: Notes, ctx: Context) -> End:
-        return End(await ctx.child(NAME if by_name else f"{NAME}@1.0.0", {}))
-
-    return agent_of(begin, name="above")
-
-
-@pytest.mark.usefixtures("steered")
-def test_a_step_by_name_gets_the_newest_open_version_and_one_by_version_goes_on(stage: Stage) -> None:
-    versions()
-    acts.close(NAME, "2.0.0", by=OLGA, justification=WHY)
-    acts.close(NAME, "1.0.0", by=OLGA, justification=WHY)
-    for by_name, wanted in ((False, "1.0.0"), (True, "2.0.0")):
-        learn(stage)
-        run = stage.start(parent(by_name))
-        assert stage.drive() == "parked"
-        child = Run.objects.get(parent=run.pk)
-        assert child.version == wanted, "whoever is under way goes on, also where all is closed"
-        assert stage.drive() == "completed"
-    acts.reopen(NAME, "1.0.0", by=OLGA, justification=WHY)
-    learn(stage)
-    assert registry.find_for_step(NAME).version == "1.0.0"
-
-
-@pytest.mark.usefixtures("steered")
-def test_steps_stay_on_the_older_side_until_the_ramp_is_over(stage: Stage) -> None:
-    served(stage, *versions())
-    one = ramp(100)
-    learn(stage)
-    assert registry.find_for_step(NAME).version == "1.0.0" and start().version == "2.0.0"
-    acts.finish(one.pk, seen(one), by=OLGA)
-    learn(stage)
-    assert registry.find_for_step(NAME).version == "2.0.0"
-    with pytest.raises(UnknownVersion):
-        registry.find_for_step(f"{NAME}@9.0.0")
-
-
 # --- verified ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE runs_rampstart SET is_new = NOT is_new",
-        "UPDATE runs_rampstart SET place = place + 1",
-        "DELETE FROM runs_rampstart",
-        "UPDATE runs_rampstart SET why = 'tag'",
-    ],
-)
-def test_a_start_whose_row_was_changed_is_found(stage: Stage, change: str) -> None:
-    served(stage, *versions())
-    ramp(50)
-    run = start("k")
-    assert problems(run) == []
-    as_superuser(change)
-    assert any("ramp" in found for found in problems(run)), problems(run)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("UPDATE runs_ramp SET share = 9999", "share"),
-        ("UPDATE runs_ramp SET state = 'halted'", "state"),
-        ("UPDATE runs_ramp SET tags = '[\"x\"]'", "tags"),
-        ("UPDATE runs_versiongate SET is_closed = true", "no act says"),
-        ("UPDATE runs_ramp SET bounds = '{}'", "bounds"),
-    ],
-)
-def test_a_ramp_that_no_act_made_so_is_found(stage: Stage, change: str, said: str) -> None:
-    versions()
-    acts.close(NAME, "2.0.0", by=OLGA, justification=WHY)
-    ramp(50)
-    assert all(not listed.problems for listed in verify_registers())
-    with connection.cursor() as cursor:
-        cursor.execute(change)
-    (found,) = [listed for listed in verify_registers() if listed.name == "releases"]
-    assert len(found.problems) == 1 and said in found.problems[0]

@@ -16,19 +16,14 @@ from django_q.models import Schedule as Bell
 from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.errors import InvalidInput, NotFound
 from ledger.models import ActRecord
-from runs.engine.agents import registry
-from runs.engine.budget.limits import Budget
-from runs.engine.errors import UnknownAgent
 from runs.models import Firing, Run, Schedule
-from runs.services.authority import own_act
 from runs.services.bodies import ScheduleBody
 from runs.services.schedules import acts, doorbell, firing
-from runs.services.starts import turns
 from runs.workers import starts, worker_process
 from runs.workers.q2_broker import DoorbellBroker
-from tests.runs.stage import Stage, at_once, events, fresh, in_thread, now, problems
+from tests.runs.stage import Stage, at_once, events, in_thread, now, problems
 from tests.world import Notes, Toolbox, agent_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
@@ -265,23 +260,6 @@ def test_whoever_may_start_nothing_any_more_has_schedules_that_stop_and_say_so(
     assert starts.fire([one.id]) == 1 and Run.objects.get().creator == boss.person
 
 
-def test_whoever_sets_another_time_takes_the_start_from_nobody(name: str, olga: Actor) -> None:
-    """Who says with what runs are started has started them, whoever says when; else they would decide in them."""
-    boss, capped = person("boss", "operator"), Budget(steps=7)
-    one = acts.create(body(name), by=olga, most=capped)
-    acts.change(one.id, body(name, cron="@daily", tags=["night"]), by=boss)
-    late = again(one)
-    assert (late.owner, late.set_by, late.most) == (olga.person, "user:olga", {"steps": 7}) and late.cron == "@daily"
-    came(one)
-    assert starts.fire([one.id]) == 1
-    run = Run.objects.get()
-    assert run.creator == olga.person and own_act(run, olga.person, "olga") == "started this run"
-    told = ActRecord.objects.get(action="schedule_change")
-    assert (told.by, told.before["set_by"], told.after["set_by"]) == ("user:boss", "user:olga", "user:olga")
-    acts.change(one.id, body(name, budget={"steps": 9}), by=boss)
-    assert again(one).owner == olga.person and again(one).most is None, "who raises it answers for it"
-
-
 @pytest.mark.parametrize("what", ["input", "agent"])
 def test_whoever_says_with_what_is_started_has_started_it(name: str, olga: Actor, what: str) -> None:
     boss, one = person("boss", "operator"), schedule(name, olga)
@@ -290,16 +268,6 @@ def test_whoever_says_with_what_is_started_has_started_it(name: str, olga: Actor
     assert (again(one).owner, again(one).set_by) == (boss.person, "user:boss")
     told = ActRecord.objects.get(action="schedule_change")
     assert (told.before["set_by"], told.after["set_by"]) == ("user:olga", "user:boss")
-
-
-def test_another_integrator_changes_nothing_and_an_operator_does(name: str, olga: Actor) -> None:
-    one, other, boss = schedule(name, olga), person("other"), person("boss", "operator")
-    for act in (acts.pause, acts.delete):
-        with pytest.raises(Forbidden):
-            act(one.id, by=other, justification=WHY)
-    with pytest.raises(Forbidden):
-        acts.change(one.id, body(name), by=other)
-    assert acts.pause(one.id, by=boss, justification=WHY).is_paused
 
 
 def test_each_act_is_on_record_and_what_is_paused_or_gone_starts_nothing(name: str, olga: Actor) -> None:
@@ -365,48 +333,6 @@ def test_what_could_start_nothing_is_refused_where_it_is_given(
     assert not Bell.objects.exists()
 
 
-def test_an_agent_that_there_is_not_is_refused_and_one_that_is_gone_is_waited_for(
-    name: str, olga: Actor, tools: Toolbox
-) -> None:
-    with pytest.raises(UnknownAgent):
-        schedule("nobody", olga)
-    one = schedule(name, olga)
-    at = came(one)
-    gone = registry.find(name)
-    registry.remove(name)
-    assert starts.fire([one.id]) == 0
-    assert again(one).next_at == at and name.partition("@")[0] in again(one).trouble and not Firing.objects.exists()
-    registry.add(gone)
-    assert starts.fire([one.id]) == 1 and again(one).trouble == "" and Run.objects.count() == 1
-
-
-def test_an_input_that_the_agent_takes_no_more_stops_it_and_says_so(name: str, olga: Actor) -> None:
-    one = schedule(name, olga)
-    came(one)
-    Schedule.objects.filter(pk=one.pk).update(input={"text": []})
-    starts.fire([one.id])
-    assert "does not fit" in again(one).stopped and outcomes(one) == ["refused"] and not Run.objects.exists()
-
-
-def test_a_damaged_schedule_keeps_no_other_waiting(name: str, olga: Actor) -> None:
-    damaged, sound = schedule(name, olga), schedule(name, olga)
-    for one in (damaged, sound):
-        came(one, timedelta(minutes=1))
-    Schedule.objects.filter(pk=damaged.pk).update(cron="nonsense", zone="Nowhere")
-    starts.sweep()
-    assert outcomes(sound) and not outcomes(damaged) and again(damaged).trouble
-    starts._troubled.clear()
-
-
-def test_a_note_can_not_be_changed_or_taken_away(name: str, olga: Actor) -> None:
-    one = schedule(name, olga)
-    came(one)
-    starts.fire([one.id])
-    for statement in ("UPDATE runs_firing SET outcome = 'missed'", "DELETE FROM runs_firing"):
-        with pytest.raises(Exception, match="Cannot update or delete"), connection.cursor() as cursor:
-            cursor.execute(statement)
-
-
 def test_a_run_that_no_note_names_is_found(name: str, olga: Actor) -> None:
     one = schedule(name, olga)
     came(one)
@@ -417,13 +343,3 @@ def test_a_run_that_no_note_names_is_found(name: str, olga: Actor) -> None:
         cursor.execute("UPDATE runs_firing SET run_id = %s", [one.id])
         cursor.execute("SET session_replication_role = DEFAULT")
     assert any("does not name this run" in found for found in problems(run))
-
-
-def test_a_key_of_the_schedules_own_is_none_of_a_callers(name: str, olga: Actor) -> None:
-    one = schedule(name, olga, overlap="queue", input={"text": "wait"})
-    came(one)
-    starts.fire([one.id])
-    assert fresh(Run.objects.get()).business_key == f"schedule:{one.id}"
-    assert turns.ended() == []
-    with pytest.raises(DurableAgentsError):
-        acts.create(body(name), by=Actor("system", "nobody"))

@@ -141,30 +141,6 @@ def test_an_intent_that_can_not_be_read_is_told_by_its_row(stage: Stage, stuck: 
     assert problems(made) == []
 
 
-def test_events_that_are_gone_are_seen(stuck: Run) -> None:
-    damaged("DELETE FROM ledger_event WHERE run_id = %s AND kind = 'ToolReturned'", stuck.pk)
-    found = remains(stuck)
-    assert found.fences_all and any("are gone" in x for x in found.problems)
-    assert [(x.tool, x.outcome, x.is_verified) for x in found.effects] == [("order", "open", False)] * 2
-    damaged("DELETE FROM ledger_event WHERE run_id = %s AND seq > 3", stuck.pk)
-    assert len(remains(stuck).effects) == 2, "the ledger's rows are left"
-
-
-def test_without_its_first_event_the_input_is_given_and_checked(stage: Stage, stuck: Run) -> None:
-    tear(stuck, "RunCreated")
-    with pytest.raises(InvalidInput, match="can't be read from the record"):
-        again(stuck, *decided(stuck))
-    with pytest.raises(InvalidInput, match="does not fit"):
-        again(stuck, *decided(stuck), input={"amount": "much"})
-    made = again(stuck, *decided(stuck), input={"text": "given", "amount": 1})
-    assert events(made)[0].payload["text"] == "given"
-
-
-def test_a_sound_input_is_not_replaced(stuck: Run) -> None:
-    with pytest.raises(InvalidInput, match="is on record and sound"):
-        again(stuck, *decided(stuck), input={"text": "another"})
-
-
 def test_a_call_in_doubt_is_settled_before_two_runs_work_on_it(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.mail, Item(name="m"))).ref)
@@ -215,23 +191,3 @@ def test_what_a_run_has_undone_stands_for_nothing(stage: Stage, outside: Outside
     made = forking.fork(run.pk, Wanted(1), by=OLGA, justification="book it again")
     stage.settle(made)
     assert "undid it" in asked(made).detail["about"]
-
-
-def test_a_run_that_was_started_as_a_step_is_its_parents_to_start_again(stage: Stage, tools: Toolbox) -> None:
-    async def below(state: Notes, ctx: Context) -> End:
-        await ctx.signal("go")
-        return End()
-
-    under = agent_of(below, name="again-below")
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End(await ctx.child(under, {"text": "x", "amount": 1}))
-
-    parent = stage.start(agent_of(node, name="again-above"))
-    for _ in range(3):
-        stage.drive()
-    child = Run.objects.get(parent=parent.pk)
-    with pytest.raises(IllegalTransition, match="Its parent"):
-        again(child)
-    (effect,) = remains(parent).effects
-    assert (effect.tool, effect.external_id, effect.outcome) == ("child:again-below", str(child.pk), "open")

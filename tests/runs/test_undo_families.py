@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 
 from durableagents import (
-    Agent,
     BusinessFailure,
     Context,
     DidNotHappen,
     End,
     Failure,
     Happened,
-    Renew,
     ReplayClass,
     TransportError,
     Undo,
@@ -29,7 +26,7 @@ from ledger.errors import IllegalTransition
 from ledger.models import LedgerEntry
 from runs.engine.journal import Effects
 from runs.journal.lookups import Lookups
-from runs.models import Run, Wait
+from runs.models import Run
 from runs.services import callbacks, command, lifecycle, signals
 from runs.services.families import reopening, wishes
 from runs.services.families.common import FAMILY
@@ -105,17 +102,6 @@ def test_whoever_cancels_is_shown_the_child_and_its_effects_go_too(
     everything(stage)
     assert fresh(run).state == "cancelled" and names(outside) == ["post", "book", "unbook", "unpost"]
     assert list(shown(fresh(run)).became.values()) == ["undone", "undone"]
-    all_sound()
-
-
-def test_who_leaves_the_parents_effects_leaves_a_child_that_ended_well_alone(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
-    run = stage.start(family(tools, "ok", fails=False))
-    everything(stage)
-    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="leave")
-    everything(stage)
-    assert child_of(run).state == "completed" and names(outside) == ["post", "book"]
     all_sound()
 
 
@@ -312,90 +298,6 @@ def tell_elsewhere() -> int:
         return timers.tell_parents()
     finally:
         connection.close()
-
-
-def forged_wait(run: Run, child: Run) -> None:
-    Wait.objects.create(
-        id="00000000-0000-0000-0000-00000000abcd",
-        run=run,
-        slot="0.9/9",
-        kind="child",
-        opened_at=run.created_at,
-        deadline=run.created_at + timedelta(days=1),
-        detail={"child": str(child.pk), "undo": str(child.pk)},
-    )
-
-
-def test_a_wait_that_nobodys_plan_asks_for_reopens_nothing(stage: Stage, tools: Reversible, outside: Outside) -> None:
-    run = stage.start(family(tools, "ok", fails=False))
-    everything(stage)
-    child = child_of(run)
-    forged_wait(fresh(run), child)
-    wishes.align()
-    assert fresh(child).state == "completed" and names(outside) == ["post", "book"]
-    assert Wait.objects.get(slot="0.9/9").resolution == "refused"
-
-
-def test_a_child_that_can_not_be_reopened_is_a_persons(stage: Stage, tools: Reversible, outside: Outside) -> None:
-    run = stage.start(family(tools, "ok"))
-    for _ in range(40):
-        if any(w.kind == "child" and "undo" in w.detail for w in waiting(run)):
-            break
-        if stage.drive() == "idle":
-            timers.tell_parents()
-    child = child_of(run)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE runs_run SET state = 'failed' WHERE id = %s", [child.pk])
-        cursor.execute("SET session_replication_role = origin")
-    everything(stage)
-    (question,) = waiting(run)
-    assert question.kind == "input" and "can't be reopened" in question.detail["title"]
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE runs_run SET state = 'completed' WHERE id = %s", [child.pk])
-        cursor.execute("SET session_replication_role = origin")
-    answer(run, "retry")
-    everything(stage)
-    assert fresh(run).state == "failed" and names(outside) == ["post", "book", "unbook", "unpost"]
-    all_sound()
-
-
-def test_a_child_that_handed_on_is_reopened_as_what_it_became(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
-    async def work(state: Notes, ctx: Context) -> Renew | End:
-        if not state.seen:
-            return Renew(Notes(asked=state.asked, seen=[1]))
-        await ctx.call(tools.book, {"name": "late"})
-        return End({})
-
-    helper = agent_of(work, name="helper", tools=tools.all())
-
-    async def node(state: Notes, ctx: Context) -> None:
-        await ctx.child(helper, Asked(text="x"))
-        raise Failure("the parent", code="parent")
-
-    run = stage.start(agent_of(node, name="parent", tools=tools.all()))
-    everything(stage)
-    heir = Run.objects.get(came_from__isnull=False)
-    assert (fresh(run).state, heir.state, names(outside)) == ("failed", "cancelled", ["book", "unbook"])
-    all_sound()
-
-
-def agent_without_undo(tools: Reversible) -> Agent:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End({})
-
-    return agent_of(node, name="bare", tools=tools.all())
-
-
-def test_no_raw_move_reopens_a_run_of_its_own(stage: Stage, tools: Reversible) -> None:
-    run = stage.start(agent_without_undo(tools))
-    everything(stage)
-    with pytest.raises(IllegalTransition, match="Only a child"):
-        reopening.reopen(run.pk, run.pk)
-    assert fresh(run).state == "completed"
 
 
 def test_a_child_without_effects_that_has_one_after_the_plan_is_awaited_and_undone(

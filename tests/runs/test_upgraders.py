@@ -18,6 +18,7 @@ from runs.engine.fingerprint.words import differences
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.migrating import looking
+from tests.cases import each_case
 from tests.runs.moving import NAME, moved, seen
 from tests.runs.stage import Stage, dump, events, fresh, output
 from tests.runs.test_migrating import go, parked, sound
@@ -59,7 +60,7 @@ def version(number: str, **more: Any) -> Agent:
 # --- what can be declared ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("upgraders", "said"),
     [
         ({1: to_two, 3: to_three}, "the step from 2 to 3 is missing"),

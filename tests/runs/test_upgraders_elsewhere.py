@@ -8,22 +8,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from durableagents import Agent, Context, End, Migration, Renew
+from durableagents import Agent, Context, End, Renew
 from ledger import events as e
-from ledger.errors import InvalidInput
 from runs.engine.agents import registry
-from runs.engine.fingerprint import first_scheme
-from runs.models import AgentCode, AgentVersion, Process, Run
+from runs.models import Process, Run
 from runs.services import lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
-from runs.services.forks.starting_again import Again, start_again
 from runs.workers import failover
 from tests.engine.undoings import Reversible, names
 from tests.messages import desk as messages
-from tests.runs.moving import NAME, moved, seen
+from tests.runs.moving import NAME, moved
 from tests.runs.stage import Stage, dump, events, fresh, now, output
-from tests.runs.test_formats import is_of_format
 from tests.runs.test_migrating import go, parked, sound
 from tests.runs.test_other_code import announce
 from tests.runs.test_upgraders import ONE, UPGRADERS, again, broken, parked_by, to_two, version
@@ -122,41 +118,6 @@ def test_a_stop_for_a_number_stays_one_stop_however_often_it_is_taken_up(stage: 
     sound(run)
 
 
-def test_what_goes_out_of_a_stop_for_a_number_is_a_move(stage: Stage) -> None:
-    run = parked_by(stage, version("1.0.0", upgraders=UPGRADERS["3.0.0"]))
-    again(stage, "1.0.0", upgraders=UPGRADERS["2.0.0"])
-    go(run)
-    assert stage.settle(run) == "operator"
-    version("2.0.0")
-    before = dump()
-    assert moved(run, nodes=ONE).code == "state_number" and dump() == before
-    version("2.0.0", migrations=[Migration("1.0.0", {}, lambda state: state | {"seen": ["by hand"]})])
-    found = moved(run, nodes=ONE)
-    assert found.is_moved and found.how == "replayed"
-    assert stage.settle(run) == "completed" and output(run) == ["by hand"]
-    sound(run)
-
-
-def test_a_stop_for_a_number_ends_where_a_version_reads_it(stage: Stage) -> None:
-    run = parked_by(stage, version("1.0.0", upgraders=UPGRADERS["3.0.0"]))
-    again(stage, "1.0.0", upgraders=UPGRADERS["2.0.0"])
-    go(run)
-    assert stage.settle(run) == "operator"
-    version("3.0.0")
-    assert moved(run, nodes=ONE, to="3.0.0").is_moved
-    assert stage.settle(run) == "completed" and output(run) == []
-    sound(run)
-
-
-def test_a_checkpoint_of_a_format_to_come_is_no_number_that_a_move_answers(stage: Stage) -> None:
-    run = parked(stage, version("1.0.0"))
-    is_of_format(2)
-    go(run)
-    assert stage.settle(run) == "operator" and stops(run) == ["unknown_format"]
-    version("2.0.0", migrations=[Migration("1.0.0", {}, lambda state: state)])
-    assert moved(run, nodes=ONE).code == "damaged"
-
-
 # --- a fork -----------------------------------------------------------------------------------------------------------
 
 
@@ -182,21 +143,6 @@ def test_a_fork_begins_with_the_state_of_its_version_s_number(stage: Stage) -> N
     sound(one)
 
 
-def test_a_fork_of_a_moved_run_goes_by_whose_code_wrote_the_checkpoint(stage: Stage) -> None:
-    """Its visit was entered by the version that it has left."""
-    run = parked(stage, version("1.0.0"))
-    version("2.0.0")
-    version("3.0.0")
-    assert moved(run, nodes=ONE).is_moved
-    lifecycle.pause(run.pk, by=OLGA, justification="stand still please")
-    one = forked(run, "3.0.0")
-    stage.settle(one)
-    go(one)
-    assert stage.settle(one) == "completed" and output(one) == ["two", "three"]
-    own = forked(run, "2.0.0")
-    assert events(own, e.RunForked)[0].payload["state"]["seen"] == ["two"]
-
-
 def test_a_fork_of_code_that_changed_in_place_is_brought_up(stage: Stage) -> None:
     run = parked_by(stage, version("1.0.0"))
     lifecycle.pause(run.pk, by=OLGA, justification="stand still please")
@@ -204,76 +150,7 @@ def test_a_fork_of_code_that_changed_in_place_is_brought_up(stage: Stage) -> Non
     assert events(forked(run, ""), e.RunForked)[0].payload["state"]["seen"] == ["two", "three"]
 
 
-def test_a_state_that_can_t_be_brought_up_is_given_or_nothing_is_forked(stage: Stage) -> None:
-    own = version("3.0.0")
-    run = still(stage, own)
-    version("2.0.0")
-    version("4.0.0", upgraders={1: to_two, 2: to_two, 3: broken})
-    before = dump()
-    with pytest.raises(InvalidInput, match="of format 3, and this version reads up to 2"):
-        forked(run, "2.0.0")
-    with pytest.raises(InvalidInput, match="no such customer"):
-        forked(run, "4.0.0")
-    version("3.0.0", upgraders={1: to_two, 2: broken})
-    forget(own)
-    with pytest.raises(InvalidInput, match="by code that nobody knows"):
-        forked(run, "2.0.0")
-    assert dump() == before
-    one = forked(run, "2.0.0", state={"seen": ["given"]})
-    assert events(one, e.RunForked)[0].payload["state"]["seen"] == ["given"]
-
-
 # --- code that nobody knows -------------------------------------------------------------------------------------------
-
-
-def forget(agent: Agent) -> None:
-    assert not AgentCode.objects.filter(fingerprint=agent.fingerprint()).exists()
-    assert AgentVersion.objects.filter(graph_id=agent.graph_id).delete()[0] == 1
-
-
-def test_a_move_guesses_no_number_where_the_driver_doesn_t(stage: Stage) -> None:
-    own = version("1.0.0", upgraders=UPGRADERS["2.0.0"])
-    run = parked(stage, own)
-    version("1.0.0", upgraders={})
-    version("3.0.0")
-    forget(own)
-    before = dump()
-    for found in (seen(run, nodes=ONE, to="3.0.0"), moved(run, nodes=ONE, to="3.0.0")):
-        assert found.code == "state_number" and "by code that nobody knows" in found.why
-    assert dump() == before
-
-
-def test_a_version_s_first_code_is_on_record_where_no_worker_ever_had_it(stage: Stage) -> None:
-    run = parked(stage, version("1.0.0", upgraders=UPGRADERS["2.0.0"]))
-    version("1.0.0", upgraders={})
-    version("3.0.0")
-    assert not AgentCode.objects.exists() and moved(run, nodes=ONE, to="3.0.0").how == "replayed"
-    assert events(run, e.RunMigrated)[0].payload["state"]["seen"] == ["three"]
-    sound(run)
-
-
-def test_where_the_old_version_numbers_its_states_an_unknown_one_is_taken_by_none(stage: Stage) -> None:
-    own = version("1.0.0", upgraders=UPGRADERS["2.0.0"])
-    run = parked(stage, own)
-    version("1.0.0", upgraders=UPGRADERS["3.0.0"])
-    forget(own)
-    version("1.1.0", upgraders={})
-    assert moved(run, nodes=ONE, to="1.1.0").code == "state_number"
-
-
-def test_where_no_version_numbers_its_states_unknown_code_keeps_no_run(stage: Stage) -> None:
-    own = version("1.0.0")
-    run = parked(stage, own)
-    forget(own)
-
-    async def hold(state: Notes, ctx: Context) -> End:
-        await ctx.signal("go")
-        return End("another body")
-
-    agent_of(hold, name=NAME, version="1.0.0")
-    version("1.1.0", upgraders={})
-    assert moved(run, nodes=ONE, to="1.1.0").how == "replayed"
-    assert "state_upgraded_by" not in events(run, e.RunMigrated)[0].payload
 
 
 # --- a run that another one went on as --------------------------------------------------------------------------------
@@ -302,30 +179,6 @@ def test_the_state_that_a_run_was_renewed_with_has_the_number_of_who_made_it(sta
     go(heir)
     assert stage.settle(heir) == "completed" and output(heir) == ["one", "two"]
     sound(heir)
-
-
-def test_a_renewed_run_is_moved_before_its_first_node_by_that_number(stage: Stage) -> None:
-    renewing(stage)
-    run = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
-    assert stage.drive() == "completed"
-    heir = Run.objects.exclude(pk=run.pk).get()
-    renewing(stage, upgraders={1: to_two})
-    version("3.0.0")
-    assert moved(heir, nodes=ONE, to="3.0.0").how == "reentered"
-    assert events(heir, e.RunMigrated)[0].payload["state"]["seen"] == ["one", "two", "three"]
-
-
-def test_a_renewed_run_is_begun_again_by_that_number(stage: Stage) -> None:
-    renewing(stage)
-    run = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
-    assert stage.drive() == "completed"
-    heir = Run.objects.exclude(pk=run.pk).get()
-    version("3.0.0")
-    one = start_again(heir.pk, Again(version="3.0.0"), by=OLGA, justification=WHY)
-    assert stage.settle(one) == "parked"
-    go(one)
-    assert stage.settle(one) == "completed" and output(one) == ["one", "two", "three"]
-    sound(one)
 
 
 # --- what a message changed -------------------------------------------------------------------------------------------
@@ -409,22 +262,3 @@ def test_what_messages_changed_of_two_numbers_is_not_mixed_by_a_move(stage: Stag
     before = dump()
     found = moved(run, nodes={"wait": "wait"})
     assert found.code == "message_lost" and "when that had another number" in found.why and dump() == before
-
-
-def test_a_state_of_before_schemes_had_names_has_number_one(stage: Stage) -> None:
-    own = version("1.0.0")
-    own._fingerprint = first_scheme(own)  # as an older installation had it
-    run = parked(stage, own)
-    again(stage, "1.0.0", upgraders=UPGRADERS["3.0.0"])
-    go(run)
-    assert stage.settle(run) == "completed" and output(run) == ["two", "three"]
-
-
-def test_a_state_of_before_schemes_had_names_is_moved_by_number_one(stage: Stage) -> None:
-    own = version("1.0.0")
-    own._fingerprint = first_scheme(own)
-    run = parked(stage, own)
-    version("1.0.0", upgraders=UPGRADERS["2.0.0"])
-    version("3.0.0")
-    assert moved(run, nodes=ONE, to="3.0.0").how == "replayed"
-    assert events(run, e.RunMigrated)[0].payload["state"]["seen"] == ["two", "three"]

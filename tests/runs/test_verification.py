@@ -25,6 +25,7 @@ from ledger.verification.registers import verify_registers
 from ledger.verification.runs import SLACK, ReadJournal, known_runs, verify, verify_all
 from ledger.verification.runs import tables as every_table
 from runs.models import Run, Wait
+from tests.cases import each_case
 from tests.runs.sharing import pool
 from tests.runs.stage import Stage, fresh, in_thread
 from tests.runs.stories import (
@@ -266,7 +267,7 @@ def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | Non
         return None
 
 
-@pytest.mark.parametrize("back", [1, 3600])
+@each_case("back", [1, 3600])
 def test_a_clock_that_is_set_back_between_two_steps_is_held_against_no_run(back: int) -> None:
     """Or a server that takes over and is behind."""
     first, moment, second = datetime(2026, 1, 1, 12, tzinfo=UTC), timedelta(milliseconds=1), timedelta(seconds=1)

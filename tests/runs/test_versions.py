@@ -22,7 +22,6 @@ from runs.fleet import agent_versions, version_changes
 from runs.fleet.agent_versions import Loaded, VersionChanged, Watch
 from runs.models import AgentVersion, Process, Run, Served
 from runs.services import lifecycle
-from runs.workers import timers
 from tests.runs.stage import Stage, events, fresh, kinds
 from tests.world import SHOP, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -135,28 +134,6 @@ def versions_now() -> Any:
     return now()
 
 
-def test_what_a_run_waits_for_is_no_want_of_a_version(stage: Stage, operator: Client) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.sleep(3600)
-        return End()
-
-    agent = agent_of(node)
-    run = stage.start(agent)
-    assert stage.drive() == "parked"
-    registry.remove(agent.graph_id)
-    announce(stage)
-    assert agent_versions.unserved() == [] and operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] is None
-
-
-def test_what_dead_workers_had_is_forgotten(stage: Stage) -> None:
-    agent_of(ends_with(1))
-    announce(stage)
-    announce(stage, gone := stage.hire())
-    Process.objects.filter(pk=gone.id).update(ended_at=versions_now())
-    timers.retire()
-    assert set(Served.objects.values_list("worker", flat=True)) == {stage.worker.id}
-
-
 # --- a version never changes in place ---
 
 
@@ -260,28 +237,6 @@ def test_a_version_whose_gate_was_dropped_is_quarantined(
     assert "gated@1.0.0: pay: gate dropped; bump to 1.0.1 (" in caplog.records[-1].getMessage()
 
 
-def test_the_first_use_may_be_many_at_once(stage: Stage) -> None:
-    from tests.runs.stage import at_once
-
-    agent = agent_of(ends_with(1))
-    answers = at_once(*(lambda: lifecycle.start(agent.graph_id, {}, by=SHOP) for _ in range(16)))
-    assert [a for a in answers if isinstance(a, Exception)] == []
-    assert AgentVersion.objects.filter(graph_id=agent.graph_id).count() == 1
-
-
-def test_which_versions_are_ready_costs_a_look_for_each_and_not_for_each_run(stage: Stage) -> None:
-    from tests.runs.test_time import rows_read
-    from tests.runs.test_timers import ready_of_another_version
-
-    agent = agent_of(ends_with(1))
-    stage.start(agent)
-    ready_of_another_version(20_000)
-    agent_versions.unserved()
-    before = rows_read()
-    assert agent_versions.unserved() == sorted(["gone@1.0.0", agent.graph_id])
-    assert rows_read()["runs_run"] - before["runs_run"] <= 20
-
-
 def test_of_two_codes_that_the_scheme_before_took_for_one_the_first_process_wins(
     stage: Stage, production: None, tmp_path: Any
 ) -> None:
@@ -311,15 +266,6 @@ def test_of_two_codes_that_the_scheme_before_took_for_one_the_first_process_wins
         assert (answer is None) == (agent is winner), answer
         if agent is not winner:
             assert isinstance(answer, VersionChanged) and "helper fee() in desk/rules.py" in answer.detail
-
-
-def test_a_version_of_a_later_release_is_refused_and_said_so(stage: Stage, production: None) -> None:
-    agent = agent_of(ends_with(1))
-    AgentVersion.objects.create(
-        graph_id=agent.graph_id, fingerprint="9:" + "0" * 64, parts={"odd": 1}, first_used_at=versions_now()
-    )
-    with pytest.raises(VersionChanged, match="stored by another release"):
-        lifecycle.start(agent.graph_id, {}, by=SHOP)
 
 
 def test_web_says_at_its_start_what_it_will_refuse_and_stands_an_outage(

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.core.management import call_command
 from django.db import connection, transaction
-from django.test import Client
 
 from approvals.models import Approval
 from durableagents import Context, End, NotSent
@@ -29,6 +26,7 @@ from runs.queries.why.seen import CAUSES, Reader, Seen, Who, look_at
 from runs.services import lifecycle
 from runs.services.starts import keys
 from tests.api.conftest import Api, person
+from tests.cases import each_case
 from tests.messages.desk import Desk, desk
 from tests.runs import stage as stages
 from tests.runs.families import with_child
@@ -36,7 +34,6 @@ from tests.runs.sharing import pool
 from tests.runs.situations import ALL, Situations
 from tests.runs.stage import Stage, fresh
 from tests.runs.test_budgets import ordering
-from tests.runs.test_children import everything
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -303,27 +300,6 @@ def test_a_run_without_its_head_is_damaged_and_nothing_is_offered(lives: Lives) 
     assert found.cause == "damaged" and not any(o.is_allowed for o in found.acts if o.act in ("pause", "cancel"))
 
 
-def test_a_run_that_waits_for_nothing_is_damaged(lives: Lives) -> None:
-    run = lives.make("at_gate")
-    assert cause_of(replace(look_at(run.pk), waits=[])) == "damaged"
-
-
-@pytest.mark.parametrize(
-    ("detail", "cause"),
-    [
-        ({"limit": "tool:a", "why": "rate"}, "limit"),
-        ({"limit": "tool:a", "why": "breaker"}, "breaker"),
-        ({}, "timer"),
-        (None, "timer"),
-    ],
-)
-def test_a_timer_says_what_it_is_for_whatever_its_row_holds(lives: Lives, detail: Any, cause: str) -> None:
-    run = lives.make("asleep")
-    seen = look_at(run.pk)
-    seen.waits[0].detail = detail
-    assert why(seen, OPERATOR).cause == cause
-
-
 def test_who_looks_after_halts_speaks_before_the_runs_own_rows(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     run = lives.make("at_gate")
     halted = hooks.Found("halted", "The installation is halted.", Who("people", ("operator",)))
@@ -345,52 +321,7 @@ def test_every_cause_is_found_by_somebody() -> None:
     assert set(CAUSES) - reached == {"renewed", "handed_off", "undoing"}, "told by tests of their own"
 
 
-@pytest.mark.parametrize("how", ["renewal", "handoff"])
+@each_case("how", ["renewal", "handoff"])
 def test_a_run_that_went_on_names_the_one_that_it_goes_on_as(how: str) -> None:
     run = Run(state=State.COMPLETED, goes_on_as=uuid4(), goes_on_by=how, ended_at=datetime.now(UTC))
     assert cause_of(Seen(run, Head(), [], [], lambda: None)) == ("renewed" if how == "renewal" else "handed_off")
-
-
-def test_a_run_that_undoes_its_effects_says_so() -> None:
-    run = Run(state=State.COMPENSATING, owner=uuid4())
-    assert cause_of(Seen(run, Head(), [], [], lambda: None)) == "undoing"
-
-
-def test_a_shell_is_told_the_same_in_lines_that_do_nothing_to_it(lives: Lives) -> None:
-    run = lives.make("at_gate")
-    Wait.objects.filter(run=run).update(detail={"title": "\x1b[2Jgone", "queue": "finance_po"})
-    out = StringIO()
-    call_command("runs", "why", str(run.pk), stdout=out)
-    lines = out.getvalue().splitlines()
-    assert lines[0] == "cause     approval" and out.getvalue().isascii() and "\x1b" not in out.getvalue()
-    assert any(line.startswith("pause") and line.endswith("may") for line in lines)
-    assert any(line.startswith("retry") and "may not: A run that is waiting_human" in line for line in lines)
-    err = StringIO()
-    with pytest.raises(SystemExit) as ended:
-        call_command("runs", "why", "nonsense", stderr=err, stdout=StringIO())
-    assert ended.value.code == 2 and len(err.getvalue().splitlines()) == 1
-
-
-def test_a_failed_child_that_was_heard_of_is_nobodys_to_retry_and_names_no_run_above(
-    stage: Stage, client: Client
-) -> None:
-    """Whoever sees the child alone learns nothing of the run above from why it can't be gone on from."""
-
-    async def fails(state: Notes, ctx: Context) -> End:
-        raise ValueError("no room")
-
-    child_of_it = agent_of(fails, name="failing")
-
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.child(child_of_it, {})
-        return End()
-
-    above = stage.start(agent_of(node, name="above"))
-    everything(stage)
-    child = Run.objects.get(parent=above.pk)
-    assert str(child.state) == "failed" and child.is_told
-    told = why(look_at(child.pk), OPERATOR)
-    assert told.cause == "failed" and told.who.kind == "nobody" and str(above.pk) not in told.sentence
-    client.force_login(person("olga2", "operator"))
-    page = client.get(f"/runs/{child.pk}").content.decode()
-    assert "can retry from this step" not in page and "parent None" not in page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -91,65 +90,3 @@ def test_a_kill_before_the_form_is_due_only_delays_it(sandbox: Sandbox, receiver
     sandbox.start()
 
     assert portal_user.next()["request_id"] == request_id
-
-
-def test_nobody_listening_yet_is_no_reason_to_give_up(sandbox: Sandbox, ports: Callable[[int], list[int]]) -> None:
-    sandbox.fault(w9_delay_seconds=0)
-    port = ports(1)[0]
-    request_w9(sandbox, f"http://127.0.0.1:{port}/")
-
-    wait_for(lambda: "ConnectError" in sandbox.client.get("/portal").text, "a failed attempt")
-    wait_for(lambda: "after 3 tries" in sandbox.client.get("/portal").text, "more attempts")
-    assert ">sending<" in sandbox.client.get("/portal").text
-
-
-@pytest.mark.parametrize("final", [204, 404, 410])
-def test_a_final_answer_ends_it(sandbox: Sandbox, receiver: Make, final: int) -> None:
-    sandbox.fault(w9_delay_seconds=0)
-    portal_user = receiver(final)
-    request_w9(sandbox, portal_user.url)
-    portal_user.next()
-    wait_for(lambda: is_sent(sandbox), "the portal to note the final answer")
-
-    sandbox.kill()
-    sandbox.start()
-    other = request_w9(sandbox, portal_user.url, "other")
-
-    assert portal_user.next()["request_id"] == other
-
-
-def test_the_button_sends_it_now(sandbox: Sandbox, receiver: Make) -> None:
-    sandbox.fault(w9_delay_seconds=3600)
-    portal_user = receiver()
-    request_id = request_w9(sandbox, portal_user.url)
-    assert "waiting for the vendor" in sandbox.client.get("/portal").text
-
-    pressed = sandbox.client.post(f"/portal/w9-requests/{int(request_id[4:])}/send")
-
-    assert (pressed.status_code, pressed.headers["location"]) == (303, "/portal")
-    assert portal_user.next()["request_id"] == request_id
-    assert sandbox.client.post("/portal/w9-requests/99/send").status_code == 404
-    assert sandbox.client.post(f"/portal/w9-requests/{10**30}/send").status_code == 404
-
-
-def test_a_shorter_delay_counts_for_those_who_wait(sandbox: Sandbox, receiver: Make) -> None:
-    sandbox.fault(w9_delay_seconds=3600)
-    portal_user = receiver()
-    request_id = request_w9(sandbox, portal_user.url)
-
-    sandbox.fault(w9_delay_seconds=0)
-
-    assert portal_user.next()["request_id"] == request_id
-
-
-def test_many_callbacks_all_arrive(sandbox: Sandbox, receiver: Make) -> None:
-    sandbox.fault(w9_delay_seconds=0)
-    portal_user = receiver(*[500] * 40)
-    asked = {request_w9(sandbox, portal_user.url, f"k{number}") for number in range(100)}
-
-    # At least once: an answer of ours that was slow brings the same form again, so there may be more than one for each
-    # try.
-    arrived: list[str] = []
-    while len(arrived) < 140 or set(arrived) != asked:
-        arrived.append(json.loads(portal_user.next_bytes())["request_id"])
-        assert arrived[-1] in asked

@@ -26,21 +26,6 @@ def test_a_report_is_kept_once_and_found_by_its_key(sandbox: Sandbox) -> None:
     assert sandbox.post("/api/library/reports", report("Twice."), "k").status_code == 422
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"sha256": "0" * 64}, {"sha256": "x"}, {"text": ""}, {"text": "x" * 200_001}, {"text": "\x00"}]
-)
-def test_what_is_not_what_it_says_is_refused(sandbox: Sandbox, wrong: dict[str, Any]) -> None:
-    answer = sandbox.post("/api/library/reports", report() | wrong, "k")
-    assert answer.status_code == 422 and not sandbox.executed("publish")
-
-
-def test_a_text_has_one_vector_and_each_key_is_paid_for_once(sandbox: Sandbox) -> None:
-    text = {"document_id": "d", "sha256": "0" * 64, "text": "to be or not to be"}
-    first, again, other = (sandbox.post("/api/library/embeddings", text, key).json() for key in ("a", "a", "b"))
-    assert first == again and first["vector"] == other["vector"] and sum(first["vector"]) == 6
-    assert len(sandbox.executed("embed")) == 2
-
-
 def test_the_mailbox_finds_a_message_by_its_run_and_its_id(sandbox: Sandbox) -> None:
     with smtplib.SMTP("127.0.0.1", sandbox.smtp_port) as smtp:
         for run in ("run-1", "run-2"):

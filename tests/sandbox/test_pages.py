@@ -7,23 +7,12 @@ import re
 
 import pytest
 
-from durableagents.demo.sandbox.web.markup import Markup, show
-
 from .harness import VENDOR, Sandbox
 
 pytestmark = pytest.mark.processes
 
 PAGES = ("/", "/erp", "/portal", "/credentials", "/mail", "/library", "/effects.html", "/faults.html")
 HOSTILE = "\"'><script>alert(1)</script>\u202egnp.exe\u200b" + "\u0301" * 50
-
-
-def test_empty_pages_say_so(sandbox: Sandbox) -> None:
-    for path in PAGES:
-        answer = sandbox.client.get(path)
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == "text/html; charset=utf-8"
-        assert "default-src 'none'" in answer.headers["content-security-policy"]
-    assert "No vendor has been created yet." in sandbox.client.get("/erp").text
 
 
 def test_hostile_text_is_inert_everywhere(sandbox: Sandbox) -> None:
@@ -58,48 +47,6 @@ def test_a_secret_is_masked(sandbox: Sandbox) -> None:
     assert "CRD-000001" in page
 
 
-def test_the_oracle_as_a_table(sandbox: Sandbox) -> None:
-    for _ in range(2):
-        sandbox.post("/api/erp/vendors", VENDOR, "key-1", "run-1")
-    sandbox.create_vendor("key-2")
-
-    page = sandbox.client.get("/effects.html?run_id=run-1").text
-
-    assert page.count(">executed<") == 1
-    assert page.count(">no change<") == 1
-    assert "key-2" not in page
-
-
-def test_faults_can_be_set_by_form(sandbox: Sandbox) -> None:
-    form = {"system": "erp", "operation": "*", "error_rate": "0.5", "latency_ms": ""}
-
-    saved = sandbox.client.post("/faults.html", data=form)
-
-    assert (saved.status_code, saved.headers["location"]) == (303, "/faults.html")
-    (entry,) = sandbox.client.get("/faults").json()
-    assert (entry["system"], entry["error_rate"], entry["latency_ms"]) == ("erp", 0.5, 0)
-    assert "0.5" in sandbox.client.get("/faults.html").text
-
-
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [
-        ({"error_rate": "2"}, "error_rate: must be between 0 and 1"),
-        ({"error_rate": "much"}, "error_rate: must be a number"),
-        ({"error_rate": "nan"}, "error_rate: must be between 0 and 1"),
-        ({"system": "<script>"}, "system: no such system"),
-        ({"color": "red"}, "color: no such field"),
-    ],
-)
-def test_a_wrong_form_says_why_and_changes_nothing(shared: Sandbox, form: dict[str, str], said: str) -> None:
-    answer = shared.client.post("/faults.html", data=form)
-
-    assert answer.status_code == 422
-    assert said in answer.text
-    assert "<script" not in answer.text
-    assert shared.client.get("/faults").json() == []
-
-
 def test_a_page_of_another_origin_presses_no_button(sandbox: Sandbox) -> None:
     for origin in (
         "http://evil.example",
@@ -112,10 +59,3 @@ def test_a_page_of_another_origin_presses_no_button(sandbox: Sandbox) -> None:
             assert refused.status_code == 403
     own = sandbox.client.post("/faults.html", data={"error_rate": "0"}, headers={"Origin": sandbox.url})
     assert own.status_code == 303
-
-
-def test_only_our_own_markup_passes_unescaped() -> None:
-    assert show("<b>&\"'") == "<bdi>&lt;b&gt;&amp;&quot;&#x27;</bdi>"
-    assert show(Markup("<b>")) == "<b>"
-    assert show(0) == "<bdi>0</bdi>"
-    assert "–" in show(None)

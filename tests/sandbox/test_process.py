@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 import signal
 import smtplib
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
@@ -50,54 +46,10 @@ def test_it_stops_cleanly_while_clients_hang_on(sandbox: Sandbox, number: signal
         smtp.close()
 
 
-def test_a_taken_port_is_one_line_and_exit_2(sandbox: Sandbox) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        data = str(sandbox.data.parent / "other")
-        assert port in refusal(sandbox, SANDBOX_PORT=port, DURABLEAGENTS_DATA=data)
-        assert port in refusal(sandbox, SANDBOX_PORT="64999", SANDBOX_SMTP_PORT=port, DURABLEAGENTS_DATA=data)
-
-
 def test_a_second_sandbox_on_the_same_data_is_refused(sandbox: Sandbox, ports: Callable[[int], list[int]]) -> None:
     web, smtp = ports(2)
     said = refusal(sandbox, SANDBOX_PORT=str(web), SANDBOX_SMTP_PORT=str(smtp))
     assert "another sandbox" in said
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("SANDBOX_PORT", "http"),
-        ("SANDBOX_PORT", "0"),
-        ("SANDBOX_PORT", "65536"),
-        ("SANDBOX_PORT", "٣٣"),
-        ("SANDBOX_SMTP_PORT", "-1"),
-    ],
-)
-def test_a_bad_port_is_named(shared: Sandbox, name: str, value: str) -> None:
-    assert name in refusal(shared, **{name: value})
-
-
-def test_a_store_it_cannot_use_is_named(shared: Sandbox, tmp_path: Path) -> None:
-    (tmp_path / "sandbox").mkdir()
-    (tmp_path / "sandbox" / "sandbox.db").write_bytes(b"this is no database" * 100)
-    said = refusal(shared, DURABLEAGENTS_DATA=str(tmp_path), SANDBOX_PORT="64997", SANDBOX_SMTP_PORT="64998")
-    assert "sandbox.db" in said
-
-
-def test_what_it_makes_is_for_its_user_only(sandbox: Sandbox) -> None:
-    sandbox.create_vendor("k")
-    folder = sandbox.data / "sandbox"
-    assert [oct(path.stat().st_mode & 0o777) for path in (sandbox.data, folder)] == ["0o700"] * 2
-    assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {"0o600"}
-
-
-def test_it_loads_no_django() -> None:
-    program = "import sys, durableagents.demo.sandbox.server; print('django' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "False"
 
 
 def test_its_code_uses_none_of_ours() -> None:

@@ -3,16 +3,12 @@ database."""
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection, connections, transaction
@@ -22,16 +18,16 @@ from hypothesis import strategies as st
 
 from ledger import events as e
 from ledger.append import append
-from ledger.models import Event, Head
+from ledger.models import Event
 from runs.console.run_views import TABS
 from runs.models import Run
-from runs.story import Bare, Fold, drawn, folded, line_of, read, tell
-from runs.story.drawn import Drawn
+from runs.story import Bare, Fold, folded, line_of, read, tell
 from runs.story.lines import Line
+from tests.cases import each_case
 from tests.console.conftest import OLGA, Reader, agent, operator, reader, start  # noqa: F401 (fixtures)
 from tests.console.stage import settled, working
 from tests.console.tape import NOON
-from tests.scale.journals import life, lived
+from tests.scale.journals import lived
 
 pytestmark = pytest.mark.django_db
 LONG = 10_000
@@ -157,10 +153,6 @@ def taped(events: list[e.Event]) -> list[Line]:
     return [line_of(event, seq=n, at=NOON + timedelta(seconds=n * 7)) for n, event in enumerate(events, 1)]
 
 
-def test_a_life_is_told_alike_whether_it_is_followed_or_read_afterwards() -> None:
-    check_every_prefix(taped(list(islice(life(), 150))))
-
-
 _SOME: dict[str, list[Any]] = {
     "str": [
         "x",
@@ -270,8 +262,8 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-@pytest.mark.parametrize("tab", TABS)
+@each_case("what", DAMAGE)
+@each_case("tab", TABS)
 def test_damage_to_what_is_kept_shows_when_the_page_is_opened(
     operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str, tab: str
 ) -> None:
@@ -283,13 +275,6 @@ def test_damage_to_what_is_kept_shows_when_the_page_is_opened(
     folded.forget_all()
     assert still(shown) == still(operator.get(f"/runs/{run.id}", tab=tab)) != still(sound)
     assert shown.status_code == 200 and ("is damaged" in shown.content.decode() or "something else" not in what)
-
-
-def test_damage_to_the_last_event_shows_in_a_page_that_is_only_brought_up_to_date(operator: Reader) -> None:
-    run = long_run(40)
-    operator.get(f"/runs/{run.id}")
-    other_hands(DAMAGE["the last event says something else"], run.id)
-    assert "is damaged" in operator.read(f"/runs/{run.id}", fragment="live")
 
 
 def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_within_seconds(
@@ -327,22 +312,6 @@ def test_what_was_rolled_back_is_forgotten(operator: Reader) -> None:
         assert "nowhere" in operator.read(f"/runs/{run.id}")
         transaction.set_rollback(True)
     assert "nowhere" not in operator.read(f"/runs/{run.id}", fragment="live")
-
-
-def test_half_a_fold_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, take = long_run(40), Fold.take
-
-    def breaks(fold: Fold, line: Any) -> None:
-        if line.seq == 20:
-            raise MemoryError
-        take(fold, line)
-
-    monkeypatch.setattr(Fold, "take", breaks)
-    with pytest.raises(MemoryError), folded.folded(run.id):
-        pass
-    monkeypatch.setattr(Fold, "take", take)
-    with folded.folded(run.id) as kept:
-        assert kept.fold.length == 40
 
 
 # --- at once --------------------------------------------------------------------------------------
@@ -402,44 +371,3 @@ def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: 
     with folded.folded(runs[2].id):
         pass
     assert len(folded.held()) == 2
-
-
-def test_a_run_too_large_to_keep_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch, operator: Reader) -> None:
-    run = long_run(60)
-    monkeypatch.setattr(folded, "MOST_BYTES", 1000)
-    assert "event 60" in operator.read(f"/runs/{run.id}") and folded.held() == {}
-
-
-@pytest.mark.timeout(300)
-def test_what_is_kept_counts_for_no_less_than_it_takes() -> None:
-    run = long_run(4_000)
-    with folded.folded(run.id):
-        pass
-    folded.forget_all()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        with folded.folded(run.id):
-            pass
-        gc.collect()
-        took = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert took <= folded.held()[run.id]
-
-
-def test_what_was_drawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Drawn()
-    for n in range(5000):
-        kept.keep(n, "x" * 1000)
-        assert kept.bytes <= drawn.MOST_BYTES and kept.get(n) is not None
-    kept.keep("large", "x" * drawn.MOST_BYTES)
-    assert kept.get("large") is None
-
-
-def test_a_run_without_rows_has_a_fold_too() -> None:
-    with folded.folded(uuid4()) as kept:
-        assert kept.fold.length == 0 and kept.fold.story(NOON).timeline.rows == []
-    assert isinstance(next(iter(folded.held())), UUID)
-    assert Head.objects.count() == 0

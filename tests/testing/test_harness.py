@@ -10,6 +10,7 @@ import pytest
 
 from durableagents import Budget, BusinessFailure, NotSent, Refused, TransportError
 from durableagents.testing import Harness, StoryProblem, answers, calls, says, together
+from tests.cases import each_case
 from tests.conftest import CHECKOUT
 from tests.testing.desk import Address, desk, helper
 
@@ -116,7 +117,7 @@ def test_models_say_what_they_are_told_to() -> None:
     story.assert_replays()
 
 
-@pytest.mark.parametrize("point", ["before_effect", "after_effect", "after_record"])
+@each_case("point", ["before_effect", "after_effect", "after_record"])
 def test_a_turn_that_is_on_record_is_not_said_again(point: str) -> None:
     turns = [calls("look_up", order_id="A-2"), TransportError("outage"), answers(usd=1)]
     story = Harness(desk, {"what": "think"}, models={"clerk": turns}, kill=[(point, "model")])
@@ -162,7 +163,7 @@ def test_an_outage_is_waited_for_and_a_keyed_call_is_one_effect() -> None:
     assert len(story.sent) == 2 and story.clock.now > datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@each_case("after", [False, True])
 def test_a_keyed_call_whose_answer_is_lost_goes_out_again_under_its_key(after: bool) -> None:
     story = Harness(desk, {"order_id": "A-2", "what": "refund"})
     story.fail("refund", after_effect=after)
@@ -175,7 +176,7 @@ def test_a_keyed_call_whose_answer_is_lost_goes_out_again_under_its_key(after: b
     story.assert_replays()
 
 
-@pytest.mark.parametrize("when", ["before_effect", "after_effect"])
+@each_case("when", ["before_effect", "after_effect"])
 def test_an_unsafe_call_in_doubt_is_asked_about_and_never_repeated_unasked(when: str) -> None:
     story = Harness(desk, {"what": "question"})
     story.crash("post", when)  # type: ignore[arg-type]
@@ -211,8 +212,8 @@ def test_the_oracle_tells_apart_what_one_key_carries() -> None:
     assert len(effects_of(mails)) == 2 and "carried out 2 times" in twice(mails)[0]
 
 
-@pytest.mark.parametrize("point", ["before_intent", "before_effect", "after_effect", "after_record"])
-@pytest.mark.parametrize("tool", ["refund", "post"])
+@each_case("point", ["before_intent", "before_effect", "after_effect", "after_record"])
+@each_case("tool", ["refund", "post"])
 def test_whoever_dies_each_effect_is_single(point: str, tool: str) -> None:
     story = Harness(desk, {"what": "refund"}, kill=[(point, tool)])
     if story.state != "completed":
@@ -226,7 +227,7 @@ def test_whoever_dies_each_effect_is_single(point: str, tool: str) -> None:
     story.assert_replays()
 
 
-@pytest.mark.parametrize("after", [False, True])
+@each_case("after", [False, True])
 def test_a_death_at_any_write_changes_nothing(after: bool) -> None:
     for nth in range(1, 8):
         story = Harness(desk, {"order_id": "A-2", "what": "refund"})

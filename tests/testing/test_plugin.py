@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from runs.engine.recordings.recording import text_of
 from tests.conftest import CHECKOUT
+from tests.testing.test_replays import approved, on_file, plain
 
-KEPT = CHECKOUT / "tests" / "fixtures" / "journals" / "8bc9f88"
-AGENTS = "tests.upgrade.agents,tests.upgrade.agents_later"
+AGENTS = "tests.testing.desk"
 
 
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Path:
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    for file in sorted(KEPT.glob("*-upgraded-1.0.0-*.json"))[:3]:
-        (folder / file.name).write_text(file.read_text())
+    recordings = [*on_file(plain()), *on_file(approved())][:3]
+    for number, recording in enumerate(recordings):
+        (folder / f"{number}.json").write_text(text_of(recording))
     return folder
 
 
@@ -60,12 +63,14 @@ def test_each_file_is_a_test(tmp_path: Path, checkpoints: Path) -> None:
 
 
 def test_a_difference_is_told_in_words_and_kept(tmp_path: Path, checkpoints: Path) -> None:
-    file = next(file for file in checkpoints.iterdir() if '"catalogue"' in file.read_text())
-    file.write_text(file.read_text().replace('"catalogue"', '"catalog"'))
+    file = checkpoints / "0.json"
+    recorded = json.loads(file.read_text())
+    recorded["events"][0]["payload"]["arguments"]["order_id"] = "A-9"
+    file.write_text(json.dumps(recorded))
     args = ("--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS, "--checkpoints-dump", "kept")
     code, told = pytest_in(tmp_path, *args)
     assert code == 1 and "1 failed, 2 passed" in told, told
-    assert 'name is "catalog" on record, and "catalogue" in what the code gives' in told and "Traceback" not in told
+    assert 'order_id is "A-9" on record, and "A-1" in what the code gives' in told and "Traceback" not in told
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 

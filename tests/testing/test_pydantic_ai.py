@@ -11,6 +11,7 @@ from pydantic_ai import Agent
 
 from durableagents import ReplayClass
 from durableagents.testing import Harness, StoryProblem, calls, says
+from tests.cases import each_case
 from tests.engine.pydantic_agents import calling, thinking
 from tests.testing.test_replays import difference, on_file
 from tests.world import only_for_now
@@ -37,7 +38,7 @@ def booking(model: object, done: Counter[str]) -> Agent[None, str]:
 HOW = {"tools": {"book": ReplayClass.IDEMPOTENT_WITH_KEY}}
 
 
-@pytest.mark.parametrize("point", ["", "before_effect", "after_effect", "after_record"])
+@each_case("point", ["", "before_effect", "after_effect", "after_record"])
 def test_its_tools_are_effects_and_it_replays(point: str) -> None:
     done: Counter[str] = Counter()
     agent = thinking(booking(calling([("book", {"room": "blue"})], "It is done."), done), **HOW)

@@ -18,6 +18,7 @@ from runs.engine.agents import Agent
 from runs.engine.migration.formats import Formats, UnknownFormat
 from runs.engine.recordings.recording import BadRecording, Recording, dumped, parsed, recordings_of, text_of
 from runs.engine.recordings.replaying import replay
+from tests.cases import each_case
 from tests.testing.desk import Letter, Order, Refund, clerk, desk, look_up, post, refund
 from tests.world import Notes, agent_of, only_for_now
 
@@ -246,7 +247,7 @@ async def breaks(notes: Notes, ctx: Context) -> Any:
     raise RuntimeError("new code, new bug")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "words"),
     [
         (
@@ -265,7 +266,6 @@ async def breaks(notes: Notes, ctx: Context) -> Any:
         (other_way, "the record says: the run goes on to node 'close'; the code: goes on to node 'begin'"),
         (breaks, "fails with node_error: RuntimeError: new code, new bug"),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_other_code_is_told_by_the_first_thing_that_it_does_otherwise(body: Any, words: str) -> None:
     first, _ = recorded()

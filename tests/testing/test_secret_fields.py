@@ -16,6 +16,7 @@ from runs.engine.recordings.redaction import Redaction, Secrets
 from runs.queries.recordings import kin
 from runs.queries.recordings.folder import INDEX, WHAT, NotWritten, _take_its_name
 from runs.queries.secret_fields import secret_paths, secrets_of
+from tests.cases import each_case
 from tests.testing.test_export import recording_of
 from tests.world import agent_of, only_for_now
 
@@ -53,7 +54,7 @@ class Odd:
     """It has no schema."""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "paths"),
     [
         (SecretStr, ["it"]),
@@ -147,7 +148,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "secrets"),
     [
         (Vault, ["open-sesame", "one-two-three", "48151623"]),

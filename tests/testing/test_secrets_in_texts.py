@@ -21,6 +21,7 @@ from runs.engine.recordings.recording import Recording, text_of
 from runs.engine.recordings.redaction import Redaction, Secrets
 from runs.queries.recordings.folder import Wish, export
 from runs.queries.secret_fields import secrets_of
+from tests.cases import each_case
 from tests.runs.stage import Stage, fresh
 from tests.runs.test_forks import AGAIN, NO, TAKE, asked, fork, say
 from tests.testing.test_export import recording_of
@@ -101,9 +102,9 @@ def vault() -> Agent:
     return agent_of(only, name="text-vault", input=Vault, state=Vault, initial=lambda given: given)
 
 
-@pytest.mark.parametrize("code", [PLAIN, QUOTED, FOREIGN], ids=["plain", "escaped", "foreign"])
-@pytest.mark.parametrize("is_ascii", [True, False])
-@pytest.mark.parametrize("times", [0, 1, 2])
+@each_case("code", [PLAIN, QUOTED, FOREIGN])
+@each_case("is_ascii", [True, False])
+@each_case("times", [0, 1, 2])
 def test_it_is_found_in_json_within_a_text(code: str, is_ascii: bool, times: int) -> None:
     text = code
     for _ in range(times):

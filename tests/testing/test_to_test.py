@@ -19,6 +19,7 @@ from runs.engine.agents import Agent
 from runs.engine.recordings.recording import BadRecording
 from runs.engine.recordings.scripts import Told, as_test, proven
 from runs.services import lifecycle
+from tests.cases import each_case
 from tests.runs.stage import Stage
 from tests.testing.desk import desk
 from tests.testing.test_replays import STORIES
@@ -117,7 +118,7 @@ TOLD = [each for each in STORIES if each.__name__ not in ("<lambda>", "refused")
 ]
 
 
-@pytest.mark.parametrize("tell", TOLD, ids=lambda tell: tell.__name__)
+@each_case("tell", TOLD)
 def test_a_run_is_told_again_as_it_was(tell: Callable[[], Harness]) -> None:
     text = proven(told(tell()))
     run(text)

@@ -1,0 +1,104 @@
+"""Tables of cases: one test goes through all of them and reports every case that fails."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from tests.tiers import LONG
+
+Test = Callable[..., Any]
+
+
+def each_case(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
+    """Run the test with every case in turn, as `pytest.mark.parametrize` does with one test for each.
+
+    A transaction around the test is rolled back between two cases; other fixtures are shared. Cases marked `long` are
+    left to `pytest --long`.
+    """
+    wanted = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
+    listed = [_arguments(wanted, case) for case in cases if not _is_left_out(case)]
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def run(*args: Any, **fixtures: Any) -> None:
+            failed = []
+            for arguments in listed:
+                try:
+                    with _rolled_back():
+                        test(*args, **fixtures, **arguments)
+                except (Exception, pytest.fail.Exception) as error:
+                    failed.append(_with_case(error, arguments))
+            _report(failed, len(listed))
+
+        @functools.wraps(test)
+        async def run_async(*args: Any, **fixtures: Any) -> None:
+            failed = []
+            for arguments in listed:
+                try:
+                    await test(*args, **fixtures, **arguments)
+                except (Exception, pytest.fail.Exception) as error:
+                    failed.append(_with_case(error, arguments))
+            _report(failed, len(listed))
+
+        made: Any = run_async if inspect.iscoroutinefunction(test) else run
+        signature = inspect.signature(test)
+        assert {*wanted} <= {*signature.parameters}, f"{test.__name__} does not take {names}"
+        left = [each for name, each in signature.parameters.items() if name not in wanted]
+        made.__signature__ = signature.replace(parameters=left)
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _is_left_out(case: Any) -> bool:
+    marks = [mark.name for mark in getattr(case, "marks", ())]
+    assert set(marks) <= {"long"}, "a table of cases knows no other mark"
+    return "long" in marks and LONG not in os.environ
+
+
+def _arguments(names: Sequence[str], case: Any) -> dict[str, Any]:
+    values = getattr(case, "values", None) if type(case).__name__ == "ParameterSet" else None
+    if values is None:
+        values = (case,) if len(names) == 1 else case
+    return dict(zip(names, values, strict=True))
+
+
+def _with_case(error: BaseException, arguments: dict[str, Any]) -> BaseException:
+    error.add_note("case: " + ", ".join(f"{name}={_short(value)}" for name, value in arguments.items()))
+    return error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _report(failed: Sequence[BaseException], count: int) -> None:
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        raise BaseExceptionGroup(f"{len(failed)} of {count} cases failed", failed)
+
+
+@contextmanager
+def _rolled_back() -> Iterator[None]:
+    """Undo what one case wrote, where the whole test is a transaction that is rolled back."""
+    from runs.journal import wait_hooks
+
+    if connection.connection is None or not connection.in_atomic_block:
+        yield
+        return
+    savepoint = transaction.savepoint()
+    try:
+        yield
+    finally:
+        transaction.savepoint_rollback(savepoint)
+        wait_hooks.queues.forget()
