@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,6 +16,7 @@ from runs.services import command, lifecycle
 from runs.services.starts import keys
 from runs.workers.housekeeping import House
 from tests.engine.undoings import Reversible, names
+from tests.fleet.conftest import until
 from tests.runs.aging import runs_out
 from tests.runs.families_undone import all_sound, family
 from tests.runs.sharing import pool, raised
@@ -113,7 +113,7 @@ def queued_behind(scene: Scene) -> Run:
 
 def late_start(scene: Scene) -> Run:
     run = begun(agent_of(ends_with({})), "refuse", start_before=now() + timedelta(milliseconds=20))
-    time.sleep(0.05)
+    until(lambda: run.start_before is not None and now() > run.start_before, what="the time to begin passing")
     return run
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from durableagents import Context, End, ReplayClass, ToolCall, tool
+from runs.engine.threads import THREADS_PER_TOOL
 from runs.models import Run
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
@@ -42,8 +42,7 @@ def test_runs_of_another_tool_complete_while_calls_of_one_hang(stage: Stage) -> 
         stage.start(hanging)
     try:
         with working(stage):
-            until(lambda: len(began) >= 24, what="the calls hanging", seconds=60)
-            time.sleep(2)  # each further try would take another thread
+            until(lambda: len(began) >= THREADS_PER_TOOL, what="the calls that hang holding all threads", seconds=60)
             for _ in range(HEALTHY):
                 stage.start(healthy)
             done = Run.objects.filter(agent="healthy", state="completed")
