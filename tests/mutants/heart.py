@@ -1,0 +1,254 @@
+"""Mutations of the heart, of decisions and of verification. The named tests must notice every one of them."""
+
+from __future__ import annotations
+
+from tests.mutants.operators import Operator, SqlOperator
+
+CALL, DOUBT, GATES, VISIT = (
+    "runs.engine.steps.call",
+    "runs.engine.steps.doubt",
+    "runs.engine.steps.gates",
+    "runs.engine.visit",
+)
+VOTES, SEND = "runs.engine.gate.votes", "runs.engine.steps.send"
+DECIDE, POLICY = "approvals.services", "approvals.policy"
+VERIFY, CHAIN, CODES = "ledger.verification.runs", "ledger.chain", "ledger.codes"
+TWO_ARE_ENOUGH = "len(approving(votes, question)) >= 2"
+RANDOM_KEY = "__import__('secrets').token_hex(16)"
+
+Mutation = Operator | SqlOperator
+
+# What is wrong: (mutation, the test files that have to notice).
+HEART: dict[str, tuple[Mutation, str]] = {
+    # --- one call ---------------------------------------------------------------------------------
+    "a recorded result is not used": (
+        Operator(f"{CALL}:call_tool", "if_false", "outcome"),
+        "test_crashes test_determinism",
+    ),
+    "a call leaves without an intent": (Operator(f"{CALL}:call_tool", "drop", "_intend"), "test_crashes test_classes"),
+    "an unknown outcome is not looked at": (Operator(f"{CALL}:call_tool", "if_false", "intent"), "test_classes"),
+    "a contradicted result is not asked about": (Operator(f"{CALL}:call_tool", "if_false", "belied"), "test_belied"),
+    "policies are not judged": (Operator(f"{CALL}:call_tool", "drop", "judge"), "test_policies"),
+    "a repeated read is not judged again": (Operator(f"{CALL}:_try", "if_false", "number"), "test_policies"),
+    "the key is new at each try": (
+        Operator("runs.engine.canonical:idempotency_key", "returns", RANDOM_KEY),
+        "test_classes test_slots",
+    ),
+    "the intent is not in the ledger": (Operator(f"{CALL}:_intend", "if_true", "is_pure"), "test_crashes test_classes"),
+    "a refused grant is ignored": (Operator(f"{CALL}:_intend", "drop", "not_granted"), "test_gates test_again"),
+    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "anew"), "test_policies"),
+    "a result that came second is used": (
+        Operator(f"{CALL}:_commit", "if_false", "is_done"),
+        "test_callbacks test_callback_order test_late",
+    ),
+    "an answer that can't be recorded is lost": (
+        Operator(f"{CALL}:_commit", "drop", "hand_in"),
+        "test_late test_torn test_belied",
+    ),
+    "a refusal is not told to the node": (
+        Operator(f"{CALL}:_refused", "drop", "ToolFailure"),
+        "test_classes test_troubles",
+    ),
+    # --- unknown outcomes -------------------------------------------------------------------------
+    "every class may be repeated": (Operator(f"{DOUBT}:may_repeat", "returns", "True"), "test_classes"),
+    "no class may be repeated": (Operator(f"{DOUBT}:may_repeat", "returns", "False"), "test_classes"),
+    "a hook's denial is never believed": (
+        Operator(f"{DOUBT}:is_believed", "returns", "False"),
+        "test_classes test_troubles",
+    ),
+    "a hook's denial is always believed": (
+        Operator(f"{DOUBT}:is_believed", "returns", "True"),
+        "test_classes test_certified",
+    ),
+    "an uncertified upstream is trusted": (Operator(f"{DOUBT}:is_distrusted", "returns", "False"), "test_certified"),
+    "the hook is not asked": (Operator(f"{DOUBT}:ask_upstream", "returns", "None"), "test_classes"),
+    "a halted tool is asked": (Operator(f"{DOUBT}:_may_not_ask", "returns", "False"), "test_asking"),
+    "a person is not asked of a lost answer": (
+        Operator(f"{DOUBT}:lost_answer", "drop", "ask_person"),
+        "test_classes test_troubles",
+    ),
+    "a rejected key is a refusal": (Operator(f"{DOUBT}:rejected", "drop", "ask_person"), "test_key_rejected"),
+    "an unknown outcome is asked about under the old attempt": (
+        Operator(f"{DOUBT}:ask_anew", "drop", "go_to"),
+        "test_belied",
+    ),
+    # --- gates ------------------------------------------------------------------------------------
+    "no gate holds": (Operator(f"{GATES}:passed", "returns", "None"), "test_gates"),
+    "the rule is not looked at": (Operator(f"{GATES}:passed", "if_false", "is_needed"), "test_gates"),
+    "any grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "granted"), "test_gates"),
+    "a grant to other bytes fits": (
+        Operator(f"{GATES}:_check_grant", "if_false", "is_of_these_bytes"),
+        "test_gates test_amending test_brought",
+    ),
+    "a used grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "is_used"), "test_gates test_brought"),
+    "an expired approval is not renewed": (
+        Operator(f"{GATES}:not_granted", "drop", "ask_anew"),
+        "test_again test_gates",
+    ),
+    "other people need not be asked": (Operator(f"{GATES}:_asks_others", "returns", "False"), "test_again test_gates"),
+    # --- votes ------------------------------------------------------------------------------------
+    "a rejection is an approval": (Operator(f"{VOTES}:approving", "negate", "verdict"), "test_stages"),
+    "a vote that showed too little counts": (
+        Operator(f"{VOTES}:approving", "if_true", "short_of"),
+        "test_proofs test_stepup test_stages",
+    ),
+    "the votes are not counted again": (Operator(f"{VOTES}:lacking", "returns", "''"), "test_stages"),
+    "the quorum is not checked": (Operator(f"{VOTES}:lacking", "if_false", "quorum"), "test_stages"),
+    "one person counts twice": (Operator(f"{VOTES}:lacking", "if_false", "heard"), "test_stages"),
+    "one vote too many is needed": (Operator(f"{VOTES}:is_enough", "closer", "quorum"), "test_stages"),
+    "two of three are enough": (
+        Operator(
+            f"{VOTES}:is_enough",
+            "returns",
+            TWO_ARE_ENOUGH,
+        ),
+        "test_stages",
+    ),
+    # --- stopping and writing ---------------------------------------------------------------------
+    "nothing stops a visit": (Operator(f"{VISIT}:Visit.check_stop", "returns", "None"), "test_stops"),
+    "a boundary stops nothing": (Operator(f"{VISIT}:Visit.boundary", "returns", "None"), "test_stops"),
+    "caps are not checked": (Operator(f"{VISIT}:Visit.afford", "returns", "None"), "test_budget"),
+    "an overtaken intent is sent": (Operator(f"{VISIT}:Visit.commit", "if_false", "is_done"), "test_stops test_torn"),
+    "a torn visit goes on writing": (Operator(f"{VISIT}:Visit._write", "if_false", "is_torn"), "test_torn"),
+    "a fenced worker sends": (Operator(f"{SEND}:_perform", "if_false", "is_fenced"), "test_fenced"),
+    # --- deciding ---------------------------------------------------------------------------------
+    "a decision on another plan counts": (Operator(f"{DECIDE}:decide", "if_false", "plan_hash"), "test_decide"),
+    "a passed deadline is no deadline": (
+        Operator(f"{DECIDE}:closed_by_time", "returns", "None"),
+        "test_decide test_deadlines",
+    ),
+    "the row need not read as hashed": (Operator(f"{DECIDE}:reads_as_hashed", "returns", "True"), "test_decide"),
+    "a decided question is decided again": (
+        Operator(f"{DECIDE}:locked_question", "if_false", "resolved_at"),
+        "test_decide test_races",
+    ),
+    "a forged decision is overlooked": (
+        Operator(f"{DECIDE}:must_be_undecided", "returns", "None"),
+        "test_forged_decisions",
+    ),
+    "a plan that was not drawn is approved": (Operator(f"{DECIDE}:shown_first", "returns", "act"), "test_documents"),
+    "the last vote is not checked": (Operator(f"{DECIDE}:_take", "drop", "check"), "test_stages test_forged_decisions"),
+    "no vote is the last": (Operator(f"{DECIDE}:_take", "if_true", "is_last"), "test_stages"),
+    "a stage that was not read is decided": (Operator(f"{DECIDE}:_take", "if_false", "stage"), "test_stages"),
+    "limits are not judged": (Operator(f"{POLICY}:_beyond", "returns", "''"), "test_policy"),
+    "the exact limit is above it": (Operator(f"{POLICY}:_beyond", "closer", "value"), "test_policy"),
+    "another currency is within a limit": (Operator(f"{POLICY}:_beyond", "if_false", "currency"), "test_policy"),
+    "a hand in the run is no obstacle": (Operator(f"{POLICY}:_own", "if_false", "own_act"), "test_policy"),
+    "a second word counts": (Operator(f"{POLICY}:_own", "if_false", "said"), "test_policy"),
+    "a deputy's time never ends": (Operator(f"{POLICY}:_in_place_of", "if_false", "ends_at"), "test_policy"),
+    "the principal's hand is no obstacle": (Operator(f"{POLICY}:_in_place_of", "if_false", "own_act"), "test_policy"),
+    "a removed role keeps its deputy": (Operator(f"{POLICY}:_in_place_of", "if_false", "roles"), "test_policy"),
+    "a closed queue decides": (Operator(f"{POLICY}:_judge", "if_true", "is_open"), "test_policy"),
+    "a forged queue decides": (Operator(f"{POLICY}:_judge", "if_false", "is_genuine"), "test_policy"),
+    # --- verification -----------------------------------------------------------------------------
+    "a changed event is not noticed": (
+        Operator(f"{VERIFY}:_line", "if_false", "is_as_written"),
+        "test_verification test_forgery",
+    ),
+    "a forged event is not noticed": (
+        Operator(f"{VERIFY}:_line", "if_false", "is_genuine"),
+        "test_forgery test_verification",
+    ),
+    "a copied event is not noticed": (
+        Operator(f"{VERIFY}:_line", "if_false", "used"),
+        "test_forgery test_verification",
+    ),
+    "changed columns are not noticed": (
+        Operator(f"{VERIFY}:_line", "if_false", "KIND"),
+        "test_verification test_forgery",
+    ),
+    "a missing event is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "last"), "test_verification"),
+    "a broken link is not noticed": (
+        Operator(f"{VERIFY}:_read", "if_false", "prev_hash"),
+        "test_verification test_forgery",
+    ),
+    "a cut journal is not noticed": (Operator(f"{VERIFY}:_head_problems", "if_false", "seq"), "test_verification"),
+    "a wrong head is not noticed": (
+        Operator(f"{VERIFY}:_head_problems", "if_false", "chain"),
+        "test_verification test_forgery",
+    ),
+    "rows are not compared": (Operator(f"{VERIFY}:compared", "returns", "iter(())"), "test_verification"),
+    "doubled rows are not noticed": (
+        Operator(f"{VERIFY}:at_most_once", "returns", "iter(())"),
+        "test_verification test_verified_acts",
+    ),
+    "any code is genuine": (Operator(f"{CODES}:is_genuine", "returns", "True"), "test_forgery"),
+    "any row's code is genuine": (
+        Operator(f"{CODES}:is_rows_code", "returns", "True"),
+        "test_forged_queues test_genuine",
+    ),
+    "the hash leaves out the time": (Operator(f"{CHAIN}:microseconds", "returns", "0"), "test_chain"),
+    "the code leaves out the place": (Operator(f"{CODES}:event_code", "drop", "place"), "test_forgery"),
+    # --- in the database --------------------------------------------------------------------------
+    "a stale lease writes": (SqlOperator("ledger_lock", "no_raise", "DA001"), "test_journal"),
+    "an intent is written under a pause": (
+        SqlOperator("runs_intend", "if_false", "is_pause_requested"),
+        "test_journal",
+    ),
+    "an intent is written under a halt": (SqlOperator("runs_intend", "no_call", "runs_check_halts"), "test_halts"),
+    "an intent is written beyond a cap": (SqlOperator("runs_intend", "no_call", "runs_afford"), "test_budgets"),
+    "an intent is written under old policies": (
+        SqlOperator("runs_intend", "no_call", "runs_check_policies"),
+        "test_policies",
+    ),
+    "an intent uses no grant": (SqlOperator("runs_intend", "no_call", "runs_use_grant"), "test_journal"),
+    "an intent draws on no pool": (SqlOperator("runs_intend", "no_call", "runs_draw"), "test_pools"),
+    "a contradicted attempt is sent again": (
+        SqlOperator("runs_intend", "if_false", "runs_is_belied"),
+        "test_journal test_belied",
+    ),
+    "a further attempt needs no approval": (SqlOperator("runs_intend", "no_raise", "DA002"), "test_journal test_again"),
+    "a grant to other bytes is used": (
+        SqlOperator(
+            "runs_use_grant", "replace", "AND grant_hash = g_hash AND grant_expires_at", "AND grant_expires_at"
+        ),
+        "test_journal",
+    ),
+    "an expired grant is used": (
+        SqlOperator("runs_use_grant", "replace", "grant_expires_at > clock_timestamp()", "true"),
+        "test_journal",
+    ),
+    "a grant is used twice": (SqlOperator("runs_use_grant", "no_raise", "DA002"), "test_journal"),
+    "an answered call is answered again": (SqlOperator("runs_record", "if_false", "runs_is_answered"), "test_journal"),
+    "a debit settles no reservation": (SqlOperator("runs_record", "no_call", "runs_settle"), "test_pools"),
+    "a run parks on a resolved wait": (
+        SqlOperator("runs_leave", "replace", "AND id = ANY (p_waits) AND resolved_at IS NOT NULL", "AND false"),
+        "test_journal",
+    ),
+    "an ended run's waits stay open": (
+        SqlOperator("runs_leave", "replace", "AND resolved_at IS NULL", "AND false"),
+        "test_journal",
+    ),
+    "a number is left out": (SqlOperator("ledger_append", "replace", "h.seq + 1", "h.seq + 2"), "test_journal"),
+    "a moved deadline is not read again": (
+        SqlOperator("runs_fire_due", "replace", "OR w.deadline > clock_timestamp()", ""),
+        "test_timers test_deadlines_moved test_time",
+    ),
+    "a signal goes to the smallest slot": (
+        SqlOperator("runs_hand_over", "replace", "ORDER BY opened_at, slot", "ORDER BY slot"),
+        "test_signals",
+    ),
+    "the newest signal is given first": (
+        SqlOperator("runs_hand_over", "replace", "ORDER BY n LIMIT", "ORDER BY n DESC LIMIT"),
+        "test_signals",
+    ),
+    "a message is left when a run parks": (
+        SqlOperator("runs_park", "if_false", "runs_message"),
+        "test_messages test_injecting",
+    ),
+    "the exact cap is beyond it": (
+        SqlOperator("runs_afford", "replace", "h.tool_calls + 1 >", "h.tool_calls + 1 >="),
+        "test_budgets",
+    ),
+}
+# Modules in which every small change is tried: a sample of them, since each costs a run of the tests.
+MODULES: dict[str, str] = {
+    CALL: "test_crashes test_classes test_gates test_reads test_stops",
+    DOUBT: "test_classes test_troubles test_key_rejected test_certified test_stops",
+    GATES: "test_gates test_stages test_amending test_policies",
+    VOTES: "test_stages test_proofs",
+    VISIT: "test_crashes test_stops test_torn test_branches test_mistakes",
+    POLICY: "test_policy",
+    CHAIN: "test_chain",
+    "runs.engine.canonical": "test_canonical test_slots test_determinism",
+}
