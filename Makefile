@@ -23,7 +23,7 @@ LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 # Every test process compiles every test, unless what came of it last time was kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up test test-all lint rules types crash bench bench-scale clean-data install lock
+.PHONY: help up test test-all lint rules types crash mutants bench bench-scale clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ endef
 
 crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_ARGS="--schedules 10000 --seed 7")
 	@exec $(PY) -m tests.crash $(CRASH_ARGS)
+
+mutants: install ## mutations of the heart, each of which a test must notice (MUTANTS_ARGS="gate" or "--sample 60 --seed 7")
+	@exec $(PY) -m tests.mutants $(MUTANTS_ARGS)
 
 bench: install ## every figure of docs/performance.md, beside the floor (BENCH_ARGS="--only W1 --json FILE")
 	@exec $(PY) -m tests.bench $(BENCH_ARGS)

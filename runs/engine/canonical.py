@@ -145,9 +145,11 @@ def as_json(value: Any) -> Any:
 def difference(value: Any, loaded: Any, where: str) -> str:
     """Return what of a value is another one in `loaded`, which was read back from its record; empty if nothing is.
 
-    Private attributes are no part of a record. What can't be compared, because its class says nothing of equality, is
-    taken for the same.
+    A list may come back for a tuple: JSON has one kind of array. Private attributes are no part of a record. What can't
+    be compared, because its class says nothing of equality, is taken for the same.
     """
+    if isinstance(value, tuple) and isinstance(loaded, list):
+        value = list(value)
     if isinstance(value, BaseModel) and isinstance(loaded, BaseModel):
         return _difference_of_models(value, loaded, where)
     if type(value) is not type(loaded):

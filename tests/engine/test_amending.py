@@ -46,10 +46,6 @@ def changeable(tools: Toolbox, name: str = "pay", **more: Any) -> Tool:
     return replace(known, gate=replace(known.gate, editable=["amount"], **more))
 
 
-def as_lists(changes: Any) -> Any:
-    return {name: list(pair) for name, pair in changes.items()}
-
-
 def paying(tool: Tool) -> Agent:
     async def node(state: Notes, ctx: Context) -> End:
         try:
@@ -57,8 +53,7 @@ def paying(tool: Tool) -> Agent:
         except Rejected as no:
             return End(["rejected", no.reason])
         told = ctx.amendment(done)
-        changes = None if told is None else [told.by, told.why, as_lists(told.changes)]
-        return End([done.ref, done.amount, changes])
+        return End([done.ref, done.amount, None if told is None else [told.by, told.why, told.changes]])
 
     return agent_of(node, tools=[tool])
 
@@ -262,7 +257,7 @@ async def test_a_refused_call_tells_of_it_too(tools: Toolbox, outside: Outside) 
             await ctx.call(pay, Item(name="po", amount=DEAR))
         except ToolFailure as failure:
             told = ctx.amendment(failure)
-            return End(None if told is None else as_lists(told.changes))
+            return End(None if told is None else told.changes)
         return End("sent")
 
     story = Story(agent_of(node, tools=[pay]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from ledger.definitions import definitions
-
 from tests.mutants.__main__ import _tree, files
 from tests.mutants.heart import HEART, MODULES
 from tests.mutants.operators import DoesNotApply, Operator, sites
