@@ -75,8 +75,8 @@ def rule_of(row: Policy) -> Rule:
         agent=row.agent,
         tool=row.tool,
         condition=restored(row.condition, row.kinds),
-        effect=str(row.effect),
-        queue=row.queue,  # type: ignore[arg-type]
+        effect=str(row.effect),  # type: ignore[arg-type]
+        queue=row.queue,
         within=timedelta(seconds=row.within_seconds),
         rule=row.rule,
         proof=proof_in(row.proof),
