@@ -1,0 +1,66 @@
+"""Databases of their own for tests of upgrades and of poolers: empty or restored from a dump."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from django.core.management import call_command
+from django.db import connection, connections
+
+from durableagents import databases, env
+
+DUMP = Path(__file__).parent / "dumps" / "0.1.0.sql.gz"
+MASTER_KEY = "the-master-key-of-the-dumped-installation-0123"
+
+
+@contextmanager
+def database(postgres: Mapping[str, str], dump: Path | None = None) -> Iterator[dict[str, str]]:
+    """Create a database of the owner role, empty or from a dump, and yield its addresses by role."""
+    name = f"upgrade_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres["admin"], autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}" OWNER {databases.OWNER_ROLE}'.encode())
+        try:
+            urls = {role: url.replace("@/durableagents?", f"@/{name}?") for role, url in postgres.items()}
+            if dump is not None:
+                with psycopg.connect(urls["owner"]) as owner:
+                    owner.execute(gzip.decompress(dump.read_bytes()))
+            yield urls
+        finally:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+@contextmanager
+def django_on(url: str, role: str = "runtime") -> Iterator[None]:
+    """Connect Django to this database, under the limits of this role, for the duration of the block."""
+    environment = env.Environment(DATABASE_URL=url, DURABLEAGENTS_DB_ROLE=role)  # type: ignore[call-arg]
+    found = databases.django_databases(environment)["default"]
+    known = (connections.settings["default"], connections["default"].settings_dict)
+    before = [{key: each[key] for key in found} for each in known]
+    connection.close()
+    for each in known:
+        each.update(found)
+    try:
+        yield
+    finally:
+        connection.close()
+        for each, old in zip(known, before, strict=True):
+            each.update(old)
+
+
+def migrate(url: str) -> None:
+    """Run `migrate` as the owner."""
+    with django_on(url, "owner"):
+        call_command("migrate", verbosity=0, interactive=False)
+
+
+def is_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Assert that a command ended with exit code 2 and one line that contains these words."""
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
