@@ -13,9 +13,11 @@ PY := .venv/bin/python
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
-# Three test processes on two cores, for half of the stories wait for processes and clocks most of the time; a file's
-# tests in one of them (tests/sharing.py). `make test PARALLEL=` runs them in one row.
-PARALLEL ?= -n 3 --dist loadfile
+# One test process more than there are cores, because tests of processes wait for clocks and sockets; the tests of a file
+# share a process (tests/sharing.py). `make test PARALLEL=` runs them one after the other.
+PARALLEL ?= -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist loadfile
+# What `make test-system` runs; `make test-system SYSTEM=tests/system/crash` runs one folder.
+SYSTEM ?= tests
 
 # `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
 LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
@@ -23,7 +25,7 @@ LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 # Every test process compiles every test, unless what came of it last time was kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up test test-all lint rules types crash mutants bench bench-scale clean-data install lock
+.PHONY: help up test test-unit test-system lint rules types crash mutants bench bench-scale clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,11 +33,14 @@ help: ## list the targets
 up: install ## start everything: database, sandbox, web, workers (Ctrl-C drains and stops)
 	@exec $(PY) manage.py up
 
-test: install rules ## all checks and tests, on a database, ports and data of their own
-	@$(call beside_types,$(PY) -m pytest $(PARALLEL) $(PYTEST_ARGS))
+test: install rules ## all checks; unit and integration tests and a smoke of the system tests
+	@$(call beside_types,$(PY) -m pytest --smoke $(PARALLEL) $(PYTEST_ARGS))
 
-test-all: install rules ## the same with the long ranges, and every example of each property
-	@$(call beside_types,$(PY) -m pytest --long $(PARALLEL) $(PYTEST_ARGS))
+test-unit: install ## tests that need no database or process: run them at every save
+	@$(PY) -m pytest tests/unit $(PARALLEL) $(PYTEST_ARGS)
+
+test-system: install ## what `make test` leaves out: processes, kills, browsers, whole ranges
+	@$(PY) -m pytest --rest $(SYSTEM) $(PARALLEL) $(PYTEST_ARGS)
 
 lint: install rules types ## ruff (rules and format), mypy, import contracts
 
@@ -57,16 +62,16 @@ $(1); tested=$$?; wait $$types; typed=$$?; cat "$$scratch/said"; \
 endef
 
 crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_ARGS="--schedules 10000 --seed 7")
-	@exec $(PY) -m tests.crash $(CRASH_ARGS)
+	@exec $(PY) -m tests.system.crash $(CRASH_ARGS)
 
 mutants: install ## mutations of the heart, each of which a test must notice (MUTANTS_ARGS="gate" or "--sample 60 --seed 7")
 	@exec $(PY) -m tests.mutants $(MUTANTS_ARGS)
 
 bench: install ## every figure of docs/performance.md, beside the floor (BENCH_ARGS="--only W1 --json FILE")
-	@exec $(PY) -m tests.bench $(BENCH_ARGS)
+	@exec $(PY) -m tests.system.bench $(BENCH_ARGS)
 
 bench-scale: install ## what pages, lists and open consoles cost at a million runs (BENCH_ARGS="--runs 100000 --json FILE")
-	@exec $(PY) -m tests.bench.scale $(BENCH_ARGS)
+	@exec $(PY) -m tests.system.bench.scale $(BENCH_ARGS)
 
 clean-data: install ## remove what `make up` created (asks nothing; refuses while it runs)
 	@exec $(PY) manage.py clean_data

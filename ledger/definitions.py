@@ -100,7 +100,7 @@ def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
     with transaction.atomic(using), connections[using].cursor() as cursor:
         # Two `migrate` at once: the second waits here and finds nothing left to do.
         cursor.execute("LOCK TABLE ledger_definition IN EXCLUSIVE MODE")
-        # Functions may call each other in any order; tests/architecture/test_sql.py checks their bodies.
+        # Functions may call each other in any order; tests/integration/architecture/test_sql.py checks their bodies.
         cursor.execute("SET LOCAL check_function_bodies = off")
         installed, wanted = _installed(cursor), definitions()
         changed = [each for each in wanted.values() if installed.get(each.key) != each.digest]

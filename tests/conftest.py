@@ -3,7 +3,7 @@
 The server is the embedded one, in a temporary folder, started with the first test that wants a
 database (with xdist: by the controlling process, before its workers) and ended with the run.
 Tests connect as its superuser; what the two application roles may do is tested by name
-(tests/infra). A database is `durableagents_test`, with a suffix per xdist worker.
+(tests/system/infra). A database is `durableagents_test`, with a suffix per xdist worker.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pytest
 from hypothesis import settings
 
 from tests.sharing import ByInstallation, longest_first
+from tests.smoke import is_smoke, unknown
 from tests.tiers import LONG
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -41,16 +42,19 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="the long ranges too, and every example (make test-all)")
+    parser.addoption("--long", action="store_true", help="the long ranges too, and every example of a property")
+    parser.addoption("--smoke", action="store_true", help="of tests/system only what tests/smoke.py names (make test)")
+    parser.addoption("--rest", action="store_true", help="only what --smoke leaves out (make test-system)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Under xdist the controller starts the server, since it outlives every worker."""
-    if config.getoption("long"):
+    if config.getoption("long") or config.getoption("rest"):
         os.environ[LONG] = "1"
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller:
-        if not config.option.collectonly:
+        is_unit = all("tests/unit" in argument for argument in config.args)
+        if not config.option.collectonly and not is_unit:
             _start_server()
     else:
         gc.disable()  # what is collected now stays to the end
@@ -58,12 +62,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = {item for item in items if item.get_closest_marker("long") and not config.getoption("long")}
+    wrong = unknown(items) if config.args == list(config.getini("testpaths")) else []
+    if wrong:
+        raise pytest.UsageError(f"tests/smoke.py names tests that do not exist: {', '.join(wrong)}")
+    left_out = {item for item in items if not _is_wanted(config, item)}
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         items[:] = longest_first(items)
+
+
+def _is_wanted(config: pytest.Config, item: pytest.Item) -> bool:
+    is_long = item.get_closest_marker("long") is not None
+    if config.getoption("rest"):
+        return is_long or not is_smoke(item)
+    if config.getoption("smoke") and not is_smoke(item):
+        return False
+    return not is_long or config.getoption("long")
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""How test processes share the files: an installation is started once, and what takes long is begun first."""
+"""How test processes share the files: an installation is started once, and the longest files begin first."""
 
 from __future__ import annotations
 
@@ -7,37 +7,40 @@ from collections.abc import Iterable
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# Tests of these files break one installation, which takes longer to start than most of them take.
+# Tests of these files use one installation, which takes longer to start than most of them take.
 TOGETHER = {
-    "crash": ["tests/crash/test_failpoints.py", "tests/crash/test_fencing.py", "tests/crash/test_kill_anything.py"],
-    "browser": ["tests/browser/"],
+    "crash": [
+        "tests/system/crash/test_failpoints.py",
+        "tests/system/crash/test_fencing.py",
+        "tests/system/crash/test_kill_anything.py",
+        "tests/system/crash/test_demo_agents.py",
+    ],
+    "browser": ["tests/system/browser/"],
 }
-# The longest first: a long file that one process begins last, the other one waits for.
+# Begun first, because a long file that one process begins last leaves the others idle.
 LONGEST = [
     *TOGETHER["crash"],
     *TOGETHER["browser"],
-    "tests/infra/test_up.py",
-    "tests/fleet/",
-    "tests/upgrade/",
-    "tests/bench/",
-    "tests/infra/test_restart.py",
-    "tests/api/test_web_process.py",
-    "tests/infra/test_start.py",
-    "tests/api/test_doors.py",
-    "tests/runs/test_steering.py",
-    "tests/runs/test_races.py",
-    "tests/docs/test_examples.py",
-    "tests/crash/",
-    "tests/pooler/",
-    "tests/api/",
-    "tests/runs/",
-    "tests/infra/",
-    "tests/console/",
+    "tests/system/infra/test_up.py",
+    "tests/system/fleet/",
+    "tests/system/bench/",
+    "tests/system/infra/test_restart.py",
+    "tests/system/api/",
+    "tests/system/",
+    "tests/integration/console/test_roles.py",
+    "tests/integration/api/test_roles.py",
+    "tests/integration/approvals/test_payloads.py",
+    "tests/integration/runs/test_steering.py",
+    "tests/integration/runs/test_races.py",
+    "tests/integration/scale/",
+    "tests/integration/runs/",
+    "tests/integration/console/",
+    "tests/integration/",
 ]
 
 
 class ByInstallation(LoadFileScheduling):  # type: ignore[misc]
-    """A file, or the files of one installation, to one process."""
+    """Give a file, or the files of one installation, to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", 1)[0]
@@ -45,6 +48,8 @@ class ByInstallation(LoadFileScheduling):  # type: ignore[misc]
 
 
 def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Sort tests so that the files that take longest are begun first."""
+
     def rank(item: pytest.Item) -> int:
         return next((i for i, path in enumerate(LONGEST) if item.nodeid.startswith(path)), len(LONGEST))
 

@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-all` (`pytest --long`): tests marked `long`, most repetitions of the others."""
+"""What `make test` leaves out: tests marked `long`, and most repetitions of the others (`pytest --long`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LONG = "DURABLEAGENTS_TEST_LONG"
 
 
 def many(in_all: int, usually: int) -> int:
-    """Of two numbers the first in `make test-all`, the second in `make test`."""
+    """Return the first number under `pytest --long`, else the second."""
     return in_all if LONG in os.environ else usually
 
 
 def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
     """How a machine is tried whose every step writes to the database: so many examples of so many steps. To make a
-    failing one small takes longer than a test may, so that is left to `make test-all`."""
+    failing one small takes longer than a test may, so that is left to `pytest --long`."""
     phases = list(Phase) if LONG in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
     return settings(
         max_examples=many(in_all, usually),

@@ -2,7 +2,7 @@
 
 `Outside` is where effects happen. It remembers every request, executes a key once as Stripe does, and fails in
 scripted ways before or after the effect. `Toolbox` holds tools of every replay class that act on it. Nothing here
-knows whether a run lives in memory (`tests.engine.story`) or in PostgreSQL (`tests.runs.stage`).
+knows whether a run lives in memory (`tests.unit.engine.story`) or in PostgreSQL (`tests.integration.runs.stage`).
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ MOST_RUNS = 256
 # How long a page that is only brought up to date may go without asking who wrote what it has folded.
 UNASKED_SECONDS = 5.0
 AT_ONCE = 5000
-# What an event leaves behind in a fold beside its own words: rows, bars, segments, what points to them. tests/scale
+# What an event leaves behind in a fold beside its own words: rows, bars, segments, what points to them.
+# tests/integration/scale
 # measures it.
 BYTES_PER_EVENT = 640
 

@@ -1,5 +1,0 @@
-"""Halts on the real database: the stage of tests/runs."""
-
-from tests.runs.conftest import _agents_of_this_test, _django_db_marker, one_batch, outside, stage, tools
-
-__all__ = ["_agents_of_this_test", "_django_db_marker", "one_batch", "outside", "stage", "tools"]

@@ -1,0 +1,78 @@
+"""The description is whole, gives no name twice, and every answer is what it says."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from durableagents.identity.auth import issue_key
+from durableagents.openapi import ComponentNames, DuplicateName
+from ledger.web.roles import ROLES
+from tests.integration.api import everything
+from tests.integration.api.conftest import Api, person
+from tests.integration.api.test_roles import MATRIX, api_routes
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
+from tests.integration.runs.stage import Stage
+from tests.world import Toolbox
+
+__all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]
+
+
+@pytest.mark.django_db
+def test_every_route_and_method_is_described_under_an_id_of_its_own(auditor: Api) -> None:
+    document = auditor.get("/api/schema").json()
+    assert document["openapi"] == "3.1.0"
+    described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
+    plain = {name: "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", path) for name, path in api_routes()}
+    assert described == {(plain[name], method) for name, method in MATRIX}
+    ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
+    assert len(ids) == len(set(ids)) and not [one for one in ids if re.search(r"^v1_|_\d$", one)]
+
+
+def test_two_classes_of_one_component_name_are_refused() -> None:
+    names = ComponentNames()
+    assert names.name_of("runs.models.run.Wait.Kind") == names.name_of("runs.models.run.Wait.Kind") == "WaitKind"
+    with pytest.raises(DuplicateName, match=r"a\.Wait\.Kind|runs\.models\.run\.Wait\.Kind and a\.Wait\.Kind"):
+        names.name_of("a.Wait.Kind")
+
+
+@pytest.mark.django_db
+def test_every_answer_fits_the_served_description(stage: Stage, tools: Toolbox) -> None:
+    runs = everything.live(stage, tools)
+    api = Api(issue_key(person("all", *ROLES, is_superuser=True, is_staff=True), "test"))
+    document = api.get("/api/schema").json()
+    registry: Any = Registry().with_resource("urn:api", Resource(document, DRAFT202012))
+    wrong: dict[str, set[str]] = defaultdict(set)
+    # Each run where it is shown in its own way; elsewhere a few.
+    is_of_each = {"api-run", "api-run-why", "api-run-latest"}
+    wanted = [
+        *everything.addresses(runs, lambda name: name in is_of_each),
+        *everything.addresses(runs[2:7], lambda name: name.startswith("api-") and name not in is_of_each),
+    ]
+    for name, _, path in wanted:
+        answer = api.get(path)
+        pattern = "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", dict(api_routes())[name])
+        kind, status = answer["Content-Type"], str(answer.status_code)
+        told = document["paths"][pattern]["get"]["responses"].get(status, {}).get("content", {}).get(kind)
+        if told is None:
+            wrong[name].add(f"{status} {kind} is not described")
+            continue
+        pointer = "/".join(part.replace("~", "~0").replace("/", "~1") for part in (pattern, "get", "responses", status))
+        where = f"urn:api#/paths/{pointer}/content/{kind.replace('/', '~1')}/schema"
+        # What a reference inside says is the document's own, so the schema is read from there.
+        problems = Draft202012Validator({"$ref": where}, registry=registry).iter_errors(answer.json())
+        wrong[name] |= {f"{error.json_path}: {error.message[-200:]}" for error in problems}
+    assert [f"{name}: {each}" for name, found in wrong.items() for each in sorted(found)] == []
+
+
+def test_the_description_is_made_without_a_warning(tmp_path: Path) -> None:
+    call_command("spectacular", "--validate", "--fail-on-warn", file=str(tmp_path / "openapi.yml"))
+    assert "openapi: 3.1" in (tmp_path / "openapi.yml").read_text()

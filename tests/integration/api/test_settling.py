@@ -1,0 +1,122 @@
+"""Settling an unknown outcome by two people over HTTP: who may say it, what the first and the second are answered."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from durableagents.identity import rights
+from ledger import events as e
+from ledger.actors import Actor
+from runs.models import Run, Wait
+from tests.integration.api.conftest import Api, is_problem
+from tests.integration.approvals.setup import WHY, boss, somebody
+from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
+from tests.integration.runs.situations import Situations
+from tests.integration.runs.stage import Stage, dump, events, kinds, output, problems
+from tests.integration.runs.test_settling import FAMILIES, SEEN, guarded
+from tests.world import Toolbox, only_for_now
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SAID = {"verdict": "happened", "receipt": SEEN, "justification": WHY}
+
+
+class Signed:
+    """Somebody who is signed in calls the API from a page of theirs."""
+
+    def __init__(self, name: str) -> None:
+        self.client = Client()
+        self.client.force_login(User.objects.get(username=name))
+
+    def post(self, path: str, body: Any) -> Any:
+        return self.client.post(f"/api/v1/{path}", body, content_type="application/json")
+
+    def get(self, path: str) -> Any:
+        return self.client.get(f"/api/v1/{path}")
+
+
+@pytest.fixture
+def run(stage: Stage, tools: Toolbox) -> Any:  # noqa: F811
+    with only_for_now():
+        boss()
+        somebody("second", is_superuser=True, is_staff=True)
+        for name in ("ann", "ben"):
+            somebody(name, "operator")
+        guarded(*FAMILIES)
+        yield Situations(stage, tools).make("unknown")
+
+
+@pytest.fixture
+def ann(run: Run) -> Signed:
+    return Signed("ann")
+
+
+@pytest.fixture
+def ben(run: Run) -> Signed:
+    return Signed("ben")
+
+
+def test_the_first_is_answered_202_and_the_second_200(
+    run: Run,
+    stage: Stage,  # noqa: F811
+    ann: Signed,
+    ben: Signed,
+    auditor: Api,
+) -> None:
+    first = ann.post(f"runs/{run.id}/reconcile", SAID)
+    assert first.status_code == 202 and first.json()["state"] == "waiting_human"
+    (wait,) = first.json()["waiting_for"]
+    told = wait["proposed"]
+    assert (told["n"], told["by"], told["verdict"], told["receipt"]) == (0, "user:ann", "happened", SEEN)
+    assert (told["justification"], told["news"], told["seq"]) == (WHY, None, len(kinds(run)))
+    assert auditor.get(f"runs/{run.id}").json()["waiting_for"][0]["proposed"] == told
+    why = ben.get(f"runs/{run.id}/why").json()
+    assert "user:ann says that it did: a second operator has to say the same" in why["sentence"]
+    assert why["who"]["roles"] == ["operator"] and told["seq"] in [x["seq"] for x in why["evidence"]]
+    body = {"verdict": "happened", "agrees_with": 0, "wait_id": wait["id"], "justification": WHY}
+    assert ben.post(f"runs/{run.id}/reconcile", body).status_code == 200
+    assert stage.drive() == "completed" and output(run) == "seen there" and problems(run) == []
+    (settled,) = events(run, e.ToolReconciled)
+    assert settled.by == "user:ben" and settled.payload["receipt"] == SEEN
+
+
+def test_what_is_refused_changes_nothing(run: Run, ann: Signed, ben: Signed, operator: Api) -> None:
+    ann.post(f"runs/{run.id}/reconcile", SAID)
+    wait = str(Wait.objects.get(run=run, kind="reconcile").pk)
+    before = dump()
+    at, back = f"runs/{run.id}/reconcile", f"runs/{run.id}/reconcile/withdraw"
+    assert is_problem(ann.post(at, SAID), 409, "already-said")
+    assert is_problem(operator.post(at, SAID), 403, "forbidden")
+    for body in (
+        {"verdict": "happened", "agrees_with": 1},
+        {"verdict": "did_not", "agrees_with": 0},
+        {"verdict": "happened", "receipt": {"ref": "x"}, "agrees_with": 0},
+    ):
+        assert is_problem(ben.post(at, body | {"justification": WHY, "wait_id": wait}), 409, "said-otherwise")
+    assert is_problem(ben.post(at, SAID | {"agrees_with": 0}), 422, "invalid-input")  # a repeat could mean another call
+    assert is_problem(ben.post(at, SAID | {"agrees_with": -1}), 422, "invalid-input")
+    assert is_problem(ben.post(back, {"wait_id": wait, "justification": WHY}), 403, "forbidden")
+    assert is_problem(ann.post(back, {"wait_id": str(uuid4()), "justification": WHY}), 409, "nothing-proposed")
+    assert is_problem(ann.post(back, {"justification": WHY}), 422, "invalid-input")
+    assert dump() == before
+    taken = ann.post(back, {"wait_id": wait, "justification": WHY})
+    assert taken.status_code == 200 and taken.json()["waiting_for"][0]["proposed"] is None
+    assert is_problem(ann.post(back, {"wait_id": wait, "justification": WHY}), 409, "nothing-proposed")
+
+
+def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann: Signed) -> None:
+    ann.post(f"runs/{run.id}/reconcile", SAID)
+    somebody("eve", "approver_finance")
+    (told,) = Signed("eve").get(f"runs/{run.id}").json()["waiting_for"]
+    assert told["proposed"]["receipt"] is None and told["proposed"]["by"] == "user:ann"
+    # nor agrees with what they can't read, whatever may be theirs to settle
+    by = User.objects.get(username="boss")
+    shell = Actor("os", "root", role="admin", auth="shell", person=by.pk)
+    rights.let_role_read_payloads("operator", False, by=shell, justification=WHY)
+    body = {"verdict": "happened", "agrees_with": 0, "wait_id": told["id"], "justification": WHY}
+    assert is_problem(Signed("ben").post(f"runs/{run.id}/reconcile", body), 403, "payloads-hidden")
+    assert "ToolReconciled" not in kinds(run)

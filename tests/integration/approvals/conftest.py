@@ -1,0 +1,16 @@
+"""Gates on the real database: the stage of tests/integration/runs."""
+
+import pytest
+
+from ledger.actors import Actor
+from tests.integration.approvals.post import postbox, room
+from tests.integration.approvals.setup import somebody
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
+
+__all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "postbox", "room", "stage", "tools"]
+
+
+@pytest.fixture
+def fiona() -> Actor:
+    """Who decides for finance."""
+    return somebody("fiona", "approver_finance")

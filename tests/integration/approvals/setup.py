@@ -1,0 +1,108 @@
+"""People and queues of the stories about who decides."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+
+from approvals.models import Approval
+from approvals.queue_models import Deputy, Queue
+from approvals.queues import acts, deputies
+from approvals.queues.bodies import DeputyBody, LimitBody
+from approvals.services import decide
+from durableagents import Context, End
+from ledger.actors import Actor
+from ledger.verification.runs import verify
+from runs.connections import dsn
+from runs.engine.agents import Agent
+from runs.journal import wait_hooks
+from runs.journal.asked.queues import Queues
+from runs.models import Run
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.stage import Stage
+from tests.world import Item, Notes, Toolbox, agent_of
+
+WHY = "as agreed with the board"
+
+
+def somebody(name: str, *roles: str, **more: Any) -> Actor:
+    """An account with these roles, and it as an actor."""
+    user = User.objects.create_user(name, **more)
+    user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
+    return Actor("user", name, role=roles[0] if roles else "", auth="session", address="192.0.2.7", person=user.pk)
+
+
+def boss() -> Actor:
+    """A superuser without a role."""
+    return somebody("boss", is_superuser=True, is_staff=True)
+
+
+def buying(tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Agent:
+    """An agent that pays so much once finance says yes."""
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, amount=declared))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(pay, Item(name="po", amount=amount))).ref)
+
+    return agent_of(node, tools=[pay])
+
+
+def asked(stage: Stage, tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Approval:
+    """An open question to finance."""
+    stage.start(buying(tools, amount, declared))
+    assert stage.drive() == "parked"
+    return Approval.objects.get(state="open")
+
+
+def say(approval: Approval, by: Actor, verdict: str = "approve") -> Approval:
+    """Decide it, as the queue's role, as both faces do once they have asked."""
+    by = replace(by, role="approver_finance")
+    return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification="as quoted", by=by)
+
+
+def limited(by: Actor, most: str | None, person: str = "", queue: str = "finance_po") -> None:
+    body = LimitBody(person=person, most=None if most is None else Decimal(most), justification=WHY)
+    acts.limit(queue, body, by=by)
+
+
+def known_as(name: str, role: str, *, at: int = 2**62, queues: Queues = wait_hooks.queues) -> None:
+    """What a process knows that read it of this queue alone, at that moment: by default nothing is read later."""
+    now = timezone.now()
+    row = Queue(name=name, title=name, role=role, set_by="user:boss", made_at=now, changed_at=now)
+    row.seal()
+    columns = {field.attname: getattr(row, field.attname) for field in Queue._meta.concrete_fields}
+    told = json.dumps(columns | {"code": f"\\x{row.code.hex()}"}, default=lambda moment: moment.isoformat())
+    queues.learn({"at": at, "queues": [[name, role, True, None, told]], "roles": []})
+
+
+def until_somebody_waits(seconds: float = 30.0) -> None:
+    """Returns when a connection waits for another one's lock, or none has for so long."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ends = time.monotonic() + seconds
+    with psycopg.connect(dsn(), autocommit=True) as link:
+        while link.execute(waiting).fetchone() == (0,) and time.monotonic() < ends:
+            pass
+
+
+def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: Any) -> Deputy:
+    """The principal names a deputy from now on."""
+    body = DeputyBody(
+        deputy=deputy, queue=queue, ends_at=timezone.now() + timedelta(days=days), justification=WHY, **more
+    )
+    return deputies.appoint(body, by=by)
+
+
+def sound(*runs: Run) -> None:
+    """Rows and journal of each say the same, and verification finds nothing."""
+    for run in runs:
+        check_against_journal(run)
+        assert list(verify(run.pk).problems) == []

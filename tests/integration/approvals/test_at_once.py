@@ -1,0 +1,199 @@
+"""Two at once: administrators who change one queue, and somebody who decides in a place that is taken from them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from approvals.calendars.asof import in_force
+from approvals.deadlines import acts as deadlines
+from approvals.genuine import genuine
+from approvals.models import Decision, Policy
+from approvals.queue_models import Limit, Queue
+from approvals.queues import acts, deputies
+from approvals.queues.bodies import LimitBody, QueueBody, QueueChangeBody
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.models import ActRecord
+from ledger.verification.registers import verify_registers
+from ledger.verification.runs import verify
+from tests.integration.approvals.setup import WHY, asked, away, boss, say, somebody, until_somebody_waits
+from tests.integration.approvals.test_policies import ordering, put
+from tests.integration.approvals.timing import calendar, timing
+from tests.integration.runs.stage import Stage, at_once
+from tests.world import Toolbox
+
+pytestmark = pytest.mark.django_db
+
+
+def body(name: str, title: str) -> QueueBody:
+    Group.objects.get_or_create(name="approver_refunds")
+    return QueueBody(name=name, title=title, role="approver_refunds", justification=WHY)
+
+
+def records_hold(queue: str) -> list[ActRecord]:
+    """Each act's record begins where the one before it ended, and is genuine."""
+    rows = list(ActRecord.objects.filter(queue=queue).order_by("id"))
+    of_queue = [row for row in rows if "state" in row.after]
+    assert all(genuine(rows)) and [one for one in verify_registers() if one.problems] == []
+    for before, after in pairwise(of_queue):
+        assert after.before == before.after, (before.action, after.action)
+    return rows
+
+
+def test_of_two_queues_of_one_name_there_is_one(stage: Stage) -> None:
+    admin = boss()
+    both = [body("refunds", "One"), body("refunds", "Other")]
+    answers = at_once(*(lambda given=given: acts.create(given, by=admin) for given in both))
+    made, refused = sorted(answers, key=lambda one: isinstance(one, Exception))
+    assert isinstance(made, Queue) and isinstance(refused, InvalidInput)
+    assert Queue.objects.get(name="refunds").title == made.title and Queue.objects.get(name="refunds").is_genuine
+    assert [row.action for row in records_hold("refunds")] == ["queue"]
+
+
+def test_a_title_and_a_role_that_are_set_at_once_are_both_set(stage: Stage) -> None:
+    """Neither writes the other's back: each reads the row once it has it."""
+    admin = boss()
+    changes: list[dict[str, Any]] = [{"title": "Law"}, {"role": "approver_finance"}, {"needs_amount": True}]
+    sent = [QueueChangeBody(justification=WHY, **change) for change in changes]
+    answers = at_once(*(lambda given=given: acts.change("legal", given, by=admin) for given in sent))
+    assert all(isinstance(one, Queue) for one in answers)
+    row = Queue.objects.get(name="legal")
+    assert (row.title, row.role, row.needs_amount, row.is_genuine) == ("Law", "approver_finance", True, True)
+    assert len(records_hold("legal")) == 3
+
+
+def test_of_many_who_close_a_queue_one_has(stage: Stage) -> None:
+    admin = boss()
+    answers = at_once(*(lambda: acts.close("legal", by=admin, justification=WHY) for _ in range(8)))
+    assert [isinstance(one, Queue) for one in answers].count(True) == 1
+    assert {type(one) for one in answers if not isinstance(one, Queue)} == {acts.QueueState}
+    assert [row.action for row in records_hold("legal")] == ["queue_close"]
+
+
+def test_closing_changing_and_removing_at_once_come_one_after_the_other(stage: Stage) -> None:
+    admin = boss()
+    acts.create(body("refunds", "Refunds"), by=admin)
+    new = QueueChangeBody(title="Paid back", justification=WHY)
+    answers = at_once(
+        lambda: acts.close("refunds", by=admin, justification=WHY),
+        lambda: acts.change("refunds", new, by=admin),
+        lambda: acts.remove("refunds", by=admin, justification=WHY),
+    )
+    assert isinstance(answers[2], Queue) and all(isinstance(one, (Queue, NotFound)) for one in answers)
+    row = Queue.objects.get(name="refunds")
+    assert row.state == Queue.State.REMOVED and row.is_genuine
+    assert records_hold("refunds")[-1].action == "queue_remove"
+
+
+def test_of_limits_that_are_set_at_once_one_counts_and_none_is_lost(stage: Stage) -> None:
+    admin = boss()
+    wanted = [Decimal(n) for n in range(1, 9)]
+    answers = at_once(
+        *(lambda most=most: acts.limit("legal", LimitBody(most=most, justification=WHY), by=admin) for most in wanted)
+    )
+    assert all(isinstance(one, Queue) for one in answers)
+    (row,) = Limit.objects.filter(ended_at__isnull=True)
+    rows = records_hold("legal")
+    assert Decimal(rows[-1].after["most"]) == row.most and all(each.is_genuine for each in Limit.objects.all())
+    assert sorted(Decimal(each.after["most"]) for each in rows) == wanted and Limit.objects.count() == len(wanted)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_deputy_whose_place_is_being_taken_waits_to_hear_whether_it_was(
+    stage: Stage, tools: Toolbox, is_kept: bool
+) -> None:
+    """Whoever decides holds the place to the end, and whoever ends it holds it, too: one comes wholly first."""
+    ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
+    approval, row = asked(stage, tools), away(ann, "bob")
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with transaction.atomic():
+            deputies.revoke(row.pk, by=ann, justification="back again")
+            is_held.set()
+            assert may_end.wait(60)
+            transaction.set_rollback(is_kept)
+
+    def decide() -> object:
+        assert is_held.wait(60)
+        return say(approval, bob)
+
+    def watch() -> None:
+        assert is_held.wait(60)
+        until_somebody_waits()
+        may_end.set()
+
+    _, decided, _ = at_once(take, decide, watch)
+    assert isinstance(decided, DurableAgentsError) is not is_kept
+    assert Decision.objects.count() == is_kept and verify(approval.run_id).problems == []
+    if not is_kept:
+        assert isinstance(decided, Forbidden)
+
+
+# Of each pair one would make what the other rests on go away.
+PAIRS: dict[str, tuple[Callable[[Actor], object], Callable[[Actor], object]]] = {
+    "calendar": (
+        lambda by: deadlines.remove_calendar("DE", by=by, justification=WHY),
+        lambda by: timing(by, calendar="DE"),
+    ),
+    "steps": (
+        lambda by: acts.remove("refunds", by=by, justification=WHY),
+        lambda by: timing(by, on_timeout="escalate", steps=[{"to": "refunds", "hours": 1}]),
+    ),
+    "policy": (lambda by: acts.remove("refunds", by=by, justification=WHY), lambda by: put(by, queue="refunds")),
+}
+
+
+@pytest.mark.parametrize("what", PAIRS)
+@pytest.mark.parametrize("first", ["removed", "named"])
+def test_what_is_being_removed_is_named_by_nobody(stage: Stage, tools: Toolbox, what: str, first: str) -> None:
+    """Whoever comes second waits, and is refused by what the first one did."""
+    admin, is_held, may_end = boss(), threading.Event(), threading.Event()
+    ordering(tools)
+    acts.create(body("refunds", "Refunds"), by=admin)
+    calendar(admin)
+    remove, name = PAIRS[what]
+    one, other = (remove, name) if first == "removed" else (name, remove)
+
+    def come_first() -> None:
+        with transaction.atomic():
+            one(admin)
+            is_held.set()
+            assert may_end.wait(60)
+
+    def come_second() -> object:
+        assert is_held.wait(60)
+        return other(admin)
+
+    def watch() -> None:
+        assert is_held.wait(60)
+        until_somebody_waits()
+        may_end.set()
+
+    done, refused, _ = at_once(come_first, come_second, watch)
+    assert done is None
+    assert isinstance(refused, InvalidInput if first == "removed" else acts.QueueInUse | deadlines.CalendarInUse)
+    assert (len(in_force()) + Policy.objects.count() == 0) is (first == "removed")
+
+
+def test_two_queues_that_name_each_other_at_once_are_both_set(stage: Stage) -> None:
+    """Each holds the other, in one order for both."""
+    admin = boss()
+    for hours in range(1, 6):
+        told = at_once(
+            *[
+                partial(timing, admin, queue, on_timeout="escalate", steps=[{"to": to, "hours": hours}])
+                for queue, to in (("finance_po", "legal"), ("legal", "finance_po"))
+            ]
+        )
+        assert not any(isinstance(each, Exception) for each in told), told
+    assert len(in_force()) == 2

@@ -1,0 +1,260 @@
+"""Four eyes: whoever had a hand in a run decides none of its gates, by whatever name, key or role they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from approvals.models import Approval, Decision
+from approvals.services import decide
+from durableagents import Context, End, Rejected
+from ledger.actors import Actor
+from ledger.append import locked_head, override
+from ledger.errors import Forbidden
+from ledger.models import ActRecord, Head, OverrideRecord
+from runs.engine.agents import Agent
+from runs.models import Run, Wait
+from runs.services import lifecycle, questions, reconciling, signals
+from runs.services.authority import own_act
+from tests.integration.runs.situations import Situations
+from tests.integration.runs.stage import Stage, dump
+from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+def buying(tools: Toolbox) -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+
+    return agent_of(node, tools=tools.all())
+
+
+def asking(tools: Toolbox) -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        item = await ctx.ask("finance_po", title="What?", schema=Item)
+        return End((await ctx.call(tools.pay, Item(name=item.name, amount=5000))).ref)
+
+    return agent_of(node, tools=tools.all())
+
+
+@pytest.fixture
+def multi() -> Iterator[User]:
+    yield User.objects.create_user("multi")
+    User.objects.all().delete()
+
+
+def as_(user: User, role: str, kind: str = "user") -> Actor:
+    """As somebody who holds this role."""
+    if role:
+        user.groups.add(Group.objects.get_or_create(name=role)[0])
+    return Actor(
+        kind,
+        user.username,
+        role=role,
+        auth="session" if kind == "user" else "api_key",
+        address="192.0.2.9",
+        person=user.pk,
+    )
+
+
+def approve(by: Actor) -> Approval:
+    asked = Approval.objects.get(state="open")
+    return decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=by)
+
+
+def refused(by: Actor, words: str) -> None:
+    before = dump()
+    with pytest.raises(Forbidden, match=words):
+        approve(by)
+    assert dump() == before
+
+
+@pytest.mark.parametrize("kind", ["user", "key"])
+def test_renaming_oneself_does_not_make_one_somebody_else(stage: Stage, tools: Toolbox, multi: User, kind: str) -> None:
+    lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator", "key"))
+    stage.drive()
+    refused(as_(multi, "approver_finance", kind), "You started this run: somebody else has to decide this")
+    multi.username = "Multi"
+    multi.save()
+    refused(as_(multi, "approver_finance", kind), "You started this run")
+    approve(FIONA)
+
+
+def test_whoever_takes_the_name_afterwards_is_not_the_one_who_started(
+    stage: Stage, tools: Toolbox, multi: User
+) -> None:
+    lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
+    stage.drive()
+    multi.username = "gone"
+    multi.save()
+    approve(as_(User.objects.create_user("multi"), "approver_finance"))
+    assert Decision.objects.get().by == "user:multi"
+
+
+def paused(run: Run, by: Actor) -> None:
+    lifecycle.pause(run.pk, by=replace(by, role="operator"), justification="let me see")
+
+
+def resumed(run: Run, by: Actor) -> None:
+    paused(run, OLGA)
+    lifecycle.resume(run.pk, by=replace(by, role="approver_finance"), justification="go on")
+
+
+def signalled(run: Run, by: Actor) -> None:
+    signals.signal(run.pk, "price", 7, by=replace(by, role="integrator", kind="key"))
+
+
+def retried(run: Run, by: Actor) -> None:
+    """As a retry leaves it on record; what the retry itself does is another story's."""
+    with transaction.atomic():
+        head = locked_head(run.pk)
+        override(head, "retry", by=replace(by, role="operator"), justification="again", before={}, after={})
+
+
+@pytest.mark.parametrize("act", [paused, resumed])
+def test_whoever_stopped_a_run_for_a_look_may_decide_it(
+    stage: Stage, tools: Toolbox, multi: User, act: Callable[[Run, Actor], None]
+) -> None:
+    run = stage.start(buying(tools))
+    stage.drive()
+    act(run, as_(multi, ""))
+    approve(as_(multi, "approver_finance"))
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [(retried, "You retried this run at"), (signalled, "You sent this run a signal at")],
+)
+def test_whoever_steered_a_run_does_not_decide_it(
+    stage: Stage, tools: Toolbox, multi: User, act: Callable[[Run, Actor], None], words: str
+) -> None:
+    run = stage.start(buying(tools))
+    stage.drive()
+    act(run, as_(multi, ""))
+    multi.username = "another"
+    multi.save()
+    refused(as_(multi, "approver_finance"), words)
+    refused(as_(multi, "approver_finance", "key"), words)
+    approve(FIONA)
+
+
+def test_whoever_answered_a_question_does_not_decide_what_came_of_it(stage: Stage, tools: Toolbox, multi: User) -> None:
+    run = stage.start(asking(tools))
+    stage.drive()
+    wait = Wait.objects.get(kind="input")
+    questions.answer(run.pk, wait.pk, {"name": "gold", "amount": 1}, by=as_(multi, "approver_finance"))
+    assert stage.drive() == "parked"
+    refused(as_(multi, "approver_finance"), "You answered a question of this run at")
+    approve(FIONA)
+
+
+def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox, multi: User) -> None:
+    run = Situations(stage, tools).make("unknown")
+    reconciling.reconcile(
+        run.pk, verdict="happened", receipt={"ref": "m-1"}, justification="looked it up", by=as_(multi, "operator")
+    )
+    (record,) = OverrideRecord.objects.filter(run_id=run.pk)
+    assert (record.person, record.action) == (multi.pk, "reconcile")
+    multi.username = "another"
+    multi.save()
+    assert "settled a call of this run" in str(own_act(Run.objects.get(pk=run.pk), multi.pk, "another"))
+
+
+def test_who_had_a_hand_in_it_is_judged_once_and_under_the_lock(stage: Stage, tools: Toolbox) -> None:
+    """Before the lock was won they may have steered the run: what was asked sooner would be worth nothing."""
+    stage.start(buying(tools))
+    stage.drive()
+    with CaptureQueriesContext(connection) as asked:
+        approve(FIONA)
+    statements = [query["sql"] for query in asked]
+    (judged,) = [i for i, sql in enumerate(statements) if "former AS MATERIALIZED" in sql]
+    (locked,) = [i for i, sql in enumerate(statements) if "FOR UPDATE" in sql and "approvals_approval" in sql]
+    facts = [i for i, sql in enumerate(statements) if "json_build_object('now'" in sql]
+    assert facts[0] < locked < facts[1] < judged and len(facts) == 2
+
+
+def test_rejecting_a_revision_is_deciding_not_meddling(stage: Stage, tools: Toolbox, multi: User) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            return End((await ctx.call(tools.pay, Item(name="po", amount=9000))).ref)
+        except Rejected:
+            return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+
+    stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    asked = Approval.objects.get()
+    decide(
+        asked.id,
+        verdict="reject",
+        plan_hash=asked.plan_hash,
+        justification="too much",
+        by=as_(multi, "approver_finance"),
+    )
+    stage.drive()
+    approve(as_(multi, "approver_finance"))
+
+
+def test_what_another_person_did_in_the_run_is_theirs(stage: Stage, tools: Toolbox, multi: User) -> None:
+    run = stage.start(buying(tools))
+    stage.drive()
+    lifecycle.pause(run.pk, by=OLGA, justification="let me see")
+    lifecycle.resume(run.pk, by=OLGA, justification="seen")
+    approve(as_(multi, "approver_finance"))
+
+
+def without_accounts(table: str, column: str) -> None:
+    """As rows are from before accounts were noted."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(f"UPDATE {table} SET {column} = NULL")
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize(
+    ("table", "column"), [("runs_run", "creator"), ("ledger_overriderecord", "person"), ("ledger_actrecord", "person")]
+)
+def test_old_rows_count_by_every_name_that_the_account_has_had(
+    stage: Stage, tools: Toolbox, multi: User, renamed: bool, table: str, column: str
+) -> None:
+    by = as_(multi, "integrator", "key") if table == "runs_run" else SHOP
+    run = lifecycle.start(buying(tools).graph_id, {}, by=by)
+    stage.drive()
+    if table == "ledger_overriderecord":
+        retried(run, as_(multi, ""))
+    if table == "ledger_actrecord":
+        signalled(run, as_(multi, ""))
+    without_accounts(table, column)
+    if renamed:
+        multi.username = "another"
+        multi.save()
+    refused(as_(multi, "approver_finance"), "somebody else has to decide this")
+    approve(FIONA)
+
+
+def test_an_old_run_gives_nobody_the_right_to_stop_it_by_name(stage: Stage, tools: Toolbox, multi: User) -> None:
+    run = lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
+    without_accounts("runs_run", "creator")
+    with pytest.raises(Forbidden):
+        lifecycle.cancel(run.pk, by=as_(multi, "integrator"), justification="mine")
+
+
+def test_a_decision_tells_the_exact_state_it_was_made_on(stage: Stage, tools: Toolbox, multi: User) -> None:
+    run = stage.start(buying(tools))
+    stage.drive()
+    head = Head.objects.get(pk=run.pk)
+    approve(as_(multi, "approver_finance"))
+    decision: Any = Decision.objects.get()
+    assert (decision.seq, bytes(decision.chain), decision.person) == (head.seq, bytes(head.chain), multi.pk)
+    assert (decision.before["state"], decision.after["state"]) == ("waiting_human", "running")
+    assert (
+        Approval.objects.get().requester is None
+        and ActRecord.objects.filter(run_id=run.pk, action="start").count() == 1
+    )

@@ -1,0 +1,389 @@
+"""Allowing the same again: asked once for what is the same, always for what isn't."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from approvals.granting import using
+from approvals.granting.acts import GrantOver, take_back
+from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
+from approvals.models import Approval, Decision, Notice, Queue
+from approvals.notices.recipients import case_of
+from approvals.policies import acts as policies
+from approvals.policies.bodies import NewPolicyBody
+from approvals.queues import acts as queues
+from approvals.queues.bodies import ProofBody
+from durableagents import BusinessFailure, Context, End
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.errors import Forbidden, InvalidInput, NotFound
+from ledger.models import ActRecord
+from runs.engine.agents import Agent
+from runs.services import lifecycle
+from tests.integration.approvals.granting import allowed, asks, given, paid, paying, refused, runs_out, state, swept
+from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody, sound
+from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
+from tests.integration.runs.stage import Stage, at_once, dump, events
+from tests.world import Notes, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+__all__ = ["anna", "bert", "guarded"]  # fixtures
+ROLE = "approver_finance"
+
+
+def asking() -> Agent:
+    """One whose node asks finance, without a tool."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.approve("finance_po", title="May I?")).by)
+
+    return agent_of(node)
+
+
+def test_the_same_goes_through_as_often_as_was_allowed_and_then_people_are_asked(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    first = asks(stage, agent)
+    grant = given(first, fiona)
+    assert stage.drive() == "completed"
+    for n in (1, 2):
+        case = asks(stage, agent, "pen 7000")
+        swept()
+        assert stage.drive() == "completed"
+        (decided,) = events(case.run, e.ApprovalDecided)
+        row = Decision.objects.get(approval=case)
+        assert (decided.by, decided.role, decided.verdict) == ("user:fiona", ROLE, "approved")
+        assert decided.payload["standing"] == {"grant": grant.pk, "use": n} == row.standing
+        assert (row.auth, row.person, row.justification) == ("standing_grant", fiona.person, "the same every month")
+        sound(case.run)
+    third = asks(stage, agent, "pen 1000")
+    swept()
+    assert state(third.run) == "open" and stage.drive() == "idle"
+    say(third, fiona)
+    assert stage.drive() == "completed" and paid(tools) == 4
+    sound(first.run, third.run)
+    acts = {row.action: row for row in ActRecord.objects.exclude(action="queue_grants")}
+    assert (acts["standing_grant"].by, acts["standing_grant"].after["times"]) == ("user:fiona", 2)
+    assert events(first.run, e.ApprovalDecided)[0].payload["standing"]["again"]["times"] == 2
+
+
+@pytest.mark.parametrize("what", ["name", "sum", "agent", "rule", "queue", "no amount", "fields", "title"])
+def test_what_is_not_the_same_is_asked(stage: Stage, tools: Toolbox, fiona: Actor, what: str) -> None:
+    allowed(boss())
+    given(asks(stage, paying(tools)), fiona)
+    assert stage.drive() == "completed"
+    made: dict[str, Any] = {
+        "agent": {"name": "another"},
+        "rule": {"rule": "another one"},
+        "queue": {"queue": "legal"},
+        "no amount": {"amount": None},
+        "fields": {"same": ["name", "amount"]},
+    }
+    text = {"name": "pencil 5000", "sum": "pen 20001"}.get(what, "pen 5000")
+    if what == "title":
+        tools.pay = replace(tools.pay, title="Pay it back")
+    case = asks(stage, paying(tools, **({"version": "2.0.0"} | made.get(what, {}))), text)
+    swept()
+    assert state(case.run) == "open" and not StandingUse.objects.exists()
+
+
+def test_the_next_version_of_an_agent_that_asks_the_same_is_the_same(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    allowed(boss())
+    given(asks(stage, paying(tools)), fiona)
+    case = asks(stage, paying(tools, version="2.0.0"))
+    swept()
+    assert state(case.run) == "approved"
+
+
+def test_without_named_fields_all_of_them_have_to_be_the_same(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools, same=())
+    grant = given(asks(stage, agent), fiona)
+    assert grant.fields == ["amount", "name"]
+    other, same = asks(stage, agent, "pen 5001"), asks(stage, agent)
+    swept()
+    assert (state(other.run), state(same.run)) == ("open", "approved")
+
+
+def test_the_sum_of_all_is_counted(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    given(asks(stage, agent), fiona, times=5, sum="12000")
+    cases = [asks(stage, agent, f"pen {amount}") for amount in (7000, 6000, 5000)]
+    swept()
+    assert [state(case.run) for case in cases] == ["approved", "open", "approved"]
+    assert sorted(use.amount for use in StandingUse.objects.all()) == [5000, 7000]
+
+
+def test_of_one_run_it_counts_there_alone(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    given(asks(stage, agent), fiona, scope="run")
+    case = asks(stage, agent)
+    swept()
+    assert state(case.run) == "open"
+
+
+def test_it_is_over_in_time(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    first = asks(stage, agent)
+    grant = given(first, fiona)
+    case = asks(stage, agent)
+    runs_out(grant)
+    sound(first.run)
+    swept()
+    assert state(case.run) == "open"
+    assert "its time was over" in str(refused(case, StandingGrant.objects.get())), "between the look and the yes too"
+
+
+def test_taken_back_it_answers_nothing_and_a_yes_that_nobody_used_lapses(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    """Revoked in mid-flight: between the yes and the intent of the call."""
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    assert stage.drive() == "completed"
+    case, later = asks(stage, agent), asks(stage, agent, "pen 8000")
+    lifecycle.pause(later.run_id, by=somebody("olga", "operator"), justification=WHY)
+    swept()
+    assert state(case.run) == "approved"
+    assert stage.drive() == "completed" and paid(tools) == 2
+    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    lifecycle.resume(later.run_id, by=Actor("user", "olga", role="operator"), justification=WHY)
+    assert stage.drive() == "parked"
+    anew = Approval.objects.get(run=later.run, state="open")
+    assert anew.pk != later.pk and paid(tools) == 2
+    told = f"beforehand by standing grant {grant.pk}, (approval {later.pk}): it was taken back, or expired, before"
+    assert told in str(anew.evidence)
+    swept()
+    assert state(later.run) == "open"
+    sound(case.run, later.run)
+    (act,) = ActRecord.objects.filter(action="standing_revoke")
+    assert (act.by, act.role, act.queue, act.after) == ("user:fiona", ROLE, "finance_po", {"lapsed": 1})
+    say(anew, fiona)
+    assert stage.drive() == "completed" and paid(tools) == 3
+    sound(later.run)
+    with pytest.raises(GrantOver, match="taken back by user:fiona"):
+        take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+
+
+def test_who_may_take_it_back(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """Whoever gave it, also without the role by now; whoever decides there; operators; administrators."""
+    admin = boss()
+    allowed(admin)
+    agent = paying(tools)
+    for by, roles, role in (
+        (somebody("frank", ROLE), [ROLE], ROLE),
+        (somebody("olga", "operator"), ["operator"], "operator"),
+        (fiona, [], ROLE),
+        (admin, [], "admin"),
+    ):
+        grant = given(asks(stage, agent), fiona)
+        for other, held in ((somebody(f"lena{grant.pk}", "approver_legal"), ["approver_legal"]), (admin, ["auditor"])):
+            other = replace(other, person=None) if other is admin else other
+            with pytest.raises(Forbidden):
+                take_back(grant.pk, justification=WHY, by=other, roles=held)
+        assert take_back(grant.pk, justification=WHY, by=by, roles=roles).end is not None
+        assert StandingEnd.objects.get(grant=grant).role == role
+    with pytest.raises(NotFound):
+        take_back(4711, justification=WHY, by=fiona, roles=[ROLE])
+
+
+@pytest.mark.parametrize("what", ["role", "account", "limit", "queue closed", "started it", "proof", "policy"])
+def test_it_reaches_no_further_than_who_gave_it_and_what_is_asked_now(
+    stage: Stage, tools: Toolbox, fiona: Actor, what: str
+) -> None:
+    admin = boss()
+    allowed(admin)
+    agent = paying(tools)
+    given(asks(stage, agent), fiona)
+    assert stage.drive() == "completed"
+    user = User.objects.get(pk=fiona.person)
+    if what == "role":
+        user.groups.remove(Group.objects.get(name=ROLE))
+    elif what == "account":
+        User.objects.filter(pk=user.pk).update(is_active=False)
+    elif what == "limit":
+        limited(admin, "4999", person="fiona")
+    elif what == "proof":
+        queues.prove("finance_po", ProofBody(minutes=5, justification=WHY), by=admin)
+    elif what == "policy":
+        said = {"name": "law", "tool": "pay", "effect": "require", "queue": "legal", "rule": "law looks at it"}
+        policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
+    by = fiona if what == "started it" else Actor("user", "shop", role="integrator", auth="session", person=None)
+    run = lifecycle.start(agent.graph_id, {"text": "pen 5000"}, by=by)
+    assert stage.drive() == "parked"
+    if what == "queue closed":
+        queues.close("finance_po", by=admin, justification=WHY)
+    swept()
+    if what == "policy":  # its own rule is answered; who is asked besides is not it
+        assert stage.drive() == "parked" and Approval.objects.get(run=run, state="open").queue == "legal"
+    else:
+        assert state(run) == "open" and not StandingUse.objects.exists()
+    assert paid(tools) == 1
+    sound(run)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"times": 6}, "“How many more” is more than 5"),
+        ({"days": -1}, "“Until when” has passed"),
+        ({"days": 31}, "“Until when” is after 2.* UTC, the latest there"),
+        ({"sum": "30001"}, "more than .30,000"),
+        ({"sum": None}, "names an amount"),
+    ],
+)
+def test_one_that_goes_further_than_it_may_is_refused_by_name(
+    stage: Stage, tools: Toolbox, fiona: Actor, said: dict[str, Any], words: str
+) -> None:
+    allowed(boss(), sum="30000")
+    case, before = asks(stage, paying(tools)), dump()
+    with pytest.raises(InvalidInput, match=words):
+        given(case, fiona, **said)
+    assert dump() == before
+
+
+def test_nobody_allows_more_in_all_than_they_may_approve_at_once(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    admin = boss()
+    allowed(admin)
+    limited(admin, "10000", person="fiona")
+    case, before = asks(stage, paying(tools)), dump()
+    with pytest.raises(InvalidInput, match="than you may approve at once"):
+        given(case, fiona, sum="10001")
+    assert dump() == before
+    given(case, fiona, sum="10000")
+
+
+@pytest.mark.parametrize("what", ["nowhere", "stages", "proof", "no tool", "deputy", "stranger", "no account"])
+def test_what_can_not_be_allowed_again(stage: Stage, tools: Toolbox, fiona: Actor, what: str) -> None:
+    admin = boss()
+    if what != "nowhere":
+        allowed(admin)
+    by, error = fiona, InvalidInput
+    if what == "proof":
+        queues.prove("finance_po", ProofBody(type_amount=True, justification=WHY), by=admin)
+    case = asks(stage, asking() if what == "no tool" else paying(tools, **({"quorum": 2} if what == "stages" else {})))
+    if what == "deputy":
+        by, error = somebody("dora", ROLE), Forbidden
+        away(fiona, "dora")
+        User.objects.get(username="dora").groups.clear()
+    elif what == "stranger":
+        by, error = somebody("lena", "approver_legal"), Forbidden
+    elif what == "no account":
+        by, error = replace(fiona, person=None), Forbidden
+    before = dump()
+    with pytest.raises(error):
+        given(case, by, **({"sum": None} if what == "no tool" else {}))
+    assert dump() == before and not StandingGrant.objects.exists()
+
+
+def test_two_sweepers_answer_once_and_sixty_questions_get_as_many_yes_as_there_are(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    allowed(boss(), times=10)
+    agent = paying(tools)
+    given(asks(stage, agent), fiona, times=7, sum="1000000")
+    assert stage.drive() == "completed"
+    cases = [asks(stage, agent) for _ in range(20)]
+    troubles: list[Any] = []
+    at_once(*[lambda: troubles.extend(using.look([], float("inf"))) for _ in range(8)])
+    swept()
+    assert troubles == []
+    states = [state(case.run) for case in cases]
+    assert (states.count("approved"), states.count("open")) == (7, 13)
+    assert sorted(StandingUse.objects.values_list("n", flat=True)) == [*range(1, 8)]
+    while stage.drive() == "completed":
+        pass
+    assert paid(tools) == 8
+    sound(*[case.run for case in cases])
+
+
+def test_what_was_tried_before_is_a_persons_to_answer(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """The other side refused it, and an operator has it tried again after the yes was taken back: there is a history,
+    which nobody answers unseen, whatever grants there are."""
+    allowed(boss())
+    agent, olga = paying(tools), somebody("olga", "operator")
+    grant = given(asks(stage, agent), fiona)
+    assert stage.drive() == "completed"
+    tools.outside.trouble("pay", BusinessFailure("closed", code="closed"))
+    case = asks(stage, agent)
+    swept()
+    assert stage.drive() == "failed"
+    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    given(asks(stage, agent), fiona)
+    lifecycle.retry(case.run_id, by=olga, justification="open again")
+    while not Approval.objects.filter(run=case.run, state="open").exists():
+        assert stage.drive() in ("parked", "completed")
+    swept()
+    assert state(case.run) == "open" and StandingUse.objects.count() == 1
+    sound(case.run)
+
+
+def test_what_is_paid_back_counts_as_much_as_what_is_paid(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """A credit makes no room for more."""
+    allowed(boss())
+    agent = paying(tools, when=lambda args: True)
+    given(asks(stage, agent), fiona, times=5, sum="12000")
+    back, more = asks(stage, agent, "pen -7000"), asks(stage, agent, "pen 6000")
+    swept()
+    assert (state(back.run), state(more.run)) == ("approved", "open")
+
+
+def test_how_far_it_may_go_is_set_by_two_people_where_two_set_queues(guarded: None, anna: Actor, bert: Actor) -> None:
+    change = proposed(lambda: allowed(anna))
+    assert Queue.objects.get(name="finance_po").again is None
+    agreed(change, bert)
+    row = Queue.objects.get(name="finance_po")
+    assert row.again == {"times": 5, "days": 30} and row.is_genuine
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [({"times": 3, "days": 0}, "days"), ({"times": 0, "days": 3}, "times"), ({"times": 0, "sum": "5"}, "times")],
+)
+def test_bounds_that_say_half_of_it_are_refused(stage: Stage, said: dict[str, Any], field: str) -> None:
+    admin = boss()
+    allowed(admin)
+    with pytest.raises(InvalidInput, match=f"That can't be: {field}"):
+        allowed(admin, **({"days": 0} | said))
+    with pytest.raises(InvalidInput, match="as it was"):
+        allowed(admin)
+    with pytest.raises(Forbidden):
+        allowed(somebody("fiona", ROLE))
+
+
+def test_nobody_is_told_of_what_is_answered_at_once_and_people_are_of_what_is_not(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    given(asks(stage, agent), fiona, sum="6000")
+    answered, left, other = asks(stage, agent), asks(stage, agent, "pen 5001"), asks(stage, agent, "ink 5000")
+    due = {row.approval_id: row.due_at - row.at for row in Notice.objects.filter(kind="opened")}
+    assert due[answered.pk] > timedelta(seconds=4) < due[left.pk] and due[other.pk] < timedelta(seconds=1)
+    swept()
+    assert (state(answered.run), state(left.run)) == ("approved", "open")
+    assert case_of(Notice.objects.get(kind="opened", approval_id=answered.pk)).over == "it is approved"
+    assert case_of(Notice.objects.get(kind="opened", approval_id=left.pk)).over == ""
+
+
+def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """Somebody may be reading them."""
+    allowed(boss())
+    agent = paying(tools)
+    before = asks(stage, agent)
+    given(asks(stage, agent), fiona)
+    swept()
+    assert state(before.run) == "open"

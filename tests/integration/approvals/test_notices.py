@@ -1,0 +1,286 @@
+"""Told in time: a fact becomes one notice, one delivery to each who may do something about it, and one message."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.test import Client
+
+from approvals.models import Approval, Delivery, Notice
+from approvals.notices import addressing, chat, courier
+from approvals.notices.tell import tell
+from ledger.actors import Actor
+from runs.models import Wait
+from runs.services import lifecycle
+from tests.integration.approvals.post import Postbox
+from tests.integration.approvals.setup import asked, away, buying, say, somebody
+from tests.integration.runs.stage import Stage, at_once, now
+from tests.world import Notes, Toolbox, agent_of, ends_with
+
+pytestmark = pytest.mark.django_db
+
+
+def deliver() -> None:
+    """All that is due now, as a worker does it."""
+    addressing.address_all()
+    courier.carry(courier.BY_MAIL)
+    courier.carry(courier.BY_CHAT)
+
+
+def soon(**what: Any) -> None:
+    """Whatever waits for its next try is due."""
+    Delivery.objects.filter(state__in=["waiting", "sending"], **what).update(due_at=now())
+    courier._rest.clear()
+    chat._silent.clear()
+
+
+def fiona(**more: Any) -> Actor:
+    return somebody("fiona", "approver_finance", email="fiona@example.org", **more)
+
+
+def states() -> list[tuple[str, str]]:
+    return list(Delivery.objects.order_by("pk").values_list("by", "state"))
+
+
+# --- who, and what ----------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_mailed_to_whoever_may_decide_it_and_to_nobody_else(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    fiona()
+    somebody("frank", "approver_finance", email="frank@example.org")
+    somebody("lena", "approver_legal", email="lena@example.org")
+    somebody("olga", "operator", email="olga@example.org")
+    somebody("gone", "approver_finance", email="gone@example.org", is_active=False)
+    approval = asked(stage, tools)
+    deliver()
+    assert sorted(postbox.to) == ["fiona@example.org", "frank@example.org"]
+    text = postbox.text()
+    assert postbox.mails[0]["Subject"] == "To decide: Pay, $5,000"
+    assert "Amount: $5,000" in text and "Queue: finance_po" in text and "Until: " in text and "Asked by: " in text
+    assert f"http://127.0.0.1:8000/inbox/{approval.pk}\n" in text
+    assert states() == [("email", "sent")] * 2
+    deliver()
+    assert len(postbox.mails) == 2, "a fact is told once"
+
+
+def test_a_deputy_is_told_and_whoever_started_the_run_is_not(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    away(fiona(), somebody("dora", "operator", email="dora@example.org").name)
+    starter = somebody("stan", "approver_finance", email="stan@example.org")
+    lifecycle.start(buying(tools).graph_id, {}, by=starter)
+    assert stage.drive() == "parked"
+    deliver()
+    assert sorted(postbox.to) == ["dora@example.org", "fiona@example.org"]
+
+
+def test_whoever_loses_the_role_before_it_is_sent_is_not_told(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    fiona()
+    asked(stage, tools)
+    addressing.address_all()
+    User.objects.get(username="fiona").groups.clear()
+    courier.carry(courier.BY_MAIL)
+    row = Delivery.objects.get()
+    assert postbox.mails == [] and (row.state, row.note) == (
+        "needless",
+        "they may not do anything about it any more",
+    )
+
+
+def test_what_is_decided_before_it_is_sent_is_not_told(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    by = fiona()
+    approval = asked(stage, tools)
+    addressing.address_all()
+    say(approval, by)
+    courier.carry(courier.BY_MAIL)
+    assert postbox.mails == [] and Delivery.objects.get().note == "it is approved"
+
+
+def test_a_stranger_who_has_the_link_is_asked_to_sign_in_and_then_sees_what_they_may(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    by = fiona()
+    approval = asked(stage, tools)
+    deliver()
+    (link,) = [word for word in postbox.text().split() if "/inbox/" in word]
+    path = link.removeprefix("http://127.0.0.1:8000")
+    assert path == f"/inbox/{approval.pk}" and postbox.html().count(path) == 1
+    stranger = Client().get(path)
+    assert (stranger.status_code, stranger["Location"]) == (302, f"/login?next={path}")
+    assert Approval.objects.get().state == "open"
+    other = Client()
+    other.force_login(User.objects.get(pk=somebody("ivan", "integrator").person))
+    assert other.get(path).status_code == 404
+    own_page = Client()
+    own_page.force_login(User.objects.get(pk=by.person))
+    assert own_page.get(path).status_code == 200 and Approval.objects.get().state == "open"
+
+
+HOSTILE = (
+    "Pay now\nSubject: x https://evil.example/a www.evil.example ops@evil.example \u202eoops <b>bold</b> " + "x" * 400
+)
+
+
+def test_what_an_agent_wrote_is_one_short_line_in_which_nothing_hides_and_nothing_can_be_clicked(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    fiona()
+    approval = asked(stage, tools)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE approvals_approval DISABLE TRIGGER USER")
+        cursor.execute("UPDATE approvals_approval SET title = %s WHERE id = %s", [HOSTILE, approval.pk])
+        cursor.execute("ALTER TABLE approvals_approval ENABLE TRIGGER USER")
+    deliver()
+    text, html = postbox.text(), postbox.html()
+    (line,) = [line for line in text.splitlines() if "Pay now" in line]
+    assert "Pay now[line break]Subject" in line and "[U+202E]" in line and "more]" in line
+    assert len(line) < 300 and "\u202e" not in text + html
+    for live in ("://evil", "evil.example", "@evil", "<b>bold"):
+        assert live not in text.replace("&lt;", "<") or live == "<b>bold"
+        assert live not in html
+    assert html.count("<a ") == 1
+
+
+def test_no_argument_and_no_secret_stands_in_a_mail(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    fiona()
+    approval = asked(stage, tools)
+    deliver()
+    whole = postbox.mails[0].as_string()
+    assert "arguments" not in whole and approval.plan_hash not in whole and "token" not in whole
+
+
+# --- other kinds ------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_outcome_is_told_to_operators(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    somebody("olga", "operator", email="olga@example.org")
+    fiona()
+    run = stage.start(agent_of(ends_with("done")))
+    stage.settle(run)
+    with transaction.atomic():
+        Wait.objects.create(
+            id="00000000-0000-4000-8000-000000000001",
+            run_id=run.pk,
+            slot="0.1/9",
+            kind="reconcile",
+            opened_at=now(),
+            deadline=now() + timedelta(days=1),
+            detail={"tool": "pay", "title": "Pay", "attempt": 0},
+        )
+    deliver()
+    assert postbox.to == ["olga@example.org"] and postbox.mails[0]["Subject"] == "Unknown outcome: Pay"
+    Wait.objects.update(deadline=now() - timedelta(seconds=1))
+    Wait.objects.filter(kind="reconcile").update(is_overdue=True)
+    deliver()
+    assert [mail["Subject"] for mail in postbox.mails] == ["Unknown outcome: Pay", "Overdue: Pay"]
+
+
+def test_a_run_that_fails_is_told_to_operators_and_to_whoever_started_it(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    somebody("olga", "operator", email="olga@example.org")
+    starter = somebody("ivan", "integrator", email="ivan@example.org")
+    somebody("iris", "integrator", email="iris@example.org")
+
+    async def node(state: Notes, ctx: Any) -> Any:
+        raise ValueError("no")
+
+    stage.settle(lifecycle.start(agent_of(node).graph_id, {}, by=starter))
+    deliver()
+    assert sorted(postbox.to) == ["ivan@example.org", "olga@example.org"]
+    assert postbox.mails[0]["Subject"].startswith("Failed: ")
+
+
+def test_a_deadline_that_is_near_is_told_once_and_one_that_moved_later(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    fiona()
+    approval = asked(stage, tools)
+    deliver()
+    ahead = Notice.objects.get(kind="due_soon")
+    assert approval.deadline - timedelta(days=1, seconds=1) <= ahead.due_at < approval.deadline
+    assert ahead.state == "new" and len(postbox.mails) == 1
+    Notice.objects.filter(pk=ahead.pk).update(due_at=now())
+    addressing.address_all()
+    ahead.refresh_from_db()
+    assert ahead.state == "new" and ahead.due_at > now(), "the deadline is not near yet: it waits for that"
+    Approval.objects.update(deadline=now() + timedelta(minutes=40))
+    Notice.objects.filter(pk=ahead.pk).update(due_at=now())
+    deliver()
+    assert [mail["Subject"] for mail in postbox.mails] == ["To decide: Pay, $5,000", "Deadline near: Pay, $5,000"]
+
+
+# --- the outbox -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_committed_is_not_told(stage: Stage, tools: Toolbox) -> None:
+    approval = asked(stage, tools)
+    Notice.objects.all().delete()
+    with transaction.atomic():
+        tell("reminder", "x", approval_id=approval.pk)
+        transaction.set_rollback(True)
+    assert not Notice.objects.exists()
+
+
+def test_sixty_four_couriers_at_once_send_each_message_once(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    for n in range(8):
+        somebody(f"f{n}", "approver_finance", email=f"f{n}@example.org")
+    asked(stage, tools)
+    answers = at_once(*[deliver] * 64)
+    assert not [answer for answer in answers if isinstance(answer, Exception)]
+    assert sorted(postbox.to) == [f"f{n}@example.org" for n in range(8)]
+    assert Delivery.objects.filter(state="sent").count() == 8
+
+
+def test_a_notice_whose_rows_are_damaged_keeps_no_other_waiting(
+    stage: Stage, tools: Toolbox, postbox: Postbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fiona()
+    asked(stage, tools)
+    tell("operator_stop", "x", wait_id=None, run_id=None)
+    real = addressing.case_of
+
+    def torn(notice: Notice) -> Any:
+        if notice.kind == "operator_stop":
+            raise ValueError("the row can't be read")
+        return real(notice)
+
+    monkeypatch.setattr(addressing, "case_of", torn)
+    deliver()
+    assert postbox.to == ["fiona@example.org"]
+    assert "the row can't be read" in Notice.objects.get(kind="operator_stop").note
+
+
+def test_forged_rows_tell_nobody_what_they_may_not_know(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    """Whoever writes rows with the application's own rights makes a delivery to a stranger: it is judged anew."""
+    approval = asked(stage, tools)
+    stranger = somebody("mallory", "integrator", email="mallory@example.org")
+    notice = Notice.objects.get(kind="opened", approval_id=approval.pk)
+    Delivery.objects.create(notice=notice, by="email", person=stranger.person, due_at=now(), made_at=now())
+    deliver()
+    assert postbox.mails == [] and Delivery.objects.get().state == "needless"
+
+
+# --- a server that is slow, refuses, is away --------------------------------------------------------------------------
+
+
+def test_a_server_that_says_later_is_asked_later_with_the_same_message(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
+    fiona()
+    asked(stage, tools)
+    postbox.answers = ["451 later", "452 later still"]
+    deliver()
+    row = Delivery.objects.get()
+    assert row.state == "waiting" and row.due_at > now() + timedelta(seconds=15) and "451 later" in row.note
+    soon()
+    deliver()
+    soon()
+    deliver()
+    row.refresh_from_db()
+    assert (row.state, [one["outcome"] for one in row.tries]) == ("sent", ["failed", "failed", "sent"])
+    assert postbox.mails[0]["Message-ID"] == f"<{row.message}@example.org>"

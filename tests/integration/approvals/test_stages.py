@@ -1,0 +1,463 @@
+"""Several people decide one call: each once, in order, whoever they stand in for; record and database hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import Error, IntegrityError, OperationalError, connection, connections, transaction
+
+from approvals.models import Approval, Decision, Seat
+from approvals.queues import acts
+from approvals.queues.bodies import LimitBody
+from approvals.services import AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, decide
+from approvals.votes.case import NotCounted
+from durableagents import Context, End, Gate, Rejected, Stage
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append
+from ledger.errors import DurableAgentsError, Forbidden
+from runs.engine.agents import Agent
+from runs.models import Wait
+from tests.integration.approvals.setup import WHY, away, boss, limited, somebody
+from tests.integration.approvals.timing import make_late
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.stage import Stage as Fleet
+from tests.integration.runs.stage import dump, events, problems
+from tests.world import Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+FINANCE, LEGAL = "approver_finance", "approver_legal"
+LEGAL_THEN_TWO = Gate("legal", "large sums", then=[Stage("finance_po", 2)])
+TWO = Gate("finance_po", "large sums", quorum=2)
+ONE = Gate("finance_po", "large sums")
+
+
+def buying(tools: Toolbox, gate: Gate, tries: int = 1) -> Agent:
+    pay = replace(tools.pay, gate=gate)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        for n in range(tries):
+            try:
+                return End((await ctx.call(pay, Item(name="po", amount=5000 + n))).ref)
+            except Rejected:
+                if n == tries - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    return agent_of(node, tools=[pay])
+
+
+@pytest.fixture
+def ask(stage: Fleet, tools: Toolbox) -> Callable[..., Approval]:
+    """Put a question by this gate."""
+
+    def asked(gate: Gate, **more: Any) -> Approval:
+        stage.start(buying(tools, gate, **more))
+        assert stage.drive() == "parked"
+        return now()
+
+    return asked
+
+
+def now() -> Approval:
+    return Approval.objects.get(state="open")
+
+
+def say(by: Actor, verdict: str = "approve", *, of: Approval | None = None, **more: Any) -> Approval:
+    asked = of or now()
+    role = LEGAL if asked.queue == "legal" else FINANCE
+    given = {"plan_hash": asked.plan_hash, "justification": "as quoted"} | more
+    return decide(asked.id, verdict=verdict, by=replace(by, role=role), **given)
+
+
+def people() -> tuple[Actor, Actor, Actor]:
+    return somebody("lena", LEGAL), somebody("fiona", FINANCE), somebody("frank", FINANCE)
+
+
+def nothing_changes(act: Callable[[], Any], error: type[DurableAgentsError], words: str | None = None) -> None:
+    before = dump()
+    with pytest.raises(error, match=words):
+        act()
+    assert dump() == before
+
+
+# --- the story ---
+
+
+def test_quorum_of_three_takes_three_different_people(
+    stage: Fleet, ask: Callable[..., Approval], outside: Outside
+) -> None:
+    asked = ask(Gate("finance_po", "large sums", quorum=3))
+    for name in ("fiona", "frank"):
+        said = say(somebody(name, FINANCE))
+        assert (said.state, said.id) == ("open", asked.id), f"the yes of {name} is counted, and is not the last"
+        assert stage.drive() == "idle" and outside.requests == []
+    assert say(somebody("felix", FINANCE)).state == "approved"
+    assert stage.drive() == "completed" and len(outside.requests) == 1
+    assert [d.closes for d in Decision.objects.order_by("id")] == [False, False, True]
+    check_against_journal(asked.run)
+
+
+def test_legal_says_yes_and_then_two_of_finance_and_then_it_is_paid(
+    stage: Fleet, ask: Callable[..., Approval], outside: Outside
+) -> None:
+    first, (lena, fiona, frank) = ask(LEGAL_THEN_TWO), people()
+    assert (first.queue, first.case_id) == ("legal", first.id)
+    say(lena)
+    assert stage.drive() == "parked" and outside.requests == []
+    second = now()
+    assert (second.queue, second.case_id, second.revision) == ("finance_po", first.id, 1)
+    say(fiona)
+    assert stage.drive() == "idle" and now() == second and outside.requests == []
+    say(frank)
+    assert stage.drive() == "completed" and len(outside.requests) == 1
+    assert [(d.by, d.verdict, d.closes) for d in Decision.objects.order_by("id")] == [
+        ("user:lena", "approve", True),
+        ("user:fiona", "approve", False),
+        ("user:frank", "approve", True),
+    ]
+    assert [(x.by, x.person) for x in events(first.run, e.ApprovalVoted)] == [
+        ("user:lena", lena.person),
+        ("user:fiona", fiona.person),
+        ("user:frank", frank.person),
+    ]
+    check_against_journal(first.run)
+
+
+@pytest.mark.parametrize("gate", [ONE, TWO, LEGAL_THEN_TWO])
+def test_who_lets_it_fail_fails_the_run(
+    stage: Fleet, ask: Callable[..., Approval], outside: Outside, gate: Gate
+) -> None:
+    asked, (lena, fiona, _) = ask(gate, tries=2), people()
+    say(lena if gate is LEGAL_THEN_TWO else fiona, "fail", justification="not with this vendor")
+    assert stage.drive() == "failed" and outside.requests == [] and Approval.objects.count() == 1
+    (failed,) = events(asked.run, e.RunFailed)
+    assert failed.code == "rejected" and "not with this vendor" in failed.payload["message"]
+    assert Approval.objects.get().state == "rejected" and Decision.objects.get().verdict == "fail"
+    check_against_journal(asked.run)
+
+
+@pytest.mark.parametrize("at", ["legal", "finance_po"])
+def test_a_no_at_any_stage_comes_to_the_node_and_a_revision_begins_at_the_first(
+    stage: Fleet, ask: Callable[..., Approval], outside: Outside, at: str
+) -> None:
+    first, (lena, fiona, frank) = ask(LEGAL_THEN_TWO, tries=2), people()
+    if at == "finance_po":
+        say(lena)
+        stage.drive()
+        say(fiona)
+    say(lena if at == "legal" else frank, "reject", justification="too dear")
+    assert stage.drive() == "parked"
+    again = now()
+    assert (again.queue, again.revision, again.previous_id, again.case_id) == ("legal", 2, first.id, again.id)
+    say(lena)
+    stage.drive()
+    assert now().revision == (2 if at == "finance_po" else 1)
+    say(fiona)
+    say(frank)
+    assert stage.drive() == "completed" and len(outside.requests) == 1
+    check_against_journal(first.run)
+
+
+@pytest.mark.parametrize("gate", [ONE, TWO])
+def test_who_abstains_has_had_their_say(stage: Fleet, ask: Callable[..., Approval], gate: Gate) -> None:
+    asked, (_, fiona, frank) = ask(gate), people()
+    greta = somebody("greta", FINANCE)
+    assert say(fiona, "abstain").state == "open" and stage.drive() == "idle"
+    for verdict in ("approve", "reject", "fail", "abstain"):
+        nothing_changes(partial(say, fiona, verdict), AlreadyVoted, "You abstained from this")
+    say(frank)
+    if gate is TWO:
+        say(greta)
+    assert stage.drive() == "completed"
+    check_against_journal(asked.run)
+
+
+def test_a_deadline_denies_whatever_was_said_before(stage: Fleet, ask: Callable[..., Approval]) -> None:
+    from runs.workers import timers
+
+    asked, (_, fiona, _) = ask(TWO), people()
+    say(fiona)
+    make_late(asked)
+    timers.sweep()
+    assert stage.drive() == "failed" and Approval.objects.get().state == "expired"
+
+
+# --- one person is one person ---
+
+
+def test_one_person_has_one_word_by_whatever_key(ask: Callable[..., Approval]) -> None:
+    ask(TWO)
+    _, fiona, _ = people()
+    say(fiona)
+    for by in (fiona, replace(fiona, kind="key", name="laptop"), replace(fiona, kind="key", name="server")):
+        for verdict in ("approve", "reject", "abstain"):
+            nothing_changes(partial(say, by, verdict), AlreadyVoted, "One person has one word")
+
+
+def test_a_deputy_and_their_principal_are_one(stage: Fleet, ask: Callable[..., Approval]) -> None:
+    asked, (_, fiona, frank) = ask(TWO), people()
+    dora = somebody("dora", LEGAL)
+    away(fiona, "dora")
+    say(dora)
+    (vote,) = events(asked.run, e.ApprovalVoted)
+    assert vote.people == {dora.person, fiona.person}
+    nothing_changes(lambda: say(fiona), AlreadyVoted, "You approved this, by the word of a deputy")
+    nothing_changes(lambda: say(dora), AlreadyVoted)
+    say(frank)
+    assert stage.drive() == "completed"
+    check_against_journal(asked.run)
+
+
+def test_a_deputy_of_somebody_who_voted_stands_in_for_another(ask: Callable[..., Approval]) -> None:
+    asked, (_, fiona, frank) = ask(TWO), people()
+    dora = somebody("dora", LEGAL)
+    say(fiona)
+    away(fiona, "dora")
+    nothing_changes(lambda: say(dora), AlreadyVoted, "fiona, for whom you stand in,")
+    away(frank, "dora")
+    assert say(dora).state == "approved"
+    assert events(asked.run, e.ApprovalVoted)[-1].principal == frank.person
+
+
+def test_who_decided_one_stage_has_no_part_in_the_next(stage: Fleet, ask: Callable[..., Approval]) -> None:
+    ask(LEGAL_THEN_TWO)
+    both, fiona, frank = somebody("both", LEGAL, FINANCE), somebody("fiona", FINANCE), somebody("frank", FINANCE)
+    say(both)
+    stage.drive()
+    nothing_changes(lambda: say(both), AlreadyVoted, "for legal")
+    away(fiona, "both")
+    nothing_changes(lambda: say(both), AlreadyVoted)
+    say(fiona)
+    say(frank)
+    assert stage.drive() == "completed"
+
+
+def test_nobody_without_an_account_is_one_of_several(ask: Callable[..., Approval]) -> None:
+    ask(TWO)
+    nothing_changes(lambda: say(Actor("user", "ghost", auth="session")), Forbidden, "account")
+
+
+def test_who_changed_who_decides_after_it_was_asked_does_not_decide(ask: Callable[..., Approval]) -> None:
+    admin = somebody("ada", FINANCE, is_superuser=True, is_staff=True)
+    limited(admin, "100")  # before: that is nobody's business
+    asked = ask(TWO)
+    limited(admin, None, person="ada")
+    nothing_changes(lambda: say(admin), Forbidden, "You changed who decides here")
+    assert asked.run.approvals.count() == 1
+
+
+def test_who_made_themselves_a_deputy_after_it_was_asked_does_not_decide(ask: Callable[..., Approval]) -> None:
+    ask(ONE)
+    people()
+    ada = somebody("ada", "operator", is_superuser=True, is_staff=True)
+    away(ada, "ada", principal="fiona")
+    nothing_changes(lambda: say(ada), Forbidden, "You changed who decides here")
+
+
+def test_each_is_held_to_their_own_limit(ask: Callable[..., Approval], stage: Fleet, tools: Toolbox) -> None:
+    ask(Gate("finance_po", "large sums", quorum=2, amount="amount USD"))
+    _, fiona, frank = people()
+    limited(boss(), "100", person="frank")
+    say(fiona)
+    nothing_changes(lambda: say(frank), Forbidden, "above your limit")
+    say(frank, "reject")
+    assert stage.drive() == "failed"
+
+
+def test_a_stage_that_is_not_the_one_that_was_read_is_refused(stage: Fleet, ask: Callable[..., Approval]) -> None:
+    first, (lena, fiona, _) = ask(LEGAL_THEN_TWO), people()
+    nothing_changes(lambda: say(lena, stage=2), OtherStage)
+    say(lena, stage=1)
+    stage.drive()
+    nothing_changes(lambda: say(fiona, stage=1), OtherStage)
+    nothing_changes(lambda: say(fiona, plan_hash=first.plan_hash), StalePlan)
+    nothing_changes(lambda: say(lena, of=first), AlreadyDecided)
+    say(fiona, stage=2)
+
+
+# --- forged, taken away, changed ---
+
+
+def forged(approval: Approval, somebody: Actor, **changed: Any) -> Decision:
+    """A yes of somebody, as whoever has the application's rights in the database would write it."""
+    told = {
+        "approval": approval,
+        "verdict": "approve",
+        "plan_hash": approval.plan_hash,
+        "justification": "so",
+        "by": somebody.ref,
+        "person": somebody.person,
+        "role": FINANCE,
+        "auth": "session",
+        "at": approval.opened_at,
+        "closes": False,
+    }
+    return Decision.objects.create(**(told | changed))
+
+
+def vote_of(approval: Approval, by: Actor) -> e.ApprovalVoted:
+    wait = Wait.objects.get(pk=approval.wait_id)
+    return e.ApprovalVoted(
+        slot=wait.slot,
+        n=wait.n,
+        approval_id=str(approval.id),
+        verdict="approve",
+        plan_hash=approval.plan_hash,
+        by=by.ref,
+        role=FINANCE,
+        person=by.person or 0,
+        payload={"justification": "so"},
+    )
+
+
+def test_a_forged_decision_completes_nothing(ask: Callable[..., Approval], stage: Fleet) -> None:
+    asked, (_, fiona, frank) = ask(TWO), people()
+    forged(asked, fiona)
+    assert say(frank).state == "open" and stage.drive() == "idle"
+    assert any("no event" in problem for problem in problems(asked.run))
+
+
+def test_a_vote_without_its_decision_completes_nothing(ask: Callable[..., Approval], stage: Fleet) -> None:
+    """One that was put into the journal with our key, but that nobody decided."""
+    asked, (_, fiona, frank) = ask(TWO), people()
+    append(asked.run_id, vote_of(asked, fiona), by=fiona)
+    nothing_changes(lambda: say(frank), NotCounted, "did not write")
+    forged(asked, fiona)
+    nothing_changes(lambda: say(frank), NotCounted, "did not write")
+    assert any("vote of user:fiona" in problem or "no code" in problem for problem in problems(asked.run))
+
+
+def test_a_forged_vote_stops_the_case_and_the_run(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
+    asked, (_, fiona, frank) = ask(TWO), people()
+    append(asked.run_id, vote_of(asked, fiona), by=fiona)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalVoted'")
+    nothing_changes(lambda: say(frank), NotCounted, "code")
+    assert outside.requests == []
+
+
+def test_a_row_that_says_that_one_yes_is_enough_is_not_believed(ask: Callable[..., Approval]) -> None:
+    asked, (_, fiona, _) = ask(TWO), people()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE approvals_approval SET case_id = NULL")
+    nothing_changes(lambda: say(fiona, of=asked), StalePlan)
+
+
+def test_the_database_keeps_what_a_question_is_a_stage_of(ask: Callable[..., Approval]) -> None:
+    asked = ask(TWO)
+    with pytest.raises(Error, match="case_is_frozen"), transaction.atomic():
+        Approval.objects.filter(pk=asked.pk).update(case_id=None)
+
+
+def test_the_database_gives_nobody_two_seats(ask: Callable[..., Approval], stage: Fleet) -> None:
+    first, (lena, fiona, frank) = ask(LEGAL_THEN_TWO), people()
+    say(lena)
+    stage.drive()
+    second = now()
+    say(fiona)
+    in_place = {"deputy_of": {"name": "x", "person": fiona.person, "deputy": 1}}
+    tries: list[tuple[Actor, dict[str, Any]]] = [
+        (fiona, {}),
+        (fiona, {"by": "key:laptop"}),
+        (frank, {"standing": in_place}),
+        (lena, {}),
+        (frank, {"standing": {"deputy_of": {"name": "x", "person": lena.person, "deputy": 1}}}),
+    ]
+    for by, changed in tries:
+        with pytest.raises(IntegrityError, match="approvals_seat_one_each"), transaction.atomic():
+            forged(second, by, **changed)
+    assert {seat.case_id for seat in Seat.objects.all()} == {first.id}
+    with pytest.raises(Error, match="Cannot update or delete"), transaction.atomic():
+        Seat.objects.all().delete()
+
+
+def test_a_vote_that_was_taken_away_is_missed(ask: Callable[..., Approval]) -> None:
+    asked, (_, fiona, _) = ask(TWO), people()
+    say(fiona)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("DELETE FROM approvals_seat")
+    assert any("had their say" in problem for problem in problems(asked.run))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("DELETE FROM approvals_decision")
+    assert any("vote of user:fiona" in problem for problem in problems(asked.run))
+
+
+def test_a_vote_that_was_changed_is_found(ask: Callable[..., Approval]) -> None:
+    asked, (_, fiona, _) = ask(TWO), people()
+    say(fiona, "abstain")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE approvals_decision SET verdict = 'approve'")
+    assert any("verdict" in problem for problem in problems(asked.run))
+
+
+# --- at once ---
+
+
+@pytest.mark.django_db(transaction=True)
+def test_64_at_once_are_as_many_words_as_it_takes_and_one_outcome(
+    ask: Callable[..., Approval], stage: Fleet, outside: Outside
+) -> None:
+    """32 people, each twice at once: two yeses let it through, and everybody else is told who had decided."""
+    asked = ask(TWO)
+    crowd = [somebody(f"p{n}", FINANCE) for n in range(32)]
+    told: list[str] = []
+
+    def one(by: Actor) -> None:
+        try:
+            while True:
+                with suppress(OperationalError):  # a busy machine: whoever waits too long for the lock comes again
+                    say(by, of=asked)
+                    return told.append("done")
+        except (AlreadyDecided, AlreadyVoted) as error:
+            told.append(error.detail)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(64) as pool:
+        for each in [pool.submit(one, by) for by in crowd for _ in range(2)]:
+            each.result()
+    assert told.count("done") == 2 and len(told) == 64
+    assert all("approved by user:p" in words or "You approved this at" in words for words in told if words != "done")
+    votes = events(asked.run, e.ApprovalVoted)
+    assert len({vote.person for vote in votes}) == len(votes) == 2 and len(events(asked.run, e.ApprovalDecided)) == 1
+    assert stage.drive() == "completed" and len(outside.requests) == 1
+    check_against_journal(asked.run)
+
+
+@pytest.mark.parametrize("losing", ["role", "limit", "account"])
+def test_what_was_lost_between_two_words_counts(ask: Callable[..., Approval], losing: str) -> None:
+    ask(Gate("finance_po", "large sums", quorum=2, amount="amount USD"))
+    _, fiona, frank = people()
+    say(fiona)
+    user = User.objects.get(username="frank")
+    if losing == "role":
+        user.groups.remove(Group.objects.get(name=FINANCE))
+    elif losing == "limit":
+        acts.limit("finance_po", LimitBody(person="frank", most="1", justification=WHY), by=boss())  # type: ignore[arg-type]
+    else:
+        user.is_active = False
+        user.save()
+    nothing_changes(lambda: say(frank), Forbidden)
+
+
+def test_the_people_of_a_crash_test_are_several(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
+    from durableagents.crashtest.people import People
+
+    asked, people_of_it = ask(LEGAL_THEN_TWO), People({}, source=None)  # type: ignore[arg-type]
+    for _ in range(2):
+        people_of_it._decide(None, Wait.objects.get(resolved_at__isnull=True))  # type: ignore[arg-type]
+        stage.drive()
+    assert len(outside.requests) == 1 and len(events(asked.run, e.ApprovalVoted)) == 3

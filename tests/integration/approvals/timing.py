@@ -1,0 +1,106 @@
+"""Queues with deadlines of their own, for the stories about what time brings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pgtrigger
+from django.utils import timezone
+
+from approvals.deadlines import acts
+from approvals.deadlines.bodies import CalendarBody, TimingBody
+from approvals.models import Approval, Queue, Timing
+from approvals.timing.course import look_at, read
+from durableagents import Context, End, Expired, Rejected
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.clock import database_now
+from runs.engine.agents import Agent
+from runs.journal import wait_hooks
+from runs.models import Run, Wait
+from runs.workers import timers
+from tests.integration.approvals.setup import WHY
+from tests.integration.runs.aging import earlier
+from tests.integration.runs.stage import events
+from tests.world import Item, Notes, Toolbox, agent_of
+
+OFFICE = dict.fromkeys(("mon", "tue", "wed", "thu", "fri"), "09:00-17:00")
+SOON = timedelta(milliseconds=1)
+
+
+def calendar(by: Actor, name: str = "DE", zone: str = "Europe/Berlin", **more: Any) -> Any:
+    given = {"name": name, "zone": zone, "week": OFFICE, "justification": WHY} | more
+    return acts.set_calendar(CalendarBody.model_validate(given), by=by)
+
+
+def timing(by: Actor, queue: str = "finance_po", **said: Any) -> Timing:
+    """What the queue says of time from now on."""
+    row = acts.set_timing(queue, TimingBody.model_validate({**said, "justification": WHY}), by=by)
+    wait_hooks.queues.forget()
+    return row
+
+
+def at_once(queue: str = "finance_po", *steps: str, **said: Any) -> Timing:
+    """The same with steps that nobody has any time for, which an administrator can't set."""
+    row = Timing(
+        queue=Queue.objects.get(name=queue),
+        version=1,
+        on_timeout="escalate",
+        steps=[[to, 0] for to in steps],
+        set_by="user:boss",
+        set_at=timezone.now(),
+        **said,
+    )
+    row.seal()
+    row.save()
+    wait_hooks.queues.forget()
+    return row
+
+
+def paying(tools: Toolbox, **gate: Any) -> Agent:
+    """An agent that pays once finance says yes, and tells what it was told otherwise."""
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, **gate))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            return End((await ctx.call(pay, Item(name="po", amount=5000))).ref)
+        except Expired as nobody:
+            return End(f"nobody answered: {nobody.verdict}")
+        except Rejected as no:
+            return End(f"no by {no.by}")
+
+    return agent_of(node, tools=[pay])
+
+
+def make_late(approval: Approval, at: datetime | None = None) -> None:
+    """As if it had been given less time, which is over, or will be `at` that moment: its journal says so, and its
+    rows."""
+    wait = Wait.objects.get(pk=approval.wait_id)
+    past = at or database_now() - timedelta(seconds=1)
+    earlier(approval.run_id, read(Approval.objects.get(pk=approval.pk), wait).course.deadline - past, str(approval.pk))
+    now = Approval.objects.get(pk=approval.pk)
+    due = read(now, wait).due
+    with pgtrigger.ignore("approvals.Approval:terms_are_frozen"):
+        Approval.objects.filter(pk=approval.pk).update(deadline=past, look_at=look_at(due), timing=_terms(now))
+    Wait.objects.filter(pk=approval.wait_id).update(deadline=past)
+
+
+def _terms(approval: Approval) -> Any:
+    """What is on record of its time."""
+    told = [x for x in events(approval.run, e.ApprovalTimed) if x.approval_id == str(approval.pk)]
+    return told[-1].payload if told else None
+
+
+def due(run: Run) -> None:
+    """Let every open wait of the run be due."""
+    for question in Approval.objects.filter(run=run, state="open"):
+        make_late(question)
+    Wait.objects.filter(run=run, resolved_at=None).update(deadline=database_now() - timedelta(seconds=1))
+
+
+def sweep() -> None:
+    timers._troubled.clear()
+    timers.sweep()

@@ -1,0 +1,124 @@
+"""Runs that runs started, on the console: each side links the other, and what waits for a person is seen from above."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from runs.models import Run
+from runs.services import lifecycle
+from tests.integration.api.family import children, family
+from tests.integration.console.conftest import SHOP, Reader, text_of
+from tests.integration.console.stage import settled, until, working
+from tests.integration.scale.test_reads import MOST_STATEMENTS
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def grown() -> Iterator[Callable[..., Run]]:
+    """A run of an agent for these letters, once it is in a state, with a worker that drives everything."""
+
+    def grow(letters: str, agent: str = "parent", state: str = "waiting_event", title: str = "Spring order") -> Run:
+        return settled(lifecycle.start(agent, {"letters": letters, "title": title}, by=SHOP), state)
+
+    with family(), working():
+        yield grow
+
+
+def ready(run: Run, **wanted: int) -> None:
+    """Until so many of its children are in each of these states, and the run has heard of those that ended."""
+    until(lambda: all(len(children(run, state)) == n for state, n in wanted.items()), f"children {wanted}")
+    until(lambda: not Run.objects.filter(parent=run.pk, ended_at__isnull=False, is_told=False).exists(), "told")
+    settled(run, "waiting_event", "completed")
+
+
+def rows(page: str, of: str = "child") -> list[str]:
+    return re.findall(rf'id="{of}-([0-9a-f-]{{36}})"', page)
+
+
+def html(reader: Reader, path: str, **query: Any) -> str:
+    return str(reader.get(path, **query).content.decode())
+
+
+def test_a_parent_shows_its_children_those_first_that_a_person_has_to_look_after(
+    grown: Callable[..., Run], operator: Reader
+) -> None:
+    run = grown("fsax")
+    ready(run, failed=1, waiting_event=1, waiting_human=1, completed=1)
+    page, text = html(operator, f"/runs/{run.pk}"), operator.read(f"/runs/{run.pk}")
+    assert "waiting for child runs" in text
+    for said in ("1 waiting for people", "1 waiting for systems", "1 failed", "1 completed", "All 4"):
+        assert said in text, said
+    listed = rows(page)
+    assert len(listed) == 4 and listed[0] == str(children(run, "waiting_human")[0].pk)
+    assert listed[1] == str(children(run, "waiting_event")[0].pk)
+    assert "Waits for the child run Helper" in text and "It stands still for an answer" in text
+    assert f'href="/runs?parent={run.pk}&amp;state=failed"' in page
+
+
+def test_a_child_links_the_run_that_started_it(grown: Callable[..., Run], operator: Reader) -> None:
+    run = grown("s")
+    ready(run, waiting_event=1)
+    (child,) = children(run, "waiting_event")
+    page = html(operator, f"/runs/{child.pk}")
+    assert f"as step <code>{child.parent_slot}</code>" in page and f'href="/runs/{run.pk}"' in page
+    assert 'id="children"' not in page and 'id="parent"' not in html(operator, f"/runs/{run.pk}")
+    Run.objects.filter(pk=child.pk).update(parent=uuid4())
+    assert "a run that is not here any more" in operator.read(f"/runs/{child.pk}")
+
+
+def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run], operator: Reader) -> None:
+    run, other = grown("fsa"), grown("x", state="completed")
+    ready(run, failed=1, waiting_event=1, waiting_human=1)
+    page = html(operator, "/runs")
+    assert page.count("child of") == 4 and page.count(f'<a href="/runs/{run.pk}"><code>') == 3
+    assert "2 child runs: 1 stopped for a person" in text_of(operator.get("/runs"))
+    every = [str(pk) for pk in Run.objects.filter(parent=run.pk).order_by("-created_at").values_list("pk", flat=True)]
+    assert rows(html(operator, "/runs", parent=run.pk), "row") == every
+    text = operator.read("/runs", parent=run.pk)
+    assert "Children of run" in text and "all 3" in text and "failed 1" in text
+    failed = html(operator, "/runs", parent=run.pk, state="failed")
+    assert rows(failed, "row") == [str(children(run, "failed")[0].pk)]
+    assert f'<input type="hidden" name="parent" value="{run.pk}">' in failed
+    assert rows(html(operator, "/runs", parent=run.pk, q="helper", agent="helper"), "row") == []
+    assert len(rows(html(operator, "/runs", parent=run.pk, q="Spring", agent="helper"), "row")) == 3
+    assert rows(html(operator, "/runs", parent=children(run, "failed")[0].pk), "row") == []
+    assert "fit these filters" in operator.read("/runs", parent=str(uuid4()))
+    for made_up in ("rubbish", "\x00", "1" * 300):
+        assert len(rows(html(operator, "/runs", parent=made_up), "row")) == 6
+    assert len(children(other, "completed")) == 1
+
+
+def test_whoever_stops_a_run_is_told_what_becomes_of_its_children(grown: Callable[..., Run], operator: Reader) -> None:
+    run = grown("fss")
+    ready(run, failed=1, waiting_event=2)
+    text = operator.read(f"/runs/{run.pk}")
+    assert "2 child runs have not ended: paused with it, and going on when it does." in text
+    assert "2 child runs have not ended: cancelled with it, and all runs below." in text
+    operator.post(f"/runs/{run.pk}/pauses", justification="Look at it first.")
+    text = operator.read(f"/runs/{run.pk}")
+    assert "2 paused" in text and "going on with it, but for what somebody paused for its own sake" in text
+    operator.post(f"/runs/{run.pk}/cancellations", justification="Not wanted any more.")
+    text = operator.read(f"/runs/{run.pk}")
+    assert "2 cancelled" in text and "have not ended" not in text
+
+
+def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], operator: Reader) -> None:
+    top = grown("fsa", agent="top")
+    (middle,) = until(lambda: children(top, "waiting_event"), "the one between")
+    ready(middle, failed=1, waiting_event=1, waiting_human=1)
+    for path in ("/", "/runs", f"/runs?parent={middle.pk}", f"/runs?parent={middle.pk}&q=spring", f"/runs/{middle.pk}"):
+        operator.client.get(path)
+        with CaptureQueriesContext(connection) as found:
+            assert operator.client.get(path).status_code == 200
+        asked = [query["sql"][:150] for query in found.captured_queries]
+        # A page of one run asks besides who has its version, and whether it or its children have effects to undo.
+        more = 2 if path.startswith("/runs/") else 0
+        assert len(asked) <= MOST_STATEMENTS + more, (path, "\n".join(asked))

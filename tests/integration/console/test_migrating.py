@@ -1,0 +1,108 @@
+"""Moving runs on their page: a look, the act, and what is refused and kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from ledger.models import OverrideRecord
+from runs.models import Run
+from runs.services import lifecycle
+from tests.integration.console.conftest import Reader, reader  # noqa: F401 (fixture)
+from tests.world import SHOP, agent_of, ends_with, only_for_now
+
+pytestmark = pytest.mark.django_db
+NAME = "moving-page"
+PAGE = f"/agents/{NAME}@1.0.0/migrations"
+FORM = {
+    "from_version": "1.0.0",
+    "to_version": "2.0.0",
+    "nodes": "finish = finish",
+    "runs": "",
+    "node": "",
+    "limit": "2",
+}
+WHY = "the old one is wrong"
+
+
+@pytest.fixture(autouse=True)
+def two() -> Any:
+    with only_for_now():
+        for version in ("1.0.0", "2.0.0"):
+            agent_of(ends_with(version), name=NAME, version=version)
+        yield
+
+
+@pytest.fixture
+def operator(reader: Reader) -> Client:  # noqa: F811
+    return reader("operator").client
+
+
+@pytest.fixture
+def runs() -> list[Run]:
+    return [lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP) for _ in range(3)]
+
+
+def versions() -> list[str]:
+    return list(Run.objects.order_by("created_at", "id").values_list("version", flat=True))
+
+
+def test_the_page_proposes_where_each_node_leads_and_a_look_changes_nothing(operator: Client, runs: list[Run]) -> None:
+    page = operator.get(f"{PAGE}?run={runs[0].id}").content.decode()
+    assert "finish = finish" in page and str(runs[0].id) in page and "Move those that can" not in page
+    seen = operator.post(f"{PAGE}/looks", FORM).content.decode()
+    assert seen.count("unbegun") == 2 and "What would become of them" in seen and "Move those that can" in seen
+    assert versions() == ["1.0.0"] * 3
+
+
+def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
+    done = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY})
+    text = done.content.decode()
+    assert done.status_code == 200 and "2 runs moved to 2.0.0, 0 not." in text and text.count(">moved<") == 2
+    assert versions() == ["2.0.0", "2.0.0", "1.0.0"]
+    assert OverrideRecord.objects.filter(action="migrate").count() == 2
+    again = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY, "runs": str(runs[0].id)}).content.decode()
+    assert "it is one of moving-page@2.0.0 already" in again and "0 runs moved to 2.0.0, 1 not." in again
+    page = operator.get(f"/runs/{runs[0].id}").content.decode()
+    assert f"{NAME}@2.0.0" in page and "moved to moving-page@2.0.0" in page
+    journal = operator.get(f"/runs/{runs[0].id}?tab=journal").content.decode()
+    assert f"{NAME}@1.0.0 → {NAME}@2.0.0" in journal
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"nodes": "finish"}, "lengthen it"),
+        ({"nodes": "finish = gone"}, "leads to &#x27;gone&#x27;"),
+        ({"nodes": "other = finish"}, "finish: is left out"),
+        ({"nodes": "finish = finish\nfinish = finish"}, "nodes"),
+        ({"runs": "no id"}, "runs"),
+        ({"limit": "many"}, "limit"),
+        ({"to_version": "9.0.0"}, "is unknown here"),
+        ({"x": "1"}, "no field of this form"),
+        ({"justification": " "}, "justification"),
+    ],
+)
+def test_what_is_refused_is_named_and_kept(
+    operator: Client, runs: list[Run], change: dict[str, str], said: str
+) -> None:
+    refused = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY} | change)
+    assert refused.status_code == 422 and said in refused.content.decode()
+    assert versions() == ["1.0.0"] * 3
+    if "nodes" in change:
+        assert change["nodes"].splitlines()[0] in refused.content.decode(), "what was typed is still there"
+
+
+def test_only_an_operator_sees_the_form_and_an_unknown_version_has_no_page(
+    reader: Reader,  # noqa: F811
+    operator: Client,
+    runs: list[Run],
+) -> None:
+    assert "Look</button>" not in reader("auditor").client.get(PAGE).content.decode()
+    assert reader("integrator").client.post(f"{PAGE}/acts", FORM | {"justification": WHY}).status_code == 403
+    assert operator.get(f"/agents/{NAME}@7.0.0/migrations").status_code == 404
+    assert operator.get("/agents/nobody@1.0.0/migrations").status_code == 404
+    other = FORM | {"justification": WHY, "from_version": "2.0.0", "to_version": "1.0.0"}
+    assert operator.post(f"{PAGE}/acts", other).status_code == 404

@@ -1,0 +1,223 @@
+"""A new state, wait, event or row is one entry in one table: none is forgotten, and none lets its text be markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+from uuid import uuid4
+
+import pytest
+from django.urls import reverse
+
+from approvals.brief import CHIPS, chip_of
+from approvals.models import Approval, ApprovalState
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.models import Head
+from runs.console import timeline_rows
+from runs.console.run_page import Dossier, Sight
+from runs.console.tables import event_words, looks, waits
+from runs.engine.tape import CALLED_BACK
+from runs.models import Run, State, Wait
+from runs.queries import display
+from runs.queries.run_list import Card
+from runs.queries.why.acts import steering
+from runs.queries.why.answer import who_must
+from runs.queries.why.seen import CAUSES, Reader, Seen
+from runs.queries.why.words import SENTENCES
+from runs.services import authority
+from runs.services.reconciling import VERDICTS
+from runs.story import findings, line_of
+from runs.story.drawn import Drawn
+from runs.story.folded import Opened
+from runs.story.rows import Row, RowKind
+from runs.story.scale import Placed
+from tests.cases import each_case
+from tests.integration.console.tape import NOON, Tape
+from tests.unit.console.test_pieces import HOSTILE, card, whole
+
+KINDS = [*Wait.Kind.values]
+
+
+def wait_of(kind: str, **detail: Any) -> Wait:
+    return Wait(id=uuid4(), kind=kind, opened_at=NOON, deadline=NOON + timedelta(days=1), detail=detail)
+
+
+def hostile_wait(kind: str) -> Wait:
+    names = ("title", "tool", "name", "queue", "headline", "of", "reason", "error", "approval_id", "problem")
+    return wait_of(kind, retry=True, **dict.fromkeys(names, HOSTILE))
+
+
+def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
+    """Everything that the word for a run depends on, in every combination."""
+    for state, owner, is_stopped, is_cancelled in product(State.values, (None, uuid4()), (True, False), (True, False)):
+        head = Head(is_pause_requested=is_stopped, is_cancel_requested=is_cancelled)
+        for kind in [None, *KINDS]:
+            yield Run(state=state, owner=owner), head, [wait_of(kind)] if kind else []
+    yield Run(state="pending", is_queued=True, business_key=HOSTILE), Head(), []
+    yield Run(state="pending", ready_at=datetime(2999, 1, 1, tzinfo=UTC)), Head(), []
+    for how in ("renewal", "handoff"):
+        yield Run(state="completed", goes_on_as=uuid4(), goes_on_by=how), Head(), []
+
+
+# --- late news ---
+
+
+def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
+    assert findings.ON_RECORD.keys() == {*VERDICTS, "refused"}
+    assert findings.WITNESSES.keys() == {"happened", "accepted", "refused", CALLED_BACK}
+    assert len(set(findings.ON_RECORD.values())) == 4 and len(set(map(findings.witness, findings.WITNESSES))) == 4
+
+
+# --- looks ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> None:
+    seen = {display.look(*one) for one in situations()}
+    # Words of a run list's and a page's own: for what is ready and driven by nobody, and for what is under a halt.
+    assert seen | {"blocked", "halted"} == looks.LOOKS.keys()
+
+
+def dossier(look_of: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
+    run, head, open_waits = look_of
+    kept = Drawn()
+    opened = Opened(uuid4(), kept)
+    return Dossier(run, head, tape.story(), opened, kept, {}, Sight(), open_waits, {}, None, NOON)
+
+
+def hostile_tape() -> Tape:
+    """A story in which every word came from outside, with a call under way."""
+    tape = Tape().created().claimed().visit(HOSTILE)
+    tape.add(e.RunClaimed(epoch=2, worker=HOSTILE, host=HOSTILE, pid=3, cause="start"))
+    tape.add(e.PauseRequested(by=HOSTILE))
+    return tape.invoked(tool=HOSTILE)
+
+
+@each_case("look", [*looks.LOOKS, HOSTILE, ""])
+def test_a_look_holds_no_markup_but_ours(look: str) -> None:
+    assert whole(looks.chip(look)).strip() == (looks.LOOKS[look].label if look in looks.LOOKS else look)
+    run = Run(node=HOSTILE, error_code=HOSTILE, created_at=NOON, ended_at=NOON, ready_at=NOON, updated_at=NOON)
+    open_waits = [hostile_wait("approval"), hostile_wait("input")]
+    for these, first in ((open_waits, open_waits[0]), ([], None)):
+        whole(looks.row(Card(run, None, these, look, first, HOSTILE, HOSTILE)))
+
+
+def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
+    said = {}
+    for (run, head, open_waits), tape in product(situations(), (Tape().created(), hostile_tape())):
+        run.created_at = run.updated_at = run.ended_at = NOON
+        d = dossier((run, head, [hostile_wait(wait.kind) for wait in open_waits]), tape)
+        d.blocked = HOSTILE if run.owner is None else None
+        d.ahead, d.is_for_two = None, True
+        said[d.look] = said.get(d.look, "") + whole(looks.why(d))
+        told = {"kind": "halt", "scope": "agent", "key": HOSTILE, "by": HOSTILE, "why": HOSTILE}
+        d.head.halted = told | {"since": NOON.isoformat()}  # type: ignore[attr-defined]
+        said[d.look] = said.get(d.look, "") + whole(looks.why(d))
+    assert said.keys() | {"blocked"} == looks.LOOKS.keys()
+    inert = {"completed", "renewed", "handed_off", "compensating", "early"}
+    assert all("<img" in said[look] for look in said.keys() - inert)  # as words
+
+
+def test_a_state_that_there_is_not_is_told_as_it_is_written() -> None:
+    odd = Run(state=HOSTILE)
+    assert "<img" in whole(looks.why(dossier((odd, Head(), []), Tape().created())))
+    seen = Seen(odd, Head(), [], [], lambda: None)
+    olga = Reader(Actor("user", "olga", person=1), frozenset({"operator"}))
+    assert not any(offer.is_allowed for offer in steering(seen, olga, authority.Standing()).values())
+
+
+@pytest.mark.django_db
+def test_every_cause_has_its_sentence_on_the_page_in_plain_words_and_whom_it_concerns() -> None:
+    assert set(looks.SENTENCES) == set(SENTENCES) == set(CAUSES)
+    run = Run(state="waiting_human", created_at=NOON, updated_at=NOON, ready_at=NOON, ended_at=NOON)
+    for cause in CAUSES:
+        for some in ([], [wait_of("approval")], [wait_of("input", of="legal")], [wait_of("budget")]):
+            seen = Seen(run, Head(), some, [], lambda: None)
+            assert SENTENCES[cause](seen).endswith((".", "?")) and who_must(cause, seen).kind, cause
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_wait_has_its_sentence_and_its_place_among_the_others() -> None:
+    assert waits.WAITS.keys() == set(KINDS) == set(display.URGENCY)
+
+
+@each_case("kind", [*KINDS, HOSTILE])
+def test_a_wait_holds_no_markup_but_ours_whatever_is_in_its_row(kind: str) -> None:
+    assert "<img" in whole(waits.sentence(hostile_wait(kind), {HOSTILE: card()}))
+    for detail in (None, [], 5, HOSTILE, {}, {"retry": 1}, {"tool": 5, "title": [HOSTILE], "approval_id": {}}):
+        damaged = wait_of(kind)
+        damaged.detail = detail
+        whole(waits.sentence(damaged, {}))
+
+
+def test_an_approval_that_is_waited_for_is_a_link() -> None:
+    number = str(uuid4())
+    assert reverse("approval", args=[number]) in waits.sentence(wait_of("approval", approval_id=number), {})
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def made_up(hint: Any) -> Any:
+    """A value for a field of an event, hostile where it is text."""
+    one = next(
+        kind
+        for kind in (get_args(hint) if get_origin(hint) not in (list, dict) else (hint,)) or (hint,)
+        if kind is not NoneType
+    )
+    known: dict[Any, Any] = {str: HOSTILE, int: 2, bool: True, list: [HOSTILE], dict: {HOSTILE: HOSTILE}, Any: HOSTILE}
+    return known[get_origin(one) or one]
+
+
+def hostile_event(kind: type[e.Event]) -> e.Event:
+    hints = get_type_hints(kind)
+    own = {field.name: made_up(hints[field.name]) for field in fields(kind) if field.name not in ("attempt", "payload")}
+    return kind(**own)
+
+
+def test_every_kind_of_event_has_its_words() -> None:
+    assert event_words.EVENTS.keys() == e.KINDS.keys()
+
+
+@each_case("kind", e.KINDS)
+def test_an_event_s_words_hold_no_markup_but_ours(kind: str) -> None:
+    line = line_of(hostile_event(e.KINDS[kind]), seq=1, at=NOON)
+    whole(event_words.phrase(line))
+
+
+@each_case("kind", e.KINDS)
+def test_an_event_s_words_are_about_fields_that_it_has(kind: str) -> None:
+    line = line_of(hostile_event(e.KINDS[kind]), seq=1, at=NOON)
+    told = event_words.EVENTS[kind](line.clear, 1)  # type: ignore[arg-type]  # one that knows no other field, to find a wrong name
+    assert told == event_words.EVENTS[kind](event_words.facts(line), 1)
+
+
+# --- rows of the timeline ---------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_row_has_its_entry() -> None:
+    assert timeline_rows.KINDS.keys() == set(get_args(RowKind))
+
+
+@each_case("kind", get_args(RowKind))
+def test_a_row_of_the_timeline_holds_no_markup_but_ours(kind: RowKind) -> None:
+    d = dossier(next(situations()), Tape().created())
+    for tone, is_open, is_cut in product(("bad", "unsure", "settled", "ok", "", HOSTILE), (True, False), (True, False)):
+        words = {"note": HOSTILE, "trace": HOSTILE, "reached": HOSTILE, "tone": tone}
+        row = Row(kind, HOSTILE, NOON, 3, end=NOON, is_open=is_open, is_cut=is_cut, count=2, visit=2, silent=5, **words)
+        whole(timeline_rows.timeline_row(Placed(row, [], "1.00%"), d))
+
+
+# --- approvals --------------------------------------------------------------------------------------------------------
+
+
+def test_every_state_of_an_approval_has_its_chip() -> None:
+    assert CHIPS.keys() == set(ApprovalState)
+    assert chip_of(Approval(state="open", queue="legal")) == ("waiting for legal", "wait")
+    assert chip_of(Approval(state=HOSTILE)) == (HOSTILE, "")

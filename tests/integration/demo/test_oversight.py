@@ -1,0 +1,102 @@
+"""What the demo says of its queue for refunds is said once, by acts on record, and stays as people leave it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.calendars.asof import newest, newest_timing
+from approvals.deadlines import acts as times
+from approvals.deadlines.bodies import CalendarBody
+from approvals.models import Deputy, Limit, Policy, Queue
+from approvals.policies import acts as policies
+from approvals.policies import inforce
+from approvals.queues import acts, deputies
+from approvals.queues.bodies import LiftBody, ReasonsBody
+from durableagents.demo import oversight
+from durableagents.demo.oversight import CALENDAR, POLICY, QUEUE, WHY, put_oversight
+from durableagents.demo.registration import QUEUES
+from ledger.models import ActRecord
+from ledger.verification.registers import verify_registers
+from tests.integration.approvals.setup import boss, somebody
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def people() -> None:
+    somebody("treasurer", QUEUES[QUEUE])
+    somebody("operator", "operator")
+
+
+def queue() -> Queue:
+    return Queue.objects.get(name=QUEUE)
+
+
+def limits() -> dict[str, Decimal | None]:
+    names = dict(User.objects.values_list("pk", "username"))
+    rows = Limit.objects.filter(queue=queue(), ended_at__isnull=True)
+    return {names.get(row.person or 0, "role"): row.most for row in rows}
+
+
+def test_all_that_can_be_said_of_a_queue_is_said_and_on_record() -> None:
+    put_oversight()
+    timing, calendar = newest_timing(queue().pk), newest(CALENDAR)
+    assert timing is not None and calendar is not None and timing.is_genuine and calendar.is_genuine
+    assert (timing.calendar, timing.steps, timing.clock_stops, timing.remind) == (
+        CALENDAR,
+        [["legal", 240]],
+        480,
+        [50, 80],
+    )
+    assert len(queue().reasons or []) == 4 and queue().is_genuine and queue().proof is not None
+    assert queue().again == {"times": 10, "days": 90, "most": "2500"}
+    assert limits() == {"role": 2500, "treasurer": 25_000}
+    (deputy,) = Deputy.objects.all()
+    assert deputy.queue == queue() and deputy.is_genuine
+    assert inforce.now().problem == "" and Policy.objects.get(name=POLICY).is_in_force
+    assert set(ActRecord.objects.values_list("by", "auth", "justification")) == {("system:demo", "shell", WHY)}
+    assert [each for each in verify_registers() if each.problems] == []
+
+
+def test_what_people_have_changed_or_taken_away_stays_so() -> None:
+    put_oversight()
+    admin = boss()
+    acts.offer(QUEUE, ReasonsBody(reasons=[], justification="Everybody writes their own."), by=admin)
+    acts.lift(QUEUE, LiftBody(justification="Finance is trusted."), by=admin)
+    policies.retire(POLICY, by=admin, justification="Legal has no time.")
+    deputies.revoke(Deputy.objects.get().pk, by=admin, justification="The treasurer is back.")
+    week = {"sat": "10:00-12:00"}
+    times.set_calendar(CalendarBody(name=CALENDAR, zone="UTC", week=week, justification="Saturdays."), by=admin)
+    before = ActRecord.objects.count()
+    put_oversight()
+    assert ActRecord.objects.count() == before
+    assert queue().reasons is None and limits() == {"treasurer": 25_000}
+    assert not Policy.objects.filter(ended_at__isnull=True).exists()
+    assert newest(CALENDAR).zone == "UTC"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("after", range(9))
+def test_a_start_that_was_killed_in_the_middle_is_gone_on_with(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    class KilledHere(BaseException):
+        """The process is gone."""
+
+    def dies() -> None:
+        raise KilledHere
+
+    wanted = oversight._wanted
+
+    def until_then():  # type: ignore[no-untyped-def]
+        for n, (what, act) in enumerate(wanted()):
+            yield what, dies if n == after else act
+
+    with monkeypatch.context() as patch:
+        patch.setattr(oversight, "_wanted", until_then)
+        with pytest.raises(KilledHere):
+            put_oversight()
+    assert ActRecord.objects.count() == after
+    put_oversight()
+    assert ActRecord.objects.count() == 9 and limits() == {"role": 2500, "treasurer": 25_000}
+    assert newest_timing(queue().pk).version == 1  # type: ignore[union-attr]

@@ -1,0 +1,92 @@
+"""What people do about halts in stories, and agents to be halted."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from durableagents import Context, End
+from ledger.actors import Actor
+from runs.models import Halt, Held, Run
+from runs.services import lifecycle
+from runs.services.halts import acts
+from runs.services.halts.bodies import ALL_OF_IT, HaltBody, LiftBody, StageBody
+from runs.services.halts.known import KnownHalts
+from runs.services.halts.lifting import let_go
+from tests.integration.runs.stage import Stage
+from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
+
+WHY = "the test says so"
+
+
+def halt(scope: str, key: str = "", *, by: Actor = OLGA, **more: Any) -> Halt:
+    confirm = ALL_OF_IT if scope == "all" else ""
+    given = {"scope": scope, "key": key, "confirm": confirm, "justification": WHY} | more
+    return acts.begin(HaltBody.model_validate(given), by=by)
+
+
+def lift(it: Halt, *, by: Actor = OLGA, **more: Any) -> Halt:
+    return acts.lift(it.halt, LiftBody(justification=WHY, **more), by=by)
+
+
+def stage_of(it: Halt, *, by: Actor = OLGA, **more: Any) -> Halt:
+    return acts.stage(it.halt, StageBody.model_validate({"justification": WHY} | more), by=by)
+
+
+def calls(tools: Toolbox, *names: str, name: str = "thrower", version: str = "1.0.0") -> Any:
+    """An agent that calls these tools, one after the other."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        done = [
+            (await ctx.call(getattr(tools, one), Item(name=f"{state.asked.text}-{n}", amount=5000))).ref
+            for n, one in enumerate(names)
+        ]
+        return End(",".join(done))
+
+    return agent_of(node, tools=tools.all(), name=name, version=version)
+
+
+def tagged(agent: Any, *tags: str) -> Run:
+    return lifecycle.start(agent.graph_id, {}, tags=list(tags), by=SHOP)
+
+
+def held() -> set[UUID]:
+    return set(Held.objects.values_list("run_id", flat=True))
+
+
+def everybody_goes_on() -> int:
+    """As workers' housekeeping does, until there is nothing to do."""
+    total = 0
+    while done := let_go():
+        total += done
+    return total
+
+
+class Asking:
+    """A worker that has heard of nothing and asks each time: as one that was stopped for long."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.known = KnownHalts(stage.worker.id).lend(stage.wait(stage.connected()))
+
+    def must_ask(self, key: str, cleared_at: float) -> bool:
+        return True
+
+    async def is_halted(self, run_id: str, key: str) -> bool:
+        return await self.known.is_halted(run_id, key)
+
+
+def once(act: Any, point: str, tool: str) -> Any:
+    """At this point, the first time that anybody comes there."""
+    done: list[int] = []
+
+    def at(here: str, what: str) -> None:
+        if (here, what) == (point, tool) and not done:
+            done.append(1)
+            act()
+
+    return at
+
+
+def now_halted() -> Halt:
+    (row,) = Halt.objects.order_by("-id")[:1]
+    return row

@@ -1,0 +1,334 @@
+"""A limit, or an open breaker, holds runs and fails none: whole runs, and worker processes that share a limit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durableagents import Assistant, Context, End, NotSent, ReplayClass, ToolCall, TransportError, tool
+from ledger import events as e
+from runs.engine.assistants import ModelTurn
+from runs.engine.errors import NotServed
+from runs.engine.limits.rules import Rule
+from runs.models import Limit, Permit, Process, Run, Wait
+from runs.queries.limits import standing_of
+from runs.services import lifecycle
+from runs.services.limits import acts
+from runs.workers import failover, timers
+from tests.conftest import CHECKOUT, database_urls, plain_env
+from tests.integration.limits import limited
+from tests.integration.runs.hosts import working
+from tests.integration.runs.stage import Stage, events, facts, fresh, kinds, now, problems, waiting
+from tests.system.fleet.conftest import until
+from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+WHY = "the test says so"
+
+
+def said(key: str, **rule: int) -> None:
+    acts.set_limit(key, Rule(**rule), by=OLGA, justification=WHY)
+
+
+def calls(tools: Toolbox, name: str) -> Any:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(getattr(tools, name), Item(name=state.asked.text, amount=5000))).ref)
+
+    return agent_of(node, tools=tools.all())
+
+
+def is_over(*runs: Run) -> Callable[[], bool]:
+    ids = [run.pk for run in runs]
+    return lambda: Run.objects.filter(pk__in=ids, ended_at__isnull=False).count() == len(ids)
+
+
+def ring_now() -> None:
+    """Whatever waits by a timer is due."""
+    Wait.objects.filter(resolved_at__isnull=True, kind="timer").update(deadline=now() - timedelta(seconds=1))
+    timers.sweep()
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["look", "order", "mail", "fax"])
+def test_a_breaker_that_is_open_holds_a_call_before_its_intent_and_fails_nothing(
+    stage: Stage, tools: Toolbox, outside: Outside, name: str
+) -> None:
+    acts.open_breaker(f"tool:{name}", by=OLGA, justification=WHY)
+    run = stage.start(calls(tools, name), text="a")
+    with working(stage):
+        until(lambda: str(fresh(run).state) == "waiting_event")
+        assert outside.seen(name) == [] and facts(run) == []
+        assert "ToolInvoked" not in kinds(run), "nothing is on record that could be in doubt"
+        (wait,) = waiting(run)
+        assert (wait.kind, wait.detail["limit"], wait.detail["why"]) == ("timer", f"tool:{name}", "breaker")
+        found = standing_of(f"tool:{name}")
+        assert found is not None and found.parked == 1 and list(found.runs) == [run.pk] and found.is_by_hand
+        acts.close_breaker(f"tool:{name}", by=OLGA, justification=WHY)
+        ring_now()
+        until(is_over(run))
+    assert str(fresh(run).state) == "completed" and len(outside.seen(name)) == 1
+    assert problems(run) == []
+
+
+def test_a_gated_call_waits_after_the_yes_and_uses_it_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    acts.open_breaker("tool:pay", by=OLGA, justification=WHY)
+    run = stage.start(calls(tools, "pay"), text="a")
+    with working(stage):
+        until(lambda: str(fresh(run).state) == "waiting_human")
+        stage.decide(run)
+        until(lambda: str(fresh(run).state) == "waiting_event")
+        assert Wait.objects.get(run=run, kind="approval").consumed_at is None, "the yes is not used up by waiting"
+        acts.close_breaker("tool:pay", by=OLGA, justification=WHY)
+        ring_now()
+        until(is_over(run))
+    assert len(outside.executed("pay")) == 1 and problems(run) == []
+
+
+def test_a_call_in_doubt_waits_too_and_goes_out_under_the_same_key(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """The breaker's probe is an ordinary repeat: announced, with the same key and bytes."""
+    said("tool:order", breaker=50, rest=300)
+    outside.trouble("order", *[TransportError("away")] * 8, when="after")
+    run = stage.start(calls(tools, "order"), text="a")
+    with working(stage):
+        until(lambda: Limit.objects.get(pk="tool:order").breaker == "open")
+        until(lambda: str(fresh(run).state) == "waiting_event")
+        sent = len(outside.seen("order"))
+        assert 5 <= sent <= 8
+        (wait,) = waiting(run)
+        assert (wait.detail["limit"], wait.detail["why"]) == ("tool:order", "breaker")
+        Limit.objects.update(rest_until=now())
+        for _ in range(8):
+            ring_now()
+            Limit.objects.filter(breaker="open").update(rest_until=now())
+            if Limit.objects.get(pk="tool:order").breaker == "closed":
+                break
+            until(lambda: str(fresh(run).state) in ("waiting_event", "completed"))
+        ring_now()
+        until(is_over(run))
+    assert len(outside.executed("order")) == 1 and len({(r.key, r.body) for r in outside.seen("order")}) == 1
+    assert str(fresh(run).state) == "completed" and problems(run) == []
+
+
+def test_an_unknown_outcome_is_a_persons_also_where_the_breaker_opens_by_it(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    said("tool:mail", breaker=50, rest=1)
+    outside.trouble("mail", *[TransportError("away")] * 5, when="after")
+    agent = calls(tools, "mail")
+    runs = [stage.start(agent, text=str(n)) for n in range(5)]
+    with working(stage):
+        until(lambda: Run.objects.filter(state="waiting_human").count() == 5)
+        until(lambda: Limit.objects.get(pk="tool:mail").breaker == "open")
+        Limit.objects.update(rest_until=now())
+        probe = stage.start(agent, text="probe")
+        until(is_over(probe))
+        until(lambda: Limit.objects.get(pk="tool:mail").breaker == "closed")
+    assert len(outside.seen("mail")) == 6, "none of the five was sent again"
+    assert all(str(fresh(run).state) == "waiting_human" and problems(run) == [] for run in runs)
+
+
+@pytest.mark.parametrize("when", ["open", "held"])
+def test_where_one_model_may_not_be_asked_the_next_is_and_the_last_is_waited_for(
+    stage: Stage, tools: Toolbox, when: str
+) -> None:
+    asked: list[str] = []
+
+    async def ask(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
+        asked.append(model)
+        raise NotServed("busy", retry_after=60.0) if when == "held" and model == "far:one" else NotServed("no")
+
+    helper = Assistant("helper", instructions="x", output=Item, models=["far:one", "near:two"])
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End(str(await ctx.model(helper, "hello")))
+
+    if when == "open":
+        for key in ("provider:far", "model:near:two"):
+            acts.open_breaker(key, by=OLGA, justification=WHY)
+    else:
+        Limit.objects.create(key="model:far:one", held_until=now() + timedelta(seconds=60))
+        acts.open_breaker("provider:near", by=OLGA, justification=WHY)
+    run = stage.start(agent_of(node, tools=[], assistants=[helper]))
+    with working(stage):
+        until(lambda: str(fresh(run).state) == "waiting_event")
+        (wait,) = waiting(run)
+    assert asked == [] and "ModelRouted" not in kinds(run)
+    assert wait.detail["limit"] in ("model:near:two", "provider:near") and wait.detail["tool"] == "model"
+    assert problems(run) == []
+
+
+def test_a_blocking_call_that_nobody_waits_for_any_more_holds_its_permit_until_it_ends(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    release, began = threading.Event(), threading.Event()
+
+    @tool(replay_class=ReplayClass.PURE, timeout=0.3)
+    def slow(args: Item, call: ToolCall) -> Item:
+        began.set()
+        release.wait(20)
+        return args
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(slow, Item(name="a"))
+        return End("done")
+
+    said("tool:slow", at_once=1)
+    run = stage.start(agent_of(node, tools=[slow]))
+    with working(stage):
+        assert began.wait(20)
+        until(lambda: str(fresh(run).state) == "waiting_event")
+        assert Permit.objects.count() == 1, "the thread may still be sending"
+        release.set()
+        until(lambda: not Permit.objects.exists())
+        ring_now()
+        until(is_over(run))
+    assert problems(run) == []
+
+
+def test_a_pause_and_a_cancel_end_the_wait_for_a_permit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    said("tool:order", at_once=1)
+    with working(stage):
+        until(lambda: Limit.objects.filter(pk="tool:order").exists())
+        Permit.objects.create(
+            id=stage.worker.id,
+            key="tool:order",
+            worker=stage.hire().id,
+            run_id=stage.worker.id,
+            slot="",
+            taken_at=now(),
+            expires_at=now() + timedelta(hours=1),
+        )
+        agent = calls(tools, "order")
+        paused, cancelled = stage.start(agent, text="a"), stage.start(agent, text="b")
+        lifecycle.pause(paused.pk, by=OLGA, justification=WHY)
+        lifecycle.cancel(cancelled.pk, by=OLGA, justification=WHY)
+        until(lambda: str(fresh(paused).state) == "paused" and str(fresh(cancelled).state) == "cancelled")
+    assert outside.seen("order") == [] and problems(paused) == problems(cancelled) == []
+
+
+def test_what_is_not_sent_is_sent_once_though_the_breaker_opens_between(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    said("tool:mail", breaker=50, rest=300)
+    outside.trouble("mail", *[NotSent("refused")] * 6)
+    run = stage.start(calls(tools, "mail"), text="a")
+    with working(stage):
+        until(lambda: Limit.objects.get(pk="tool:mail").breaker == "open")
+        until(lambda: str(fresh(run).state) == "waiting_event")
+        acts.close_breaker("tool:mail", by=OLGA, justification=WHY)
+        while not is_over(run)():
+            ring_now()
+            if Limit.objects.get(pk="tool:mail").breaker == "open":
+                acts.close_breaker("tool:mail", by=OLGA, justification=WHY)
+            until(lambda: is_over(run)() or str(fresh(run).state) == "waiting_event")
+    assert len(outside.executed("mail")) == 1 and problems(run) == []
+
+
+# --- worker processes -------------------------------------------------------------------------------------------------
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def worker(stage: Stage, postgres: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Starts a worker process that has the limited agent, its clock off by so many seconds."""
+    env = plain_env(tmp_path) | {
+        "PYTHONPATH": str(CHECKOUT),
+        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
+        "DATABASE_URL": database_urls(postgres)["runtime"],
+        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
+        "DURABLEAGENTS_AGENTS": limited.__name__,
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(off: int = 0, **more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.integration.runs.skewed", str(off)]
+        started.append(subprocess.Popen(command, env=env | more, cwd=CHECKOUT, stdin=subprocess.PIPE))
+        return started[-1]
+
+    yield start
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(30) in (0, -signal.SIGKILL)
+
+
+def told(path: Path) -> list[tuple[str, float, int, str]]:
+    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return [(what, float(at), int(pid), key) for what, at, pid, key in lines]
+
+
+def most_at_once(path: Path) -> int:
+    running = most = 0
+    for what, *_ in sorted(told(path), key=lambda one: (one[1], one[0] == "+")):
+        running += 1 if what == "+" else -1
+        most = max(most, running)
+    return most
+
+
+def test_two_processes_a_day_apart_share_what_a_tool_says_of_itself(
+    worker: Start, stage: Stage, tmp_path: Path
+) -> None:
+    """Never more at once, and never more than the rate and the burst; neither by its own clock."""
+    path = tmp_path / "told"
+    said("tool:file_it", per_minute=1200, burst=4, at_once=3)
+    pids = {worker(86_400).pid, worker(-86_400).pid}
+    # Else the first one has done it all before the other has come.
+    until(lambda: Process.objects.filter(pid__in=pids).count() == 2, seconds=60)
+    runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(60)]
+    until(is_over(*runs), seconds=60)
+    begun = sorted(at for what, at, *_ in told(path) if what == "+")
+    assert len(begun) == 60 and most_at_once(path) <= 3
+    assert len({pid for *_, pid, _ in told(path)}) == 2, "both had a part in it"
+    for i, first in enumerate(begun):
+        for n, last in enumerate(begun[i:], 1):
+            assert n <= 4 + 20 * (last - first) + 2, f"{n} in {last - first:.3f} s"
+    until(lambda: not Permit.objects.exists())
+    assert all(problems(run) == [] for run in runs)
+
+
+def test_a_worker_that_is_killed_gives_back_what_it_held(worker: Start, stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "told"
+    said("tool:file_it", at_once=2)
+    held = [lifecycle.start(limited.agent.graph_id, {"path": str(path), "seconds": 3.0}, by=SHOP) for _ in range(2)]
+    dying = worker()
+    until(lambda: len(told(path)) == 2, seconds=30)
+    assert Permit.objects.count() == 2
+    others = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(4)]
+    (owner,) = set(Permit.objects.values_list("worker", flat=True))
+    dying.send_signal(signal.SIGKILL)
+    dying.wait(10)
+    failover.worker_died(owner, "the test killed it")
+    assert Process.objects.get(pk=owner).ended_at is not None
+    worker()
+    while not is_over(*held, *others)():
+        until(lambda: is_over(*held, *others)() or Run.objects.filter(state="waiting_event").exists(), seconds=60)
+        ring_now()
+    assert not Permit.objects.filter(worker=owner).exists()
+    assert all(str(fresh(run).state) == "completed" and problems(run) == [] for run in (*held, *others))
+    assert len(events(held[0], e.ToolRedispatched)) == 1
+
+
+def test_a_limit_of_the_tools_own_code_counts_where_nobody_says_otherwise(
+    worker: Start, stage: Stage, tmp_path: Path
+) -> None:
+    path = tmp_path / "told"
+    runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(12)]
+    worker(DURABLEAGENTS_LIMITS="tool:file_it at_once=1")
+    until(is_over(*runs), seconds=60)
+    limit = Limit.objects.get(pk="tool:file_it")
+    assert limit.of_tool == {"per_minute": 6000, "at_once": 3, "burst": 10} and limit.declared == {"at_once": 1}
+    assert most_at_once(path) == 1, "the installation's word stands above it"

@@ -1,0 +1,105 @@
+"""Several runs whose steps are ready in one turn of the loop, and what became of them in the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from ledger import events as e
+from ledger.verification.runs import verify
+from runs.connections import dsn
+from runs.engine.journal import Entry, Reply
+from runs.journal.postgres import PgJournal
+from runs.models import Run
+from tests.integration.runs.stage import Stage
+from tests.world import agent_of, ends_with
+
+# All that is ready in one turn shares a batch, so that what neighbours do to each other is to be seen.
+together_in_one = pytest.mark.usefixtures("one_batch")
+ENTRY = Entry("0.1/1", 0, "pending", "order", "idempotent_with_key", key="k")
+
+
+def value(number: int = 0, payload: Any = 1) -> e.ValueRead:
+    return e.ValueRead(slot=f"0.1/{number}", what="now", payload=payload)
+
+
+def invoked() -> e.ToolInvoked:
+    return e.ToolInvoked(
+        slot="0.1/1", tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h"
+    )
+
+
+def crew(stage: Stage, count: int) -> tuple[list[Run], list[PgJournal]]:
+    """As many runs, each with a journal of its own; the journals share a pool, as those of a host do."""
+    agent = agent_of(ends_with(1))
+    runs = {run.id: run for run in (stage.start(agent) for _ in range(count))}
+    claims = stage.claim(limit=count)
+    assert len(claims) == count
+    return [runs[each.run_id] for each in claims], [stage.journal(each) for each in claims]
+
+
+def together(stage: Stage, *writes: Coroutine[Any, Any, Reply]) -> list[Any]:
+    """Let them loose in one turn of the loop. What one raised stands for its answer."""
+
+    async def at_once() -> list[Any]:
+        return list(await asyncio.gather(*writes, return_exceptions=True))
+
+    return stage.wait(at_once())
+
+
+def commits(*runs: Run) -> int:
+    """How many transactions wrote the newest events of these runs."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT count(DISTINCT e.xmin::text) FROM ledger_event e
+               JOIN ledger_head h ON h.run_id = e.run_id AND h.seq = e.seq
+               WHERE e.run_id = ANY(%s)""",
+            [[run.id for run in runs]],
+        )
+        return int(cursor.fetchone()[0])
+
+
+def carried(*runs: Run) -> list[int]:
+    """How many runs' values each transaction wrote, in the order of the values."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT count(*) FROM ledger_event WHERE run_id = ANY(%s) AND kind = 'ValueRead'
+               GROUP BY xmin::text ORDER BY min(at)""",
+            [[run.id for run in runs]],
+        )
+        return [int(count) for (count,) in cursor.fetchall()]
+
+
+@contextmanager
+def holding(query: str, *values: Any) -> Iterator[psycopg.Connection[Any]]:
+    """Somebody's transaction has rows locked."""
+    with psycopg.connect(dsn()) as other:
+        other.execute(query, values)
+        yield other
+        other.rollback()
+
+
+HEAD = "SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE"
+RUN = "SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE"
+
+
+async def until_somebody_waits(count: int = 1) -> None:
+    def look() -> None:
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        with psycopg.connect(dsn(), autocommit=True) as link:
+            while link.execute(waiting).fetchone() != (count,):
+                pass
+
+    await asyncio.to_thread(look)
+
+
+def is_sound(*runs: Run) -> bool:
+    return [verify(run.id, using=()).problems for run in runs] == [[]] * len(runs)

@@ -1,0 +1,76 @@
+"""Stories on the real database. Everything is committed, for several connections take part, and cleaned up after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+
+from runs.connections import dsn
+from runs.journal import committer
+from tests import kept
+from tests.conftest import database_urls
+from tests.integration.runs.stage import Stage, clean
+from tests.integration.runs.wire import LossyWire
+from tests.world import Outside, Toolbox, only_for_now
+
+
+@pytest.fixture(autouse=True)
+def _django_db_marker() -> None:
+    """The mark `django_db` only says that a database is needed: the stage commits to it, and empties it in a tenth of
+    the time that pytest-django's flush takes. Tests that want a rolled-back transaction use the fixture `db`."""
+
+
+@pytest.fixture(autouse=True)
+def _agents_of_this_test() -> Iterator[None]:
+    with only_for_now():
+        yield
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+@pytest.fixture
+def tools(outside: Outside) -> Toolbox:
+    return Toolbox(outside)
+
+
+@pytest.fixture
+def stage(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, str]) -> Iterator[Stage]:
+    with django_db_blocker.unblock():
+        stage = Stage()
+        try:
+            yield stage
+        finally:
+            stage.close()
+            kept.settle()
+            clean(database_urls(postgres)["admin"])
+
+
+@pytest.fixture
+def wire(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyWire]:
+    """The stage's workers reach the database through this; people and the test itself don't."""
+    folder: Path = tmp_path_factory.mktemp("w")
+    wire = LossyWire(folder, dsn(name="durableagents lossy"))
+
+    async def connect() -> Any:
+        pool = AsyncConnectionPool(
+            wire.dsn, min_size=1, max_size=1, open=False, timeout=20, kwargs={"autocommit": True}
+        )
+        await pool.open(wait=True)
+        return pool
+
+    stage.pool = stage.wait(connect())
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is ready in one turn shares a batch, so that what neighbours do to each other is to be seen."""
+    monkeypatch.setattr(committer, "SHARES", 1)

@@ -1,0 +1,87 @@
+"""A run that goes on as another one, on the real database and beside the model: a part of test_model.py's machine."""
+
+from __future__ import annotations
+
+from hypothesis.stateful import precondition, rule
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.budget.meter import Meter
+from runs.engine.journal import Heir, Reply
+from runs.engine.succession.heirs import Estate, HandedOver, Renewed, ends_with, heir_of
+from runs.journal.postgres import PgJournal
+from runs.models import Run
+from tests.integration.runs.model import Model
+from tests.integration.runs.spender import Spender, now_and_then, owned
+from tests.integration.runs.stage import fresh, kinds
+
+
+async def succeed(journal: PgJournal, agent: Agent, *, is_handoff: bool = False) -> Reply:
+    """Let a run go on, as its worker does that finds nothing in the way."""
+    history = await journal.load()
+    assert isinstance(history.created, e.RunCreated)
+    given = history.created.payload
+    to = HandedOver(agent, given, ()) if is_handoff else Renewed(agent.start, {"asked": given, "seen": []})
+    left = Meter(history.caps, history.used).left()
+
+    def make(estate: Estate) -> tuple[list[e.Event], Heir]:
+        heir = heir_of(journal.run_id, agent, to, input=given, left=left, estate=estate)
+        return ends_with(heir), heir
+
+    return await journal.succeed(make)
+
+
+def _may_go_on(machine: Spender) -> bool:
+    model = machine.model
+    is_free = owned(machine) and model.call in ("", "accepted") and not (model.is_routed or model.is_undoing)
+    return is_free and now_and_then(machine)
+
+
+class Going(Spender):
+    """A run, its model, and what both do when it goes on as another."""
+
+    @property
+    def agent(self) -> Agent:
+        """What its worker drives it as."""
+        raise NotImplementedError
+
+    def take(self, run: Run, model: Model) -> None:
+        """Look at this run from here on."""
+        raise NotImplementedError
+
+    def _go_on(self, *, is_handoff: bool) -> None:
+        model, run = self.model, self.run
+        reply = self.write(succeed(self.journal, self.agent, is_handoff=is_handoff))
+        is_asked = model.unanswered and not is_handoff  # who hands off tells whoever asked that it has ended
+        assert reply.is_done is not bool(model.waits or model.wants_pause or model.wants_cancel or is_asked)
+        heir = Run.objects.filter(came_from=run.pk).first()
+        assert (heir is not None) is reply.is_done and fresh(run).goes_on_as == (heir and heir.pk)
+        if heir is None:
+            return
+        model.tells("RunHandedOff" if is_handoff else "RunRenewed")
+        model.end("completed", "RunCompleted")
+        assert kinds(run) == model.kinds and str(fresh(run).state) == "completed"
+        assert (heir.version, heir.generation) == (model.version, 0)
+        is_renewed = not is_handoff
+        self.take(
+            heir,
+            Model(
+                is_broke=model.is_broke,
+                kinds=kinds(heir),
+                version=model.version,
+                is_between=is_renewed,
+                is_renewed=is_renewed,
+            ),
+        )
+        told = [kind for kind in self.model.kinds if kind != "BudgetSet"]
+        assert told == ["RunCreated", "RunCarriedOn"] and heir.time_up_at == fresh(run).time_up_at
+
+    @precondition(_may_go_on)
+    @rule()
+    def renew(self) -> None:
+        self._go_on(is_handoff=False)
+
+    @precondition(_may_go_on)
+    @rule()
+    def hand_off(self) -> None:
+        self._go_on(is_handoff=True)

@@ -1,0 +1,270 @@
+"""An operator has the other side asked once more what became of a call: a worker asks it, and what it says is told."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from durableagents import Context, DidNotHappen, End, Happened, TransportError
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.errors import Forbidden, IllegalTransition, JustificationRequired, StaleLease
+from ledger.models import ActRecord
+from runs.models import Run, Wait
+from runs.services import authority, lifecycle, reconciling
+from runs.services.settling import upstream
+from runs.services.settling.proposals import Heard, heard
+from runs.workers import failover
+from tests.integration.approvals.setup import WHY, boss, somebody
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.situations import Situations
+from tests.integration.runs.stage import (
+    Stage,
+    at_once,
+    dump,
+    events,
+    fresh,
+    in_thread,
+    kinds,
+    output,
+    problems,
+    waiting,
+)
+from tests.integration.runs.test_settling import FAMILIES, guarded, refused_late, says, word
+from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+FOUND = Happened(Done(ref="as the mailbox has it"))
+
+
+@pytest.fixture
+def olga(stage: Stage) -> Actor:
+    return somebody("olga", "operator")
+
+
+@pytest.fixture
+def run(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
+    return hooked(stage, tools, outside)
+
+
+def hooked(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
+    """Its mail may have left, and the other side knew nothing when it was asked."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.hooked_mail, Item(name="letter"))).ref)
+
+    outside.hook = lambda args, call: None
+    outside.trouble("hooked_mail", TransportError("cut"), when="after")
+    found = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked" and [w.kind for w in waiting(found)] == ["reconcile"]
+    return found
+
+
+def ask(run: Run, by: Actor, why: str = WHY) -> Run:
+    return upstream.ask(
+        run.id, Wait.objects.get(run=run, kind="reconcile", resolved_at=None).pk, justification=why, by=by
+    )
+
+
+def told(run: Run) -> Heard:
+    (found,) = heard(run.waits.filter(kind="reconcile", resolved_at__isnull=True)).values()
+    return found
+
+
+def answers(outside: Outside, answer: Any) -> list[str]:
+    """What the hook says from now on; and each call that it is asked about."""
+    asked: list[str] = []
+
+    def hook(args: Any, call: Any) -> Any:
+        asked.append(f"{call.slot} {call.attempt}")
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    outside.hook = hook
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "word", "result"),
+    [
+        (FOUND, "happened", {"ref": "as the mailbox has it", "amount": 0}),
+        (DidNotHappen(), "did_not", None),
+        (None, "nothing", None),
+        (RuntimeError("the mailbox is away"), "nothing", None),
+        (SystemExit(3), "nothing", None),  # the worker lives on, and with it whatever else it drives
+        (asyncio.CancelledError(), "nothing", None),  # nobody cancels the worker: it is the hook's own
+    ],
+)
+def test_it_is_asked_by_a_worker_and_what_it_says_settles_nothing(
+    run: Run, stage: Stage, outside: Outside, olga: Actor, answer: Any, word: str, result: Any
+) -> None:
+    asked = answers(outside, answer)
+    ask(run, olga)
+    assert str(fresh(run).state) == "running" and told(run).is_asked and asked == []
+    assert stage.drive() == "parked" and len(asked) == 1
+    found = told(run)
+    assert (found.is_asked, found.answer, found.result, found.asked_by) == (False, word, result, "user:olga")
+    assert [w.kind for w in waiting(run)] == ["reconcile"] and str(fresh(run).state) == "waiting_human"
+    assert len(outside.requests) == 1 and events(run, e.ToolReconciled) == []
+    assert ActRecord.objects.get(run_id=run.id, action="upstream_ask").justification == WHY
+    check_against_journal(run)
+    assert problems(run) == []
+    reconciling.reconcile(run.id, verdict="happened", receipt={"ref": "seen"}, justification=WHY, by=olga)
+    assert stage.drive() == "completed" and output(run) == "seen" and len(asked) == 1 and problems(run) == []
+
+
+def test_it_can_be_asked_again_once_it_has_answered(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+    answers(outside, None)
+    ask(run, olga)
+    before = dump()
+    with pytest.raises(IllegalTransition, match="to be asked since event"):
+        ask(run, olga)
+    assert dump() == before
+    stage.drive()
+    asked = answers(outside, FOUND)
+    ask(run, olga)
+    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened"
+    assert [x.n for x in events(run, e.UpstreamTold)] == [0, 1] and problems(run) == []
+
+
+def test_where_nobody_can_be_asked_it_is_refused(situations_: Situations, olga: Actor) -> None:
+    run = situations_.make("unknown")
+    before = dump()
+    with pytest.raises(IllegalTransition, match="declares no hook"):
+        ask(run, olga)
+    with pytest.raises(JustificationRequired):
+        ask(run, olga, "")
+    with pytest.raises(Forbidden):
+        ask(run, Actor("user", "fiona", role="approver_finance", auth="session", person=99))
+    assert dump() == before
+    for name in ("completed", "at_gate"):
+        other = situations_.make(name)
+        with pytest.raises(IllegalTransition):
+            upstream.ask(other.id, Wait.objects.filter(run=run).get().pk, justification=WHY, by=olga)
+
+
+@pytest.fixture
+def situations_(stage: Stage, tools: Toolbox) -> Situations:
+    return Situations(stage, tools)
+
+
+def test_a_worker_that_dies_while_it_asks_is_followed_by_one_that_asks(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    ask(run, olga)
+    worker = stage.hire()
+
+    def dies(args: Any, call: Any) -> Any:
+        in_thread(lambda: failover.worker_died(worker.id, "killed"))
+        return FOUND
+
+    outside.hook = dies
+    with pytest.raises(StaleLease):
+        stage.drive(worker)
+    assert events(run, e.UpstreamTold) == [] and told(run).is_asked
+    answers(outside, FOUND)
+    assert stage.drive() == "parked" and told(run).answer == "happened" and len(outside.requests) == 1
+    assert problems(run) == []
+
+
+def test_under_a_pause_it_is_asked_when_the_run_goes_on(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+    lifecycle.pause(run.id, by=olga, justification=WHY)
+    asked = answers(outside, FOUND)
+    ask(run, olga)
+    assert stage.drive() == "idle" and asked == [] and str(fresh(run).state) == "paused" and problems(run) == []
+    lifecycle.resume(run.id, by=olga, justification=WHY)
+    assert stage.drive() == "parked" and told(run).answer == "happened" and problems(run) == []
+
+
+def test_of_a_run_that_is_to_end_it_is_asked_too(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+    lifecycle.cancel(run.id, by=olga, justification=WHY)
+    assert stage.drive() in ("parked", "idle")
+    asked = answers(outside, FOUND)
+    ask(run, olga)
+    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened"
+    assert problems(run) == []
+    reconciling.reconcile(run.id, verdict="happened", receipt={"ref": "seen"}, justification=WHY, by=olga)
+    assert stage.drive() == "cancelled" and problems(run) == []
+
+
+def test_what_comes_first_stands(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+    """A person settles it while it is being asked; the answer comes to nobody any more."""
+    ask(run, olga)
+
+    def settled(args: Any, call: Any) -> Any:
+        with pytest.raises(IllegalTransition):  # a worker has the run: it is parking, as far as anybody can tell
+            in_thread(lambda: reconciling.reconcile(run.id, verdict="did_not", justification=WHY, by=olga))
+        return FOUND
+
+    outside.hook = settled
+    assert stage.drive() == "parked" and told(run).answer == "happened" and problems(run) == []
+
+
+def test_many_ask_at_once_and_it_is_asked_once(run: Run, stage: Stage, outside: Outside) -> None:
+    many = [somebody(f"op{n}", "operator") for n in range(8)]
+    found = at_once(*(partial(ask, run, by) for by in many))
+    assert sum(isinstance(x, Run) for x in found) == 1
+    assert all(isinstance(x, Run | IllegalTransition) for x in found)
+    asked = answers(outside, None)
+    stage.drive()
+    assert len(asked) == 1 and kinds(run).count("UpstreamAsked") == 1 and problems(run) == []
+
+
+def test_what_is_told_late_is_told_beside_it(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+    answers(outside, FOUND)
+    ask(run, olga)
+    stage.drive()
+    refused_late(stage, run)
+    assert told(run).answer == "happened" and problems(run) == []
+
+
+def test_whoever_has_it_asked_has_put_nothing_into_the_run(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    ask(run, olga)
+    assert authority.own_act(fresh(run), olga.person, "olga") is None
+
+
+def test_what_was_wanted_before_a_failure_is_asked_after_the_retry(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    ask(run, olga)
+    reconciling.reconcile(run.id, verdict="fail", justification=WHY, by=olga)
+    lifecycle.retry(run.id, by=olga, justification=WHY)
+    asked = answers(outside, FOUND)
+    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened" and problems(run) == []
+    ask(run, olga)
+    assert stage.drive() == "parked" and len(asked) == 2 and problems(run) == []
+
+
+def test_what_was_wanted_under_a_pause_is_asked_when_the_run_is_cancelled(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    lifecycle.pause(run.id, by=olga, justification=WHY)
+    ask(run, olga)
+    lifecycle.cancel(run.id, by=olga, justification=WHY)
+    asked = answers(outside, FOUND)
+    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened" and problems(run) == []
+
+
+def test_an_answer_that_tells_nothing_leaves_the_first_word_as_it_is(
+    run: Run, stage: Stage, outside: Outside, olga: Actor
+) -> None:
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    ben = somebody("ben", "operator")
+    guarded(*FAMILIES)
+    says(run, olga)
+    answers(outside, None)
+    ask(run, ben)
+    stage.drive()
+    assert (word(run) or pytest.fail("it is gone")).is_open
+    answers(outside, DidNotHappen())
+    ask(run, ben)
+    stage.drive()
+    assert not (word(run) or pytest.fail("it is gone")).is_open, "what it tells is looked at first"
+    assert says(run, ben) is not None and says(run, olga) is None and problems(run) == []

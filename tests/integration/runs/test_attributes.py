@@ -1,0 +1,178 @@
+"""Attributes on the real database: rows and journal say the same, whoever sets them, whatever dies, whoever tampers."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import DataError, connection, transaction
+
+from durableagents import Agent, Budget, BusinessFailure, Context, Date, End, Flag, Keyword, Keywords, Money, Number
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append
+from ledger.errors import StaleLease
+from ledger.verification.runs import verify
+from runs.engine.journal import Batch
+from runs.models import Attribute, Run
+from runs.queries.attributes.shown import attributes_of
+from runs.services import lifecycle
+from runs.workers import failover
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.stage import Stage, events, fresh
+from tests.integration.runs.stories import as_superuser
+from tests.integration.runs.test_children import everything
+from tests.world import OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+ALL = {
+    "customer": Keyword(),
+    "tags": Keywords(),
+    "score": Number(),
+    "amount": Money(),
+    "due": Date(),
+    "urgent": Flag(),
+}
+PERSON = Actor("user", "multi", role="integrator", auth="session", person=4711)
+
+
+def told(run: Run) -> dict[str, Any]:
+    return attributes_of([run.id]).get(run.id, {})
+
+
+@pytest.fixture
+def sells(tools: Toolbox) -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.set_attributes(customer="ACME", tags=["a", "b"], score=Decimal("2.5"), amount="12.50")
+        await ctx.call(tools.order, Item(name="desk"))
+        await ctx.set_attributes(score=3, tags=["b"], amount=None, due="2026-03-31", urgent=False)
+        await ctx.signal("go")
+        return End()
+
+    return agent_of(node, tools=tools.all(), attributes=ALL)
+
+
+def test_rows_are_what_the_journal_set_last(stage: Stage, sells: Agent) -> None:
+    budget = Budget(tool_calls=5, wall_seconds=600)
+    run = lifecycle.start(
+        sells.graph_id, {"text": "x"}, by=PERSON, budget=budget, attributes={"customer": "First", "urgent": True}
+    )
+    assert told(run) == {"customer": "First", "urgent": True} and verify(run.id).problems == []
+    assert stage.drive() == "parked"
+    assert told(run) == {"customer": "ACME", "tags": ["b"], "score": 3, "due": "2026-03-31", "urgent": False}
+    assert [event.by for event in events(run, e.AttributesSet)] == [PERSON.ref, "agent", "agent"]
+    assert {row.created_at for row in Attribute.objects.filter(run_id=run.id)} == {fresh(run).created_at}
+    check_against_journal(run)
+
+
+@pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
+def test_a_death_anywhere_sets_each_thing_once(stage: Stage, sells: Agent, point: str, outside: Outside) -> None:
+    run = stage.start(sells)
+    stage.kill_at = [(point, "order")]
+    assert stage.settle(run) == "parked" and stage.kill_at == []
+    assert len(events(run, e.AttributesSet)) == 2 and told(run)["score"] == 3
+    check_against_journal(run)
+
+
+def test_a_worker_that_has_lost_the_run_sets_nothing(stage: Stage, sells: Agent) -> None:
+    run = stage.start(sells)
+    dead = stage.hire(is_dead=True)
+    journal = stage.take(run, dead)
+    assert failover.worker_died(dead.id, "gone") == 1
+    assert stage.drive() == "parked"
+    before, count = told(run), len(events(run, e.AttributesSet))
+    late = e.AttributesSet(
+        slot="0.1/9", by="agent", named=["customer"], names=["customer"], kinds=["keyword"], values=["late"]
+    )
+    with pytest.raises(StaleLease):
+        stage.wait(journal.commit(Batch([late])))
+    assert told(run) == before and len(events(run, e.AttributesSet)) == count
+
+
+def test_a_retried_run_sets_nothing_again(stage: Stage, tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.set_attributes(score=1)
+        await ctx.call(tools.order, Item(name="desk"))
+        await ctx.set_attributes(score=2)
+        return End()
+
+    tools.outside.trouble("order", BusinessFailure("closed", code="closed"))
+    run = stage.start(agent_of(node, tools=tools.all(), attributes=ALL))
+    assert stage.drive() == "failed" and told(run) == {"score": 1}
+    lifecycle.retry(run.id, by=OLGA, justification="open again")
+    assert stage.drive() == "completed" and told(run) == {"score": 2}
+    assert len(events(run, e.AttributesSet)) == 2
+    check_against_journal(run)
+
+
+def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage, sells: Agent) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.child(
+            sells, Asked(text="x"), attributes={"due": "2026-01-01", "urgent": True}, budget=Budget(steps=9)
+        )
+        return End()
+
+    run = stage.start(agent_of(node))
+    assert stage.drive() == "parked"
+    child = Run.objects.get(parent=run.pk)
+    assert told(child) == {"due": "2026-01-01", "urgent": True} and told(run) == {}
+    assert events(child, e.AttributesSet)[0].by == f"run:{run.id}"
+    everything(stage)
+    assert told(child)["customer"] == "ACME"
+    check_against_journal(run)
+    check_against_journal(child)
+
+
+def test_two_branches_at_once_set_each_its_own(stage: Stage, tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        async def one(name: str) -> None:
+            await ctx.call(tools.order, Item(name=name))
+            await ctx.set_attributes(**{name: [name]})
+
+        await ctx.gather(*(one(name) for name in ("one", "two", "three")))
+        return End()
+
+    run = stage.start(agent_of(node, tools=tools.all(), attributes=dict.fromkeys(("one", "two", "three"), Keywords())))
+    assert stage.drive() == "completed" and told(run) == {"one": ["one"], "two": ["two"], "three": ["three"]}
+    check_against_journal(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("DELETE FROM runs_attribute WHERE name = 'score'", "attribute score, value 0, has no row"),
+        ("DELETE FROM runs_attribute", "has no row"),
+        ("UPDATE runs_attribute SET number = 4 WHERE name = 'score'", "attribute score, value 0: number says"),
+        ("UPDATE runs_attribute SET word = 'Other' WHERE name = 'customer'", "attribute customer, value 0: word says"),
+        ("UPDATE runs_attribute SET kind = 'money' WHERE name = 'score'", "attribute score, value 0: kind says money"),
+        ("UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'", "attribute amount, value 0 is nothing"),
+        ("UPDATE runs_attribute SET n = 1 WHERE name = 'tags'", "attribute tags, value 1 is nothing"),
+        ("UPDATE runs_attribute SET created_at = created_at + interval '1 second'", "which is not when the run began"),
+        (
+            "INSERT INTO runs_attribute SELECT run_id, 'tags', 1, kind, 'x', NULL, created_at FROM runs_attribute "
+            "WHERE name = 'tags'",
+            "attribute tags, value 1 is nothing that the journal set",
+        ),
+    ],
+)
+def test_a_row_that_says_something_else_is_found(stage: Stage, sells: Agent, change: str, says: str) -> None:
+    run = stage.start(sells)
+    assert stage.drive() == "parked" and verify(run.id).problems == []
+    as_superuser(change)
+    assert any(says in problem for problem in verify(run.id).problems), verify(run.id).problems
+
+
+def test_an_event_is_nothing_without_its_rows(stage: Stage, sells: Agent) -> None:
+    """Where the database can't make them, it doesn't take the event either."""
+    run = stage.start(sells)
+    wrong = e.AttributesSet(by="agent", named=["score"], names=["score"], kinds=["number"], values=["no number"])
+    with pytest.raises(DataError), transaction.atomic():
+        append(run.id, wrong, by=OLGA)
+    assert events(run, e.AttributesSet) == [] and not Attribute.objects.exists()
+
+
+def test_an_event_of_another_kind_costs_no_trigger(stage: Stage, sells: Agent) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'runs_attributes_set'")
+        assert "WHEN ((new.kind = 'AttributesSet'::text))" in cursor.fetchone()[0]

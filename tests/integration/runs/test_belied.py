@@ -1,0 +1,221 @@
+"""A call is on record as not done, and then somebody who should know says that it was: nothing is sent again before a
+person has said so anew, in view of that."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from durableagents import BusinessFailure, Context, End, TransportError
+from ledger import events as e
+from runs.models import Process, Run
+from runs.services import callbacks
+from runs.services.late_results import hand_in, lost_worker
+from runs.workers import failover
+from tests.integration.console.conftest import Reader
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.situations import act
+from tests.integration.runs.stage import Stage, events, facts, fresh, in_thread, output, waiting
+from tests.integration.runs.test_callbacks import TAKEN, token_of
+from tests.integration.runs.test_late import buying, comes_back, tells
+from tests.integration.runs.test_late_news import said_of
+from tests.integration.runs.test_steering import check_form
+from tests.world import Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+def denied(stage: Stage, tools: Toolbox, name: str = "mail") -> tuple[Run, Any]:
+    """An unsafe call whose worker was taken for dead, and of which a person said that it did not happen. The worker
+    lives on, and holds the answer."""
+    run = stage.start(buying(tools, name))
+    worker = comes_back(stage, run, name)
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    return run, worker
+
+
+def asked_again(stage: Stage, run: Run, outside: Outside) -> None:
+    """The run waits for a person's word on the attempt that a witness told of, and sent nothing."""
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    assert (wait.kind, wait.attempt, str(fresh(run).state)) == ("reconcile", 0, "waiting_human")
+    assert len(outside.requests) == 1 and [x.attempt for x in events(run, e.ToolInvoked)] == [0]
+    check_form(run)
+    check_against_journal(run)
+    assert stage.drive() == "idle"
+
+
+def read_by_an_operator(run: Run) -> str:
+    user, _ = User.objects.get_or_create(username="opal")
+    user.groups.set([Group.objects.get_or_create(name="operator")[0]])
+    return " ".join(Reader(user).read(f"/runs/{run.id}").split())
+
+
+def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run, worker = denied(stage, tools)
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    page = read_by_an_operator(run)
+    assert "Look into this before you answer: the verdict was it did not happen , and the worker" in page
+    assert "the worker that had sent the call says that it happened (event" in page and "mail:a" in page
+    assert "Asked once more what became of" in page and "it then happens twice" in page
+    assert "about to be sent again" not in page
+    assert "an answer that came since" in waiting(run)[0].detail["reason"]
+
+
+@pytest.mark.parametrize("verdict", ["happened", "did_not", "fail"])
+def test_a_person_whose_verdict_a_witness_belies_is_asked_again_and_nothing_is_sent_meanwhile(
+    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
+) -> None:
+    run, worker = denied(stage, tools)
+    assert tells(stage, worker) is False
+    asked_again(stage, run, outside)
+    act(verdict, run)
+    check_against_journal(run)
+    match verdict:
+        case "happened":
+            assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+        case "did_not":
+            assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+        case _:
+            assert str(fresh(run).state) == "failed"
+            act("retry", run)
+            assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[-1].reason == "late_news"
+            assert "doesn't go out again before a person" in said_of(run)
+            page = read_by_an_operator(run)
+            assert "An answer came when the run had gone on without it; after a retry the call doesn't go out" in page
+            assert "on record: fail the run , and the worker that had sent the call says that it happened" in page
+            assert "late_news" not in page and "late[0]" not in page
+            act("retry", run)
+            asked_again(stage, run, outside)
+    check_form(run)
+    check_against_journal(run)
+
+
+def breaks_before_it_leaves(stage: Stage) -> None:
+    stage.claim()
+    (run_id,) = Run.objects.filter(owner=stage.worker.id).values_list("id", flat=True)
+    failover.engine_failed(run_id, stage.worker.id, "it broke here")
+
+
+def test_what_a_person_has_answered_in_view_of_it_stops_no_retry(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Nobody is told that nothing is sent, where the answer was to send."""
+    run, worker = denied(stage, tools)
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    act("did_not", run)
+    breaks_before_it_leaves(stage)
+    act("retry", run)
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    assert not [x for x in events(run, e.OperatorNeeded) if x.reason == "late_news"]
+    check_form(run)
+    check_against_journal(run)
+
+
+def test_a_retry_goes_on_with_a_further_attempt_that_is_on_its_way(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, worker = denied(stage, tools)
+    outside.trouble("mail", TransportError("cut"), when="after")
+    assert stage.drive() == "parked" and [w.attempt for w in waiting(run)] == [1]
+    act("fail", run, wait_id=waiting(run)[0].pk)  # another attempt was in doubt before
+    tells(stage, worker)
+    act("retry", run)
+    assert stage.drive() == "operator" and "goes on with that further attempt" in said_of(run)
+    act("retry", run)
+    assert stage.drive() == "parked" and [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 1)]
+    assert len(outside.requests) == 2
+    check_against_journal(run)
+
+
+def test_the_word_comes_just_before_the_intent_is_written(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """The worker has read the journal; the database knows better."""
+    run, worker = denied(stage, tools)
+
+    def meanwhile(point: str, tool: str) -> None:
+        if (point, tool) == ("CP1", "mail"):
+            stage.at = lambda point, tool: None
+            assert in_thread(partial(tells, stage, worker)) is False
+
+    stage.at = meanwhile
+    asked_again(stage, run, outside)
+
+
+def test_without_a_witness_it_is_sent_again_at_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run, _ = denied(stage, tools)
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    check_against_journal(run)
+
+
+def test_a_word_that_comes_when_it_is_on_its_way_again_holds_nothing_up(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, worker = denied(stage, tools)
+    (answer,) = stage.late
+    outside.trouble("mail", lambda call: in_thread(lambda: hand_in(answer, lost_worker(worker.id))), when="after")
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    assert events(run, e.ToolAnsweredLate)[0].contradicts == "did_not"
+    check_against_journal(run)
+
+
+@pytest.mark.parametrize("verdict", ["happened", "did_not"])
+def test_a_refused_call_that_a_retry_is_about_to_order_again_is_asked_about_too(
+    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
+) -> None:
+    """The answer comes after the retry, so the retry could not tell of it."""
+    outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
+    run = stage.start(buying(tools, "ask"))
+    assert stage.drive() == "failed"
+    act("retry", run)
+    assert callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"}) == TAKEN
+    asked_again(stage, run, outside)
+    act(verdict, run)
+    if verdict == "happened":
+        assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+    else:
+        assert stage.drive() == "parked" and [r.attempt for r in outside.requests] == [0, 1]
+    check_form(run)
+    check_against_journal(run)
+
+
+def test_nobody_is_asked_to_approve_what_may_have_been_done(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """The yes of before covers no further attempt then, so its queue would be asked anew; first somebody looks."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.wire, Item(name="a", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    stage.decide(run)
+    worker = comes_back(stage, run, "wire")
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    assert len(events(run, e.ApprovalRequested)) == 1
+    act("did_not", run)
+    assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["approval"]
+    stage.decide(run)
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    check_against_journal(run)
+
+
+def test_a_run_that_is_cancelled_meanwhile_says_what_may_have_happened(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, worker = denied(stage, tools)
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    act("cancel", run)
+    assert str(fresh(run).state) == "cancelled" and waiting(run) == []
+    assert events(run, e.RunCancelled)[0].in_flight == ["0.1/1"]
+    assert facts(run) == ["pending", "unknown", "reconciled"]
+    check_against_journal(run)

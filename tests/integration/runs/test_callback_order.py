@@ -1,0 +1,191 @@
+"""Callbacks a hundred at a time, in any order, a week late, and the answer to somebody else's question."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from durableagents import BusinessFailure, Context, End, ReplayClass, ToolCall, ToolFailure, tool
+from durableagents import Pending as TakesTime
+from ledger import events as e
+from ledger.errors import InvalidInput
+from runs.services import callbacks
+from runs.services.late_results import hand_in, lost_worker
+from runs.workers import timers
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.situations import act
+from tests.integration.runs.stage import Stage, at_once, dump, events, facts, fresh, kinds, output, problems
+from tests.integration.runs.test_callbacks import TAKEN, due, during_the_call, token_of
+from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+def two_calls(tools: Toolbox) -> Any:
+    async def node(state: Notes, ctx: Context) -> End:
+        first = await ctx.call(tools.ask, Item(name="first"))
+        second = await ctx.call(tools.ask, Item(name="second"))
+        return End([first.ref, second.ref])
+
+    return agent_of(node, tools=tools.all())
+
+
+def test_a_hundred_deliveries_at_once_of_both_answers_shuffled_are_one_each(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """The second call's answer may come while the first one's is still being repeated."""
+    run = stage.start(two_calls(tools))
+    assert stage.drive() == "parked"
+    first = token_of(outside, "0.1/1")
+    callbacks.receive_callback(first, {"ref": "one"})
+    assert stage.drive() == "parked"
+    second = token_of(outside, "0.1/2")
+    deliveries = [
+        partial(callbacks.receive_callback, (first, second)[i % 2], {"ref": f"answer {i}"}) for i in range(100)
+    ]
+    assert at_once(*deliveries[:50]) + at_once(*deliveries[50:]) == [TAKEN] * 100
+    assert [event.slot for event in events(run, e.CallbackReceived)] == ["0.1/1", "0.1/2"]
+    assert facts(run) == ["pending", "committed"] * 2
+    assert stage.drive() == "completed" and output(run)[0] == "one"
+    assert problems(run) == []
+
+
+def test_answers_that_come_in_the_other_order_find_their_calls(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    runs = [stage.start(two_calls(tools)) for _ in range(2)]
+    urls = []
+    for _ in runs:
+        assert stage.drive() == "parked"
+        urls.append(token_of(outside))
+    for token, run in reversed(list(zip(urls, runs, strict=True))):
+        callbacks.receive_callback(token, {"ref": f"for {run.id}"})
+    for run in runs:
+        assert events(run, e.CallbackReceived)[0].payload == {"ref": f"for {run.id}"}
+
+
+@pytest.mark.parametrize("ending", ["completed", "failed", "cancelled"])
+def test_an_answer_a_week_after_the_end_is_kept_and_changes_nothing_else(
+    stage: Stage, tools: Toolbox, outside: Outside, ending: str
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            await ctx.call(tools.ask, Item(name="form"))
+        except Exception:
+            if ending == "failed":
+                raise
+        return End("gave up")
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    if ending == "cancelled":
+        act("cancel", run)
+    else:
+        due(run)
+        timers.sweep()
+        stage.drive()
+    assert str(fresh(run).state) == ending
+    before = fresh(run)
+    for _ in range(3):
+        assert callbacks.receive_callback(token_of(outside), {"ref": "a week late"}) == TAKEN
+    after = fresh(run)
+    assert (after.state, after.ready_at, after.owner, after.end_seq) == (before.state, None, None, before.end_seq)
+    kept = [k for k in kinds(run) if k in ("CallbackReceived", "CallbackArrivedLate")]
+    assert len(kept) == 1 and stage.drive() == "idle" and problems(run) == []
+
+
+# --- an answer to somebody else's question ---
+
+
+def numbered_tool(outside: Outside) -> Any:
+    @tool(
+        replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
+        answers_later=True,
+        output=Done,
+        check_answer=lambda receipt, done: (
+            None if done.ref == receipt["ref"] else f"ref is {done.ref!r}, not {receipt['ref']!r}"
+        ),
+    )
+    async def numbered(args: Item, call: ToolCall) -> TakesTime:
+        assert call.callback_url is not None
+        outside.urls[call.slot] = call.callback_url
+        await outside.take_async("numbered", args, call)
+        return TakesTime(receipt={"ref": "REQ-1"})
+
+    return numbered
+
+
+def test_the_answer_to_another_request_is_refused_and_the_right_one_may_still_come(
+    stage: Stage, outside: Outside
+) -> None:
+    numbered = numbered_tool(outside)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(numbered, Item(name="x"))).ref)
+
+    run = stage.start(agent_of(node, tools=[numbered]))
+    assert stage.drive() == "parked"
+    before = dump()
+    with pytest.raises(InvalidInput) as refused:
+        callbacks.receive_callback(token_of(outside), {"ref": "REQ-2"})
+    assert "REQ-2" in refused.value.detail and refused.value.extra["errors"][0]["field"] == "body"
+    assert dump() == before
+    assert callbacks.receive_callback(token_of(outside), {"ref": "REQ-1"}) == TAKEN
+    assert stage.drive() == "completed" and output(run) == "REQ-1"
+
+
+def test_an_early_answer_to_another_request_comes_to_the_node_as_a_failure(stage: Stage, outside: Outside) -> None:
+    """When it came nobody knew yet which request was taken."""
+    numbered = numbered_tool(outside)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            return End((await ctx.call(numbered, Item(name="x"))).ref)
+        except Exception as error:
+            return End(str(error))
+
+    during_the_call(outside, "numbered", {"ref": "REQ-2"})
+    run = stage.start(agent_of(node, tools=[numbered]))
+    assert stage.drive() == "completed" and "ref is 'REQ-2', not 'REQ-1'" in output(run)
+
+
+# --- two answers to one call: the first on record stands ---
+
+
+@pytest.mark.parametrize("name", ["ask", "ring"])
+def test_an_early_answer_stands_above_a_refusal_that_comes_after_it(
+    stage: Stage, tools: Toolbox, outside: Outside, name: str
+) -> None:
+    """Upstream calls back, and then refuses the request that it has answered."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(getattr(tools, name), Item(name="form"))).ref)
+
+    during_the_call(outside, name, {"ref": "early"}, then=BusinessFailure("no", code="no_credit"))
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "completed" and output(run) == "early"
+    assert facts(run) == ["pending", "committed"] and not events(run, e.ToolFailed)
+    (answer,) = stage.late
+    assert answer.failure is not None and hand_in(answer, lost_worker(stage.worker.id)) is False
+    (told,) = events(run, e.ToolAnsweredLate)
+    assert (told.outcome, told.payload["code"]) == ("refused", "no_credit"), "the refusal is on record, without effect"
+    check_against_journal(run)
+
+
+def test_a_refusal_stands_above_an_answer_that_comes_after_it(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            return End((await ctx.call(tools.ask, Item(name="form"))).ref)
+        except ToolFailure as failure:
+            await ctx.sleep(3600)
+            return End(failure.code)
+
+    outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    assert callbacks.receive_callback(token_of(outside), {"ref": "late"}) == TAKEN
+    due(run)
+    timers.sweep()
+    assert stage.drive() == "completed" and output(run) == "no_credit" and len(outside.requests) == 1
+    assert len(events(run, e.CallbackArrivedLate)) == 1 and not events(run, e.CallbackReceived)
+    check_against_journal(run)

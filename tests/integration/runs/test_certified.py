@@ -1,0 +1,196 @@
+"""What probes found reaches the workers, the pages and the programs; a run goes by it, and its record verifies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from durableagents import Context, End
+from durableagents.identity.auth import issue_key
+from ledger import events as e
+from ledger.clock import database_now
+from runs.certification import results
+from runs.certification.known import KnownProbes
+from runs.engine.fingerprint import tool_digest
+from runs.engine.tools import Tool
+from runs.models import Probe, Run
+from runs.services import lifecycle
+from runs.workers import failover
+from tests.conftest import database_urls
+from tests.integration.runs.stage import Stage, events, kinds, output, problems, waiting
+from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = None) -> Probe:
+    """A probe on record."""
+    now = at or database_now()
+    row = Probe(
+        tool=tool.name,
+        agent=agent,
+        version="1.0.0",
+        made_of=tool_digest(tool),
+        verdict=verdict,
+        told="as a test says",
+        evidence={},
+        evidence_digest="sha256:0",
+        by="os:olga",
+        host="here",
+        at=now,
+        expires_at=now + timedelta(days=days),
+    )
+    results.keep(row)
+    return row
+
+
+class Knowing:
+    """A stage whose worker knows what probes found, under a policy."""
+
+    def __init__(self, stage: Stage, policy: str) -> None:
+        self.stage = stage
+        known = KnownProbes(stage.wait(stage.connected()))
+        known.policy = policy  # type: ignore[assignment]
+        plain = type(stage).runtime.fget  # type: ignore[attr-defined]
+        stage.__class__ = type(
+            "KnowingStage", (type(stage),), {"runtime": property(lambda self: replace(plain(self), certificates=known))}
+        )
+        self.known = known
+
+    def start(self, tools: Toolbox) -> Run:
+        async def node(state: Notes, ctx: Context) -> End:
+            return End((await ctx.call(tools.order, Item(name="a"))).ref)
+
+        self.agent = agent_of(node, tools=tools.all(), name="orders")
+        return self.stage.start(self.agent)
+
+
+def test_under_refuse_the_run_stops_for_an_operator_and_goes_on_after_a_probe(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    knowing = Knowing(stage, "refuse")
+    run = knowing.start(tools)
+    assert stage.drive() == "operator"
+    (stop,) = events(run, e.OperatorNeeded)
+    assert stop.reason == "uncertified_tool" and stop.payload["standing"] == "not_probed"
+    assert "ToolInvoked" not in kinds(run) and outside.requests == [] and problems(run) == []
+    lifecycle.retry(run.id, by=OLGA, justification="Try it again.")
+    assert stage.drive() == "operator", "nothing has changed"
+    found(tools.order, "honours_keys", "orders")
+    lifecycle.retry(run.id, by=OLGA, justification="It was probed.")
+    assert stage.drive() == "completed" and output(run) == "order:a" and problems(run) == []
+
+
+def test_what_was_found_out_meanwhile_holds_for_the_repeat(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    knowing = Knowing(stage, "allow")
+    run = knowing.start(tools)
+    found(tools.order, "honours_keys", "orders")
+    stage.kill_at = [("CP4", "order")]
+    worker = stage.hire(is_dead=True)
+    assert stage.drive(worker) == "killed"
+    found(tools.order, "ignores_keys", "orders")
+    assert failover.worker_died(worker.id, "reaped") == 1
+    assert stage.settle(run) == "parked"
+    assert [w.kind for w in waiting(run)] == ["reconcile"] and len(outside.requests) == 1
+    (unknown,) = events(run, e.ToolOutcomeUnknown)
+    assert "not known to honour keys" in unknown.payload["reason"] and problems(run) == []
+
+
+def test_a_database_that_was_brought_back_from_before_does_not_make_a_tool_better(
+    stage: Stage, tools: Toolbox, postgres: Any
+) -> None:
+    known = Knowing(stage, "allow").known
+    asked = lambda: stage.wait(known.standing("orders", tools.order, is_fresh=True)).word  # noqa: E731
+    good = found(tools.order, "honours_keys", "orders")
+    assert asked() == "certified"
+    bad = found(tools.order, "ignores_keys", "orders")
+    assert asked() == "ignores_keys"
+    as_owner(postgres, f"DELETE FROM runs_probe WHERE id = {bad.pk}")
+    assert asked() == "ignores_keys", "the stricter word stands"
+    as_owner(postgres, f"DELETE FROM runs_probe WHERE id = {good.pk}")
+    assert asked() == "ignores_keys"
+    found(tools.order, "honours_keys", "orders")
+    assert asked() == "certified", "a later probe takes it back"
+    as_owner(postgres, "DELETE FROM runs_probe")
+    assert asked() == "not_probed", "and a good word that is gone is none"
+
+
+def as_owner(postgres: Any, statement: str) -> None:
+    with psycopg.connect(database_urls(postgres)["admin"], autocommit=True) as owner:
+        owner.execute("SET session_replication_role = replica")
+        owner.execute(statement)
+
+
+def test_it_is_known_for_a_few_seconds_without_asking_and_ends_by_itself(stage: Stage, tools: Toolbox) -> None:
+    known = Knowing(stage, "refuse").known
+    found(tools.order, "honours_keys", "orders", days=1.5 / 86_400)
+    ask = lambda: stage.wait(known.standing("orders", tools.order)).word  # noqa: E731
+    assert ask() == "certified"
+    read_at = known._read_at
+    assert ask() == "certified" and known._read_at == read_at
+    known._read_at -= 2.0  # as if two seconds had passed since
+    assert ask() == "expired" and known._read_at == read_at - 2.0, "by the time that has passed, unasked"
+
+
+def test_while_the_database_is_away_nobody_guesses(stage: Stage, tools: Toolbox) -> None:
+    class Away:
+        def __init__(self, pool: Any) -> None:
+            self.pool, self.times = pool, 0
+
+        def connection(self) -> Any:
+            self.times += 1
+            if self.times < 3:
+                raise psycopg.OperationalError("the server is away")
+            return self.pool.connection()
+
+    known = Knowing(stage, "refuse").known
+    known._pool = Away(known._pool)  # type: ignore[assignment]
+    found(tools.order, "honours_keys", "orders")
+    assert stage.wait(known.standing("orders", tools.order)).word == "certified"
+
+
+@pytest.fixture
+def olga(stage: Stage) -> Client:
+    user = User.objects.create_user("olga-reads")
+    user.groups.add(Group.objects.get(name="operator"))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("honours_keys", "certified until "),
+        ("ignores_keys", "not certified: ignores keys"),
+        (None, "not certified"),
+    ],
+)
+def test_the_agents_page_and_the_api_say_how_a_tool_stands(
+    stage: Stage, tools: Toolbox, olga: Client, verdict: str | None, words: str
+) -> None:
+    knowing = Knowing(stage, "allow")
+    knowing.start(tools)
+    if verdict:
+        found(tools.order, verdict, "orders")
+    page = olga.get("/agents/orders@1.0.0").content.decode()
+    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page)))
+    row = text[text.index(" Order ") :][:200]
+    assert words in row and ("as a test says" in row) is bool(verdict)
+    token = issue_key(User.objects.get(username="olga-reads"), "laptop")
+    listed = Client().get("/api/v1/agents?limit=200", headers={"authorization": f"Bearer {token}"}).json()["results"]
+    (orders,) = [each for each in listed if each["name"] == "orders"]
+    by_name = {tool["name"]: tool["certificate"] for tool in orders["tools"]}
+    assert by_name["look"] is None and by_name["mail"] is None
+    expected = {"honours_keys": "certified", "ignores_keys": "ignores_keys", None: "not_probed"}[verdict]
+    assert by_name["order"]["standing"] == expected and by_name["order"]["told"] == (
+        "as a test says" if verdict else ""
+    )

@@ -1,0 +1,21 @@
+"""Families of runs on the real database: whatever is done to them, in whatever order and wherever workers die, all end,
+and each effect is made once and undone once, or stands because somebody said so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.integration.runs.family_model import Family
+from tests.integration.runs.stage import Stage
+from tests.tiers import of_a_machine
+from tests.world import Outside
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_family_ends_as_the_model_says_whatever_is_done_to_it(stage: Stage, outside: Outside) -> None:
+    run_state_machine_as_test(
+        lambda: Family(stage, outside),
+        settings=of_a_machine(40, 12, steps=25),
+    )

@@ -1,0 +1,195 @@
+"""Housekeeping alone acts on every wait that the system has to end, where no other run exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import transaction
+
+from durableagents import Agent, Context, End
+from ledger.errors import IllegalTransition
+from runs.models import Run
+from runs.services import command, lifecycle
+from runs.services.starts import keys
+from runs.workers.housekeeping import House
+from tests.integration.runs.aging import runs_out
+from tests.integration.runs.families_undone import all_sound, family
+from tests.integration.runs.sharing import pool, raised
+from tests.integration.runs.stage import Stage, fresh, kinds, now, problems, waiting
+from tests.integration.runs.test_budgets import ordering
+from tests.system.fleet.conftest import until
+from tests.unit.engine.undoings import Reversible, names
+from tests.world import OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of, ends_with
+
+pytestmark = pytest.mark.django_db
+DEAR = {"name": "x", "amount": 1000}
+
+
+@dataclass
+class Scene:
+    """One run that waits, and what a test may use to build it."""
+
+    stage: Stage
+    outside: Outside
+    monkeypatch: pytest.MonkeyPatch
+    tools: Toolbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tools = Toolbox(self.outside)
+
+    def parked(self, agent: Agent, **input: str) -> Run:
+        run = self.stage.start(agent, **input)
+        self.drive()
+        return run
+
+    def drive(self) -> None:
+        while self.stage.drive() != "idle":
+            pass
+
+    def look(self) -> None:
+        """One thorough pass of a worker's housekeeping."""
+        house = House(self.stage.worker.id)
+        house.keep()
+        house.close()
+
+    def lose_follow_ups(self) -> None:
+        """From here on, whoever acts on a run dies right after the commit."""
+        self.monkeypatch.setattr(command, "on_act", [])
+
+
+def overdue(scene: Scene, wait_for: Callable[[Context], object]) -> Run:
+    async def node(state: Notes, ctx: Context) -> End:
+        await wait_for(ctx)  # type: ignore[misc]
+        return End({})
+
+    run = scene.parked(agent_of(node, tools=scene.tools.all()))
+    for wait in waiting(run):
+        runs_out(run.pk, wait.kind)
+    return run
+
+
+def child_ended(scene: Scene) -> Run:
+    async def work(state: Notes, ctx: Context) -> End:
+        return End(state.asked)
+
+    helper = agent_of(work, name="helper", output=Asked)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End(await ctx.child(helper, Asked(text="x")))
+
+    return scene.parked(agent_of(node, name="parent"))
+
+
+def child_to_cancel(scene: Scene) -> Run:
+    run = scene.parked(family(Reversible(scene.outside), "wait", fails=False))
+    scene.lose_follow_ups()
+    lifecycle.cancel(run.pk, by=OLGA, justification="no more", effects="leave")
+    return Run.objects.get(parent=run.pk)
+
+
+def pool_raised(scene: Scene) -> Run:
+    shared = pool(limit=1)
+    run = scene.parked(ordering(scene.tools, "order", "order"), text="x")
+    raised(shared, 2)
+    return run
+
+
+def begun(agent: Agent, rule: str, **plan: datetime) -> Run:
+    with transaction.atomic():
+        wanted = keys.Wanted(agent.graph_id, {}, business_key="k", on_conflict=rule, **plan)
+        return keys.start(wanted, by=SHOP).run
+
+
+def queued_behind(scene: Scene) -> Run:
+    agent = agent_of(ends_with({}))
+    first, second = begun(agent, "refuse"), begun(agent, "queue")
+    scene.lose_follow_ups()
+    lifecycle.cancel(first.pk, by=OLGA, justification="no more")
+    return second
+
+
+def late_start(scene: Scene) -> Run:
+    run = begun(agent_of(ends_with({})), "refuse", start_before=now() + timedelta(milliseconds=20))
+    until(lambda: run.start_before is not None and now() > run.start_before, what="the time to begin passing")
+    return run
+
+
+def time_is_up(scene: Scene) -> Run:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.signal("go")
+        return End({})
+
+    run = scene.parked(agent_of(node))
+    Run.objects.filter(pk=run.pk).update(time_up_at=now() - timedelta(seconds=1))
+    return run
+
+
+# How a run comes to wait for something that only housekeeping brings about, and the event that says that it did.
+SCENES: dict[str, tuple[Callable[[Scene], Run], str]] = {
+    "a timer": (lambda s: overdue(s, lambda ctx: ctx.sleep(3600)), "WaitResolved"),
+    "a signal": (lambda s: overdue(s, lambda ctx: ctx.signal("go")), "WaitResolved"),
+    "a question": (
+        lambda s: overdue(s, lambda ctx: ctx.ask("finance_po", title="Which?", schema=Asked)),
+        "WaitResolved",
+    ),
+    "a callback": (lambda s: overdue(s, lambda ctx: ctx.call(s.tools.ask, {"name": "x"})), "WaitResolved"),
+    "an approval": (lambda s: overdue(s, lambda ctx: ctx.call(s.tools.pay, DEAR)), "ApprovalDecided"),
+    "a child's end": (child_ended, "ChildEnded"),
+    "a parent's cancel": (child_to_cancel, "RunCancelled"),
+    "a pool": (pool_raised, "WaitResolved"),
+    "a key": (queued_behind, "RunAdmitted"),
+    "a start": (late_start, "RunCancelled"),
+    "its time": (time_is_up, "BudgetExceeded"),
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_housekeeping_acts_on_the_only_run_there_is(
+    name: str, stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene, (build, told) = Scene(stage, outside, monkeypatch), SCENES[name]
+    run = build(scene)
+    assert told not in kinds(run)
+    scene.look()
+
+    assert told in kinds(run), caplog.text
+    assert [each for each in problems(run) if "deadline" not in each] == []
+
+
+def test_a_child_that_ended_well_is_undone_where_nothing_else_runs(
+    stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(stage, outside, monkeypatch)
+    run = scene.parked(family(Reversible(outside), "ok"))
+    for _ in range(4):  # the child's end, its undo, the end of that
+        scene.look()
+        scene.drive()
+    assert (fresh(run).state, Run.objects.get(parent=run.pk).state) == ("failed", "cancelled")
+    assert names(outside) == ["post", "book", "unbook", "unpost"]
+    all_sound()
+
+
+def test_retry_makes_a_run_that_undoes_look_again_at_its_children(
+    stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(stage, outside, monkeypatch)
+    run = scene.parked(family(Reversible(outside), "ok"))
+    scene.look()
+    scene.drive()
+    (wait,) = waiting(run)
+    assert (fresh(run).state, wait.kind) == ("waiting_event", "child")
+    with pytest.raises(IllegalTransition, match="retry it where it only waits"):
+        lifecycle.cancel(run.pk, by=OLGA, justification="no more")
+    assert lifecycle.retry(run.pk, by=OLGA, justification="it waits too long").state == "compensating"
+    child = Run.objects.get(parent=run.pk)
+    assert child.state == "compensating"
+    all_sound()
+    scene.drive()
+    assert fresh(child).state == "cancelled" and [w.pk for w in waiting(run)] == [wait.pk]
+    scene.look()
+    scene.drive()
+    assert fresh(run).state == "failed" and names(outside) == ["post", "book", "unbook", "unpost"]
+    all_sound()

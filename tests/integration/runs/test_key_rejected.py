@@ -1,0 +1,77 @@
+"""A key that the other side rejects, on the real record: what verifies, what people and programs read, what follows."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from durableagents import Context, End, KeyRejected, TransportError
+from ledger import events as e
+from runs.api import present
+from runs.models import Run
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.stage import Stage, events, facts, kinds, output, problems, waiting
+from tests.world import Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+SAID = "this key was used with <another> body"
+
+
+@pytest.fixture
+def run(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.order, Item(name="a"))).ref)
+
+    outside.trouble("order", TransportError("cut"), when="after")
+    outside.trouble("order", KeyRejected(SAID, details={"status": 422}))
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.settle(run) == "parked"
+    return run
+
+
+def test_it_is_on_record_verifies_and_the_programs_read_why(run: Run) -> None:
+    (unknown,) = events(run, e.ToolOutcomeUnknown)
+    assert unknown.payload["key_rejected"]["details"] == {"status": 422}
+    assert facts(run) == ["pending", "unknown"] and problems(run) == [] and str(run.state)
+    (wait,) = present.one(run.id).waiting_for
+    assert wait.kind == "reconcile"
+    assert {k: wait.detail[k] for k in ("reason", "suspicion", "said")} == {
+        "reason": "key_rejected",
+        "suspicion": "duplicate",
+        "said": SAID,
+    }
+    check_against_journal(run)
+
+
+@pytest.mark.parametrize("path", ["/reconcile", "/runs/{run}"])
+def test_the_pages_say_whom_to_suspect_and_draw_no_foreign_markup(run: Run, path: str) -> None:
+    olga = User.objects.create_user("olga-reads")
+    olga.groups.add(Group.objects.get(name="operator"))
+    client = Client()
+    client.force_login(olga)
+    page = client.get(path.format(run=run.id)).content.decode()
+    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", "", page)))
+    assert "The other side rejected its key" in text and "A duplicate is suspected" in text
+    assert "<another>" not in page and "<another>" in unescape(page)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "receipt", "ends", "keys"),
+    [
+        ("happened", {"ref": "in the books"}, "in the books", 1),
+        ("did_not", None, "order:a", 2),
+    ],
+)
+def test_only_a_persons_word_makes_another_key(
+    stage: Stage, outside: Outside, run: Run, verdict: str, receipt: Any, ends: str, keys: int
+) -> None:
+    stage.reconcile(run, verdict, receipt)
+    assert stage.settle(run) == "completed" and output(run) == ends
+    assert len({r.key for r in outside.seen("order") if r.key}) == keys
+    assert problems(run) == [] and waiting(run) == [] and kinds(run).count("ToolReconciled") == 1
+    check_against_journal(run)

@@ -1,0 +1,137 @@
+"""The database is there and refuses one statement: that is no outage. It is tried a few times, spends no claim, and
+then a person looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from durableagents import Context, End
+from ledger import events as e
+from ledger.verification.runs import verify
+from runs.journal.database_errors import MOST_REFUSALS, StatementRefused
+from runs.services import lifecycle
+from runs.services.late_results import lost_worker
+from runs.workers.housekeeping import House
+from tests.integration.runs.hosts import working
+from tests.integration.runs.stage import Stage, events, fresh, head, kinds, output, waiting
+from tests.integration.runs.stories import rows_refused
+from tests.integration.runs.test_late import comes_back
+from tests.system.fleet.conftest import until
+from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+@contextmanager
+def refusing(code: str, *kinds: str, times: int = 1_000_000) -> Iterator[None]:
+    """The server refuses to store events of these kinds, so many times. A sequence counts: it outlasts the rollback."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SEQUENCE refused")
+    try:
+        named = ",".join(kinds)
+        with rows_refused(
+            "INSERT ON ledger_event", f"NEW.kind = ANY ('{{{named}}}') AND nextval('refused') <= {times}", code
+        ):
+            yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SEQUENCE refused")
+
+
+def buying(tools: Toolbox) -> Any:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.order, Item(name="a"))).ref)
+
+    return agent_of(node, tools=tools.all())
+
+
+@pytest.mark.parametrize(
+    "code", ["57014", "53100", "54000", "22000"], ids=["took too long", "disk full", "too large", "not storable"]
+)
+def test_what_the_database_refuses_for_good_is_shown_to_an_operator(
+    stage: Stage, tools: Toolbox, outside: Outside, code: str
+) -> None:
+    agent = buying(tools)
+    with refusing(code, "ToolReturned"):
+        run = stage.start(agent)
+        with working(stage):
+            until(lambda: waiting(run), what="an operator being asked", seconds=60)
+    assert fresh(run).owner is None and head(run).epoch <= 3, "no claim was spent on finding out what is known"
+    (needed,) = events(run, e.OperatorNeeded)
+    assert needed.reason == "engine_failed"
+    if code != "22000":
+        told = needed.payload["problem"]
+        assert code in told and "ToolReturned of slot" in told and str(run.id) in told
+        assert kinds(run).count("RunClaimed") == 1
+    lifecycle.retry(run.id, by=OLGA, justification="made room")
+    assert stage.drive() == "completed" and output(run) == "order:a"
+    assert len(outside.executed("order")) == 1 and verify(run.id).problems == []
+
+
+@pytest.mark.parametrize("code", ["55P03", "40001", "40P01", "57014"])
+def test_a_refusal_that_passes_costs_a_moment_and_no_claim(
+    stage: Stage, tools: Toolbox, outside: Outside, code: str
+) -> None:
+    run = stage.start(buying(tools))
+    with refusing(code, "ToolReturned", times=MOST_REFUSALS - 2):
+        assert stage.drive() == "completed"
+    assert head(run).epoch == 1 and len(outside.seen("order")) == 1
+    assert verify(run.id).problems == []
+
+
+def test_somebody_elses_lock_is_waited_for_however_long(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(buying(tools))
+    with refusing("55P03", "ToolReturned", times=MOST_REFUSALS + 2):
+        assert stage.drive() == "completed"
+    assert head(run).epoch == 1
+
+
+def test_a_journal_that_takes_too_long_to_read_is_no_outage(stage: Stage, tools: Toolbox) -> None:
+    """The limit is the role's, as an administrator sets it; here it is that of one connection."""
+    run = stage.start(buying(tools))
+    journal = stage.take(run)
+
+    async def slow(*_: Any) -> Any:
+        async with journal.pool.connection() as link:
+            await link.execute("SET statement_timeout = 1")
+            try:
+                await link.execute("SELECT pg_sleep(1)")
+            finally:
+                await link.execute("SET statement_timeout = 0")
+
+    journal._lookups._history = slow  # type: ignore[method-assign]
+    with pytest.raises(StatementRefused, match=r"reading its journal: .* statement timeout \(57014\)"):
+        stage.wait(journal.load())
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_late_answer_that_cannot_be_recorded_is_not_tried_for_ever(
+    stage: Stage, tools: Toolbox, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.mail, Item(name="a"))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    worker = comes_back(stage, run, "mail")
+    (late,) = stage.late
+    house = House(worker.id)
+
+    async def hand_over() -> None:
+        house.take_late(late)
+        (task,) = house.late
+        await asyncio.wait_for(task, 60)
+
+    with refusing("22000", "ToolReconciled", *([] if is_told else ["ToolAnsweredLate"])):
+        stage.wait(hand_over())
+    house.close()
+    told = events(run, e.ToolAnsweredLate)
+    assert [(x.by, x.outcome, x.contradicts) for x in told] == [(lost_worker(worker.id).ref, "happened", "")] * is_told
+    assert f"the late answer {late.slot} of mail can't be recorded (no" in caplog.text
+    assert ("not even that a late answer came can be recorded" in caplog.text) is not is_told
+    assert "mail:a" not in caplog.text, "what a tool answered is nobody's business in a log"

@@ -1,0 +1,411 @@
+"""A failed run is retried from where it was: what happened is not done again, what failed may succeed, a no stays a
+no."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+
+from approvals.models import Approval, Notice
+from approvals.notices import addressing
+from durableagents import Assistant, BusinessFailure, Context, End, Failure, TransportError
+from ledger import events as e
+from ledger.codec import decode, unpack
+from ledger.models import Event
+from ledger.verification.runs import verify
+from runs.engine.agents import Agent
+from runs.models import Run
+from runs.workers import timers
+from tests.integration.approvals.setup import boss
+from tests.integration.approvals.timing import make_late, timing
+from tests.integration.halts.halting import halt, lift
+from tests.integration.runs.aging import all_earlier, written_as
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.situations import act
+from tests.integration.runs.stage import Stage, events, facts, fresh, now, output, problems, waiting
+from tests.integration.runs.stories import as_superuser
+from tests.integration.runs.test_steering import check_form
+from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+class Mood:
+    """Something outside of the journal that a repaired agent or a changed world would change."""
+
+    is_bad = True
+
+
+@pytest.fixture
+def mood() -> Mood:
+    return Mood()
+
+
+def retried(stage: Stage, run: Run) -> str:
+    assert str(fresh(run).state) == "failed" and fresh(run).error_code
+    act("retry", run)
+    check_form(run)
+    check_against_journal(run)
+    assert (fresh(run).error_code, fresh(run).ended_at, fresh(run).end_seq) == ("", None, None)
+    how = stage.drive()
+    check_form(run)
+    check_against_journal(run)
+    return how
+
+
+def after_two_calls(tools: Toolbox, then: Any) -> Agent:
+    """An agent that makes an effect and a read, and then does what may fail."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.order, Item(name="before"))
+        await ctx.call(tools.look, Item(name="before"))
+        return End(await then(ctx))
+
+    return agent_of(node, tools=tools.all())
+
+
+# What fails → which tool, how, when, and the run's error code.
+KINDS: dict[str, tuple[str, Exception | None, Any, str]] = {
+    "a bug in the node": ("", KeyError("x"), "", "node_error"),
+    "the node's own word": ("", Failure("not today", code="not_today"), "", "not_today"),
+    "a bug in a keyed tool": ("hooked", KeyError("x"), "after", "tool_error"),
+    "a bug in a pure tool": ("read_file", KeyError("x"), "before", "tool_error"),
+    "a refusal of a keyed call": ("hooked", BusinessFailure("no", code="no_credit"), "before", "no_credit"),
+    "a refusal of an unsafe call": ("mail", BusinessFailure("no", code="no_such_box"), "before", "no_such_box"),
+    "a refusal of a read": ("read_file", BusinessFailure("no", code="unreadable"), "before", "unreadable"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_retry_repeats_what_failed_and_nothing_else(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood, kind: str
+) -> None:
+    tool, trouble, when, code = KINDS[kind]
+    assert trouble is not None
+
+    async def then(ctx: Context) -> str:
+        if tool:
+            await ctx.call(getattr(tools, tool), Item(name="then"))
+        elif mood.is_bad:
+            raise trouble
+        return "well"
+
+    if tool:
+        outside.trouble(tool, trouble, when=when)
+    run = stage.start(after_two_calls(tools, then))
+    assert stage.drive() == "failed" and fresh(run).error_code == code
+    mood.is_bad = False
+    assert retried(stage, run) == "completed" and output(run) == "well"
+    assert len(outside.seen("order")) == 1 == len(outside.seen("look")), "what was done is answered from the journal"
+    (told,) = events(run, e.RunRetried)
+    attempts = [x.attempt for x in events(run, e.ToolInvoked) if x.slot == "0.1/3"]
+    if "refusal" in kind:
+        assert told.reopened == ["0.1/3"]
+        assert attempts == ([] if tool == "read_file" else [0, 1]), "a further attempt, with a key of its own"
+    else:
+        assert told.reopened == [] and len(attempts) <= 1
+        assert len({r.key for r in outside.seen("hooked")}) <= 1, "the same attempt, with the same key"
+
+
+def test_a_failure_that_the_node_handled_is_not_tried_again_when_another_ends_the_run(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
+    """The node went another way because of it: a different answer now would be a different past."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            await ctx.call(tools.order, Item(name="first choice"))
+        except Exception:
+            await ctx.call(tools.mail, Item(name="second choice"))
+        if mood.is_bad:
+            raise KeyError("later")
+        return End("well")
+
+    outside.trouble("order", BusinessFailure("sold out"))
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "failed"
+    mood.is_bad = False
+    assert retried(stage, run) == "completed"
+    assert [r.tool for r in outside.requests] == ["mail"]
+
+
+def test_a_model_that_refused_is_asked_anew(stage: Stage, mood: Mood) -> None:
+    from runs.engine.assistants import ModelRefused
+
+    def offline(messages: Any, info: Any) -> ModelResponse:
+        return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.think(assistant, "think")).ref)
+
+    assistant = Assistant(name="mind", instructions="", output=Done, offline=offline)
+    run = stage.start(agent_of(node, assistants=[assistant]))
+    asked = stage.ask_model
+
+    async def refuse(*args: Any) -> Any:
+        raise ModelRefused("model_refused", "no credit left")
+
+    stage.ask_model = refuse
+    assert stage.drive() == "failed" and fresh(run).error_code == "model_refused"
+    stage.ask_model = asked
+    assert retried(stage, run) == "completed" and output(run) == "thought"
+    assert [x.attempt for x in events(run, e.ModelRequested)] == [0, 1]
+
+
+@pytest.mark.parametrize("verdict", ["reject", "expire"])
+def test_a_retry_does_not_turn_a_no_into_a_yes(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    if verdict == "reject":
+        stage.decide(run, "reject")
+    else:
+        make_late(Approval.objects.get(run=run))
+        timers.sweep()
+    assert stage.drive() == "failed"
+    assert retried(stage, run) == "failed" and outside.requests == []
+
+
+def test_a_yes_that_was_not_used_before_the_failure_is_used_after_the_retry(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        grant = await ctx.approve("finance_po", title="May I?", tool=tools.pay, body={"name": "po", "amount": 5000})
+        if mood.is_bad:
+            raise KeyError("between the yes and the call")
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000), grant=grant)).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    stage.decide(run)
+    assert stage.drive() == "failed"
+    mood.is_bad = False
+    assert retried(stage, run) == "completed" and len(outside.executed("pay")) == 1
+    assert run.approvals.count() == 1
+
+
+def paying(tools: Toolbox, mood: Mood, **gate: Any) -> Agent:
+    """An agent that pays once finance says yes, and breaks by its mood."""
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, **gate))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        if mood.is_bad:
+            raise KeyError("a deployment gone wrong")
+        return End((await ctx.call(pay, Item(name="po", amount=5000))).ref)
+
+    return agent_of(node, tools=[pay])
+
+
+def breaks(stage: Stage, run: Run, mood: Mood) -> None:
+    """The node of a run that waits breaks the next time that it is looked at."""
+    act("pause", run)
+    Run.objects.filter(pk=run.pk).update(is_woken=True)  # as a worker that paused it leaves it: to be looked at again
+    act("resume", run)
+    mood.is_bad = True
+    assert stage.drive() == "failed"
+
+
+def test_a_question_that_the_end_withdrew_can_be_answered_after_a_retry(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
+    """The node broke while its question was open; after the retry people must be able to decide, or the run is
+    stuck."""
+    mood.is_bad = False
+
+    run = stage.start(paying(tools, mood))
+    assert stage.drive() == "parked"
+    breaks(stage, run, mood)
+    assert run.approvals.get().state == "withdrawn"
+    mood.is_bad = False
+    assert retried(stage, run) == "parked"
+    stage.decide(run)
+    assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
+
+
+def halted(by: timedelta) -> None:
+    """Everything was halted for so long, and isn't any more."""
+    it = halt("all")
+    lift(it)
+    as_superuser("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", by, it.halt)
+
+
+def about_time(run: Run) -> list[str]:
+    """What verification says of deadlines, of a run that was made older."""
+    return [problem for problem in verify(run.id).problems if "deadline" in problem or "had not ended" in problem]
+
+
+@pytest.mark.parametrize("is_halted", [False, True], ids=["", "beside a halt"])
+@pytest.mark.parametrize("asks", ["approval", "input", "signal"])
+def test_what_is_asked_again_after_a_retry_has_as_long_as_was_left(
+    stage: Stage, tools: Toolbox, mood: Mood, asks: str, is_halted: bool
+) -> None:
+    """Nobody could answer while the run had ended. What stood still under a halt meanwhile counts once."""
+    mood.is_bad, days = False, timedelta(days=2)
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, within=days))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        if mood.is_bad:
+            raise KeyError("a deployment gone wrong")
+        match asks:
+            case "approval":
+                await ctx.call(pay, Item(name="po", amount=5000))
+            case "input":
+                await ctx.ask("finance_po", title="Which account?", schema=Done, within=days)
+            case _:
+                await ctx.signal("paid", within=days)
+        return End("well")
+
+    run = stage.start(agent_of(node, tools=[pay]))
+    assert stage.drive() == "parked"
+    all_earlier(run.id, timedelta(hours=12))
+    breaks(stage, run, mood)
+    all_earlier(run.id, timedelta(days=9))
+    if is_halted:
+        halted(timedelta(days=8))
+    mood.is_bad = False
+    act("retry", run)
+    assert stage.drive() == "parked"
+    timers.sweep()
+    (wait,) = waiting(run)
+    left = wait.deadline - now()
+    assert wait.kind == asks and abs(left - timedelta(hours=36)) < timedelta(minutes=1) and about_time(run) == []
+    if asks == "approval":
+        assert Approval.objects.get(run=run).deadline == wait.deadline
+        stage.decide(run)
+        assert stage.drive() == "completed" and about_time(run) == []
+    run.waits.filter(pk=wait.pk).update(deadline=wait.deadline + timedelta(days=1))
+    assert len(about_time(run)) == 1, "and no more than that"
+    if asks != "approval":
+        run.waits.filter(pk=wait.pk).update(deadline=wait.deadline)
+        all_earlier(run.id, timedelta(hours=37))
+        timers.sweep()
+        assert waiting(run) == [], "nor once more when it comes due"
+
+
+def test_people_are_reminded_after_a_retry_as_late_as_they_were_asked(stage: Stage, tools: Toolbox, mood: Mood) -> None:
+    """And that its deadline is near is told by the newest of what was put down about it alone."""
+    timing(boss(), remind=[50])
+    mood.is_bad = False
+    run = stage.start(paying(tools, mood, within=timedelta(days=2)))
+    assert stage.drive() == "parked"
+    addressing.address_all()
+    all_earlier(run.id, timedelta(hours=12))
+    breaks(stage, run, mood)
+    all_earlier(run.id, timedelta(days=9))
+    mood.is_bad = False
+    act("retry", run)
+    assert stage.drive() == "parked"
+    Approval.objects.update(look_at=now())
+    timers.sweep()
+    asked = Approval.objects.get()
+    assert asked.reminded == 0 and asked.look_at is not None and about_time(run) == []
+    assert abs(asked.look_at - now() - timedelta(hours=12)) < timedelta(minutes=1)
+    assert not [problem for problem in problems(run) if "looked at" in problem]
+    addressing.address_all()
+    Notice.objects.filter(kind="due_soon", state="new").update(due_at=now())
+    addressing.address_all()
+    assert [*Notice.objects.filter(kind="due_soon").order_by("pk").values_list("state", flat=True)] == ["over", "new"]
+
+
+def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, tools: Toolbox, mood: Mood) -> None:
+    """What whoever has the application's rights writes of its end counts for nothing; a record with the key is held
+    against the journal."""
+    mood.is_bad = False
+
+    run = stage.start(paying(tools, mood))
+    assert stage.drive() == "parked"
+    all_earlier(run.id, timedelta(days=2))
+    (asked,) = waiting(run)
+    breaks(stage, run, mood)
+    Run.objects.filter(pk=run.pk).update(ended_at=fresh(run).ended_at - timedelta(days=1))
+    mood.is_bad = False
+    act("retry", run)
+    (wait,) = waiting(run)
+    assert abs(wait.deadline - asked.deadline) < timedelta(seconds=30)
+    row = Event.objects.get(run_id=run.id, kind="RunRetried")
+    told = decode(bytes(row.clear), unpack(row.sealed))
+    since, until = map(datetime.fromisoformat, told.payload["over"])
+    longer = [(since - timedelta(days=1)).isoformat(), until.isoformat()]
+    written_as(row, replace(told, payload={**told.payload, "over": longer}))
+    assert any("the run had not ended from" in problem for problem in problems(run))
+
+
+def test_an_unknown_outcome_that_was_failed_is_asked_about_again_and_again(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.mail, Item(name="letter"))).ref)
+
+    outside.trouble("mail", TransportError("cut"), when="after")
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    for _ in range(3):
+        act("fail", run)
+        assert fresh(run).error_code == "unknown_outcome"
+        assert retried(stage, run) == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
+    act("happened", run)
+    assert stage.drive() == "completed" and len(outside.requests) == 1
+    assert facts(run) == ["pending", "unknown", "reconciled", "reconciled", "reconciled", "reconciled"]
+
+
+def test_the_record_holds_where_a_retry_has_put_a_callbacks_deadline_off(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """And still tells a deadline that was moved by hand: further than the run had ended, or to earlier."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.ring, Item(name="bell"))).ref)
+
+    outside.trouble("ring", TransportError("cut"), when="after")
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    opened = run.waits.get(kind="webhook").deadline
+    for _ in range(2):
+        act("fail", run)
+        assert retried(stage, run) == "parked"
+        assert verify(run.id).problems == []
+    put_off = run.waits.get(kind="webhook").deadline
+    assert put_off > opened
+    for moved in (timedelta(hours=1), opened - put_off - timedelta(seconds=1)):
+        run.waits.filter(kind="webhook").update(deadline=put_off + moved)
+        assert any("deadline says" in problem for problem in verify(run.id).problems)
+    run.waits.filter(kind="webhook").update(deadline=put_off)
+    act("happened", run)
+    assert stage.drive() == "completed" and verify(run.id).problems == []
+
+
+def test_a_run_can_fail_and_be_retried_many_times(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.order, Item(name="once"))
+        if mood.is_bad:
+            raise KeyError("again")
+        return End("well")
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "failed"
+    for _ in range(5):
+        assert retried(stage, run) == "failed"
+    mood.is_bad = False
+    assert retried(stage, run) == "completed"
+    assert len(outside.requests) == 1
+
+
+def test_a_failed_cancel_is_no_cancel_any_more(stage: Stage, tools: Toolbox, mood: Mood) -> None:
+    """A cancelled run whose node breaks ends as cancelled: there is nothing left to retry."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        raise KeyError("a bug")
+
+    run = stage.start(agent_of(node))
+    (claimed,) = stage.claim()
+    act("cancel", run)
+    assert stage.drive_claimed(claimed) == "cancelled"
+    check_form(run)

@@ -1,0 +1,339 @@
+"""Two people settle an unknown outcome: what one says changes nothing, what a second one says alike settles it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from durableagents import TransportError
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, Forbidden, IllegalTransition, InvalidInput, JustificationRequired
+from ledger.four_eyes import guards
+from ledger.four_eyes.guards import GuardsBody
+from ledger.models import ActRecord, Event, FourEyes
+from runs.engine.outcomes import LateAnswer
+from runs.models import Run, Wait
+from runs.queries.why.answer import why
+from runs.queries.why.seen import Reader, look_at
+from runs.services import lifecycle, reconciling
+from runs.services.late_results import hand_in, lost_worker
+from runs.services.settling import agreeing
+from runs.services.settling.agreeing import AlreadySaid, NothingProposed
+from runs.services.settling.proposals import Proposal, newest
+from tests.integration.approvals.setup import WHY, boss, somebody
+from tests.integration.runs.situations import Situations
+from tests.integration.runs.stage import (
+    Stage,
+    at_once,
+    dump,
+    events,
+    facts,
+    fresh,
+    kinds,
+    output,
+    overrides,
+    problems,
+    waiting,
+)
+from tests.world import OLGA, Outside, Toolbox
+
+pytestmark = pytest.mark.django_db
+SEEN = {"ref": "seen there"}
+FAMILIES = ["outcomes", "roles"]
+HAPPENED: dict[str, Any] = {"verdict": "happened", "receipt": SEEN}
+DID_NOT: dict[str, Any] = {"verdict": "did_not"}
+
+
+@pytest.fixture
+def situations(stage: Stage, tools: Toolbox) -> Situations:
+    return Situations(stage, tools)
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Actor:
+    return somebody("ann", "operator")
+
+
+@pytest.fixture
+def ben(stage: Stage) -> Actor:
+    return somebody("ben", "operator")
+
+
+@pytest.fixture
+def two(ann: Actor, ben: Actor) -> None:
+    """Two people settle what nobody knows."""
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    guarded(*FAMILIES)
+
+
+def guarded(*families: str) -> None:
+    by = User.objects.get(username="boss")
+    said = GuardsBody(families=list(families), justification=WHY)
+    guards.require(said, by=Actor("os", "root", role="admin", auth="shell", person=by.pk))
+
+
+@pytest.fixture
+def run(situations: Situations, two: None) -> Run:
+    return situations.make("unknown")
+
+
+def says(run: Run, by: Actor, said: dict[str, Any] = HAPPENED, why: str = "looked it up") -> Proposal | None:
+    return reconciling.reconcile(run.id, **said, justification=why, by=by)
+
+
+def word(run: Run) -> Proposal | None:
+    return next(iter(newest(run.waits.filter(resolved_at__isnull=True)).values()), None)
+
+
+# --- how it goes ------------------------------------------------------------------------------------------------------
+
+
+def test_one_word_changes_nothing_and_the_second_settles_it(
+    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
+) -> None:
+    before = fresh(run)
+    first = says(run, ann)
+    assert (
+        first is not None
+        and first.is_open
+        and (first.by, first.verdict, first.receipt) == ("user:ann", "happened", SEEN)
+    )
+    after = fresh(run)
+    assert (after.state, after.ready_at, after.updated_at) == (before.state, before.ready_at, before.updated_at)
+    assert kinds(run)[-1] == "OutcomeProposed" and overrides(run) == [] and facts(run) == ["pending", "unknown"]
+    assert [w.kind for w in waiting(run)] == ["reconcile"] and stage.drive() == "idle" and word(run) == first
+    act = ActRecord.objects.get(run_id=run.id, action="outcome_propose")
+    assert (act.by, act.person, act.justification) == ("user:ann", ann.person, "looked it up")
+    assert act.after == {"tool": "mail", "verdict": "happened", "attempt": 0}
+    assert problems(run) == []
+    assert says(run, ben, why="I see it there too") is None
+    (settled,) = events(run, e.ToolReconciled)
+    assert (settled.by, settled.payload["proposal"], settled.payload["person"]) == ("user:ben", 0, ben.person)
+    assert [o.action for o in overrides(run)] == ["reconcile"] and waiting(run) == []
+    assert stage.drive() == "completed" and output(run) == "seen there" and len(outside.requests) == 1
+    assert problems(run) == []
+
+
+def test_it_is_sent_again_once_when_both_say_that_it_did_not_happen(
+    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
+) -> None:
+    assert says(run, ann, DID_NOT) is not None and stage.drive() == "idle" and len(outside.requests) == 1
+    # Of what did not happen there is no receipt to differ in.
+    assert says(run, ben, DID_NOT | {"receipt": "none there"}) is None
+    assert stage.drive() == "completed" and len(outside.requests) == 2 and problems(run) == []
+
+
+def test_another_word_takes_the_place_of_the_first(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    for said in (DID_NOT, {"verdict": "happened", "receipt": {"ref": "another"}}):
+        found = says(run, ben, said)
+        assert found is not None and found.by == "user:ben" and waiting(run) != []
+    assert [x.n for x in events(run, e.OutcomeProposed)] == [0, 1, 2]
+    assert says(run, ann, {"verdict": "happened", "receipt": {"ref": "another"}}) is None
+    assert stage.drive() == "completed" and output(run) == "another" and problems(run) == []
+
+
+def test_nobody_is_two_people(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    fiona = somebody("fiona", "approver_finance")
+    before = dump()
+    with pytest.raises(AlreadySaid, match="a second operator has to say the same"):
+        says(run, ann)
+    for by in (ann, ben):
+        with pytest.raises(Forbidden, match="an API key counts for nobody"):
+            says(run, replace(by, kind="key", auth="api_key"))
+    with pytest.raises(Forbidden):
+        says(run, fiona)
+    assert dump() == before
+    renamed = User.objects.get(pk=ann.person)
+    renamed.username = "anna"
+    renamed.save()
+    with pytest.raises(AlreadySaid):
+        says(run, replace(ann, name="anna"))
+
+
+def test_what_stops_is_never_held_up(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    assert says(run, replace(ben, kind="key"), {"verdict": "fail"}) is None
+    assert str(fresh(run).state) == "failed" and word(run) is None and problems(run) == []
+
+
+def test_after_a_retry_it_is_asked_anew_and_the_word_of_before_counts_no_more(
+    run: Run, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    says(run, ann)
+    says(run, ben, {"verdict": "fail"})
+    lifecycle.retry(run.id, by=ben, justification="look again")
+    assert stage.drive() == "parked" and word(run) is None
+    found = says(run, ben)
+    assert found is not None and found.n == 1
+    assert says(run, ann) is None and stage.drive() == "completed" and problems(run) == []
+
+
+# --- what else may come in between ------------------------------------------------------------------------------------
+
+
+def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
+    User.objects.filter(pk=ann.person).update(is_active=False)
+    with pytest.raises(Forbidden, match="active account of an operator"):
+        says(run, ann)
+    assert "OutcomeProposed" not in kinds(run)
+
+
+def refused_late(stage: Stage, run: Run) -> None:
+    """The worker that sent it tells that it was refused: no answer that settles it, but news."""
+    intent = events(run, e.ToolInvoked)[-1]
+    told = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", failure={"code": "no", "message": "refused"})
+    assert hand_in(told, lost_worker(stage.hire().id)) is False
+
+
+def test_what_was_told_of_the_call_since_is_looked_at_first(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    refused_late(stage, run)
+    stale = word(run)
+    assert stale is not None and not stale.is_open and stale.news == len(kinds(run))
+    found = says(run, ben)  # what ann said, she said without knowing it
+    assert found is not None and found.is_open and found.by == "user:ben" and waiting(run) != []
+    assert says(run, ann) is None and problems(run) == []
+
+
+def test_what_comes_from_the_outside_settles_it_and_the_second_is_told(
+    situations: Situations, two: None, stage: Stage, outside: Outside, tools: Toolbox, ann: Actor, ben: Actor
+) -> None:
+    run = situations.make("unknown")
+    says(run, ann)
+    intent = events(run, e.ToolInvoked)[-1]
+    told = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", {"ref": "mail:late", "amount": 1}, "mail:late")
+    assert hand_in(told, lost_worker(stage.hire().id)) is True
+    with pytest.raises(IllegalTransition):
+        says(run, ben)
+    with pytest.raises(NothingProposed):
+        agreeing.take_back(run.id, Wait.objects.get(run=run, kind="reconcile").pk, by=ann, justification=WHY)
+    assert stage.drive() == "completed" and output(run) == "mail:late" and problems(run) == []
+
+
+def test_the_same_is_asked_of_two_when_the_run_is_cancelled(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
+    lifecycle.cancel(run.id, by=ann, justification="no longer wanted")
+    assert says(run, ann) is not None and stage.drive() == "idle"
+    assert says(run, ben) is None and stage.drive() == "cancelled" and problems(run) == []
+
+
+def test_the_rule_counts_from_the_moment_it_is_made_and_until_it_is_loosened(
+    situations: Situations, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    run = situations.make("unknown")
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    guarded(*FAMILIES)
+    assert says(run, ann) is not None
+    guarded()
+    assert says(run, ann) is None and stage.drive() == "completed" and problems(run) == []
+
+
+# --- what is told of it -----------------------------------------------------------------------------------------------
+
+
+def told(run: Run) -> tuple[str, str]:
+    """What whoever asks is told: why it stands still, and whose word doesn't count again."""
+    found = why(look_at(run.pk), Reader(OLGA, frozenset({"operator"})))
+    assert found.cause == "unknown_outcome" and found.who.roles == ("operator",)
+    return found.sentence, found.who.but
+
+
+# --- taking it back ---------------------------------------------------------------------------------------------------
+
+
+def taken_back(run: Run, by: Actor, why: str = "I looked at another one") -> None:
+    agreeing.take_back(run.id, Wait.objects.get(run=run, resolved_at__isnull=True).pk, justification=why, by=by)
+
+
+def test_what_was_said_can_be_taken_back_by_whoever_said_it(run: Run, ann: Actor, ben: Actor) -> None:
+    with pytest.raises(NothingProposed):
+        taken_back(run, ann)
+    says(run, ann)
+    for by, error in ((ben, Forbidden), (replace(ann, kind="key"), Forbidden)):
+        with pytest.raises(error):
+            taken_back(run, by)
+    with pytest.raises(JustificationRequired):
+        taken_back(run, ann, " ")
+    taken_back(run, ann)
+    assert kinds(run)[-1] == "OutcomeWithdrawn" and word(run) is None
+    with pytest.raises(NothingProposed):
+        taken_back(run, ann)
+    assert ActRecord.objects.filter(run_id=run.id, action="outcome_withdraw", by="user:ann").count() == 1
+    found = says(run, ben)
+    assert found is not None and found.n == 1, "nobody agreed with anybody"
+    assert says(run, ann) is None and problems(run) == []
+
+
+def test_who_agrees_says_with_which_word_so_a_repeat_settles_no_other_call(
+    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
+) -> None:
+    says(run, ann, DID_NOT)
+    (wait,) = waiting(run)
+    agreeing_with = DID_NOT | {"agrees_with": 0}
+    with pytest.raises(InvalidInput, match="Whoever agrees says with which word"):
+        says(run, ben, agreeing_with)
+    assert says(run, ben, agreeing_with | {"wait_id": wait.pk}) is None
+    outside.trouble("mail", TransportError("cut"), when="after")
+    assert stage.drive() == "parked" and len(outside.requests) == 2
+    with pytest.raises(InvalidInput, match="are or were in doubt"):
+        says(run, ann, DID_NOT)
+    says(run, ann, DID_NOT | {"wait_id": waiting(run)[0].pk})
+    with pytest.raises(IllegalTransition):
+        says(run, ben, agreeing_with | {"wait_id": wait.pk})
+    assert stage.drive() == "idle" and len(outside.requests) == 2 and problems(run) == []
+
+
+# --- at once ----------------------------------------------------------------------------------------------------------
+
+
+def test_many_say_the_same_at_once_and_it_is_settled_once(run: Run, stage: Stage, outside: Outside) -> None:
+    many = [somebody(f"op{n}", "operator") for n in range(12)]
+    answers = at_once(*(partial(says, run, by, DID_NOT) for by in many))
+    assert sum(isinstance(a, Proposal) for a in answers) == 1 and sum(a is None for a in answers) == 1
+    assert all(isinstance(a, Proposal | IllegalTransition | None) for a in answers)
+    assert len(events(run, e.ToolReconciled)) == 1 and stage.drive() == "completed" and len(outside.requests) == 2
+    assert problems(run) == []
+
+
+def test_a_word_that_crosses_the_rule_is_before_it_or_after(
+    situations: Situations, stage: Stage, ann: Actor, ben: Actor
+) -> None:
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    for n in range(6):
+        if n:
+            guarded()
+        run = situations.make("unknown")
+        answers = at_once(partial(says, run, ann), partial(guarded, *FAMILIES))
+        assert [a for a in answers if isinstance(a, Exception)] == []
+        rule, at = FourEyes.objects.latest("n"), Event.objects.filter(run_id=run.id).latest("seq").at
+        assert (kinds(run)[-1] == "OutcomeProposed") == (rule.at < at)
+        if says_again(run, ben):
+            assert stage.drive() == "completed"
+        assert problems(run) == []
+
+
+def says_again(run: Run, by: Actor) -> bool:
+    if waiting(run):
+        says(run, by)
+    return True
+
+
+def test_saying_and_taking_back_at_once_leaves_one_of_both(run: Run, ann: Actor, ben: Actor) -> None:
+    says(run, ann)
+    answers = at_once(partial(says, run, ben), partial(taken_back_quietly, run, ann))
+    assert not [a for a in answers if isinstance(a, Exception) and not isinstance(a, DurableAgentsError)]
+    is_settled = bool(events(run, e.ToolReconciled))
+    assert is_settled != ("OutcomeWithdrawn" in kinds(run)) and problems(run) == []
+
+
+def taken_back_quietly(run: Run, by: Actor) -> None:
+    agreeing.take_back(run.id, Wait.objects.get(run=run, kind="reconcile").pk, justification=WHY, by=by)

@@ -1,0 +1,330 @@
+"""Pause, resume, cancel, retry, reconcile: what each does in every situation, and that it does nothing where it may
+not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from ledger import events as e
+from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, JustificationRequired, NotFound
+from ledger.models import Event, Head, OverrideRecord
+from runs.api import present
+from runs.services import lifecycle, reconciling
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.situations import ALL, Situations, act
+from tests.integration.runs.stage import (
+    Stage,
+    dump,
+    events,
+    facts,
+    fresh,
+    head,
+    kinds,
+    output,
+    overrides,
+    problems,
+    waiting,
+)
+from tests.world import OLGA, Outside, Toolbox
+
+pytestmark = pytest.mark.django_db
+Refused = TypeVar("Refused", bound=DurableAgentsError)
+SERVICES = ["pause", "resume", "cancel", "retry", "happened", "did_not", "fail"]
+
+# service, situation → state afterwards, the events that it writes
+LEGAL: dict[tuple[str, str], tuple[str, list[str]]] = {
+    ("pause", "pending"): ("paused", ["RunPaused"]),
+    ("pause", "queued"): ("paused", ["RunPaused"]),
+    ("pause", "at_gate"): ("paused", ["RunPaused"]),
+    ("pause", "unknown"): ("paused", ["RunPaused"]),
+    ("pause", "stopped"): ("paused", ["RunPaused"]),
+    ("pause", "at_callback"): ("paused", ["RunPaused"]),
+    ("pause", "asleep"): ("paused", ["RunPaused"]),
+    ("pause", "in_outage"): ("paused", ["RunPaused"]),
+    ("pause", "owned"): ("running", ["PauseRequested"]),
+    ("resume", "asked_to_pause"): ("running", ["RunResumed"]),
+    ("resume", "paused_pending"): ("pending", ["RunResumed"]),
+    ("resume", "paused_queued"): ("running", ["RunResumed"]),
+    ("resume", "paused_at_gate"): ("waiting_human", ["RunResumed"]),
+    ("resume", "paused_unknown"): ("waiting_human", ["RunResumed"]),
+    ("resume", "paused_stopped"): ("waiting_human", ["RunResumed"]),
+    ("resume", "paused_at_callback"): ("waiting_tool", ["RunResumed"]),
+    ("resume", "paused_asleep"): ("waiting_event", ["RunResumed"]),
+    ("resume", "paused_woken"): ("running", ["RunResumed"]),
+    ("cancel", "pending"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "queued"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "at_gate"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "stopped"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "at_callback"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "asleep"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "unknown"): ("waiting_human", ["CancelRequested"]),
+    ("cancel", "in_outage"): ("running", ["CancelRequested"]),
+    ("cancel", "owned"): ("running", ["CancelRequested"]),
+    ("cancel", "asked_to_pause"): ("running", ["CancelRequested"]),
+    ("cancel", "paused_pending"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "paused_queued"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "paused_at_gate"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "paused_stopped"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "paused_at_callback"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "paused_asleep"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "paused_woken"): ("cancelled", ["RunCancelled"]),
+    ("cancel", "paused_unknown"): ("waiting_human", ["CancelRequested"]),
+    ("retry", "failed"): ("running", ["RunRetried"]),
+    ("retry", "stopped"): ("running", ["WaitResolved"]),
+    ("retry", "paused_stopped"): ("paused", ["WaitResolved"]),
+    ("happened", "unknown"): ("running", ["ToolReconciled"]),
+    ("happened", "paused_unknown"): ("paused", ["ToolReconciled"]),
+    ("happened", "doomed_unknown"): ("running", ["ToolReconciled"]),
+    ("did_not", "unknown"): ("running", ["ToolReconciled"]),
+    ("did_not", "paused_unknown"): ("paused", ["ToolReconciled"]),
+    ("did_not", "doomed_unknown"): ("running", ["ToolReconciled"]),
+    ("fail", "unknown"): ("failed", ["ToolReconciled", "RunFailed"]),
+    ("fail", "paused_unknown"): ("failed", ["ToolReconciled", "RunFailed"]),
+    ("fail", "doomed_unknown"): ("running", ["ToolReconciled"]),
+}
+NO_REASONS: list[Any] = ["", "   ", "\n\t", None, 7, ["because"], "x" * 4001, "nul \x00"]
+
+
+@pytest.fixture
+def situations(stage: Stage, tools: Toolbox) -> Situations:
+    return Situations(stage, tools)
+
+
+@pytest.mark.parametrize(("service", "situation"), LEGAL)
+def test_an_act_that_is_legal_moves_the_run_and_leaves_one_record(
+    situations: Situations, stage: Stage, service: str, situation: str
+) -> None:
+    run = situations.make(situation)
+    state, written = LEGAL[service, situation]
+    before, count = head(run), len(overrides(run))
+    old_state, old_owner, old_kinds = str(run.state), run.owner, kinds(run)
+
+    returned = act(service, run, "  because I say so  ")
+
+    now = fresh(run)
+    assert (returned.id, str(returned.state), str(now.state)) == (run.id, state, state)
+    assert kinds(run)[len(old_kinds) :] == written
+    assert now.owner == old_owner, "nobody takes a run out of its worker's hands"
+    record = overrides(run)[count:][0]
+    assert len(overrides(run)) == count + 1
+    verb = "reconcile" if service in ("happened", "did_not", "fail") else service
+    assert (record.action, record.by, record.role, record.auth, record.address) == (
+        verb,
+        "user:olga",
+        "operator",
+        "session",
+        "192.0.2.2",
+    )
+    assert record.justification == "because I say so"
+    assert (record.seq, bytes(record.chain)) == (before.seq, bytes(before.chain)), "on exactly the state they saw"
+    assert (record.before["state"], record.after["state"]) == (old_state, state)
+    told = [x for x in events(run)[len(old_kinds) :] if x.KIND != "RunFailed"]
+    assert all((x.payload or {}).get("justification") == "because I say so" for x in told)
+    assert problems(run) == []
+    check_form(run)
+    check_against_journal(run)
+    stage.drive()
+    check_against_journal(run)
+    if str(fresh(run).state) == "cancelled":
+        why = present.one(run.id).cancelled
+        assert why is not None and why.by == "user:olga", "whoever ended it"
+        assert why.why == ("stop" if situation == "doomed_unknown" else "because I say so")
+
+
+def check_form(run: Any) -> None:
+    """What must hold of a run's row in any state."""
+    row, open_ = fresh(run), waiting(run)
+    if row.state in ("completed", "failed", "cancelled"):
+        assert open_ == [] and row.ready_at is None and row.owner is None and row.ended_at is not None
+        last = Event.objects.get(run_id=run.id, seq=row.end_seq)
+        assert (
+            last.kind
+            == {"completed": "RunCompleted", "failed": "RunFailed", "cancelled": "RunCancelled"}[str(row.state)]
+        )
+        assert not head(run).is_cancel_requested
+    elif str(row.state).startswith("waiting"):
+        assert open_ and row.ready_at is None and row.owner is None
+    elif row.state == "paused":
+        assert row.ready_at is None and row.owner is None
+    elif row.state == "pending":
+        assert row.ready_at is not None and row.owner is None
+    else:
+        assert (row.owner is None) != (row.ready_at is None), "running means driven or ready"
+    assert row.state in ("completed", "failed", "cancelled") or row.ended_at is None
+
+
+@pytest.mark.parametrize("situation", ALL)
+def test_every_situation_has_its_form_and_no_other_act_changes_it(situations: Situations, situation: str) -> None:
+    run = situations.make(situation)
+    check_form(run)
+    check_against_journal(run)
+    before = dump()
+    for service in [service for service in SERVICES if (service, situation) not in LEGAL]:
+        refused = refusal(IllegalTransition, service, lambda service=service: act(service, run))
+        assert refused.status == 409 and str(run.state) in refused.detail, service
+        assert dump() == before, service
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_nobody_acts_without_saying_why(situations: Situations, service: str) -> None:
+    legal = next(situation for s, situation in LEGAL if s == service)
+    run = situations.make(legal)
+    before = dump()
+    for why in NO_REASONS:
+        refused = refusal(JustificationRequired, repr(why), lambda why=why: act(service, run, why))
+        assert refused.status == 422 and refused.extra["errors"][0]["field"] == "justification", repr(why)
+        assert dump() == before, repr(why)
+
+
+def refusal(kind: type[Refused], what: str, attempt: Callable[[], Any]) -> Refused:
+    """The error of an attempt that must be refused."""
+    try:
+        attempt()
+    except kind as refused:
+        return refused
+    pytest.fail(f"{what} was let through")
+
+
+def test_what_is_not_there_is_not_found(stage: Stage) -> None:
+    before = dump()
+    for service in SERVICES:
+        refusal(NotFound, service, lambda service=service: act(service, lifecycle.Run(id=uuid4())))
+        assert dump() == before, service
+
+
+def test_a_verdict_is_one_of_three(situations: Situations) -> None:
+    run = situations.make("unknown")
+    before = dump()
+    for verdict in ("", "maybe", "HAPPENED", None, 1):
+        said: dict[str, Any] = {"verdict": verdict, "justification": "as seen", "by": OLGA}
+        refusal(InvalidInput, repr(verdict), lambda said=said: reconciling.reconcile(run.id, **said))
+        assert dump() == before, repr(verdict)
+
+
+def test_it_happened_needs_a_receipt_that_gives_the_result(situations: Situations) -> None:
+    run = situations.make("unknown")
+    before = dump()
+    receipts: list[Any] = [None, {}, {"wrong": 1}, "text", [], {"ref": None}, 7]
+    for receipt in receipts:
+        said: dict[str, Any] = {"verdict": "happened", "receipt": receipt, "justification": "as seen", "by": OLGA}
+        refused = refusal(InvalidInput, repr(receipt), lambda said=said: reconciling.reconcile(run.id, **said))
+        error = refused.extra["errors"][0]
+        assert error["field"] == "receipt" and "ref" in error["fix"], repr(receipt)
+        assert dump() == before, repr(receipt)
+
+
+# --- and then it goes on ---
+
+ENDINGS: dict[tuple[str, str], str] = {
+    ("resume", "paused_pending"): "completed",
+    ("resume", "paused_queued"): "completed",
+    ("resume", "paused_woken"): "completed",
+    ("resume", "asked_to_pause"): "idle",
+    ("cancel", "in_outage"): "parked",
+    ("retry", "failed"): "failed",
+    ("retry", "stopped"): "operator",
+    ("happened", "unknown"): "completed",
+    ("did_not", "unknown"): "completed",
+    ("happened", "doomed_unknown"): "cancelled",
+    ("did_not", "doomed_unknown"): "cancelled",
+    ("fail", "doomed_unknown"): "cancelled",
+}
+
+
+@pytest.mark.parametrize(("service", "situation"), ENDINGS)
+def test_the_run_goes_on_as_it_was_told_to(
+    situations: Situations, stage: Stage, outside: Outside, service: str, situation: str
+) -> None:
+    run = situations.make(situation)
+    act(service, run)
+    sent = len(outside.requests)
+    assert stage.drive() == ENDINGS[service, situation]
+    check_form(run)
+    assert len(outside.requests) - sent == (
+        (service, situation) in [("did_not", "unknown"), ("resume", "paused_woken")]
+    )
+    assert problems(run) == []
+
+
+def test_a_verdict_under_a_pause_is_kept_for_the_resume(situations: Situations, stage: Stage) -> None:
+    run = situations.make("paused_unknown")
+    act("happened", run)
+    assert stage.drive() == "idle"
+    act("resume", run)
+    assert stage.drive() == "completed" and output(run) == "seen"
+    assert facts(run) == ["pending", "unknown", "reconciled"]
+
+
+@pytest.mark.parametrize("situation", ["at_gate", "asleep", "at_callback", "unknown", "stopped", "pending", "queued"])
+def test_pausing_and_resuming_over_and_over_changes_nothing_else(situations: Situations, situation: str) -> None:
+    run = situations.make(situation)
+    before = (str(run.state), [w.id for w in waiting(run)], run.ready_at is not None)
+    for _ in range(3):
+        act("pause", run)
+        act("resume", run)
+    now = fresh(run)
+    assert (str(now.state), [w.id for w in waiting(run)], now.ready_at is not None) == before
+
+
+def test_a_worker_stops_for_a_pause_and_goes_on_from_there(situations: Situations, stage: Stage) -> None:
+    run = situations.pending()
+    (claimed,) = stage.claim()
+    act("pause", run)
+    assert stage.drive_claimed(claimed) == "paused"
+    check_form(run)
+    act("resume", run)
+    assert stage.drive() == "completed"
+
+
+def test_a_worker_whose_run_was_resumed_in_time_does_not_stop(situations: Situations, stage: Stage) -> None:
+    run = situations.pending()
+    (claimed,) = stage.claim()
+    act("pause", run)
+    act("resume", run)
+    assert stage.drive_claimed(claimed) == "completed"
+
+
+def test_cancelling_withdraws_what_people_were_asked(situations: Situations) -> None:
+    run = situations.make("at_gate")
+    act("cancel", run)
+    approval = run.approvals.get()
+    assert approval.state == "withdrawn" and approval.wait.resolution == "withdrawn" and approval.decided_at
+
+
+def test_a_cancel_discloses_what_upstream_still_owes(situations: Situations) -> None:
+    run = situations.make("at_callback")
+    act("cancel", run)
+    assert events(run, e.RunCancelled)[0].in_flight == ["0.1/1"]
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_run_whose_journal_can_not_be_read_can_still_be_ended(
+    situations: Situations, stage: Stage, owned: bool
+) -> None:
+    run = situations.make("asleep")
+    if owned:
+        act("pause", run)
+        lifecycle.Run.objects.filter(pk=run.pk).update(is_woken=True)
+        act("resume", run)
+        stage.claim()
+    from django.db import connection, transaction
+
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE ledger_event SET clear = 'nonsense' WHERE run_id = %s AND kind = 'WaitOpened'", [run.id])
+    act("cancel", run)
+    check_form(run)
+    assert Head.objects.get(pk=run.id).lease is None, "and no worker writes to it any more"
+
+
+def test_override_records_can_be_found_by_run_and_time(situations: Situations) -> None:
+    run = situations.make("at_gate")
+    act("pause", run)
+    act("resume", run)
+    act("cancel", run)
+    found = list(OverrideRecord.objects.filter(run_id=run.id).order_by("-at").values_list("action", flat=True))
+    assert found == ["cancel", "resume", "pause"]

@@ -1,0 +1,359 @@
+"""Runs that go on as others, on the real database: one commit, one heir, one budget, one key, links that verify."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from durableagents import Agent, Budget, Context, End, Keyword, Renew
+from ledger import events as e
+from ledger.errors import IllegalTransition, StaleLease
+from ledger.models import Event, Head
+from runs.engine.agents import registry
+from runs.engine.succession.heirs import heir_id
+from runs.models import Attribute, Run, Signal
+from runs.services import lifecycle, signals
+from runs.services.budgets import raising
+from runs.services.messages import sending
+from runs.services.succession import chain
+from runs.workers import failover
+from tests.integration.runs.fold import check_against_journal
+from tests.integration.runs.going_on import succeed
+from tests.integration.runs.stage import Stage, at_once, events, fresh, head, kinds, now, output, problems
+from tests.integration.runs.test_children import everything
+from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+SENT = 60
+
+
+def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
+    """Orders one thing in each run, and ends when it has `turns`; *wait* waits for a signal before."""
+
+    async def work(state: Notes, ctx: Context) -> Any:
+        if state.asked.text == "wait":
+            state.seen.append(await ctx.signal("go"))
+        done = await ctx.call(tools.order, Item(name=f"t{len(state.seen)}"))
+        state.seen.append(done.ref)
+        return End(Done(ref=",".join(map(str, state.seen)))) if len(state.seen) >= turns else Renew(state)
+
+    return agent_of(work, tools=tools.all(), output=Done, **more)
+
+
+def heirs(run: Run) -> list[Run]:
+    return list(run.heirs())
+
+
+def whole(run: Run) -> None:
+    for each in (run, *heirs(run)):
+        check_against_journal(each)
+
+
+def test_a_renewed_run_and_its_heir_are_one_commit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run = stage.start(counting(tools, 3), text="ours")
+    everything(stage)
+    second, third = heirs(run)
+    first = fresh(run)
+    assert (str(first.state), first.goes_on_as, first.goes_on_by) == ("completed", second.pk, "renewal")
+    assert str(second.pk) == heir_id(str(run.pk)) and (second.came_from, second.first, second.turn) == (
+        run.pk,
+        run.pk,
+        1,
+    )
+    assert (third.came_from, third.first, third.turn) == (second.pk, run.pk, 2) and third.goes_on_as is None
+    assert output(third)["ref"] == "order:t0,order:t1,order:t2" and output(run) is None
+    assert (second.creator, second.trace_id, second.graph_id) == (run.creator, run.trace_id, run.graph_id)
+    assert kinds(second)[:2] == ["RunCreated", "RunCarriedOn"] and len(outside.executed()) == 3
+    whole(run)
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_worker_that_dies_around_the_commit_leaves_one_run_that_goes_on(
+    stage: Stage, tools: Toolbox, outside: Outside, how: str
+) -> None:
+    from runs.journal.postgres import PgJournal
+    from tests.world import Killed
+
+    run = stage.start(counting(tools, 2))
+    succeed, deaths = PgJournal.succeed, [how]
+
+    async def dying(self: PgJournal, *args: Any) -> Any:
+        if not deaths:
+            return await succeed(self, *args)
+        if deaths.pop() == "after":
+            await succeed(self, *args)
+        raise Killed(how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PgJournal, "succeed", dying)
+        stage.settle(run)
+        everything(stage)
+    (second,) = heirs(run)
+    assert output(second)["ref"] == "order:t0,order:t1" and len(outside.executed()) == 2
+    whole(run)
+
+
+def test_a_second_heir_is_refused_by_the_database(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(counting(tools, 2))
+    everything(stage)
+    other = stage.start(counting(tools, 1))
+    with pytest.raises(DatabaseError, match="runs_run_one_heir"), transaction.atomic():
+        Run.objects.filter(pk=other.pk).update(came_from=run.pk)
+    for change in ({"goes_on_as": other.pk}, {"goes_on_by": "handoff"}):
+        with pytest.raises(DatabaseError, match="never changes"), transaction.atomic():
+            Run.objects.filter(pk=run.pk).update(**change)
+    with pytest.raises(DatabaseError, match="never changes"), transaction.atomic():
+        Run.objects.filter(came_from=run.pk).update(first=other.pk)
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel", "retry"])
+def test_acts_on_one_that_has_gone_on_are_refused_and_name_the_other(stage: Stage, tools: Toolbox, action: str) -> None:
+    run = stage.start(counting(tools, 2))
+    stage.drive()
+    (second,) = heirs(run)
+    with pytest.raises(IllegalTransition, match=f"goes on as run {second.pk}"):
+        getattr(lifecycle, action)(run.pk, by=OLGA, justification="why not")
+    assert str(fresh(second).state) == "pending" and problems(run) == []
+
+
+def test_pause_or_cancel_that_comes_first_is_done_first(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(counting(tools, 2))
+    pausing = lambda: lifecycle.pause(run.pk, by=OLGA, justification="wait a moment")  # noqa: E731
+    assert _in_the_last_moment(stage, pausing) == "paused" and heirs(run) == []
+    lifecycle.resume(run.pk, by=OLGA, justification="go on")
+    cancelling = lambda: lifecycle.cancel(run.pk, by=OLGA, justification="enough")  # noqa: E731
+    assert _in_the_last_moment(stage, cancelling) == "cancelled" and heirs(run) == []
+    whole(run)
+
+
+def _apart(act: Callable[[], Any]) -> None:
+    try:
+        act()
+    finally:
+        connection.close()
+
+
+# --- what goes along --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_of_the_budget_and_of_the_time_goes_along(stage: Stage, tools: Toolbox) -> None:
+    agent = counting(tools, 4, attributes={"customer": Keyword()})
+    run = lifecycle.start(
+        agent.graph_id,
+        {},
+        by=SHOP,
+        tags=["late"],
+        budget=Budget(tool_calls=3, wall_seconds=3600),
+        attributes={"customer": "ACME"},
+    )
+    for _ in range(3):
+        assert stage.drive() == "completed"
+    *_, fourth = heirs(run)
+    assert [head(each).cap_tool_calls for each in (run, *heirs(run))] == [3, 2, 1, 0]
+    assert {each.time_up_at for each in heirs(run)} == {fresh(run).time_up_at}
+    assert fourth.tags == ["late"] and Attribute.objects.get(run_id=fourth.pk, name="customer").word == "ACME"
+    assert stage.drive() == "paused" and str(fresh(fourth).state) == "paused"
+    whole(run)
+
+
+def test_a_signal_reaches_the_newest_and_is_one_however_often_it_is_sent(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(counting(tools, 3), text="wait")
+    stage.drive()
+    sent = signals.signal(run.pk, "go", "a", by=SHOP, sender_id="1")
+    signals.signal(run.pk, "go", "b", by=SHOP, sender_id="2")
+    everything(stage)
+    (second,) = heirs(run)
+    assert sent.run == run.pk and str(fresh(second).state) == "completed"
+    assert output(second)["ref"] == "a,order:t1,b,order:t3"
+    assert [x.payload for x in events(second, e.SignalCarried)] == ["b"]
+    again = [signals.signal(run.pk, "go", text, by=SHOP, sender_id=id) for id, text in (("1", "a"), ("2", "b"))]
+    assert [(x.run, x.is_new) for x in again] == [(run.pk, False), (second.pk, False)]
+    with pytest.raises(IllegalTransition):
+        signals.signal(run.pk, "go", "c", by=SHOP)
+    whole(run)
+
+
+def test_a_signal_that_meets_the_renewal_is_not_lost(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(counting(tools, 3), text="wait")
+    stage.drive()
+    signals.signal(run.pk, "go", "a", by=SHOP)
+    at_once(stage.drive, *[lambda n=n: signals.signal(run.pk, "go", n, by=SHOP, sender_id=f"s{n}") for n in range(5)])
+    everything(stage)
+    newest = chain.newest(run.pk)
+    took = [row.name for row in Signal.objects.filter(chain.is_of_chain(newest), taken_by__isnull=False)]
+    assert len(took) == 2 and str(newest.state) == "completed"
+    whole(run)
+
+
+def _in_the_last_moment(stage: Stage, act: Callable[[], Any]) -> str:
+    """Drive, and do this when the worker is about to end its run and to make the one that it goes on as."""
+    from runs.journal.postgres import PgJournal
+
+    succeed, acts = PgJournal.succeed, [act]
+
+    async def ending(self: PgJournal, *args: Any) -> Any:
+        if acts:
+            await asyncio.to_thread(_apart, acts.pop())
+        return await succeed(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PgJournal, "succeed", ending)
+        return stage.drive()
+
+
+def test_renewal_completes_at_the_first_try_while_signals_keep_coming(stage: Stage) -> None:
+    async def node(state: Notes, ctx: Context) -> Any:
+        state.seen += [await ctx.signal("go") for _ in range(3)]
+        return End(state.seen) if len(state.seen) == SENT else Renew(state)
+
+    from runs.journal.postgres import PgJournal
+
+    run, succeed, tries = stage.start(agent_of(node)), PgJournal.succeed, list[str]()
+
+    async def counted(self: PgJournal, *args: Any) -> Any:
+        tries.append(self.run_id)
+        return await succeed(self, *args)
+
+    def send_all() -> None:
+        for n in range(SENT):
+            signals.signal(run.pk, "go", n, by=SHOP)
+
+    sender = threading.Thread(target=_apart, args=[send_all])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PgJournal, "succeed", counted)
+        sender.start()
+        while sender.is_alive():
+            stage.drive()
+        sender.join()
+        everything(stage)
+    newest = chain.newest(run.pk)
+    assert output(newest) == list(range(SENT)), "each signal is handled once, in order"
+    assert len(tries) == len(set(tries)) == SENT // 3 - 1
+    whole(run)
+
+
+def test_a_signal_of_the_last_moment_goes_along(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(counting(tools, 2))
+    assert _in_the_last_moment(stage, lambda: signals.signal(run.pk, "go", "late", by=SHOP)) == "completed"
+    (second,) = heirs(run)
+    assert [x.payload for x in events(second, e.SignalCarried)] == ["late"]
+    whole(run)
+
+
+def test_a_budget_that_is_raised_in_that_moment_goes_along(stage: Stage, tools: Toolbox) -> None:
+    run = lifecycle.start(counting(tools, 2).graph_id, {}, by=SHOP, budget=Budget(tool_calls=3))
+    more = Budget(tool_calls=10)
+    raising_it = lambda: raising.set_budget(run.pk, more, by=OLGA, justification="more")  # noqa: E731
+    assert _in_the_last_moment(stage, raising_it) == "completed"
+    (second,) = heirs(run)
+    assert head(second).cap_tool_calls == 9
+    whole(run)
+
+
+def test_a_message_of_the_last_moment_is_answered_first(stage: Stage) -> None:
+    async def node(state: Notes, ctx: Context) -> Any:
+        return End(state.seen) if state.seen else Renew(state)
+
+    agent = agent_of(node)
+
+    @agent.message(takes=Item)
+    def note(state: Notes, request: Item) -> None:
+        state.seen.append(request.name)
+
+    run = stage.start(agent)
+    assert _in_the_last_moment(stage, lambda: sending.send(run.pk, "note", {"name": "a"}, by=SHOP)) == "completed"
+    everything(stage)
+    (second,) = heirs(run)
+    assert output(second) == ["a"] and run.messages.get().outcome == "answered"  # type: ignore[attr-defined]
+    whole(run)
+
+
+def test_a_worker_that_has_lost_its_run_makes_no_heir(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(counting(tools, 2))
+    worker = stage.hire(is_dead=True)
+    zombie = stage.take(run, worker)
+    failover.worker_died(worker.id, "the test says so")
+    with pytest.raises(StaleLease):
+        stage.wait(succeed(zombie, registry.find(run.graph_id)))
+    assert heirs(run) == []
+
+
+def test_a_signal_follows_a_run_that_goes_on_between_look_and_lock(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stage.start(counting(tools, 2))
+    look, renewals = chain.newest, [stage.drive]
+
+    def newest(run_id: UUID) -> Run:
+        found = look(run_id)
+        for renewal in renewals[:]:
+            renewals.clear()
+            at_once(renewal)
+        return found
+
+    monkeypatch.setattr(chain, "newest", newest)
+    sent = signals.signal(run.pk, "go", "a", by=SHOP)
+    (second,) = heirs(run)
+    assert sent.run == second.pk and [x.payload for x in events(second, e.SignalReceived)] == ["a"]
+    whole(run)
+
+
+def test_a_message_reaches_the_newest(stage: Stage, tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> Any:
+        if not state.seen:
+            return Renew(Notes(seen=["renewed"]))
+        await ctx.message("note")
+        return End(state.seen)
+
+    agent = agent_of(node)
+
+    @agent.message(takes=Item)
+    def note(state: Notes, request: Item) -> None:
+        state.seen.append(request.name)
+
+    run = stage.start(agent)
+    stage.drive()
+    stage.drive()
+    sent = sending.send(run.pk, "note", {"name": "a"}, by=SHOP, sender_id="m")
+    (second,) = heirs(run)
+    assert sent.message.run_id == second.pk
+    assert not sending.send(run.pk, "note", {"name": "a"}, by=SHOP, sender_id="m").is_new
+    everything(stage)
+    assert output(second) == ["renewed", "a"]
+    whole(run)
+
+
+# --- a thousand of them -----------------------------------------------------------------------------------------------
+
+
+def test_renewed_often_each_costs_as_much_as_the_first(stage: Stage) -> None:
+    async def node(state: Notes, ctx: Context) -> Any:
+        state.asked.amount += 1
+        return End(1) if state.asked.amount > 60 else Renew(state)
+
+    run = stage.start(agent_of(node, signals=["kept"]))
+    signals.signal(run.pk, "kept", "a", by=SHOP, sender_id="s")
+    took = []
+    for _ in range(60):
+        began = now()
+        assert stage.drive() == "completed"
+        took.append((now() - began).total_seconds())
+    every = [run, *heirs(run)]
+    assert len(every) == 60 and fresh(every[-1]).goes_on_as is None
+    assert {head(each).seq for each in every[2:-1]} == {head(every[1]).seq}
+    assert not signals.signal(run.pk, "kept", "a", by=SHOP, sender_id="s").is_new
+    middle = sorted(took)[len(took) // 2]
+    assert sorted(took[-20:])[10] < 5 * max(middle, 0.01)
+    assert all(problems(each) == [] for each in every[::20])
+
+
+def test_a_link_that_nobody_knows_is_not_found(stage: Stage) -> None:
+    with pytest.raises(Exception, match="no run"):
+        chain.newest(UUID(int=7))
+    assert Head.objects.count() == Event.objects.count() == 0

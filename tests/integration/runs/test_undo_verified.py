@@ -1,0 +1,94 @@
+"""Whoever has the installation's key and writes something about undoing that did not happen is found out all the
+same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from durableagents import BusinessFailure
+from ledger import events as e
+from ledger.append import append
+from runs.models import Run
+from runs.services import lifecycle
+from runs.services.families.common import FAMILY
+from tests.integration.runs.families_undone import all_sound, everything, family
+from tests.integration.runs.stage import Stage, events, fresh, problems
+from tests.unit.engine.undoings import Reversible, failing, names
+from tests.world import OLGA, Outside
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def tools(outside: Outside) -> Reversible:
+    return Reversible(outside)
+
+
+def begun(run: Run) -> e.UndoBegun:
+    return events(run, e.UndoBegun)[0]
+
+
+Forged = Callable[[Run], e.Event]
+FORGED: dict[str, tuple[Forged, str]] = {
+    "undone twice": (
+        lambda run: e.EffectUndone(slot="0.3/77", of_run="", of_slot="0.1/1", of_attempt=0, tool="book"),
+        "EffectUndone: what became of slot 0.1/1, attempt 0 is told by event",
+    ),
+    "left as well": (
+        lambda run: e.EffectLeft(slot="0.3/77", of_run="", of_slot="0.1/1", of_attempt=0, tool="book", by="user:olga"),
+        "EffectLeft: what became of slot 0.1/1, attempt 0 is told by event",
+    ),
+    "never planned": (
+        lambda run: e.EffectUndone(slot="0.3/77", of_run="", of_slot="0.9/9", of_attempt=0, tool="book"),
+        "EffectUndone: slot 0.9/9, attempt 0 was not in the plan",
+    ),
+    "left and never planned": (
+        lambda run: e.EffectLeft(slot="0.3/77", of_run="", of_slot="0.9/9", of_attempt=0, tool="book", by="user:olga"),
+        "EffectLeft: slot 0.9/9, attempt 0 was not in the plan",
+    ),
+    "of another run": (
+        lambda run: e.EffectUndone(slot="0.3/77", of_run=str(run.pk), of_slot="0.1/1", of_attempt=0, tool="book"),
+        "was not in the plan",
+    ),
+    "planned twice": (begun, "UndoBegun: the run had begun to undo already"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_did_not_happen_is_named(stage: Stage, tools: Reversible, name: str) -> None:
+    run = stage.start(failing(tools, [["book"], ["post"]]))
+    assert stage.settle(run) == "failed" and problems(run) == []
+    forged, named = FORGED[name]
+    append(run.pk, forged(run), by=FAMILY)
+    assert any(named in problem for problem in problems(run)), problems(run)
+
+
+def test_an_effect_that_nobody_saw_to_is_named(stage: Stage, tools: Reversible, outside: Outside) -> None:
+    outside.trouble("unpost", BusinessFailure("too late", code="late"))
+    run = stage.start(failing(tools, [["book", "post"]]))
+    assert stage.settle(run) == "parked" and problems(run) == []
+    append(run.pk, e.RunFailed(code="no_luck", payload={"message": "", "undo": {}}), by=FAMILY)
+    found = problems(run)
+    for slot in ("0.1/1", "0.1/2"):
+        named = f"RunFailed: nothing tells what became of slot {slot}, attempt 0, which was to be undone"
+        assert any(named in problem for problem in found), found
+    assert any("what it says of undoing is not what came of that" in problem for problem in found)
+
+
+def test_a_run_that_never_began_to_undo_undid_nothing(stage: Stage, tools: Reversible) -> None:
+    run = stage.start(failing(tools, [["book"]], on_failure="leave"))
+    assert stage.settle(run) == "failed"
+    append(run.pk, e.EffectUndone(slot="0.1/9", of_run="", of_slot="0.1/1", of_attempt=0, tool="book"), by=FAMILY)
+    assert any("the run had not begun to undo" in problem for problem in problems(run))
+
+
+def test_families_are_sound_with_it(stage: Stage, tools: Reversible, outside: Outside) -> None:
+    run = stage.start(family(tools, "ok", "wait", "fail"))
+    everything(stage)
+    lifecycle.cancel(run.pk, by=OLGA, justification="no more", effects="undo")
+    everything(stage)
+    assert fresh(run).state == "cancelled"
+    assert names(outside).count("book") == names(outside).count("unbook") == 3
+    all_sound()

@@ -1,0 +1,449 @@
+"""Whoever changes one thing anywhere in the record, as the database's superuser but without the installation's key, is
+found out."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.management import call_command
+from django.db import Error, connection, transaction
+
+from approvals.models import Approval, Decision
+from durableagents import Context, End
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.errors import NotFound
+from ledger.models import Event, Head
+from ledger.verification.registers import verify_registers
+from ledger.verification.runs import SLACK, ReadJournal, known_runs, verify, verify_all
+from ledger.verification.runs import tables as every_table
+from runs.models import Run, Wait
+from tests.cases import each_case
+from tests.integration.runs.sharing import pool
+from tests.integration.runs.stage import Stage, fresh, in_thread
+from tests.integration.runs.stories import (
+    allowed_again,
+    answered,
+    as_superuser,
+    cancelled,
+    escalated,
+    everything,
+    failed,
+    signed,
+    through,
+)
+from tests.tiers import many
+from tests.world import Item, Notes, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+# A thousand under `pytest --long`, in parts that a busy machine gets through.
+SEEDS, MUTATIONS = range(many(20, 4)), 50
+# What no other row tells of, so that nothing says whether it was changed: docs/operations.md, *Verifying the record*,
+# names them.
+UNTOLD = {
+    "ledger_head": {"lease", "is_on_hold"},
+    "ledger_ledgerentry": {"id"},
+    "ledger_overriderecord": {"id"},
+    "ledger_actrecord": {"id"},
+    "runs_run": {
+        "ready_at",
+        "is_woken",
+        "is_solo",
+        "priority",
+        "tags",
+        "trace_id",
+        "updated_at",
+        "time_up_at",
+        "is_told",
+        "is_passed_on",
+        "lane",
+    },
+    "runs_wait": {"detail", "is_overdue"},
+    "runs_signal": {"id", "sender_id"},
+    "runs_message": {"id", "sender_id"},
+    "runs_incident": {"id", "in_doubt", "replayed", "is_stopped", "last_sign_at", "detected_at"},
+    "approvals_approval": {"why"},
+    "approvals_decision": {"id"},
+    "approvals_escalation": {"id"},
+    "approvals_inquiry": {"id"},
+    "approvals_delegation": {"id"},
+    "approvals_standinggrant": {"id"},
+    "approvals_standinguse": {"id"},
+    "approvals_assertion": {"id"},
+    "ledger_register": {"uncoded"},
+}
+OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
+# What may go at any time, and is held to the record by stories of its own
+# (tests/integration/runs/test_cached_reads.py).
+PASSING = "runs_cachedread"
+# Of runs that a ramp assigned alone, which no story here is: tests/integration/runs/test_releases.py changes its rows.
+OF_RAMPS = "runs_rampstart"
+tables = {table: column for table, column in every_table.items() if table not in (PASSING, OF_RAMPS)}
+ALL_TABLES = [*tables, "approvals_decision", *OF_NO_RUN]
+
+
+# --- the record of some runs -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def record(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    monkeypatch.setattr("runs.verification.pools.LATE", timedelta())  # it was made a moment before
+    pool("tool_calls", 10**6)
+    agent = everything(tools)
+    found = [
+        through(stage, tools, agent),
+        through(stage, tools, agent),
+        failed(stage, tools),
+        cancelled(stage, tools),
+        answered(stage, tools),
+        allowed_again(stage, tools),
+        signed(stage, tools),
+        escalated(stage, tools),
+    ]
+    for host in ("a.example", "b.example", "c.example"):
+        acted(
+            "declare_dead",
+            by=Actor("os", "ops", role="operator", auth="shell"),
+            subject=host,
+            justification="its power supply burnt",
+        )
+    for name in ("ada", "bob"):
+        sql("INSERT INTO auth_group (name) VALUES (%s)", name)
+        sql("DELETE FROM auth_group WHERE name = %s", name)
+    assert [problem for run in found for problem in verify(run.id).problems] == [] == problems_of_lists()
+    return found
+
+
+def problems_of_lists() -> list[str]:
+    return [problem for each in verify_registers() for problem in each.problems]
+
+
+# --- what somebody may do to a row ----------------------------------------------------------------
+
+
+def sql(statement: str, *parameters: Any) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall() if cursor.description else []
+
+
+def columns_of(table: str) -> dict[str, str]:
+    rows = sql("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY 1", table)
+    return {name: kind for name, kind in rows if name not in UNTOLD.get(table, ())}
+
+
+OTHER = {
+    "text": "coalesce({c}, '') || 'x'",
+    "character varying": "coalesce({c}, '') || 'x'",
+    "bigint": "coalesce({c}, 0) + 1",
+    "integer": "coalesce({c}, 0) + 1",
+    "smallint": "coalesce({c}, 0) + 1",
+    "numeric": "coalesce({c}, 0) + 1",
+    "boolean": "NOT {c}",
+    "timestamp with time zone": "coalesce({c}, clock_timestamp()) + interval '1 day'",
+    "uuid": "gen_random_uuid()",
+    "ARRAY": "coalesce({c}, '{{}}') || 'x'::text",
+    "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea",
+    "jsonb": "'{{\"forged\": 1}}'::jsonb",
+}
+Act = Callable[[random.Random, str, list[Any]], str]
+
+
+def change(dice: random.Random, table: str, rows: list[Any]) -> str:
+    column, kind = dice.choice(sorted(columns_of(table).items()))
+    value = "NULL" if dice.random() < 0.15 else OTHER[kind].format(c=f'"{column}"')
+    sql(f'UPDATE {table} SET "{column}" = {value} WHERE ctid = %s::tid', dice.choice(rows))
+    return f"{column} := {value}"
+
+
+def delete(dice: random.Random, table: str, rows: list[Any]) -> str:
+    sql(f"DELETE FROM {table} WHERE ctid = %s::tid", dice.choice(rows))
+    return "delete"
+
+
+def double(dice: random.Random, table: str, rows: list[Any]) -> str:
+    key = next(
+        (
+            c
+            for c in ("id",)
+            if c
+            in {r[0] for r in sql("SELECT column_name FROM information_schema.columns WHERE table_name = %s", table)}
+        ),
+        "seq",
+    )
+    kind = sql(
+        "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = %s", table, key
+    )
+    fresh_key = "gen_random_uuid()" if kind and kind[0][0] == "uuid" else f"(SELECT max({key}) + 1 FROM {table})"
+    named = [r[0] for r in sql("SELECT column_name FROM information_schema.columns WHERE table_name = %s", table)]
+    values = ", ".join(fresh_key if c == key else f'"{c}"' for c in named)
+    listed = ", ".join(f'"{c}"' for c in named)
+    sql(f"INSERT INTO {table} ({listed}) SELECT {values} FROM {table} WHERE ctid = %s::tid", dice.choice(rows))
+    return "double"
+
+
+def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
+    """Two rows, of one run or of two, exchange what they say in one column. Not their times, which are held to the
+    minute."""
+    one, other = dice.sample(rows, 2)
+    column = dice.choice(sorted(name for name, kind in columns_of(table).items() if not kind.startswith("timestamp")))
+    sql(
+        f'UPDATE {table} t SET "{column}" = s."{column}" FROM {table} s WHERE (t.ctid, s.ctid) '
+        f"IN ((%s::tid, %s::tid), (%s::tid, %s::tid))",
+        one,
+        other,
+        other,
+        one,
+    )
+    return f"swap {column}"
+
+
+def move(dice: random.Random, table: str, rows: list[Any]) -> str:
+    """A row goes to another run."""
+    column = tables.get(table, {"ledger_accountrecord": "subject", "ledger_register": "name"}.get(table, "approval_id"))
+    target = dice.choice(sql(f'SELECT DISTINCT "{column}"::text FROM {table}'))[0]
+    sql(f'UPDATE {table} SET "{column}" = %s WHERE ctid = %s::tid', target, dice.choice(rows))
+    return f"move to {target}"
+
+
+def whole(table: str) -> list[str]:
+    return sorted(
+        row[0] for row in sql(f"SELECT (to_jsonb(t) - %s::text[])::text FROM {table} t", sorted(UNTOLD.get(table, ())))
+    )
+
+
+def is_found(before: list[str], after: list[str]) -> bool:
+    """Whether the runs that the changed rows belong to, or belonged to, do not hold any more."""
+    rows = [json.loads(row) for row in {*before} ^ {*after} or {*after}]
+    gates = dict(Approval.objects.values_list("id", "run_id"))
+    rows = [row for row in rows if row.get("run_id", row) is not None]  # acts that belong to no run
+    runs = {
+        UUID(row["run_id"])
+        if "run_id" in row
+        else gates.get(UUID(row["approval_id"]))
+        if "approval_id" in row
+        else UUID(row["id"])
+        for row in rows
+    }
+    return any(does_not_hold(run_id) for run_id in runs if run_id is not None)
+
+
+def does_not_hold(run_id: UUID) -> bool:
+    try:
+        return bool(verify(run_id).problems)
+    except NotFound:
+        return False
+
+
+class _Undo(Exception):
+    """Ends an attempt."""
+
+
+def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | None:
+    """One change, looked for and taken back. None: the database refused it, or nothing was changed."""
+    told: tuple[str, bool] | None = None
+    try:
+        with transaction.atomic():
+            sql("SET LOCAL session_replication_role = replica")
+            before, rows = whole(table), [row[0] for row in sql(f"SELECT ctid::text FROM {table} ORDER BY 1")]
+            if len(rows) > 1:
+                what = act(dice, table, rows)
+                after = whole(table)
+                if after != before:
+                    told = (
+                        f"{table}: {what}",
+                        bool(problems_of_lists()) or (table not in OF_NO_RUN and is_found(before, after)),
+                    )
+            raise _Undo
+    except _Undo:
+        return told
+    except Error:
+        return None
+
+
+@each_case("back", [1, 3600])
+def test_a_clock_that_is_set_back_between_two_steps_is_held_against_no_run(back: int) -> None:
+    """Or a server that takes over and is behind."""
+    first, moment, second = datetime(2026, 1, 1, 12, tzinfo=UTC), timedelta(milliseconds=1), timedelta(seconds=1)
+    journal = ReadJournal(uuid4(), at=[first, first - timedelta(seconds=back)])
+    assert journal.is_just_after(1, first + moment) and journal.is_just_after(2, journal.at[1] + moment)
+    assert not journal.is_just_after(1, first - moment) and not journal.is_just_after(1, first + 2 * SLACK)
+    sound = ReadJournal(uuid4(), at=[first, first + second])
+    assert sound.is_just_after(1, first + moment) and sound.is_just_after(2, first + 2 * second)
+    assert not any(sound.is_just_after(*row) for row in ((1, first + 2 * second), (2, first + moment), (3, first)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_changes_are_all_found(record: list[Run], seed: int) -> None:
+    dice, found, missed = random.Random(seed), 0, []
+    acts: list[Act] = [change, change, change, change, delete, double, swap, move]
+    while found + len(missed) < MUTATIONS:
+        told = attempt(dice, dice.choice(acts), dice.choice(ALL_TABLES))
+        if told is not None:
+            found += told[1]
+            missed += [] if told[1] else [told[0]]
+    assert missed == []
+    assert [problem for each in verify_all() for problem in each.problems] == [] == problems_of_lists(), (
+        "and all were taken back"
+    )
+
+
+# --- what is gone ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def taken_back() -> Iterator[None]:
+    """What is done inside has not happened afterwards."""
+    with suppress(_Undo), transaction.atomic():
+        yield
+        raise _Undo
+
+
+def of_table(record: list[Run], table: str) -> Run:
+    """One of the runs that has rows there: only one went to a further queue, and was talked about, one was signed for,
+    and in one the same was allowed again."""
+    only = {"approvals_assertion": -2, "approvals_standinguse": -3, "approvals_standinggrant": -3}
+    if table in only:
+        return record[only[table]]
+    return record[-1] if table in ("approvals_escalation", "approvals_inquiry", "approvals_delegation") else record[0]
+
+
+def test_a_table_emptied_of_a_run_is_an_alarm_and_not_an_unknown_run(record: list[Run]) -> None:
+    for table, column in tables.items():
+        run = of_table(record, table)
+        with taken_back():
+            as_superuser(f"DELETE FROM {table} WHERE {column} = %s", run.id)
+            assert verify(run.id).problems != [], table
+            assert [each.run_id for each in verify_all() if each.problems] == [run.id], table
+
+
+def test_one_table_that_still_tells_of_a_run_is_enough(record: list[Run]) -> None:
+    for kept in tables:
+        run = of_table(record, kept)
+        with taken_back():
+            for table, column in tables.items():
+                if table != kept:
+                    as_superuser(f"DELETE FROM {table} WHERE {column} = %s", run.id)
+            assert run.id in known_runs(None, 100) and verify(run.id).problems != [], kept
+            as_superuser(f"DELETE FROM {kept} WHERE {tables[kept]} = %s", run.id)
+            with pytest.raises(NotFound):
+                verify(run.id)
+
+
+def test_rewriting_an_approvers_name_with_chain_and_head_recomputed_is_found(record: list[Run]) -> None:
+    """The superuser recomputes all that needs no key."""
+    from ledger.chain import body_hash, link_hash
+
+    run, prev = record[0], None
+    for row in Event.objects.filter(run_id=run.id).order_by("seq"):
+        clear = bytes(row.clear).replace(b"user:fiona", b"user:frank")
+        prev = bytes(row.prev_hash) if prev is None else prev
+        link = link_hash(
+            prev, row.seq, row.epoch, row.at, body_hash(clear, None if row.sealed is None else bytes(row.sealed))
+        )
+        as_superuser(
+            "UPDATE ledger_event SET clear = %s, prev_hash = %s, hash = %s WHERE run_id = %s AND seq = %s",
+            clear,
+            prev,
+            link,
+            run.id,
+            row.seq,
+        )
+        prev = link
+    as_superuser("UPDATE ledger_head SET chain = %s WHERE run_id = %s", prev, run.id)
+    as_superuser("UPDATE approvals_decision SET by = 'user:frank' WHERE by = 'user:fiona'")
+    as_superuser("UPDATE runs_wait SET resolved_by = 'user:frank' WHERE resolved_by = 'user:fiona'")
+    found = verify(run.id).problems
+    assert any("ApprovalDecided, was not written with this installation's key" in problem for problem in found)
+    assert any(problem.startswith("decision ") for problem in found)
+
+
+def test_whoever_withdrew_a_wait_had_a_hand_in_the_run(record: list[Run]) -> None:
+    withdrawn = Wait.objects.filter(run__in=record, resolution="withdrawn")
+    runs = {wait.run_id for wait in withdrawn}
+    assert runs, "some run ended while something was waited for"
+    withdrawn.update(resolved_by="user:stranger")
+    assert {run.id for run in record if verify(run.id).problems} == runs
+
+
+def test_taking_an_event_away_and_closing_the_gap_with_everything_recomputed_is_found(record: list[Run]) -> None:
+    from ledger.chain import body_hash, link_hash
+
+    run = record[0]
+    gone = Event.objects.get(run_id=run.id, kind="ValueRead").seq
+    prev = bytes(Event.objects.get(run_id=run.id, seq=gone).prev_hash)
+    as_superuser("DELETE FROM ledger_event WHERE run_id = %s AND seq = %s", run.id, gone)
+    for row in Event.objects.filter(run_id=run.id, seq__gt=gone).order_by("seq"):
+        body = body_hash(bytes(row.clear), None if row.sealed is None else bytes(row.sealed))
+        link = link_hash(prev, row.seq - 1, row.epoch, row.at, body)
+        as_superuser(
+            "UPDATE ledger_event SET seq = seq - 1, prev_hash = %s, hash = %s WHERE run_id = %s AND seq = %s",
+            prev,
+            link,
+            run.id,
+            row.seq,
+        )
+        prev = link
+    as_superuser("UPDATE ledger_head SET seq = seq - 1, chain = %s WHERE run_id = %s", prev, run.id)
+    assert any("not at its place in this run" in problem for problem in verify(run.id, using=()).problems)
+
+
+# --- a record that grows, and an old one ----------------------------------------------------------
+
+
+def test_a_run_that_is_being_driven_can_be_verified_at_any_point(stage: Stage, tools: Toolbox) -> None:
+    found: list[list[str]] = []
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.order, Item(name="desk"))
+        await ctx.call(tools.pay, Item(name="po", amount=9000))
+        return End("well")
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.at = lambda point, tool: found.append(in_thread(lambda: verify(run.id).problems))
+    assert stage.drive() == "parked"
+    stage.decide(run)
+    assert stage.drive() == "completed"
+    assert len(found) > 5 and not any(found)
+
+
+# --- from a shell ---------------------------------------------------------------------------------
+
+
+def test_the_command_says_that_all_holds(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("ledger", "verify", "--all")
+    said = capsys.readouterr().out
+    assert "\n8 run(s), " in said and said.endswith(" 0 problem(s)\n")
+
+
+def test_the_command_names_each_problem_in_a_line_and_ends_with_1(
+    record: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Wait.objects.filter(run=record[0], kind="approval").update(resolved_by="user:\nnobody")
+    with pytest.raises(SystemExit) as ended:
+        call_command("ledger", "verify", str(record[0].id))
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        ended.value.code == 1 and len(lines) == 3 and all(line.startswith(f"{record[0].id}: ") for line in lines[:-1])
+    )
+
+
+@pytest.mark.parametrize("run", ["nonsense", str(uuid4())])
+def test_the_command_refuses_what_it_can_not_check(stage: Stage, run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        call_command("ledger", "verify", run)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.count("\n") == 1 and run[:8] in said
+
+
+def test_every_decision_and_head_of_the_stories_was_looked_at(record: list[Run]) -> None:
+    """The stories leave rows in every table, or nothing would be proven about it."""
+    assert [table for table in ALL_TABLES if not sql(f"SELECT 1 FROM {table} LIMIT 1")] == []
+    assert Decision.objects.count() == 10 and Head.objects.count() == 8 and fresh(record[0]).state == "waiting_event"

@@ -1,0 +1,54 @@
+"""Verification knows what people did: who started, answered and signalled, and which call went out under whose yes."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from ledger.models import NO_RUN
+from ledger.verification.runs import verify, verify_all
+from runs.models import Wait
+from tests.integration.runs.stage import Stage
+from tests.integration.runs.stories import answered, as_superuser
+from tests.world import Toolbox
+
+pytestmark = pytest.mark.django_db
+
+
+def test_who_started_a_run_is_known_by_two_records(stage: Stage, tools: Toolbox) -> None:
+    """Four eyes rest on it: also changing both is found, since one of them has a code."""
+    run = answered(stage, tools)
+    assert run.creator == 4711 and verify(run.id).problems == []
+    as_superuser("UPDATE runs_run SET creator = 4712 WHERE id = %s", run.id)
+    assert verify(run.id).problems == ["the run's row: creator says 4712, the journal 4711"]
+    as_superuser("UPDATE ledger_actrecord SET person = 4712 WHERE run_id = %s AND action = 'start'", run.id)
+    assert any("was not written with this installation's key" in problem for problem in verify(run.id).problems)
+
+
+def test_another_attempt_under_a_yes_is_the_last_that_used_it(stage: Stage, tools: Toolbox) -> None:
+    run = answered(stage, tools)
+    gate = Wait.objects.get(run=run, kind="approval")
+    assert gate.consumed_attempt == 1 and verify(run.id).problems == []
+    as_superuser("UPDATE runs_wait SET consumed_attempt = 0 WHERE id = %s", gate.id)
+    assert any("used it last, the journal otherwise" in problem for problem in verify(run.id).problems)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "values"),
+    [("ledger_actrecord", ", subject, queue", ", '', ''"), ("ledger_overriderecord", "", "")],
+)
+def test_an_act_put_under_the_id_that_is_no_runs_is_found(
+    stage: Stage, tools: Toolbox, table: str, more: str, values: str
+) -> None:
+    """It is in no list, having a run, and nothing else tells of that run."""
+    sound = answered(stage, tools)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} (run_id, action, by, role, auth, address, justification, seq, chain, before, after, "
+            f"at{more}) VALUES (%s, 'pause', 'user:fiona', 'operator', 'session', '', 'forged', 1, '', '{{}}', '{{}}', "
+            f"clock_timestamp(){values})",
+            [NO_RUN],
+        )
+    found = {each.run_id: each.problems for each in verify_all()}
+    assert found[sound.id] == [] and any("has no code: none of our" in problem for problem in found[NO_RUN])
+    assert [each.run_id for each in verify_all(NO_RUN)] == [sound.id], "what comes after it doesn't begin with it"

@@ -1,0 +1,373 @@
+"""A run's page costs what it shows, not what the run has lived; and what is kept for that is never believed against the
+database."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger import events as e
+from ledger.append import append
+from ledger.models import Event
+from runs.console.run_views import TABS
+from runs.models import Run
+from runs.story import Bare, Fold, folded, line_of, read, tell
+from runs.story.lines import Line
+from tests.cases import each_case
+from tests.integration.console.conftest import OLGA, Reader, agent, operator, reader, start  # noqa: F401 (fixtures)
+from tests.integration.console.stage import settled, working
+from tests.integration.console.tape import NOON
+from tests.integration.scale.journals import lived
+
+pytestmark = pytest.mark.django_db
+LONG = 10_000
+# A window of each thing that a page shows is far less than this; the run is far more.
+MOST_READ = 800
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    folded.forget_all()
+    yield
+    folded.forget_all()
+
+
+def long_run(events: int = LONG) -> Run:
+    run = start()
+    lived(run.id, events - 1)
+    return run
+
+
+def scanned(statement: str) -> int:
+    """How many rows of the journal a statement reads."""
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement.replace("%", "%%"))
+        found = cursor.fetchone()[0]
+    return sum(_rows((json.loads(found) if isinstance(found, str) else found)[0]["Plan"]))
+
+
+def _rows(plan: dict[str, Any]) -> Iterator[int]:
+    if plan.get("Relation Name") == "ledger_event":
+        dropped = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
+        yield int((plan["Actual Rows"] + dropped) * plan["Actual Loops"])
+    for below in plan.get("Plans", []):
+        yield from _rows(below)
+
+
+def other_hands(statement: str, *values: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(statement, values)
+        cursor.execute("SET session_replication_role = origin")
+
+
+def plain(value: Any) -> Any:
+    """What a story holds, all the way down."""
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    names = Bare.__slots__ if isinstance(value, (Bare, Line)) else getattr(type(value), "__dataclass_fields__", None)
+    return value if names is None else {name: plain(getattr(value, name)) for name in names if not name.startswith("_")}
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) -> None:
+    run = long_run()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE ledger_event")
+    for n, tab in enumerate(TABS):
+        assert operator.get(f"/runs/{run.id}", tab=tab).status_code == 200
+        append(run.id, e.ValueRead(slot=f"new/{n}", what="now", payload="x"), by=OLGA)
+        with CaptureQueriesContext(connection) as found:
+            page = operator.get(f"/runs/{run.id}", tab=tab, fragment="live")
+        assert f'data-seq="{LONG + n + 1}"' in page.content.decode()
+        asked = [
+            query["sql"]
+            for query in found.captured_queries
+            if "ledger_event" in query["sql"] and not query["sql"].startswith("EXPLAIN")
+        ]
+        folds = [statement for statement in asked if "xmin" in statement]
+        assert len(folds) == 1 and scanned(folds[0]) == 2, tab  # the last one folded, and the new one
+        assert sum(map(scanned, asked)) <= MOST_READ, tab
+
+
+@pytest.mark.timeout(300)
+def test_ten_times_the_events_are_no_more_statements_and_no_longer_page(operator: Reader) -> None:
+    short, long = long_run(1_000), long_run(LONG)
+    for tab in TABS:
+        sizes, counts = [], []
+        for run in (short, long):
+            operator.get(f"/runs/{run.id}", tab=tab)
+            with CaptureQueriesContext(connection) as found:
+                sizes.append(len(operator.get(f"/runs/{run.id}", tab=tab).content))
+            counts.append(len(found))
+        assert counts[0] == counts[1] and sizes[1] < sizes[0] * 1.5, (tab, sizes, counts)
+
+
+def test_readers_of_one_run_share_one_fold(
+    monkeypatch: pytest.MonkeyPatch, operator: Reader, reader: Callable[..., Reader]
+) -> None:
+    run, taken = long_run(300), []
+    take = folded.Kept._take
+    monkeypatch.setattr(folded.Kept, "_take", lambda kept, rows: (taken.append(len(rows)), take(kept, rows))[1])
+    for _ in range(3):
+        for one in (operator, reader("auditor")):
+            for tab in TABS:
+                one.get(f"/runs/{run.id}", tab=tab, fragment="live")
+    assert taken == [300]
+
+
+# --- the same story -------------------------------------------------------------------------------
+
+
+def check_every_prefix(lines: list[Line]) -> None:
+    """A fold that is asked after each event for what it shows tells, each time, what a fold of that much of the journal
+    tells."""
+    fold, so_far = Fold(), {}
+    for n, line in enumerate(lines, 1):
+        fold.take(line)
+        so_far[line.seq] = line
+        now = line.at + timedelta(seconds=3)
+        anew = tell(lines[:n], now)
+        anew.talks = []
+        story = fold.story(now).open(lambda seqs: {seq: so_far[seq] for seq in seqs if seq in so_far})
+        story.talks = []
+        assert plain(story) == plain(anew), line
+
+
+def taped(events: list[e.Event]) -> list[Line]:
+    return [line_of(event, seq=n, at=NOON + timedelta(seconds=n * 7)) for n, event in enumerate(events, 1)]
+
+
+_SOME: dict[str, list[Any]] = {
+    "str": [
+        "x",
+        "approve",
+        "approved",
+        "rejected",
+        "happened",
+        "did_not",
+        "0.1/1",
+        "input",
+        "timer",
+        "operator",
+        "user:o",
+        "waiting_human",
+    ],
+    "int": [0, 1],
+    "bool": [True, False],
+    "list[str]": [["x"], []],
+    "str | None": [None, "0.1/1"],
+    "int | None": [None, 5],
+}
+_PAYLOADS: list[Any] = [
+    None,
+    {},
+    "words",
+    {"arguments": {"a": 1}, "key": "k"},
+    {"result": {"r": 1}},
+    {"reason": "Traceback (most recent call last)\nE: y"},
+    {"justification": "w"},
+]
+
+
+@st.composite
+def events(draw: Any) -> e.Event:
+    kind = e.KINDS[draw(st.sampled_from(sorted(e.KINDS)))]
+    fields = {
+        name: draw(st.sampled_from(_SOME.get(str(hint), [[]])))
+        for name, hint in kind.__annotations__.items()
+        if "ClassVar" not in str(hint)
+    }
+    slot, attempt = draw(st.sampled_from([None, "0.1/1", "0.1/2", "0.1/1/0/0"])), draw(st.integers(0, 1))
+    return kind(slot=slot, attempt=attempt, payload=draw(st.sampled_from(_PAYLOADS)), **fields)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(events(), max_size=25))
+def test_any_journal_is_told_alike_whether_it_is_followed_or_read_afterwards(made: list[e.Event]) -> None:
+    check_every_prefix(taped(made))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_real_runs_are_told_alike_whether_they_are_followed_or_read_afterwards() -> None:
+    runs = [start(), start(ending="unknown"), start(ending="bug")]
+    with working():
+        for run in runs:
+            settled(run, "waiting_human", "failed", "completed")
+    for run in runs:
+        lines = list(read(Event.objects.filter(run_id=run.id).order_by("seq")))
+        assert len(lines) > 3
+        check_every_prefix(lines)
+
+
+class Still(datetime):
+    """A clock that stands, so that two pages can be compared."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return NOON + timedelta(days=5000)
+
+
+def still(answer: Any) -> str:
+    """A page without what ticks, the moment it shows and the form's token."""
+    return re.sub(
+        r" data-as-of=\"\d+\"|<time [^>]*data-since.*?</time>|csrfmiddlewaretoken[^>]*>",
+        "",
+        answer.content.decode(),
+        flags=re.DOTALL,
+    )
+
+
+def test_a_page_that_follows_a_run_is_the_page_that_is_opened_on_it(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runs.console.run_page.datetime", Still)
+    run = start()
+    for done in range(0, 80, 20):
+        lived(run.id, 20, after=done)
+        for tab in TABS:
+            followed = operator.get(f"/runs/{run.id}", tab=tab, fragment="live")
+            kept = folded.held()
+            folded.forget_all()
+            assert (
+                still(operator.get(f"/runs/{run.id}", tab=tab, fragment="live")) == still(followed) and run.id in kept
+            ), (done, tab)
+
+
+# --- never believed against the database ----------------------------------------------------------
+
+
+DAMAGE = {
+    "an old event says something else": 'UPDATE ledger_event SET clear = \'{"kind":"VisitEntered","visit":1}\' WHERE '
+    "run_id = %s AND seq = 3",
+    "an old event is gone": "DELETE FROM ledger_event WHERE run_id = %s AND seq = 3",
+    "the last events are gone": "DELETE FROM ledger_event WHERE run_id = %s AND seq > 30",
+    "all events are gone": "DELETE FROM ledger_event WHERE run_id = %s",
+    "the last event says something else": "UPDATE ledger_event SET clear = '5' WHERE run_id = %s AND seq = 40",
+}
+
+
+@each_case("what", DAMAGE)
+@each_case("tab", TABS)
+def test_damage_to_what_is_kept_shows_when_the_page_is_opened(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str, tab: str
+) -> None:
+    monkeypatch.setattr("runs.console.run_page.datetime", Still)
+    run = long_run(40)
+    sound = operator.get(f"/runs/{run.id}", tab=tab)
+    other_hands(DAMAGE[what], run.id)
+    shown = operator.get(f"/runs/{run.id}", tab=tab)
+    folded.forget_all()
+    assert still(shown) == still(operator.get(f"/runs/{run.id}", tab=tab)) != still(sound)
+    assert shown.status_code == 200 and ("is damaged" in shown.content.decode() or "something else" not in what)
+
+
+def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_within_seconds(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = long_run(40)
+    operator.get(f"/runs/{run.id}")
+    other_hands(DAMAGE["an old event says something else"], run.id)
+    monkeypatch.setattr(folded, "UNASKED_SECONDS", -1.0)
+    assert "is damaged" in operator.read(f"/runs/{run.id}", fragment="live")
+
+
+def test_an_event_that_does_not_link_to_what_is_kept_has_the_run_read_anew(operator: Reader) -> None:
+    run = long_run(40)
+    with folded.folded(run.id) as kept:
+        before = kept.fold
+    Event.objects.create(
+        run_id=run.id,
+        seq=41,
+        epoch=0,
+        at=run.created_at,
+        kind="RunReleased",
+        clear=b'{"kind":"RunReleased","reason":"x"}',
+        prev_hash=bytes(32),
+        hash=bytes(32),
+    )
+    with folded.folded(run.id, is_opened=False) as kept:
+        assert kept.fold is not before and kept.fold.length == 41
+
+
+def test_what_was_rolled_back_is_forgotten(operator: Reader) -> None:
+    run = long_run(40)
+    with transaction.atomic():
+        append(run.id, e.VisitEntered(node="nowhere", visit=1), by=OLGA)
+        assert "nowhere" in operator.read(f"/runs/{run.id}")
+        transaction.set_rollback(True)
+    assert "nowhere" not in operator.read(f"/runs/{run.id}", fragment="live")
+
+
+# --- at once --------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.timeout(300)
+def test_readers_at_once_see_whole_stories_while_the_run_goes_on() -> None:
+    run, wrong, is_over = long_run(400), [], threading.Event()
+
+    def look() -> None:
+        try:
+            while not is_over.is_set():
+                with folded.folded(run.id, is_opened=False) as kept:
+                    story = kept.fold.story(NOON)
+                opened = story.open(folded.Opened(run.id))
+                seqs = [row.seq for row in opened.timeline.rows[1:]]
+                if seqs != sorted(seqs) or opened.last is None or opened.last.seq != opened.length:
+                    wrong.append(opened.length)
+        except Exception as error:  # told by the assertion below, in the test's own thread
+            wrong.append(error)
+        finally:
+            connections.close_all()
+
+    readers = [threading.Thread(target=look) for _ in range(6)]
+    for one in readers:
+        one.start()
+    for done in range(400, 800, 40):
+        lived(run.id, 40, after=done - 1)
+    is_over.set()
+    for one in readers:
+        one.join()
+    assert wrong == []
+    with folded.folded(run.id, is_opened=False) as kept:
+        story = kept.fold.story(NOON).open(folded.Opened(run.id))
+    anew = tell(read(Event.objects.filter(run_id=run.id).order_by("seq")), NOON)
+    story.talks = anew.talks = []
+    assert plain(story) == plain(anew)
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [long_run(60) for _ in range(4)]
+    for run in runs[:3]:
+        with folded.folded(run.id):
+            pass
+    room = sum(folded.held().values())
+    monkeypatch.setattr(folded, "MOST_BYTES", room)
+    for run in (runs[0], runs[3]):
+        with folded.folded(run.id):
+            pass
+    assert runs[1].id not in folded.held() and {runs[0].id, runs[3].id} <= set(folded.held())
+    assert sum(folded.held().values()) <= room
+    monkeypatch.setattr(folded, "MOST_RUNS", 2)
+    with folded.folded(runs[2].id):
+        pass
+    assert len(folded.held()) == 2

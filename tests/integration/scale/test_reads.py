@@ -1,0 +1,114 @@
+"""What a page reads is what it shows, however much there is beside it. Asked of the database: the plans it really runs,
+on 100,000 runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from durableagents.identity import own_tags
+from runs import search
+from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
+from tests.integration.scale.fill import fill
+from tests.integration.scale.paths import paths
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.timeout(600)]
+TIMES, SLACK = 10, 60
+HALTS = 1  # what is halted, which every page tells everybody
+MOST_STATEMENTS = 8 + HALTS
+
+
+def wasted(plan: dict[str, Any], slack: int, shown: float | None = None) -> Iterator[str]:
+    """The places of a plan that read more than ten times what they are for: the rows that the limit above them, or the
+    query, lets out."""
+    node = plan["Node Type"]
+    if shown is None or node == "Limit":
+        shown = float(plan["Actual Rows"]) * plan["Actual Loops"]
+    if "Scan" in node and "Subquery" not in node and "Function" not in node and "CTE" not in node:
+        dropped = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
+        read = (float(plan["Actual Rows"]) + dropped) * plan["Actual Loops"]
+        if read > TIMES * shown + slack:
+            yield f"{node} on {plan.get('Relation Name', plan.get('Index Name'))} reads {read:.0f} rows for {shown:.0f}"
+    for below in plan.get("Plans", []):
+        yield from wasted(below, slack, shown)
+
+
+def explained(statement: str, slack: int) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement.replace("%", "%%"))
+        found = cursor.fetchone()[0]
+    return list(wasted((json.loads(found) if isinstance(found, str) else found)[0]["Plan"], slack))
+
+
+def vacuum() -> None:
+    """What earlier tests have deleted stands in the indexes until then, and a bitmap scan counts it."""
+    with psycopg.connect(os.environ["DURABLEAGENTS_TEST_DATABASE_URL"], autocommit=True) as link:
+        name = connection.settings_dict["NAME"]
+        with psycopg.connect(link.info.dsn, password=link.info.password, dbname=name, autocommit=True) as own:
+            own.execute("VACUUM")
+
+
+def test_no_list_reads_more_than_ten_times_what_it_returns(reader: Callable[..., Reader]) -> None:
+    vacuum()
+    fill()
+    trouble = {role: troubles(reader(role)) for role in ("operator", "approver_finance", "approver_legal")}
+    assert not any(trouble.values()), "\n".join(
+        f"{role} {path}: {line}" for role in trouble for path, lines in trouble[role].items() for line in lines
+    )
+
+
+def test_an_integrators_lists_read_what_is_theirs_whoever_elses_there_is(reader: Callable[..., Reader]) -> None:
+    """200 runs of their own and 500 of a tag of theirs, of 100,000: a list walks none of the others'."""
+    vacuum()
+    fill()
+    person = reader("integrator")
+    assert person.user is not None
+    own(person.user)
+    # A look at which runs are theirs may read all that are.
+    trouble = troubles(person, slack=MINE)
+    assert not trouble, "\n".join(f"{path}: {line}" for path, lines in trouble.items() for line in lines)
+
+
+MINE = 2000
+
+
+def own(user: User) -> None:
+    """One account's share of what `fill` has made."""
+    own_tags.give(user, "tenant:7", justification="Theirs.")
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE runs_run SET creator = %s WHERE creator = 1000007", [user.pk])
+        cursor.execute("SET LOCAL session_replication_role = origin")
+        cursor.execute("ANALYZE runs_run")
+
+
+def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
+    """What is wrong with each path, for somebody."""
+    person.client.get("/agents")  # the session's first request of a minute also notes that somebody is there
+    trouble: dict[str, list[str]] = {}
+    for path in paths():
+        with CaptureQueriesContext(connection) as found:
+            status = person.client.get(path).status_code
+        # A search looks at a bounded number of runs, and at more of them where few of them fit the other filters.
+        room = (search.MOST_OF_OTHERS if "&agent=" in path else search.MOST) + slack if "q=" in path else slack
+        asked = [
+            query["sql"]
+            for query in found.captured_queries
+            if query["sql"].lstrip(" (").upper().startswith(("SELECT", "WITH"))
+        ]
+        bad = [f"{what}: {statement[:300]}" for statement in asked for what in explained(statement, room)]
+        if status not in (200, 403):
+            bad.append(f"answered {status}")
+        if len(found) > MOST_STATEMENTS:
+            bad.append(f"{len(found)} statements")
+        if bad:
+            trouble[path] = bad
+    return trouble

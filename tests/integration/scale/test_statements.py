@@ -1,0 +1,381 @@
+"""How many statements an address costs: every page and every list that there is, found in the addresses themselves, so
+that a new one is counted from its first day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models import Q
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
+
+from approvals.grants.models import StandingGrant, StandingUse
+from approvals.models import Approval, Calendar, Policy
+from approvals.notices import channels
+from approvals.notices.bodies import ChannelBody
+from approvals.policies import acts as policies
+from approvals.policies.bodies import NewPolicyBody
+from approvals.queues.along import FACTS
+from durableagents.identity.auth import issue_key
+from ledger.actors import Actor
+from ledger.models import RuleChange
+from ledger.web.roles import ROLES
+from runs.models import Firing, Ramp, Run, Schedule, Wait
+from runs.services.bulk import acts as bulk
+from runs.services.bulk.bodies import BatchBody
+from runs.services.halts import acts as halts
+from runs.services.halts.bodies import HaltBody
+from tests.integration.approvals.timing import calendar, timing
+from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
+from tests.integration.runs.sharing import pool
+from tests.integration.scale.fill import fill
+from tests.integration.scale.paths import paths
+from tests.integration.scale.test_reads import MOST_STATEMENTS
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+RUNS = 20_000
+# They check a record against every table there is, event by event, when somebody asks for it: no list, and never read
+# again by itself.
+CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification"}
+# Of a run that is ready, whether any worker has its version is one more.
+READY = 1
+# The filled rows carry no codes: the audit, and a case that somebody decided, ask whether they may lack them; by= asks
+# whose name it is.
+UNCODED = 1
+# A run that belongs to pools: which these are, and where they stand.
+POOLED = 2
+# Why a run waits at a gate: what is asked there, and what its queue says to whoever may decide.
+GATED = 3
+# What is somebody else's, or everybody's.
+OF_ALL = ("/pools/", "/api/v1/pools/", "/bulk/", "/api/v1/bulk/", "/queues/grants/", "/api/v1/grants/")
+# Whose a run is, for who doesn't see all, and which others it may name to them.
+OWN = 2
+# What agents' tools were found to do with keys.
+PROBED = 1
+# What queues say, which a process knows for some seconds: read by whatever page comes first then.
+OF_QUEUES = FACTS[:80]
+# No page of ours, or none that reads: probes, the description of the API, Django's own admin. And what is one thing of
+# one run, named by it: a message, a view; tests/integration/api/test_messages.py reads them.
+LINKS = {"setup_claim", "invited", "reset", "reset_set"}  # they show nothing but a form to whoever has no link
+ELSEWHERE = (
+    {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"}
+    | LINKS
+    | {
+        "api-run-message",
+        "api-run-view",
+        "run-view",
+        # Of one case: see tests/integration/approvals/test_documents_served.py, which also counts what their case
+        # costs.
+        "document",
+        "document_page",
+        "api-document",
+        "api-document-pages",
+        "api-document-page",
+        # Whoever is signed in is sent on from the sign-in's own pages.
+        "sign_in_code",
+        "sign_in_factor",
+        "sso",
+        "sso_callback",
+    }
+)
+
+
+def named(found: URLResolver) -> Iterator[tuple[str, URLPattern]]:
+    """Every address with a name, but for the admin's."""
+    for each in found.url_patterns:
+        if isinstance(each, URLResolver):
+            if each.app_name != "admin":
+                yield from named(each)
+        elif each.name:
+            yield each.name, each
+
+
+def is_read(route: URLPattern) -> bool:
+    view: Any = getattr(route.callback, "view_class", None) or getattr(route.callback, "cls", None)
+    return view is not None and hasattr(view, "get") and "get" in view.http_method_names
+
+
+def scheduled() -> Schedule:
+    """One with a history, among others."""
+    now = timezone.now()
+    given = {
+        "agent": "buyer",
+        "input": {},
+        "cron": "@daily",
+        "owner": 1,
+        "set_by": "user:olga",
+        "created_at": now,
+        "updated_at": now,
+        "next_at": now,
+    }
+    several = [Schedule.objects.create(name=f"n{i}", **given) for i in range(20)]
+    for one in several:
+        for day in range(12):
+            planned = now - timedelta(days=day)
+            Firing.objects.create(schedule=one, planned_at=planned, at=planned, outcome="missed")
+    return several[0]
+
+
+def runs() -> list[Any]:
+    waiting = [
+        Wait.objects.filter(kind=kind, resolved_at__isnull=True).earliest("opened_at", "id").run_id
+        for kind in ("approval", "reconcile", "input")
+    ]
+    ended = [Run.objects.filter(state=state).earliest("id").id for state in ("completed", "failed", "pending")]
+    return [*waiting, *ended]
+
+
+def cases() -> list[Any]:
+    """Those that come first in their lists, and last: a list that hasn't got its case on its first page is read twice.
+    Which they are is not left to the database."""
+    kinds = [Q(state="open"), Q(state="approved"), Q(revision=2)]
+    found = [Approval.objects.filter(kind).order_by("deadline", "id") for kind in kinds]
+    return [one.id for some in found for one in (some[0], some.reverse()[0])]
+
+
+def samples(name: str) -> list[Any]:
+    """What stands for a part of an address: one of each kind that its page shows in its own way."""
+    match name:
+        case "run_id":
+            return runs()
+        case "approval_id":
+            return cases()
+        case "graph_id" | "reference":
+            return ["buyer@1.0.0"]
+        case "batch_id":
+            run = Run.objects.filter(state="pending")[0].id
+            body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)
+            by = Actor("user", "olga", role="operator", person=1)
+            return [bulk.make(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"})).pk]
+        case "schedule_id":
+            return [scheduled().id]
+        case "name":
+            return ["buyer"]
+        case "user_id":
+            return [User.objects.create(username="somebody").pk]
+        case "queue":
+            timed()
+            return ["legal"]
+        case "ramp_id":
+            return [ramp().pk]
+        case "pool_id":
+            return [pool(limit=10**6).pk]
+        case "halt":
+            body = HaltBody(kind="starts", scope="agent", key="nobody", justification="None of these.")
+            return [halts.begin(body, by=Actor("user", "olga", role="operator", person=1)).halt]
+        case "calendar":
+            timed()
+            return ["DE"]
+        case "policy":
+            policy()
+            return ["dear"]
+        case "change_id":
+            return [rule_change().pk]
+        case "channel_id":
+            room = ChannelBody(name="room", form="mailbox", address="a@b.example", kinds=["failed"], justification="ok")
+            return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
+        case "grant_id":
+            return [standing_grant().pk]
+        case _:
+            raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
+
+
+def standing_grant() -> StandingGrant:
+    """One that was used."""
+    if (known := StandingGrant.objects.first()) is not None:
+        return known
+    given, used = Approval.objects.filter(state="approved").order_by("opened_at")[:2]
+    now = timezone.now()
+    row = StandingGrant(
+        approval=given,
+        run_id=given.run_id,
+        queue=given.queue,
+        tool="buy",
+        agent="buyer",
+        is_of_run=False,
+        same="x",
+        fields=["item"],
+        count=3,
+        until=now + timedelta(days=3),
+        person=1,
+        by="user:lena",
+        role="approver_legal",
+        reason="the same",
+        at=now,
+    )
+    row.seal()
+    row.save()
+    use = StandingUse(grant=row, n=1, approval=used, run_id=used.run_id, at=now)
+    use.seal()
+    use.save()
+    return row
+
+
+def timed() -> None:
+    """A calendar, by which a queue works."""
+    if not Calendar.objects.exists():
+        root = Actor("os", "root", auth="shell")
+        calendar(root)
+        timing(root, "legal", calendar="DE", on_timeout="remind", every_hours=1)
+
+
+def policy() -> None:
+    """One in force, called dear."""
+    if not Policy.objects.exists():
+        said = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": "buyer", "justification": "agreed"}
+        policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
+
+
+def rule_change() -> RuleChange:
+    """One that waits for a second person."""
+    told = {"action": "policy", "subject": "policy dear", "queue": "", "before": {}, "after": {"rule": "no"}}
+    change = RuleChange(
+        id=uuid4(),
+        family="policies",
+        act="approvals.policies.acts.create",
+        given={},
+        told=[told],
+        why="so",
+        by="user:olga",
+        person=1,
+        made_at=timezone.now(),
+    )
+    change.seal()
+    change.save(force_insert=True)
+    return change
+
+
+def ramp() -> Ramp:
+    """The newest of several, under way."""
+    now = timezone.now()
+    given = {
+        "agent": "buyer",
+        "share": 1000,
+        "bounds": {"failed": 5},
+        "least": 20,
+        "made_at": now,
+        "set_by": "user:olga",
+    }
+    for _ in range(5):
+        Ramp.objects.create(from_version="0.9.0", to_version="1.0.0", state="done", ended_at=now, **given)
+    return Ramp.objects.create(from_version="0.9.0", to_version="1.0.0", **given)
+
+
+def addresses() -> Iterator[str]:
+    for name, route in named(get_resolver()):
+        if is_read(route) and name not in CHECKS | ELSEWHERE:
+            parts = list(route.pattern.converters)
+            yield from (reverse(name, args=[each]) for each in samples(parts[0])) if parts else (reverse(name),)
+
+
+def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
+    """What a page asks the database, and one that it leads to: a start form has an address of its own."""
+    with CaptureQueriesContext(connection) as found:
+        status = client.get(path, follow=True, **more).status_code
+    asked = [query["sql"][:160] for query in found.captured_queries]
+    if any(said.startswith(OF_QUEUES) for said in asked):  # for the next seconds this process knows them
+        return counted(client, path, **more)
+    return status, asked
+
+
+@pytest.fixture
+def filled(db: None, agent: Any) -> list[str]:
+    fill(RUNS)
+    audit = ("by=rare", "by=user:rare", "agent=buyer", "action=retry&by=olga", "queue=legal&from=2026-01-01")
+    decided = [f"/inbox/{each}?show=decided" for each in cases()]
+    audits = (f"{start}?{query}" for start in ("/audit", "/api/v1/audit") for query in audit)
+    return [*addresses(), *paths(), *decided, *audits]
+
+
+def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], reader: Callable[..., Reader]) -> None:
+    too_many: dict[str, list[str]] = {}
+    for role in ROLES:
+        person = reader(role)
+        person.client.get("/agents")  # from here on this process knows whose the session is
+        for path in filled:
+            status, asked = counted(person.client, path)
+            is_others = status == 404 and (
+                role == "integrator" or "/bulk/" in path or "/grants/" in path
+            )  # theirs are counted below
+            assert status in (200, 403) or is_others, f"{role} {path}"
+            if len(asked) > MOST_STATEMENTS + (READY + POOLED if path.startswith("/runs/018f") else 0) + (
+                UNCODED if path.startswith(("/audit?by=", "/inbox/")) else GATED if path.endswith("/why") else 0
+            ):
+                too_many[f"{role} {path}"] = asked
+    assert too_many == {}
+
+    # The same with a key.
+    headers = {"Authorization": f"Bearer {issue_key(reader('auditor').user, 'program')}"}
+    Client().get("/api/v1/agents", headers=headers)  # notes that the key is used
+    found = {path: counted(Client(), path, headers=headers) for path in filled if path.startswith("/api/")}
+    assert {status for status, _ in found.values()} == {200}
+    more = {path: GATED if path.endswith("/why") else 0 for path in found}
+    assert {path: asked for path, (_, asked) in found.items() if len(asked) > MOST_STATEMENTS + more[path]} == {}
+
+
+def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reader: Callable[..., Reader]) -> None:
+    """Whether the run is theirs, and which of its kin they may be told of."""
+    person = reader("integrator")
+    assert person.user is not None
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE runs_run SET creator = %s", [person.user.pk])
+        cursor.execute("UPDATE runs_schedule SET owner = %s", [person.user.pk])
+        cursor.execute("SET LOCAL session_replication_role = origin")
+    person.client.get("/agents")
+    too_many: dict[str, list[str]] = {}
+    for path in filled:
+        status, asked = counted(person.client, path)
+        is_of_all = path.startswith(OF_ALL) or path == "/api/v1/runs/bulk"
+        assert status in (200, 403) or (is_of_all and status == 404), path
+        more = READY + POOLED if path.startswith("/runs/018f") else GATED if path.endswith("/why") else 0
+        if len(asked) > MOST_STATEMENTS + OWN + more:
+            too_many[path] = asked
+    assert too_many == {}
+
+
+def test_who_asks_is_one_statement(reader: Callable[..., Reader]) -> None:
+    person = reader("operator")
+    person.client.get("/agents")
+    assert len(counted(person.client, "/api/v1/agents")[1]) == 1 + PROBED
+    headers = {"Authorization": f"Bearer {issue_key(person.user, 'program')}"}
+    Client().get("/api/v1/agents", headers=headers)
+    assert len(counted(Client(), "/api/v1/agents", headers=headers)[1]) == 1 + PROBED
+
+
+def test_the_walk_finds_the_pages_that_everybody_knows() -> None:
+    found = {name for name, route in named(get_resolver()) if is_read(route)}
+    assert found >= {
+        "overview",
+        "inbox",
+        "approval",
+        "runs",
+        "run",
+        "reconcile",
+        "audit",
+        "agents",
+        "agent",
+        "fleet",
+        "recoveries",
+        "start",
+        "password",
+    }
+    assert found >= {
+        "api-runs",
+        "api-run",
+        "api-approvals",
+        "api-audit",
+        "api-incidents",
+        "api-fleet",
+        "api-run-events",
+        "api-run-ledger",
+    }
+    assert found >= CHECKS

@@ -1,5 +1,0 @@
-"""Messages on the real database: the stage of tests/runs."""
-
-from tests.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
-
-__all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]

@@ -1,0 +1,238 @@
+"""The door of a real web process: who is slow, greedy or no client at all is sent away, and costs nobody else
+anything."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from django.db import connection
+
+from durableagents.server import doors
+from tests.conftest import CHECKOUT, database_urls, process_env_in
+from tests.integration.runs.stage import clean
+from tests.system.fleet.conftest import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db]
+ADDRESS_LIMIT = 30
+
+
+class Door:
+    """A web process, and raw connections to it."""
+
+    def __init__(self, env: dict[str, str], log: Path) -> None:
+        self.port, self._log = int(env["PORT"]), log
+        with log.open("wb") as told:
+            self.process = subprocess.Popen(
+                [sys.executable, str(CHECKOUT / "manage.py"), "web"],
+                env=env,
+                cwd=CHECKOUT,
+                start_new_session=True,
+                stderr=told,
+            )
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+
+    def is_alive(self) -> bool:
+        try:
+            return self.client.get("/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def knock(self, *, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
+
+    def answer(self, raw: bytes, *, source: str = "127.0.0.1") -> bytes:
+        """All that comes back, until the server closes."""
+        with closing(self.knock(source=source)) as link:
+            with suppress(BrokenPipeError):  # it has heard enough, and has answered
+                link.sendall(raw)
+            return rest_of(link)
+
+    @property
+    def said(self) -> list[str]:
+        """The lines of its log."""
+        return self._log.read_text().splitlines()
+
+    @property
+    def rss(self) -> int:
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+
+def rest_of(link: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    parts = []
+    try:
+        while part := link.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+@pytest.fixture(scope="module")
+def door(
+    postgres: Any, django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Door]:
+    """One for all stories: what one of them has left at the door, the next one would trip over."""
+    folder = tmp_path_factory.mktemp("door")
+    with django_db_blocker.unblock():
+        env, admin = process_env_in(folder, postgres), database_urls(postgres)["admin"]
+        connection.close()
+    env |= {"DURABLEAGENTS_CONNECTIONS_PER_ADDRESS": str(ADDRESS_LIMIT), "DURABLEAGENTS_CONNECTIONS": "60"}
+    running = Door(env, folder / "log")
+    try:
+        until(running.is_alive, what="web", seconds=60)
+        yield running
+    finally:
+        running.client.close()
+        running.process.terminate()
+        try:
+            running.process.wait(20)
+        finally:
+            running.process.kill()
+            running.process.wait()
+            clean(admin)
+    assert running.process.returncode == 0 and "Traceback" not in "\n".join(running.said)
+
+
+def status(answer: bytes) -> int:
+    assert answer.startswith(b"HTTP/1.1 "), answer[:80]
+    return int(answer.split(b" ", 2)[1])
+
+
+NO_REQUESTS = [
+    (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
+    (b"GET /\r\n\r\n", 400),
+    (b"GET / HTTP/0.9\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+    (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
+    (b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\nHost: localhost\n\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: y\r\n z\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX : y\r\n\r\n", 400),
+    (b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 405),
+    (b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200),
+    (b"\x16\x03\x01\x00\xa5\x01\x00\x00\r\n\r\n", 400),
+    (b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", 431),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 10_000 + b"\r\n", 431),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000, 431),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 100_000, 431),
+]
+
+
+def test_what_is_no_request_is_refused_at_the_door(door: Door) -> None:
+    for raw, code in NO_REQUESTS:
+        assert status(door.answer(raw)) == code, raw[:200]
+        assert door.is_alive(), raw[:200]
+
+
+def test_headers_without_end_cost_neither_memory_nor_the_others_time(door: Door) -> None:
+    before = door.rss
+    for _ in range(5):
+        with closing(door.knock()) as link:
+            link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+            try:
+                for _ in range(60):
+                    link.sendall(b"a" * 1_000_000)
+            except (ConnectionResetError, BrokenPipeError):
+                continue
+            pytest.fail("60 MB of header were taken")
+    assert door.is_alive()
+    assert door.rss < before * 1.2
+
+
+def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> None:
+    """Of each kind one: nothing said, half a header, half a body, half a handshake, a request into which nothing more
+    comes. And one that drips: a byte every second resets no clock."""
+    halves = [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: loc",
+        b"GET /ws/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ",
+        b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc",
+    ]
+    began = time.monotonic()
+    with ExitStack() as stack:
+        links = [stack.enter_context(closing(door.knock())) for _ in halves]
+        for link, half in zip(links, halves, strict=True):
+            link.sendall(half)
+        assert door.is_alive(), "they wait, nobody else does"
+        assert drips(stack.enter_context(closing(door.knock()))) < 4 * doors.HEAD_SECONDS, "it may go on for ever"
+        answers = [rest_of(link) for link in links]
+    assert time.monotonic() - began < 55, "not for ever"
+    assert [status(answer) for answer in answers] == [408] * 4
+
+
+def drips(link: socket.socket) -> float:
+    """For how many seconds one may send a header byte by byte."""
+    link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+    began = time.monotonic()
+    while (lasted := time.monotonic() - began) < 4 * doors.HEAD_SECONDS:
+        try:
+            link.sendall(b"a")
+        except ConnectionError:
+            break
+        time.sleep(1)  # this is what dripping is
+    return lasted
+
+
+def test_one_address_has_only_so_many_connections_and_others_come_in(door: Door) -> None:
+    with ExitStack() as stack:
+        for _ in range(ADDRESS_LIMIT):
+            stack.enter_context(closing(door.knock(source="127.0.0.2")))
+        until(lambda: _is_refused(door, "127.0.0.2"), what="the limit of one address")
+        assert door.is_alive(), "127.0.0.1 is somebody else"
+    until(lambda: not _is_refused(door, "127.0.0.2"), what="its connections being free again")
+
+
+def test_when_the_door_is_full_who_has_said_nothing_goes_first(door: Door) -> None:
+    with ExitStack() as stack:
+        idle = [stack.enter_context(closing(door.knock(source=f"127.0.0.{2 + n % 6}"))) for n in range(70)]
+        until(door.is_alive, what="an answer for one who speaks")
+        idle[0].settimeout(5)
+        assert rest_of(idle[0]) == b"", "the first of the silent ones was let go"
+
+
+def _is_refused(door: Door, source: str) -> bool:
+    return door.answer(
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", source=source
+    ).startswith(b"HTTP/1.1 503")
+
+
+def test_bad_requests_leave_no_line_each_in_the_log(door: Door) -> None:
+    before = len(door.said)
+    for _ in range(50):
+        door.answer(b"nonsense\r\n\r\n")
+    door.client.get("/login")  # with its cookie the form is looked at
+    for _ in range(10):
+        form = door.client.post("/login", data={f"f{n}": "1" for n in range(2000)})
+        query = door.client.get("/login?" + "&" * 2000)
+        assert form.status_code == query.status_code == 400 and "can't be read" in form.text, form.text
+    assert len(door.said) - before < 10, door.said
+
+
+def test_forged_proxy_headers_do_not_give_a_fresh_address(door: Door) -> None:
+    """Nobody is a trusted proxy here: what is said of the client makes no difference to the count of failed
+    sign-ins."""
+    page = door.client.get("/login")
+    token = page.text.split('name="csrfmiddlewaretoken" value="', 1)[1].split('"', 1)[0]
+    answers = [
+        door.client.post(
+            "/login",
+            data={"username": "nobody", "password": "x", "csrfmiddlewaretoken": token},
+            headers={"X-Forwarded-For": f"198.51.100.{n}"},
+        ).status_code
+        for n in range(12)
+    ]
+    assert answers == [400] * 10 + [429] * 2

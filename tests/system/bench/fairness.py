@@ -1,0 +1,31 @@
+"""One agent has ten thousand ready runs; another's single run is started: how long until its first step."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from runs.models import Run
+from tests.system.bench.crew import Ears, crew, until
+from tests.system.bench.figures import Figure, latency
+from tests.system.bench.work import start
+
+BUSY, SINGLE = "bench-effects", "bench-mark"
+
+
+def fairness(folder: Path, ears: Ears, ready: int, times: int) -> Figure:
+    """The busy agent's runs are there before the workers are, and keep every slot taken all the while: each makes ten
+    calls of 20 ms. What is left of them is laid aside afterwards."""
+    start(BUSY, ready, steps=10)
+    found: list[float] = []
+    with crew(folder, ears, workers=2, slots=50):
+        until(lambda: Run.objects.filter(agent=BUSY, owner__isnull=False).count() >= min(ready, 80), "full slots", 0.1)
+        for _ in range(times):
+            began = time.monotonic()
+            (run_id,) = start(SINGLE, 1, steps=1)
+            found.append(ears.wait(lambda told, run=str(run_id): told.run_id == run).at - began)  # type: ignore[misc]
+        left = Run.objects.filter(agent=BUSY, ready_at__isnull=False).count()
+    Run.objects.filter(agent=BUSY, ended_at__isnull=True).update(ready_at=None, owner=None)
+    note = f"{left:,} were still ready at the end"
+    name = f"start → first step, beside {ready:,} ready runs of another agent"
+    return latency(name, found, goal="p99 ≤ 1000", note=note)

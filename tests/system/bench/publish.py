@@ -1,0 +1,108 @@
+"""`python -m tests.system.bench.publish FILE.json [--before OLDER.json]`: put a run's figures into
+docs/performance.md and the
+README, between their marks; with those of an older state, measured in the same session, what was beside what is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.system.bench.figures import table, tables
+from tests.system.bench.place import CHECKOUT
+
+PAGE, README = CHECKOUT / "docs" / "performance.md", CHECKOUT / "README.md"
+
+
+def put(page: Path, mark: str, text: str) -> None:
+    """Replace what stands between a page's marks."""
+    old = page.read_text()
+    new, found = re.subn(
+        rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", lambda m: f"{m[1]}\n{text}\n\n{m[2]}", old, flags=re.DOTALL
+    )
+    if found != 1:
+        raise SystemExit(
+            f"{page.name}: the marks <!-- {mark} --> … <!-- /{mark} --> stand there {found} times, not once"
+        )
+    page.write_text(new)
+
+
+def headline(rows: list[dict[str, Any]]) -> str:
+    """The README's few lines."""
+    by_name = {row["name"]: row for row in rows}
+
+    def of(start: str) -> dict[str, Any]:
+        found = next((row for name, row in by_name.items() if name.startswith(start)), None)
+        if found is None:
+            raise SystemExit(f"no figure {start!r}: only a whole run at scale 1 is published")
+        return found
+
+    def share(row: dict[str, Any]) -> str:
+        return f"{row['per_second']:,.0f} a second ({row['of_function']:.0%} of a bare function's rows)"
+
+    lines = [
+        ("durable 1 KB steps, one commit each, 1 run", share(of("W1 one commit a step (pure), 1 run"))),
+        ("the same, 32 runs in one process", share(of("W1 one commit a step (pure), 32 run"))),
+        ("keyed steps, two commits each, 32 runs", share(of("W1 two commits a step (keyed), 32 run"))),
+        ("step end → durable", _p(of("W2"), "p50", "p95")),
+        ("decision committed → next step begins, across processes", _p(of("W4"), "p50", "p99")),
+        ("`kill -9` of a worker → next step begins", f"{_p(of('W5 kill'), 'p50', 'p99')}; {of('W5 effects')['note']}"),
+        ("resume with 5,000 steps behind", _p(of("W7 resume, 5,000 steps behind in visits"), "p50")),
+        ("1,000 runs × one model call of 2 s, two worker processes", of("1,000 runs")["note"]),
+        ("event committed → on the screen's socket", _p(of("event committed"), "p50", "p95")),
+        (
+            "a conversation of 200 messages of 4 KB, stored",
+            of("stored for 200 messages of 4 KB, prose")["note"] + " (prose)",
+        ),
+    ]
+    return "\n".join(["| | |", "|---|---|", *(f"| {what} | {said} |" for what, said in lines)])
+
+
+def _p(row: dict[str, Any], *names: str) -> str:
+    return ", ".join(f"{name} {row[name]:,.1f} ms" for name in names)
+
+
+def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
+    """The figures of two states that have the same name, in one table."""
+    by_name = {row["name"]: row for row in before}
+    rows = [
+        {"name": row["name"], "before": _brief(by_name[row["name"]]), "after": _brief(row)}
+        for row in after
+        if row["name"] in by_name
+    ]
+    return table(rows, [("figure", "name"), ("before", "before"), ("after", "after")])
+
+
+def _brief(row: dict[str, Any]) -> str:
+    """A figure in a few words: its rate and share, its times, or what it counts."""
+    if "p50" in row:
+        return f"p50 {row['p50']:,.2f}, p95 {row['p95']:,.2f} ms"
+    if "per_second" in row:
+        share = f" ({row['of_function']:.2f})" if "of_function" in row else ""
+        cost = f"; {row['cpu_us']:,.0f} + {row['server_cpu_us']:,.0f} µs" if "cpu_us" in row else ""
+        return f"{row['per_second']:,.0f}/s{share}{cost}"
+    return str(row.get("note") or f"{row.get('bytes') or row.get('count'):,}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figures", type=Path, help="what the bench wrote with --json")
+    parser.add_argument("--before", type=Path, metavar="FILE", help="the same of an older state")
+    given = parser.parse_args()
+    told = json.loads(given.figures.read_text())
+    rows, brief = told["figures"], headline(told["figures"])
+    put(PAGE, "figures", f"Measured on {told['conditions']}.\n\n{tables(rows)}")
+    put(README, "figures", f"{brief}\n\n({told['conditions']})")
+    if given.before:
+        older = json.loads(given.before.read_text())
+        put(
+            PAGE,
+            "before",
+            f"Before: {older['conditions']}. After: the table above.\n\n{compared(older['figures'], rows)}",
+        )
+
+
+if __name__ == "__main__":
+    main()

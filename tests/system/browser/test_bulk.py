@@ -1,0 +1,128 @@
+"""Many runs at once, in a browser: what fits is looked at, started, and told run by run as workers do it; and the run's
+page says why it doesn't move."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.system.browser.conftest import Complaints, Person, Site
+from tests.system.browser.test_four_eyes import holds_up
+from tests.system.infra.installation import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+WHY = "The bank is closed today."
+MANY, TAG = 128, "quarter-end"
+
+
+def asking(site: Site) -> list[str]:
+    """So many runs that each ask finance something, started in one request."""
+    given = [
+        {"agent": "zz-clerk", "input": {"ending": "asks", "legal_name": f"Pallet Yard {n}"}, "tags": [TAG]}
+        for n in range(MANY)
+    ]
+    headers = {"Authorization": f"Bearer {site.demo()['api_keys']['integrator']}", "Content-Type": "application/json"}
+    url, body = f"{site.url}/api/v1/runs/bulk", json.dumps({"runs": given}).encode()
+    sent = urllib.request.Request(url, body, headers | {"Idempotency-Key": "all-of-the-quarter"})
+    with urllib.request.urlopen(sent, timeout=120) as answer:
+        return [each["run"]["id"] for each in json.load(answer)["results"]]
+
+
+def rows(site: Site, path: str) -> list[Any]:
+    """All of a list of the API, page by page."""
+    answer = site.api(f"{path}&limit=100", "auditor")
+    found = answer["results"]
+    while answer["next"]:
+        answer = site.api(answer["next"].partition("/api/v1")[2], "auditor")
+        found += answer["results"]
+    return list(found)
+
+
+def are(site: Site, state: str) -> int:
+    return len(rows(site, f"/runs?state={state}&q={TAG}"))
+
+
+def act_on_all(page: Page, state: str, act: str, label: str) -> None:
+    """All that the list shows with this tag: looked at, then started, then watched."""
+    page.goto(f"/runs?state={state}&agent=zz-clerk&q={TAG}")
+    page.locator("#act-on-all").click()
+    expect(page.locator("h1")).to_contain_text(f"Act on {MANY} runs")
+    holds_up(page)
+    page.locator(f"#b-{act}").check()
+    page.locator("#b-why").fill(WHY)
+    page.get_by_role("button", name="Look what would become of it").click()
+    expect(page.locator("h1")).to_have_text(f"{label} {MANY} runs")
+    expect(page.locator("#how-far")).to_contain_text("Nothing is done yet")
+    expect(page.locator("#live dl.pairs")).to_contain_text(TAG)
+    expect(page.locator("#how-far")).to_contain_text(f"{MANY} of {MANY} runs")
+
+
+def start_it(page: Page) -> None:
+    page.locator("#act-begin summary").click()
+    page.get_by_role("button", name="Start it").click()
+    expect(page.locator(".messages")).to_contain_text("It is started.")
+    expect(page.locator("#progress progress")).to_be_visible()
+    expect(page.locator("#how-far")).to_contain_text("Done at", timeout=120_000)
+    expect(page.locator("#how-far")).to_contain_text(f"{MANY} done, 0 refused")
+    expect(page.locator("#progress progress")).to_have_attribute("value", "100")
+
+
+def test_an_operator_pauses_all_that_fit_and_a_run_says_why_it_stands_still(
+    person: Person, site: Site, complaints: Complaints
+) -> None:
+    runs = asking(site)
+    try:
+        eventually(lambda: are(site, "waiting_human") == MANY, "all of them ask")
+        page = person("operator")
+        act_on_all(page, "waiting_human", "pause", "Pause")
+        assert {each["id"] for each in rows(site, f"/runs?state=waiting_human&q={TAG}")} == set(runs)
+        holds_up(page)
+        start_it(page)
+        holds_up(page)
+        expect(page.locator("tr[id^=item-] .chip.ok")).to_have_count(100)
+        page.get_by_role("link", name="More").click()
+        expect(page.locator("tr[id^=item-] .chip.ok")).to_have_count(MANY - 100)
+        assert {each["id"] for each in rows(site, f"/runs?state=paused&q={TAG}")} == set(runs)
+        each_on_record(site, page, runs)
+        stands_still(site, page, runs[0])
+        act_on_all(page, "paused", "resume", "Resume")
+        start_it(page)
+        assert are(site, "waiting_human") == MANY, "each asks again"
+    finally:
+        cancelled(site)
+    asked = {each["run_id"] for each in rows(site, "/approvals?state=open")}
+    assert not asked & {*runs}, "the inbox is as it was"
+    assert complaints == []
+
+
+def each_on_record(site: Site, page: Page, runs: list[str]) -> None:
+    """One record of each run, all of one batch: this page's."""
+    batch = page.url.partition("/bulk/")[2].partition("?")[0]
+    assert site.api(f"/bulk/{batch}")["done"] == MANY
+    found = [each for each in rows(site, "/audit?action=pause&agent=zz-clerk") if each["run_id"] in runs]
+    assert sorted(each["run_id"] for each in found) == sorted(runs), "one each"
+    assert {(each["after"]["batch"], each["justification"], each["is_genuine"]) for each in found} == {
+        (batch, WHY, True)
+    }
+
+
+def stands_still(site: Site, page: Page, run_id: str) -> None:
+    page.goto(f"/runs/{run_id}")
+    expect(page.locator("#why")).to_contain_text("stands still until someone resumes it")
+    expect(page.locator("#act-resume")).to_be_visible()
+    assert page.locator("#act-pause").count() == 0 and page.locator("#act-retry").count() == 0
+    page.locator("#not-now summary").click()
+    expect(page.locator("#not-now")).to_contain_text("Somebody has paused it already.")
+    found = site.api(f"/runs/{run_id}/why", "auditor")
+    assert found["cause"] == "paused" and not any(act["allowed"] for act in found["acts"])
+
+
+def cancelled(site: Site) -> None:
+    """All of them, whatever became of the story: others come after it."""
+    body = {"action": "cancel", "filter": {"q": TAG, "agent": "zz-clerk"}, "justification": "The story is over."}
+    batch = site.api("/bulk", body=body)["id"]
+    eventually(lambda: site.api(f"/bulk/{batch}")["state"] == "done", "all are cancelled")

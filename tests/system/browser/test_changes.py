@@ -1,0 +1,71 @@
+"""Approving with changes by hand: half of it, looked at before it is sent, and exactly that goes out."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.system.browser.conftest import Complaints, Person, Site, read_all
+from tests.system.browser.test_four_eyes import holds_up
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+
+
+def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) -> None:
+    run_id = site.start("zz-buyer", {"item": "chairs for the new floor", "amount_usd": 84_000})
+    site.reaches(run_id, "waiting_human")
+    case = site.question(run_id)
+    assert set(case["editable"]["properties"]) == {"amount_usd", "needed_by"}
+    page = person("approver_finance")
+    page.goto(f"/inbox/{case['id']}")
+    read_all(page)
+    page.click("#change-it")
+    page.wait_for_url("**/changes")
+    holds_up(page)
+    page.get_by_label("Amount usd").fill("much")
+    page.click("button:has-text('Preview changes')")
+    expect(page.locator("#change-error")).to_contain_text("Not done")
+    page.get_by_label("Amount usd").fill("42000")
+    page.click("button:has-text('Preview changes')")
+    expect(page.locator("#diff")).to_contain_text("84000")
+    expect(page.locator("#diff")).to_contain_text("42000")
+    assert site.api(f"/approvals/{case['id']}")["state"] == "open", "looking changes nothing"
+    holds_up(page)
+    # what was typed after that is shown again before it is sent
+    page.fill("#justification", "Half of the floor.")
+    page.get_by_label("Amount usd").fill("40000")
+    page.click("button:has-text('Approve with these changes')")
+    expect(page.locator("#diff")).to_contain_text("40000")
+    assert site.api(f"/approvals/{case['id']}")["state"] == "open"
+    page.click("button:has-text('Approve with these changes')")
+    expect(page.locator(".messages")).to_contain_text("Approved with your changes")
+    expect(page.locator("#before-title")).to_have_text("Revision 1 was amended")
+    holds_up(page)
+    site.reaches(run_id, "completed")
+    assert site.run(run_id)["output"] == {
+        "item": "chairs for the new floor",
+        "amount_usd": 40_000,
+        "needed_by": "2027-01-31",
+    }
+    page.goto(f"/runs/{run_id}")
+    expect(page.locator("main")).to_contain_text("Half of the floor.")
+    page.goto(f"/inbox/{case['id']}")
+    expect(page.locator("#case")).to_contain_text("Amended by")
+    decided_meanwhile(page, site)
+    assert [each for each in complaints if "422" not in each] == []
+
+
+def decided_meanwhile(page: Page, site: Site) -> None:
+    """Where somebody writes about a case that another one decides, nothing in its form looks as if it could be used."""
+    run_id = site.start("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
+    site.reaches(run_id, "waiting_human")
+    asked = site.question(run_id)
+    page.goto(f"/inbox/{asked['id']}")
+    page.fill("#justification", "Let me see,")
+    expect(page.locator("#change-it")).to_be_enabled()
+    no = {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "No lamps."}
+    site.api(f"/approvals/{asked['id']}/decision", "approver_finance", no)
+    expect(page.locator("#change-it")).to_be_disabled()
+    expect(page.locator("#change-it[href]")).to_have_count(0)
+    expect(page.locator("#justification")).to_have_value("Let me see,")
+    holds_up(page)

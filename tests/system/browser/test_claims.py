@@ -1,0 +1,116 @@
+"""Two people and one case, by hand: who is on it is seen live by the other, also while they write; it is taken over,
+and a reason that the queue offers goes into the field, to be changed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.system.browser.conftest import Complaints, Person, Site, read_all
+from tests.system.browser.test_four_eyes import holds_up
+from tests.system.browser.test_stepup import admin
+from tests.system.browser.test_story import ACME
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+__all__ = ["admin"]  # fixtures
+REASON = "Checked against the framework contract of the year."
+LONG = "The supplier’s particulars agree with the register, its account with the one that we have: " + "x" * 90
+
+
+def set_reasons(page: Page) -> None:
+    page.goto("/queues/of/finance_po")
+    page.locator("summary", has_text="Set the reasons").click()
+    page.fill("#r-reasons", f"{REASON}\nhidden \u200b in it")
+    page.fill("#r-why", "So that nobody types it anew.")
+    page.click("button:has-text('Set them')")
+    expect(page.locator("#r-reasons_error")).to_contain_text("can't be seen")
+    expect(page.locator("#r-reasons")).to_have_value(f"{REASON}\nhidden \u200b in it")
+    holds_up(page)
+    page.fill("#r-reasons", f"{REASON}\n{LONG}")
+    page.click("button:has-text('Set them')")
+    expect(page.locator(".messages")).to_contain_text("The reasons are set.")
+    expect(page.locator("#reasons li")).to_have_count(2)
+    holds_up(page)
+
+
+def test_two_people_and_one_case(admin: Page, person: Person, site: Site, complaints: Complaints) -> None:
+    set_reasons(admin)
+    finance, other = person("approver_finance"), person("auditor")
+    until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    stands = {"deputy": "legal", "queue": "finance_po", "ends_at": until, "justification": "For this case."}
+    deputy = site.api("/deputies", "approver_finance", stands)["id"]
+    try:
+        one_case(finance, other, person("approver_legal"), site)
+        decided_by_who_is_on_it(finance, site)
+    finally:
+        site.api(f"/deputies/{deputy}/revoke", "approver_finance", {"justification": "It is over."})
+    assert [each for each in complaints if "422" not in each] == []
+
+
+def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
+    run_id = site.start("vendor-onboard", ACME | {"legal_name": "Claimed Pallets Ltd"})
+    site.reaches(run_id, "waiting_human")
+    case = f"/inbox/{site.question(run_id)['id']}"
+    other.goto(case)
+    expect(other.locator("#claims")).to_have_count(0)
+    finance.goto(case)
+    holds_up(finance)
+    finance.locator("#claims button", has_text="I'm on it").click()
+    expect(finance.locator("#mine")).to_contain_text("You are on it until")
+    holds_up(finance)
+    # seen by everybody else, without a reload
+    expect(other.locator("#claims")).to_contain_text("finance is reading it until")
+    expect(other.locator(".item", has_text="finance is reading it")).to_be_visible()
+    holds_up(other)
+    finance.goto("/inbox?on=me")
+    expect(finance.locator(".item")).to_have_count(1)
+    holds_up(finance)
+    finance.goto("/inbox?on=nobody")
+    expect(finance.locator(".item", has_text="Claimed Pallets")).to_have_count(0)
+    # somebody else takes it over while the first one writes: they are told beside what they write, which stays
+    finance.goto(case)
+    finance.fill("#justification", "As I was saying,")
+    legal.goto(case)
+    holds_up(legal)
+    legal.locator("#claims button", has_text="Take it over from finance").click()
+    expect(legal.locator("#mine")).to_be_visible()
+    expect(finance.locator("#taken-over")).to_contain_text("took it over from you")
+    expect(finance.locator("#decide #on-it")).to_contain_text("is reading it until")
+    expect(finance.locator("#justification")).to_have_value("As I was saying,")
+    holds_up(finance)
+    legal.locator("#claims button", has_text="Let it go").click()
+    expect(finance.locator("#decide #on-it")).to_be_hidden()
+    # it lapses by itself, and pages that are open say so
+    site.api(f"{case.replace('inbox', 'approvals')}/claim", "approver_legal", {"minutes": 1})
+    expect(other.locator("#claims")).to_contain_text("legal is reading it until")
+    expect(other.locator("#claims")).to_have_count(0, timeout=90_000)
+    # a reason that is offered is added to what was typed, and goes out as it was changed
+    finance.locator("#reasons summary").click()
+    holds_up(finance)
+    finance.locator("#reasons a", has_text="framework contract").click()
+    expect(finance.locator("#justification")).to_have_value(f"As I was saying, {REASON}")
+    finance.fill("#justification", f"{REASON} Twice.")
+    # what is offered stands before the field: from what one wrote, the next key leads to the buttons
+    finance.keyboard.press("Tab")
+    expect(finance.locator("[data-verdict=approve]")).to_be_focused()
+    read_all(finance)
+    finance.locator("[data-verdict=reject]").click()
+    expect(finance.locator("#case [data-closed]")).to_contain_text(f"{REASON} Twice.")
+    holds_up(finance)
+
+
+def decided_by_who_is_on_it(finance: Page, site: Site) -> None:
+    """Of a case that is over nobody says any more that somebody is reading it."""
+    run_id = site.start("vendor-onboard", ACME | {"legal_name": "Decided Pallets Ltd"})
+    site.reaches(run_id, "waiting_human")
+    asked = site.question(run_id)
+    finance.goto(f"/inbox/{asked['id']}")
+    finance.fill("#justification", "My careful reasons.")
+    site.api(f"/approvals/{asked['id']}/claim", "approver_legal", {"minutes": 5})
+    expect(finance.locator("#decide #on-it")).to_be_visible()
+    no = {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "Too dear."}
+    site.api(f"/approvals/{asked['id']}/decision", "approver_legal", no)
+    expect(finance.locator("#decide [role=alert]")).to_contain_text("Your text is kept.")
+    expect(finance.locator("#decide #on-it")).to_be_hidden()

@@ -1,0 +1,113 @@
+"""Until when, and what then: an administrator sets a calendar and deadlines, finance goes away, and what is asked of
+them goes to legal, who decide it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from runs.journal.asked.queues import FRESH_SECONDS
+from tests.system.browser.conftest import Complaints, Person, Site, read_all
+from tests.system.browser.test_four_eyes import holds_up
+from tests.system.browser.test_stepup import admin
+from tests.system.browser.test_story import ACME
+from tests.system.infra.installation import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+__all__ = ["admin"]  # fixtures
+WHY = "As agreed with the works council."
+
+
+def add_calendar(page: Page) -> None:
+    page.goto("/queues")
+    page.click("a:has-text('Business calendars')")
+    page.fill("#k-name", "DE")
+    page.fill("#k-zone", "Europe/Atlantis")
+    page.fill("#k-holidays", "2026-12-25 Christmas Day\n2027-01-01 New Year")
+    page.fill("#k-why", WHY)
+    page.click("button:has-text('Add the calendar')")
+    expect(page.locator("#k-zone_error")).to_contain_text("time zone")
+    expect(page.locator("#k-holidays")).to_have_value("2026-12-25 Christmas Day\n2027-01-01 New Year")
+    page.fill("#k-zone", "Europe/Berlin")
+    page.click("button:has-text('Add the calendar')")
+    expect(page.locator("#calendar-DE")).to_contain_text("40 hours")
+    holds_up(page)
+    page.click("#calendar-DE a:has-text('DE')")
+    expect(page.locator("main")).to_contain_text("on a Friday afternoon")
+    holds_up(page)
+
+
+def set_deadlines(page: Page, *, calendar: str, then: str, to: str, hours: str, at_once: bool) -> None:
+    page.goto("/queues/of/finance_po")
+    page.locator("summary", has_text="Set deadlines").click()
+    page.select_option("#t-calendar", calendar)
+    page.select_option("#t-then", then)
+    page.select_option("#t-to1", to)
+    page.fill("#t-hours1", hours)
+    page.locator("#timing-form [name=at_once_if_away]").set_checked(at_once)
+    page.fill("#t-remind", "50, 80" if then else "")
+    page.fill("#t-why", WHY)
+    page.click("button:has-text('Set the deadlines')")
+    expect(page.locator(".messages")).to_contain_text("deadlines are set")
+
+
+def goes_away(page: Page, why: str) -> None:
+    """Whoever is named in the form, for two days."""
+    page.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
+    page.fill("#o-why", why)
+    page.click("button:has-text('Note it')")
+    expect(page.locator(".messages")).to_be_visible()
+
+
+def test_what_finance_does_not_answer_goes_to_legal(
+    admin: Page, person: Person, site: Site, complaints: Complaints
+) -> None:
+    add_calendar(admin)
+    finance = person("approver_finance")
+    set_deadlines(admin, calendar="DE", then="escalate", to="legal", hours="4", at_once=True)
+    try:
+        holds_up(admin)
+        time.sleep(FRESH_SECONDS + 1)  # until the workers know it
+        finance.goto("/queues")
+        goes_away(finance, "The sea.")
+        expect(finance.locator("#gone-title")).to_be_visible()
+        holds_up(finance)
+        admin.goto("/queues")  # and so is whoever else decides there
+        admin.fill("#o-person", "treasurer")
+        goes_away(admin, "The hills.")
+        admin.goto("/queues/of/finance_po")
+        expect(admin.locator("main")).to_contain_text("Nobody is there.")
+        run_id = site.start("vendor-onboard", ACME | {"legal_name": "Sea Pallets Ltd"})
+        site.reaches(run_id, "waiting_human")
+        case = site.question(run_id)
+
+        def went() -> bool:
+            return bool(site.api(f"/approvals/{case['id']}")["escalated_to"] == ["legal"])
+
+        eventually(went, "put to legal")
+        # whoever is asked now finds it in their list, with why
+        legal = person("approver_legal")
+        legal.goto("/inbox")
+        legal.click(f"a[href*='{case['id']}']")
+        expect(legal.locator("main")).to_contain_text("escalated to legal")
+        expect(legal.locator("#time")).to_contain_text("legal may decide it too")
+        holds_up(legal)
+        read_all(legal)
+        legal.fill("#justification", "Matches the quote.")
+        legal.click("[data-verdict=approve]")
+        expect(legal.locator(".messages")).to_contain_text("Approved.")
+        legal.goto(f"/inbox/{case['id']}")
+        expect(legal.locator("#case")).to_contain_text("of legal")
+        site.reaches(run_id, "completed")
+        finance.goto("/queues")
+        finance.locator("summary", has_text="End it").first.click()
+        finance.locator("[id^=absence-] [name=justification]").first.fill("Back.")
+        finance.click("button:has-text('End it now')")
+        expect(finance.locator("#gone-title")).to_have_count(0)
+    finally:
+        set_deadlines(admin, calendar="", then="", to="", hours="", at_once=False)
+        time.sleep(FRESH_SECONDS + 1)  # what they ask next is another story's
+    assert [each for each in complaints if "422" not in each] == []

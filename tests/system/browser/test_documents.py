@@ -1,0 +1,149 @@
+"""Reading what is to be signed: pages in their place, a large one by a press, what changed in words, and no yes before
+all of it was in view, or to what can't be shown."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.system.browser.conftest import Complaints, Person, Site, read_all
+from tests.system.browser.test_four_eyes import holds_up
+from tests.system.browser.test_reading import asked
+from tests.system.infra.installation import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+DRAWN = "images => images.filter(each => each.complete && each.naturalWidth > 0).length"
+
+
+def drawn(page: Page) -> None:
+    """Until each page of the case is there: the browser asks for those near the view by itself."""
+    for picture in page.locator("#documents img").all():
+        picture.scroll_into_view_if_needed()
+        expect(picture).to_have_js_property("complete", True)
+    # One that the server had no time for is asked for again by itself.
+    eventually(lambda: page.locator("#documents img").evaluate_all(DRAWN) == 4, "four pages are drawn")
+
+
+def test_papers_are_read_whole_and_compared(person: Person, site: Site, complaints: Complaints) -> None:
+    page, run_id = refused(person, site)
+    second = site.question(run_id)
+    assert second["revision"] == 2
+    page.goto(f"/inbox/{second['id']}")
+    compared(page)
+    page.fill("#justification", "Read all of it.")
+    page.click("[data-verdict=approve]")
+    expect(page.locator(".messages")).to_contain_text("Approved.")
+    site.reaches(run_id, "completed")
+    digest = site.api(f"/approvals/{second['id']}")["documents"][1]["sha256"]
+    auditor = person("auditor")
+    auditor.goto(f"/audit?run={run_id}")
+    expect(auditor.locator("main")).to_contain_text(digest)
+    holds_up(auditor)
+    assert complaints == []
+
+
+def refused(person: Person, site: Site) -> tuple[Page, str]:
+    """The first revision is read whole, and rejected."""
+    case = asked(site, "zz-signer", {})
+    page = person("approver_finance", viewport={"width": 1280, "height": 800})
+    page.goto(f"/inbox/{case['id']}")
+    expect(page.locator("#documents h2")).to_contain_text("3 documents")
+    # each page has its place before it is there, so nothing jumps
+    tall = page.locator("#document-2-page-3").bounding_box()
+    drawn(page)
+    assert tall is not None and page.locator("#document-2-page-3").bounding_box()["height"] == tall["height"]
+    expect(page.get_by_role("img", name="Page 2 of 3 of contract.pdf, as a picture")).to_be_visible()
+    # one page by itself, large, with the keyboard
+    with page.context.expect_page() as large:
+        page.locator("#document-2-page-1 a").focus()
+        page.keyboard.press("Enter")
+    assert large.value.url.endswith("/documents/2/pages/1")
+    large.value.close()
+    with page.expect_download() as file:
+        page.locator("#document-2 a", has_text="Download").click()
+    assert file.value.suggested_filename == "contract.pdf"
+    # no yes before each page was in view
+    page.reload()
+    page.evaluate("scrollTo(0, 0)")
+    expect(page.locator("#seen")).to_contain_text(re.compile(r"of 6 arguments and pages seen"))
+    expect(page.locator("[data-verdict=approve]")).to_have_attribute("aria-disabled", "true")
+    read_all(page)
+    expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
+    holds_up(page)
+    page.fill("#justification", "Not at this price.")
+    page.click("[data-verdict=reject]")
+    expect(page.locator(".messages")).to_contain_text("Rejected.")
+    site.reaches(case["run_id"], "waiting_human")
+    return page, case["run_id"]
+
+
+def compared(page: Page) -> None:
+    """The second one, against it."""
+    terms = page.locator("#document-1")
+    expect(terms.locator("header")).to_contain_text("another than in revision 1")
+    expect(terms.locator(".text del").first).to_contain_text("100")
+    expect(terms.locator(".text ins").first).to_contain_text("90")
+    expect(terms.locator(".text ins").last).to_contain_text("U+202E")
+    expect(terms).to_contain_text("added")
+    expect(page.locator("#document-3 header")).to_contain_text("the same as in revision 1")
+    assert (
+        terms.locator(".text del").first.evaluate("each => getComputedStyle(each).textDecorationLine") == "line-through"
+    )
+    drawn(page)
+    holds_up(page)
+    read_all(page)
+
+
+def test_on_a_phone_a_page_is_as_wide_as_there_is_room(person: Person, site: Site) -> None:
+    case = asked(site, "zz-signer", {})
+    page = person("approver_finance", viewport={"width": 390, "height": 844})
+    page.goto(f"/inbox/{case['id']}")
+    drawn(page)
+    box = page.locator("#document-2-page-1 img").bounding_box()
+    assert box is not None and 260 < box["width"] <= 390 and abs(box["height"] / box["width"] - 1754 / 1240) < 0.02
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    read_all(page)
+    expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
+
+
+def test_a_page_that_could_not_be_had_is_asked_for_again(person: Person, site: Site) -> None:
+    case = asked(site, "zz-signer", {})
+    page, refused = person("approver_finance"), []
+
+    def busy(route: Route) -> None:
+        refused.append(route.request.url)
+        route.fulfill(status=503, body="busy")
+
+    page.route("**/documents/2/pages/2", busy)
+    page.goto(f"/inbox/{case['id']}")
+    figure = page.locator("#document-2-page-2")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator("[data-missing]")).to_be_visible()
+    expect(figure).to_contain_text("it could not be loaded just now")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    holds_up(page)
+    # not once every page was in view, for that one was not
+    expect(page.locator("[data-verdict=approve]")).to_have_attribute("aria-disabled", "true")
+    figure.get_by_role("button", name="Load it again").click()
+    page.unroute("**/documents/2/pages/2")
+    expect(figure.locator("[data-missing]")).to_be_hidden()  # by itself, after some seconds
+    assert len(refused) >= 2
+    drawn(page)
+    read_all(page)
+    expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
+
+
+def test_what_can_not_be_shown_is_said_and_can_only_be_rejected(person: Person, site: Site) -> None:
+    case = asked(site, "zz-signer", {"is_broken": True})
+    page = person("approver_finance")
+    page.goto(f"/inbox/{case['id']}")
+    expect(page.locator("#not-shown")).to_contain_text("contract.pdf: it can't be opened")
+    expect(page.locator("#document-2")).to_contain_text("can't be shown")
+    expect(page.locator("[data-verdict=approve]")).to_be_disabled()
+    expect(page.locator("#limit-note")).to_contain_text("You may reject it.")
+    holds_up(page)
+    page.fill("#justification", "Nobody can read it.")
+    page.click("[data-verdict=reject]")
+    expect(page.locator(".messages")).to_contain_text("Rejected.")

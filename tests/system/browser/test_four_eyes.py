@@ -1,0 +1,127 @@
+"""Four eyes on the rules, by hand in a browser: one administrator proposes, nothing changes, and a second one reads
+what it would do and puts it in force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+from psycopg.conninfo import make_conninfo
+
+from durableagents.databases import CONNECTION_FILE
+from tests.system.browser.conftest import Site
+from tests.system.browser.test_looks import check
+from tests.system.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+__all__ = ["bare", "somebody"]  # fixtures
+WHY = "The auditors ask for it."
+
+
+def ask_for_two(page: Page) -> None:
+    page.goto("/changes")
+    for family in ("policies", "roles"):
+        page.check(f"#g-{family}")
+    page.fill("#g-why", WHY)
+    page.click("button:has-text('Say so')")
+
+
+def propose(page: Page) -> None:
+    page.goto("/policies")
+    page.fill("#p-name", "no_orders")
+    page.select_option("#p-agent", "zz-clerk")
+    page.select_option("#p-effect", "deny")
+    page.fill("#p-rule", "Nothing is ordered in December.")
+    page.fill("#p-why", "Agreed with the board.")
+    page.click("#policy-form >> text=Put it in force")
+
+
+def forged(site: Site) -> UUID:
+    """A proposal that somebody wrote into the database, in no shape that any process writes."""
+    known, number = json.loads((site.data / CONNECTION_FILE).read_text()), uuid4()
+    address = make_conninfo(host=known["host"], port=known["port"], dbname=known["dbname"], **known["owner"])
+    with psycopg.connect(address) as link:
+        link.execute(
+            "INSERT INTO ledger_rulechange (id, family, act, given, told, why, by, person, role, auth, address,"
+            " made_at, state, ended_by, ended_why) VALUES (%s, 'roles', 'x', '5', '5', 'trust me', 'user:root', 1, '',"
+            " '', '', 'infinity', 'open', '', '')",
+            [number],
+        )
+    return number
+
+
+def holds_up(page: Page) -> None:
+    """Wide and narrow, light and dark."""
+    for scheme in ("light", "dark"):
+        for width in (1280, 390):
+            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            page.set_viewport_size({"width": width, "height": 900})
+            assert check(page, f"{page.url} {scheme} {width}") == []
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def look_at_a_forged_one(site: Site, page: Page) -> None:
+    """What somebody writes past the application takes no page away, and says nothing on it."""
+    number = forged(site)
+    page.goto("/changes")
+    expect(page.locator("main tbody tr").last).to_contain_text("A row that is not genuine")
+    holds_up(page)
+    page.click("main a:has-text('not genuine')")
+    page.wait_for_url(f"**/changes/{number}")
+    expect(page.locator("main")).to_contain_text("nothing is shown of what it says")
+    expect(page.locator("main")).not_to_contain_text("trust me")
+    assert page.locator("main button").count() == 0
+    holds_up(page)
+
+
+def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
+    root, link = somebody(), setup_link(bare)
+    first_administrator(root, link)
+    # with one administrator there are no two, and it is said
+    ask_for_two(root)
+    expect(root.locator("[data-alert]")).to_contain_text("fewer than two people")
+    for family, is_ticked in (("policies", True), ("roles", True), ("queues", False)):
+        expect(root.locator(f"#g-{family}")).to_be_checked(checked=is_ticked)
+    bert = invited(root, somebody(), "bert", "Operator", is_admin=True)
+    ask_for_two(root)
+    expect(root.locator(".messages")).to_contain_text("Two people change these")
+    # what one asks for waits, and is theirs to withdraw alone
+    propose(root)
+    expect(root.locator(".messages")).to_contain_text("a second person has to agree")
+    expect(root.locator("main")).to_contain_text("Nothing is ordered in December.")
+    assert root.locator("button:has-text('Put it in force')").count() == 0
+    expect(root.locator("button:has-text('Withdraw it')")).to_be_visible()
+    address = root.url
+    root.goto("/policies")
+    expect(root.locator("main")).not_to_contain_text("Nothing is ordered in December.")
+    # the second one finds it in the navigation, reads what it would do, and needs a reason
+    bert.goto("/")
+    entry = bert.get_by_role("link", name="Rule changes 1 waiting for a second person")
+    entry.click()
+    bert.wait_for_url("**/changes")
+    holds_up(bert)
+    bert.click("main a:has-text('no_orders')")
+    bert.wait_for_url(address)
+    holds_up(bert)
+    expect(bert.locator("ins", has_text="Nothing is ordered in December.")).to_be_visible()
+    bert.click("button:has-text('Put it in force')")
+    expect(bert.locator("[data-alert]")).to_contain_text("needs a justification")
+    bert.fill("#c-why", "I read it.")
+    bert.click("button:has-text('Put it in force')")
+    expect(bert.locator(".messages")).to_contain_text("It is in force.")
+    expect(bert.locator(".title .chip")).to_have_text("in force")
+    root.goto("/policies")
+    expect(root.locator("#row-no_orders")).to_contain_text("Nothing is ordered in December.")
+    # nobody makes a way into the other's account, and two people give roles
+    root.goto("/people")
+    root.click("a:has-text('bert')")
+    root.wait_for_url("**/people/*")
+    holds_up(root)
+    bert.goto("/audit?action=rule_change_apply")
+    expect(bert.locator("main")).to_contain_text("bert")
+    look_at_a_forged_one(bare, bert)

@@ -1,0 +1,252 @@
+"""A halt of the whole installation, by hand in a browser: with a call in flight, what is asked and decided meanwhile,
+lifted in stages. Nothing begins before it may, nothing is lost, and nothing happens twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.system.browser.conftest import Complaints, Person, Site, read_all
+from tests.system.browser.looks import kept
+from tests.system.browser.test_four_eyes import holds_up
+from tests.system.browser.test_story import ACME, EFFECTS
+from tests.system.infra.installation import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+WHY = "Wrong prices went out."
+
+
+class Yard:
+    """Where `zz-carrier` hands its parcels over. It lets those wait that the story holds back."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.came: list[tuple[str, str]] = []
+        self.lets = {"first": threading.Event(), "second, packed": threading.Event()}
+
+    def take(self, name: str, key: str) -> None:
+        self.came.append((name, key))
+        if name in self.lets:
+            self.lets[name].wait(270)
+
+    @property
+    def parcels(self) -> list[str]:
+        """What was handed over, each as often as it came."""
+        return sorted(name for name, key in self.came if key)
+
+
+@contextmanager
+def open_yard() -> Iterator[Yard]:
+    yard = Yard()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            yard.take(told["name"], told.get("key", ""))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    yard.url = f"http://127.0.0.1:{server.server_port}/"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield yard
+    finally:
+        for each in yard.lets.values():
+            each.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def carries(site: Site, yard: Yard, name: str, *tags: str, is_packed: bool = True) -> str:
+    given = {"yard": yard.url, "name": name, "is_packed": is_packed}
+    return str(site.api("/runs", "integrator", {"agent": "zz-carrier", "input": given, "tags": [*tags]})["id"])
+
+
+def halts_all(page: Page) -> Locator:
+    """Typed out, after it was forgotten; what the page then says of it."""
+    page.goto("/halts")
+    page.select_option("#n-scope", "all")
+    page.fill("#n-why", WHY)
+    page.click("button:has-text('Halt it')")
+    expect(page.locator("#n-confirm_error")).to_be_visible()
+    # the page goes on being brought up to date, and nothing that was typed is lost by it
+    expect(page.locator("#live-state")).to_contain_text("live")
+    expect(page.locator("#n-why")).to_have_value(WHY)
+    is_above = "document.querySelector('#refused').offsetTop < document.querySelector('#halt-form').offsetTop"
+    assert page.evaluate(is_above)
+    holds_up(page)
+    page.fill("#n-confirm", "halt everything")
+    page.click("button:has-text('Halt it')")
+    expect(page.locator(".messages")).to_contain_text("It is halted")
+    return page.locator("section[id^=halt-]", has_text="the whole installation")
+
+
+def goes_on(page: Page, *, agents: str = "", tags: str = "", why: str) -> None:
+    """Lifted for these, besides those for whom it was."""
+    page.goto("/halts")
+    page.click("summary:has-text('Lift it')")
+    stage = page.locator("form[id^=stage-]")
+    if agents:
+        stage.locator("[name=agents]").fill(agents)
+    if tags:
+        stage.locator("[name=tags]").fill(tags)
+    stage.locator("[name=justification]").fill(why)
+    stage.locator("button").click()
+    expect(page.locator(".messages")).to_contain_text("The halt says so now.")
+
+
+def lift_all(site: Site) -> None:
+    """Whatever became of the story: others come after it."""
+    for halt in site.api("/halts")["results"]:
+        if halt["state"] != "lifted":
+            site.api(f"/halts/{halt['id']}/lift", body={"justification": "The story is over."})
+
+
+def test_everything_is_halted_and_goes_on_in_stages(person: Person, site: Site, complaints: Complaints) -> None:
+    with open_yard() as yard:
+        first = carries(site, yard, "first")
+        second = carries(site, yard, "second", is_packed=False)
+        case = site.start("vendor-onboard", ACME | {"legal_name": "Halted Pallets Ltd"})
+        site.reaches(case, "waiting_human")
+        eventually(lambda: {name for name, _ in yard.came} >= {"first", "second, packed"}, "a call is in flight")
+        operator, finance = person("operator"), person("approver_finance")
+        try:
+            comes_to_a_stand(operator, halts_all(operator), site, yard, first)
+            third, fourth = carries(site, yard, "third", "beta"), carries(site, yard, "fourth")
+            decided_meanwhile(finance, operator, site, case, third)
+            assert yard.parcels == ["first"], "nothing left while all was halted"
+            in_stages(operator, site, yard, case, {"first": first, "second": second, "third": third, "fourth": fourth})
+        finally:
+            lift_all(site)
+    assert [each for each in complaints if "422" not in each and "409" not in each] == []
+
+
+def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site, complaints: Complaints) -> None:
+    page = person("operator")
+    page.goto("/halts")
+    expect(page.locator("#halt-names option[value=hand_over]")).to_have_count(1)
+    page.fill("#n-key", "hand_ovr")
+    page.fill("#n-why", WHY)
+    try:
+        page.click("button:has-text('Halt it')")
+        note = page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has the tool hand_ovr.")
+        expect(note).to_contain_text("Did you mean hand_over?")
+        holds_up(page)
+        kept(page, "halts-slip")
+        page.fill("#n-key", "hand_over")
+        page.fill("#n-why", WHY)
+        page.click("button:has-text('Halt it')")
+        expect(page.locator("section[id^=halt-]")).to_have_count(2)
+        expect(page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has")).to_have_count(1)
+    finally:
+        lift_all(site)
+    assert complaints == []
+
+
+def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: str) -> None:
+    """Requested while a run has not come to its next step, then confirmed, with what had left before."""
+    expect(told.locator("header .chip")).to_have_text("requested")
+    expect(told).to_contain_text("has heard; 1 of its runs has not come to the next step.")
+    holds_up(page)
+    yard.lets["second, packed"].set()
+    expect(told.locator("header .chip")).to_have_text("confirmed")
+    expect(told).to_contain_text("The one worker has confirmed: nothing begins.")
+    call = told.locator("tr", has_text="tool:hand_over")
+    expect(call).to_contain_text(first[:8])
+    expect(call).to_contain_text("300 s")
+    holds_up(page)
+    # what is in flight comes back and is kept, and the run goes no further
+    yard.lets["first"].set()
+    expect(told).to_contain_text("Nothing is in flight.")
+    holds_up(page)
+    page.goto(f"/runs/{first}")
+    expect(page.locator("#why")).to_contain_text("Halted")
+    expect(page.locator(".tl")).to_contain_text("halted")
+    expect(page.locator(".tl")).not_to_contain_text("drained")
+    holds_up(page)
+    page.goto(f"/runs/{first}?tab=journal")
+    expect(page.locator(".event").first).to_contain_text("RunReleased")
+    expect(page.locator(".event", has_text="ToolReturned")).to_contain_text("hand_over")
+    assert site.run(first)["halted"]["scope"] == "all"
+
+
+def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, third: str) -> None:
+    """A yes is taken, a run is accepted: both wait, and say why."""
+    effects = site.effects(case)
+    finance.goto("/inbox")
+    expect(finance.locator(".item", has_text="Halted Pallets")).to_contain_text("clock stands still")
+    holds_up(finance)
+    kept(finance, "halts-inbox")
+    finance.goto(f"/inbox/{site.question(case)['id']}")
+    expect(finance.locator(".note.halted")).to_contain_text("Halted: the whole installation. By user:operator, since")
+    expect(finance.locator(".note.halted")).to_contain_text(WHY)
+    holds_up(finance)
+    kept(finance, "halts-case")
+    read_all(finance)
+    finance.fill("#justification", "Matches the quote.")
+    finance.click("[data-verdict=approve]")
+    expect(finance.locator(".messages")).to_contain_text("Approved.")
+    for run_id in (case, third):
+        operator.goto(f"/runs/{run_id}")
+        expect(operator.locator("#why")).to_contain_text("Halted: the whole installation, by user:operator")
+        expect(operator.locator("h1 ~ .chip")).to_have_text("halted")
+        assert site.api(f"/runs/{run_id}/why")["cause"] == "halted"
+        holds_up(operator)
+    assert site.effects(case) == effects
+
+
+def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str]) -> None:
+    """One agent, then a tag besides, then all."""
+    goes_on(page, agents="vendor-onboard", why="Its prices are mended.")
+    told = page.locator("section[id^=halt-]", has_text="the whole installation")
+    expect(told.locator("header")).to_contain_text("lifted for some")
+    expect(told).to_contain_text("agent vendor-onboard")
+    holds_up(page)
+    site.reaches(case, "completed")
+    assert yard.parcels == ["first"] and {site.run(each)["halted"]["scope"] for each in runs.values()} == {"all"}
+    # what is typed isn't lost to a colleague's change, and nothing is done over it
+    page.goto("/halts")
+    page.click("summary:has-text('Lift it')")
+    lift = page.locator("form[id^=lift-]")
+    lift.locator("[name=justification]").fill("All of it is mended.")
+    halt = next(each for each in site.api("/halts")["results"] if each["state"] != "lifted")
+    body = {"agents": ["vendor-onboard", "zz-buyer"], "justification": "These too."}
+    site.api(f"/halts/{halt['id']}/stage", body=body)
+    expect(told).to_contain_text("zz-buyer")
+    lift.locator("button").click()
+    expect(page.locator("#refused")).to_contain_text("Not done.")
+    expect(told).to_contain_text("zz-buyer")
+    expect(page.locator("form[id^=stage-] [name=agents]")).to_have_value("vendor-onboard, zz-buyer")
+    expect(lift.locator("[name=justification]")).to_have_value("All of it is mended.")
+    holds_up(page)
+    goes_on(page, tags="beta", why="And the pilots.")
+    site.reaches(runs["third"], "completed")
+    assert yard.parcels == ["first", "third", "third, papers"]
+    page.goto(f"/runs/{runs['fourth']}")
+    expect(page.locator("h1 ~ .chip")).to_have_text("halted")
+    page.goto("/halts")
+    page.click("summary:has-text('Lift it')")
+    lift.locator("[name=justification]").fill("All of it is mended.")
+    lift.locator("button").click()
+    expect(page.locator(".messages")).to_contain_text("The halt is lifted.")
+    expect(page.locator("section", has_text="Nothing is halted")).to_be_visible()
+    expect(page.locator("section", has=page.locator("#past-title"))).to_contain_text("All of it is mended.")
+    holds_up(page)
+    for run_id in runs.values():
+        site.reaches(run_id, "completed")
+    each = [name for run in runs for name in (run, f"{run}, papers")]
+    assert yard.parcels == sorted(each), "each once"
+    assert sorted(site.effects(case)) == sorted(EFFECTS)

@@ -1,0 +1,109 @@
+"""Asking somebody about a case, and handing it over, by hand: finance asks legal, and hands it to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.system.browser.conftest import Complaints, Person, Site, read_all, running
+from tests.system.browser.test_four_eyes import holds_up
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One of its own: whoever is asked counts what waits for them, and other stories' goods come in at any time."""
+    site = Site(tmp_path_factory.mktemp("asked") / "data")
+    with running(site, DURABLEAGENTS_AGENTS="tests.system.browser.agents"):
+        yield site
+
+
+def test_somebody_is_asked_and_answers_and_somebody_else_decides(
+    person: Person, site: Site, complaints: Complaints
+) -> None:
+    run_id = site.start("zz-buyer", {"item": "chairs for the new floor", "amount_usd": 84_000})
+    site.reaches(run_id, "waiting_human")
+    case = site.question(run_id)
+    finance = person("approver_finance")
+    finance.goto(f"/inbox/{case['id']}")
+    finance.click("#ask-somebody summary")
+    finance.fill("#ask-to", "nobody at all")
+    finance.fill("#ask-what", "Is it the price that you agreed?")
+    finance.click("button:has-text('Ask them')")
+    expect(finance.locator("#talk")).to_contain_text("Not asked")
+    expect(finance.locator("#ask-what")).to_have_value("Is it the price that you agreed?")
+    expect(finance.locator("#live-state")).to_contain_text("live")
+    site.start("zz-buyer", {"item": "news, by which the page is drawn anew", "amount_usd": 1})
+    expect(finance.locator(".split > .list")).to_contain_text("$1.00")
+    note, field = finance.locator("#ask-form .note.bad").bounding_box(), finance.locator("#ask-to").bounding_box()
+    assert note is not None and field is not None and note["y"] < field["y"], "what is wrong stands above its field"
+    finance.fill("#ask-to", "legal")
+    finance.click("button:has-text('Ask them')")
+    expect(finance.locator(".messages")).to_contain_text("They are told")
+    holds_up(finance)
+    legal = person("approver_legal")
+    legal.goto("/inbox")
+    legal.click(f"#item-{case['id']}")
+    expect(legal.locator("#talk")).to_contain_text("Is it the price that you agreed?")
+    expect(legal.locator("#payloads-hidden")).to_be_visible()
+    shown = legal.locator("#case").inner_text()
+    assert "84,000" not in shown and "84000" not in shown, "who is asked reads no arguments by that"
+    holds_up(legal)
+    legal.locator("#talk textarea").fill("It is, until June.")
+    legal.click("button:has-text('Answer')")
+    expect(legal.locator("#talk")).to_contain_text("It is, until June.")
+    finance.goto(f"/inbox/{case['id']}")
+    expect(finance.locator("#talk")).to_contain_text("It is, until June.")
+    finance.click("#hand-over summary")
+    finance.fill("#hand-to", "legal")
+    finance.fill("#hand-why", "They made the contract.")
+    finance.click("button:has-text('Hand it over')")
+    expect(finance.locator("#talk")).to_contain_text("handed it to")
+    holds_up(finance)
+    legal.goto(f"/inbox/{case['id']}")
+    expect(legal.locator("#in-place-of")).to_contain_text("finance")
+    read_all(legal)
+    holds_up(legal)
+    legal.fill("#justification", "As we agreed with them.")
+    legal.click("button[data-verdict=approve]")
+    expect(legal.locator(".messages")).to_contain_text("Approved")
+    site.reaches(run_id, "completed")
+
+
+def test_whoever_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
+    person: Person, site: Site, complaints: Complaints
+) -> None:
+    """An integrator, whose run it isn't: nothing else of it is told to them."""
+    run_id = str(
+        site.api("/runs", "operator", {"agent": "zz-buyer", "input": {"item": "lamps", "amount_usd": 84_000}})["id"]
+    )
+    site.reaches(run_id, "waiting_human")
+    case = site.question(run_id)
+    asked = person("integrator")
+    assert asked.goto(f"/runs/{run_id}").status == 404
+    complaints.clear()  # the browser's own word about that answer
+    asked.goto("/inbox")
+    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
+    assert not asked.title().startswith("(")
+    body = {"to": "integrator", "question": "Do you know them?"}
+    site.api(f"/approvals/{case['id']}/inquiries", "approver_finance", body)
+    expect(asked.locator(f"#item-{case['id']}")).to_contain_text("asks you")
+    expect(asked).to_have_title("(1) Inbox · Durable Agents")
+    expect(asked.locator("#count-inbox-wide .count")).to_contain_text("1")
+    holds_up(asked)
+    why = {"justification": "We know by now."}
+    site.api(f"/approvals/{case['id']}/inquiries/0/withdraw", "approver_finance", why)
+    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
+    expect(asked.locator("#count-inbox-wide .count")).to_have_count(0)
+    handed = {"to": "integrator", **why}
+    site.api(f"/approvals/{case['id']}/delegations", "approver_finance", handed)
+    expect(asked.locator(f"#item-{case['id']}")).to_contain_text("handed to you")
+    asked.click(f"#item-{case['id']}")
+    expect(asked.locator("#in-place-of")).to_contain_text("finance")
+    asked.goto("/inbox")
+    site.approve(run_id)
+    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
+    assert complaints == []

@@ -1,0 +1,173 @@
+"""A policy by hand in a browser: tried on what happened, made stricter under four eyes while a run stands whose yes was
+given before; and that run, gone on with by another worker than the one that was killed, stops and asks again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.system.browser.conftest import Complaints, Person, Site, read_all, running
+from tests.system.browser.looks import kept
+from tests.system.browser.test_four_eyes import ask_for_two, holds_up
+from tests.system.browser.test_set_up import invited
+from tests.system.browser.test_stepup import admin
+from tests.system.infra.installation import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+__all__ = ["admin"]  # fixtures
+POLICY = "large_customer_refunds"  # the demo's: above $5,000 legal is asked as well
+RULE = "A refund above $500 is for legal as well"
+PAID = "shop.refund"
+
+
+@pytest.fixture
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One of its own: a policy is tried on this story's calls alone, and no other story needs two for its rules."""
+    site = Site(tmp_path_factory.mktemp("ruled") / "data")
+    with running(site):
+        yield site
+
+
+@pytest.fixture
+def second(browser: Browser, admin: Page, site: Site) -> Iterator[Page]:
+    """Another administrator, by the first one's invitation."""
+    context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
+    yield invited(admin, context.new_page(), "bert", "Operator", is_admin=True)
+    context.close()
+
+
+def asked(site: Site, order: str, usd: str) -> str:
+    """A refund of so much that finance is asked about."""
+    given = {"order_number": order, "complaint": "It came dented.", "wanted_usd": usd}
+    run_id = site.start("customer-refund", given)
+    site.reaches(run_id, "waiting_human")
+    return run_id
+
+
+def paid(site: Site, order: str, usd: str) -> str:
+    run_id = asked(site, order, usd)
+    site.approve(run_id)
+    site.reaches(run_id, "completed")
+    assert site.effects(run_id) == [PAID]
+    return run_id
+
+
+def kill_worker(site: Site) -> None:
+    """And wait for the one that comes in its place."""
+
+    def workers() -> set[int]:
+        return {row["pid"] for row in site.api("/fleet")["results"] if row["kind"] == "worker"}
+
+    (killed,) = workers()
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: workers() - {killed} and killed not in workers(), "another worker")
+
+
+def proposed(page: Page) -> str:
+    """A stricter version, tried until it asks about as few calls as it is meant to, and proposed. Where it is read."""
+    page.goto(f"/policies/of/{POLICY}")
+    page.fill("#p-condition", "args.amount_usd > ten")
+    page.fill("#p-rule", RULE)
+    page.click("button:has-text('Try it on history')")
+    expect(page.locator("[data-alert]")).to_contain_text("which is no number")
+    expect(page.locator("#p-rule")).to_have_value(RULE)
+    held_up = page.locator("tr", has_text="held up for a yes")
+    page.fill("#p-condition", "args.amount_usd > 100")
+    page.click("button:has-text('Try it again')")
+    expect(held_up.locator(".num")).to_have_text("2")
+    page.fill("#p-condition", "args.amount_usd > 500")
+    page.click("button:has-text('Try it again')")
+    expect(held_up.locator(".num")).to_have_text("1")
+    expect(held_up.locator("a")).to_have_count(0)  # who sets policies and sees no run is told none
+    expect(page.locator("tr", has=page.get_by_text("legal", exact=True))).to_contain_text("it has decided nothing yet")
+    kept(page, "policies-tried")
+    holds_up(page)
+    page.fill("#p-why", "Agreed with the board.")
+    page.click("button:has-text('Put version 2 in force')")
+    expect(page.locator(".messages")).to_contain_text("a second person has to agree")
+    return page.url
+
+
+def agreed(page: Page, address: str, dear: str) -> None:
+    """By the second one, who reads what it changes and tries it too."""
+    page.goto("/changes")
+    page.click(f"main a:has-text('{POLICY}')")
+    page.wait_for_url(address)
+    expect(page.locator("ins", has_text="args.amount_usd > 500")).to_be_visible()
+    expect(page.locator("del", has_text="args.amount_usd > 5000")).to_be_visible()
+    kept(page, "policies-change")
+    page.click("button:has-text('Try it on history')")
+    expect(page.locator("tr", has_text="held up for a yes").locator("a")).to_have_attribute("href", f"/runs/{dear}")
+    holds_up(page)
+    page.goto(address)
+    page.fill("#c-why", "It holds up one in three, and legal can read.")
+    page.click("button:has-text('Put it in force')")
+    expect(page.locator(".messages")).to_contain_text("It is in force.")
+
+
+def pause(page: Page, run_id: str) -> None:
+    page.goto(f"/runs/{run_id}")
+    page.click("#act-pause summary")
+    page.fill("#why-pause", "The host is restarted.")
+    page.click("text=Pause the run")
+    expect(page.locator("h1 ~ .chip")).to_have_text("paused")
+
+
+def resume(page: Page) -> None:
+    page.click("#act-resume summary")
+    page.fill("#why-resume", "It is back.")
+    page.click("text=Resume the run")
+
+
+def says_yes(page: Page, case: str, words: str) -> None:
+    page.goto(f"/inbox/{case}")
+    page.fill("#justification", words)
+    read_all(page)
+    page.click("[data-verdict=approve]")
+    expect(page.locator(".messages")).to_contain_text("Approved.")
+
+
+def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
+    admin: Page, second: Page, person: Person, site: Site, complaints: Complaints
+) -> None:
+    dear = paid(site, "SO-004802", "600.00")
+    paid(site, "SO-004711", "200.00")
+    paid(site, "SO-005003", "95.00")
+    ask_for_two(admin)
+    expect(admin.locator(".messages")).to_contain_text("Two people change these")
+    # finance says yes to a run that somebody has paused; then its worker is killed
+    run_id = asked(site, "SO-004950", "640.00")
+    olga, legal = person("operator"), person("approver_legal")
+    pause(olga, run_id)
+    says_yes(person("approver_finance"), site.question(run_id)["id"], "They are dented indeed.")
+    kill_worker(site)
+    address = proposed(admin)
+    assert site.api("/policies", "auditor")["results"][0]["version"] == 1, "what one proposes changes nothing"
+    agreed(second, address, dear)
+    admin.goto(f"/policies/of/{POLICY}")
+    expect(admin.locator("main")).to_contain_text("version 2, set by")
+    kept(admin, "policies-versions")
+    holds_up(admin)
+    # it is gone on with under the stricter rule, and nothing leaves by the yes of before
+    resume(olga)
+    expect(olga.locator("#why")).to_contain_text("Waits for legal to decide")
+    assert site.effects(run_id) == []
+    expect(olga.locator(".e")).to_have_count(1)
+    expect(olga.locator(".e")).to_contain_text("Waits for a decision; nothing has been sent.")
+    kept(olga, "policies-run")
+    holds_up(olga)
+    case = site.question(run_id)["id"]
+    legal.goto(f"/inbox/{case}")
+    expect(legal.locator("#case")).to_contain_text(RULE)
+    legal.locator(".evidence summary", has_text="This call was asked for before").click()
+    expect(legal.get_by_text(f"the policy {POLICY} (version 2) asks legal as well")).to_be_visible()
+    kept(legal, "policies-case")
+    holds_up(legal)
+    says_yes(legal, case, "Read, and fine.")
+    expect(olga.locator("h1 ~ .chip")).to_have_text("completed")
+    assert site.effects(run_id) == [PAID]
+    assert [each for each in complaints if "422" not in each] == []

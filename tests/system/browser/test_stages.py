@@ -1,0 +1,132 @@
+"""Several people decide one call, by hand in a browser: two of finance of whom one stays out of it, then legal by who
+stands in; each sees what the others said, nobody has a part in both, and it is signed once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.system.browser.conftest import Site, read_all
+from tests.system.browser.looks import kept
+from tests.system.browser.test_four_eyes import holds_up
+from tests.system.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+__all__ = ["bare", "somebody"]  # fixtures
+RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
+FINANCE, LEGAL = "Finance approver", "Legal approver"
+
+
+def started(page: Page) -> str:
+    page.goto("/runs/new?agent=zz-tenant@1.0.0&sample=none")
+    page.click("button:has-text('Start the run')")
+    page.wait_for_url(RUN)
+    expect(page.locator("#why")).to_contain_text("Waits for finance_po to decide")
+    return page.url
+
+
+def says(page: Page, words: str, verdict: str = "approve") -> None:
+    page.fill("#justification", words)
+    read_all(page)
+    page.click(f"button[name=verdict][value={verdict}]")
+    expect(page.locator(".messages")).to_be_visible()
+
+
+def signed(site: Site) -> list[str]:
+    """What the outside world was told to sign."""
+    kept = site.data / "leases.txt"
+    return kept.read_text().splitlines() if kept.exists() else []
+
+
+def test_two_of_finance_and_then_legal_decide_about_a_lease(bare: Site, somebody: Callable[[], Page]) -> None:
+    root, link = somebody(), setup_link(bare)
+    first_administrator(root, link)
+    olaf = invited(root, somebody(), "olaf", "Operator")
+    fiona, gina = (invited(root, somebody(), name, FINANCE) for name in ("fiona", "gina"))
+    bo = invited(root, somebody(), "bo", FINANCE, LEGAL)
+    lena, dora = invited(root, somebody(), "lena", LEGAL), invited(root, somebody(), "dora", "Operator")
+    run = started(olaf)
+    case = two_of_finance(fiona, gina, bo, lena)
+    assert signed(bare) == []
+    for_lena(lena, dora)
+    legal(olaf, lena, bo, dora, case)
+    # whoever looks at the run sees all of it, and the outside world was told once
+    expect(olaf.locator("h1 ~ .chip")).to_have_text("completed")
+    assert signed(bare) == ["Kanalstraße 7"]
+    assert olaf.url == run
+    expect(olaf.locator(".e")).to_have_count(1)
+    holds_up(olaf)
+    kept(olaf, "stages-run")
+    bo.goto(case)
+    expect(bo.locator("#stages li").last).to_contain_text("in the place of lena")
+
+
+def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
+    """One stays out of it, one says yes, and it takes another one. Returns where the case is."""
+    gina.goto("/inbox")
+    gina.click("[data-item]")
+    case = re.sub(r"\?.*", "", gina.url)
+    expect(gina.locator("#stages li").first).to_contain_text("0 of 2 yes")
+    expect(gina.locator("#stages li").last).to_contain_text("Asked once the stage before has said yes.")
+    kept(gina, "stages-first")
+    holds_up(gina)
+    lena.goto("/inbox")
+    expect(lena.locator("main")).to_contain_text("Nothing waits")
+    fiona.goto(case)
+    bo.goto(case)
+    says(gina, "The house is my brother's.", "abstain")
+    expect(gina.locator("#decide")).to_have_count(0)
+    expect(gina.locator("#stages")).to_contain_text("0 of 2 yes")
+    holds_up(gina)
+    kept(gina, "stages-abstained")
+    # the others have the case open, and see it without a reload
+    expect(fiona.locator("#stages")).to_contain_text("The house is my brother's.")
+    says(bo, "The rent is right.")
+    expect(fiona.locator("#stages")).to_contain_text("1 of 2 yes")
+    expect(fiona.locator("#stages")).to_contain_text("“The rent is right.”")
+    holds_up(fiona)
+    kept(fiona, "stages-one")
+    says(fiona, "It is what we need.")
+    return case
+
+
+def for_lena(lena: Page, dora: Page) -> None:
+    """Whoever decides for legal goes away, and names who stands in."""
+    lena.goto("/queues")
+    lena.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
+    lena.fill("#o-deputy", "dora")
+    lena.fill("#o-why", "The sea.")
+    lena.click("button:has-text('Note it')")
+    expect(lena.locator("#gone-title")).to_be_visible()
+    holds_up(lena)
+    dora.goto("/queues")
+    expect(dora.locator("#mine-title")).to_be_visible()
+    holds_up(dora)
+
+
+def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
+    """Not who has had their say in finance, whatever else they are; but who stands in for whoever is away."""
+    expect(olaf.locator("#why")).to_contain_text("Waits for legal to decide")
+    bo.goto("/inbox")
+    expect(bo.locator("[data-item]")).to_contain_text("stage 2 of 2: 0 of 1 yes; you had your say")
+    bo.click("[data-item]")
+    expect(bo.locator("#case footer")).to_contain_text("One person has one word in a case.")
+    expect(bo.locator("#decide")).to_have_count(0)
+    holds_up(bo)
+    kept(bo, "stages-bo")
+    # the case of the first stage says what came after it
+    bo.goto(case)
+    expect(bo.locator("#stages li").last).to_contain_text("Asked after this one, as a case of its own.")
+    holds_up(bo)
+    dora.goto("/inbox")
+    expect(dora.locator("[data-item]").first).to_contain_text("for lena")
+    dora.click("[data-item]")
+    expect(dora.locator("#in-place-of")).to_contain_text("lena")
+    expect(dora.locator("#stages")).to_contain_text("2 of 2 yes")
+    holds_up(dora)
+    kept(dora, "stages-dora")
+    says(dora, "The contract is as agreed.")

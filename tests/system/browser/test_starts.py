@@ -1,0 +1,85 @@
+"""Starts by key and by the clock in a running installation: its own workers and scheduler, seen in a browser."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from playwright.sync_api import expect
+from psycopg.conninfo import make_conninfo
+
+from durableagents.databases import CONNECTION_FILE
+from tests.system.browser.conftest import Complaints, Person, Site
+from tests.system.browser.test_looks import LONG_NAME, check
+from tests.system.browser.test_story import ACME
+from tests.system.infra.installation import eventually
+from tests.tiers import mostly_long
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+WHY = {"justification": "to see who is next"}
+
+
+def _is_due(site: Site, schedule: str) -> None:
+    """Its first time was the beginning of this minute: nobody has to wait for the next."""
+    known = json.loads((site.data / CONNECTION_FILE).read_text())
+    address = make_conninfo(host=known["host"], port=known["port"], dbname=known["dbname"], **known["owner"])
+    with psycopg.connect(address) as link:
+        link.execute(
+            "UPDATE runs_schedule SET next_at = date_trunc('minute', clock_timestamp()) WHERE id = %s", [schedule]
+        )
+
+
+def keyed(site: Site, **more: Any) -> Any:
+    body = {"agent": "vendor-onboard", "input": {**ACME, "legal_name": LONG_NAME}, "business_key": "invoice 2026-0815"}
+    return site.api("/runs", "integrator", body | more)
+
+
+def test_a_queued_run_says_so_and_begins_when_the_one_before_has_ended(person: Person, site: Site) -> None:
+    first = keyed(site, on_conflict="replace")
+    site.reaches(first["id"], "waiting_human")
+    second = keyed(site, on_conflict="queue")
+    page = person("operator")
+    page.goto(f"/runs/{second['id']}")
+    expect(page.locator("#why")).to_contain_text("Queued behind the other runs of invoice 2026-0815")
+    page.locator("#why a").click()
+    page.wait_for_url(f"**/runs/{first['id']}")
+    page.goto(f"/runs/{second['id']}")
+    site.api(f"/runs/{first['id']}/cancel", body=WHY)
+    site.reaches(second["id"], "waiting_human")
+    expect(page.locator("#why")).not_to_contain_text("Queued behind")
+
+
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    mostly_long(itertools.product(["light", "dark"], [1280, 390]), [("light", 1280), ("dark", 390)]),
+)
+def test_a_schedule_starts_its_runs_and_its_page_holds_up(
+    person: Person, site: Site, complaints: Complaints, width: int, theme: str
+) -> None:
+    body = {"name": f"{LONG_NAME} {theme} {width}", "agent": "vendor-onboard", "input": ACME, "cron": "* * * * *"}
+    one = site.api("/schedules", "integrator", body | {"zone": "America/Argentina/ComodRivadavia"})
+
+    _is_due(site, one["id"])
+
+    def came() -> Any:
+        return site.api(f"/schedules/{one['id']}")["last"] or None
+
+    *_, fired = eventually(came, "its first planned time", seconds=120)  # newest first; the next minute may have begun
+    assert fired["outcome"] == "started" and site.run(fired["run_id"])["created_by"] == "user:integrator"
+    options: dict[str, Any] = {"viewport": {"width": width, "height": 844}, "color_scheme": theme}
+    page = person("operator", **options)
+    problems = []
+    for path in ("/schedules", "/runs/new", "/runs"):
+        page.goto(path)
+        problems += check(page, path)
+    page.goto("/schedules")
+    row = page.locator(f"#row-{one['id']}")
+    row.locator("summary", has_text="Pause").click()
+    row.locator("textarea").first.fill("It has done enough.")
+    row.locator("button", has_text="Pause the schedule").click()
+    expect(page.locator(f"#row-{one['id']} .chip")).to_have_text("paused")
+    problems += check(page, "/schedules, paused")
+    assert problems == [] and complaints == []

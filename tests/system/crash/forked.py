@@ -1,0 +1,202 @@
+"""Judges a run that was made of another one: what went out again had a person's word of its own, what it inherited was
+not done again, and the other one's record is as it was. Imports nothing of the app."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.system.crash.checker import Expected, Facts, Kind
+from tests.system.crash.steps import EFFECTS, GATED
+from tests.system.crash.truth import refuted
+
+FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
+AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
+_ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
+_SENT = ("ToolInvoked", "ToolRedispatched", "ChildStarted", "ModelRequested", "ModelRouted")
+# What may come to a run that has ended: word of its forks, late news, and the ends of what it had under way.
+_AFTER_THE_END = frozenset({"ForkMade", "CallbackReceived", "CallbackArrivedLate", "ToolAnsweredLate", "ChildEnded"})
+# What a call of each tool does to the outside.
+TOOLS = EFFECTS | {"book": "erp.create_vendor"}
+CHILD = "child"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for: made how, at which visit; 0 from the input."""
+
+    how: str
+    visit: int
+
+
+@dataclass
+class _Words:
+    """What people said of the calls of a fork: by slot, at which event."""
+
+    yes: dict[str, int] = field(default_factory=dict)
+    no: dict[str, int] = field(default_factory=dict)
+    tools: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, facts: Facts) -> _Words:
+        """As its journal has them."""
+        words = cls()
+        for event in facts.events:
+            payload = event.get("payload") or {}
+            if event["kind"] == "WaitOpened" and event["data"]["wait"] == "input":
+                words.tools[event["slot"]] = payload.get("call") or ""
+            if event["kind"] == "InputAnswered" and isinstance(said := payload.get("answer"), dict):
+                known = {AGAIN: words.yes, NO: words.no}.get(said.get("decision", ""))
+                if known is not None:
+                    known.setdefault(event["slot"], event["seq"])
+        return words
+
+
+def left_of(steps: Sequence[str], visit: int) -> Sequence[str]:
+    """What of a job is done from the beginning of a visit on: each hop but the last begins another."""
+    hops = [n for n, step in enumerate(steps) if step == "hop"]
+    return steps[hops[visit - 2] + 1 :] if visit > 1 else steps
+
+
+def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
+    """What a fork does to the outside; `rest` is what its job does from its point on."""
+    if _how(facts) == WHAT_IF:
+        end = "failed" if facts.run.get("error") in {"not_on_record", *_failures_taken_over(facts)} else rest.state
+        return replace(rest, effects={}, gates=0, children=0, denied={}, state=end)
+    effects, gates, children, words = Counter(rest.effects), rest.gates, rest.children, _Words.of(facts)
+    taken = [(event["slot"], event["data"]["tool"]) for event in facts.events if event["kind"] == "AnswerTakenOver"]
+    # Whoever changed a call at its gate is asked anew whether it may be done again, and may take what is on record.
+    gated = {event["slot"] for event in facts.events if event["kind"] == "ApprovalRequested"}
+    for slot, tool in (*taken, *((slot, words.tools.get(slot, "")) for slot in words.no)):
+        if tool == CHILD:
+            children -= 1
+        else:
+            effects[TOOLS.get(tool, tool)] -= 1
+            gates -= tool in GATED and slot not in gated
+    return replace(rest, effects=effects, gates=gates, children=children)
+
+
+def _failures_taken_over(facts: Facts) -> set[str]:
+    """What its origin's record says went wrong: a what-if comes to the same."""
+    taken = (event["data"] for event in facts.events if event["kind"] == "AnswerTakenOver")
+    return {data["code"] for data in taken if data.get("code")}
+
+
+def judge_forked(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:
+    """What is wrong between a run and the one that it was made of."""
+    yield from _told(facts, origin, asked)
+    begun = next((event["data"] for event in facts.events if event["kind"] == "RunForked"), None)
+    if begun is None:
+        return
+    if asked.how == WHAT_IF:
+        yield from _imagined(facts)
+    else:
+        yield from _asked_about(facts, origin, begun["at_seq"])
+        yield from _taken(facts, origin, begun["at_seq"])
+    ours, theirs = ({row["key"] for row in each.ledger if row["key"]} for each in (facts, origin))
+    if ours & theirs:
+        yield "broken", f"it sends under keys of run {origin.run_id}: {sorted(ours & theirs)}"
+
+
+def judge_origin(origin: Facts) -> Iterator[tuple[Kind, str]]:
+    """What is wrong with a run that had ended when another one was made of it: nothing may happen to it any more."""
+    has_ended = has_fork = False
+    for event in origin.events:
+        has_ended = (has_ended or event["kind"] in _ENDS) and (has_fork or event["kind"] != "RunRetried")
+        if has_ended and has_fork and event["kind"] not in _AFTER_THE_END:
+            yield "broken", f"event {event['seq']}, {event['kind']}: it had ended, and another run was made of it"
+        has_fork |= has_ended and event["kind"] == "ForkMade"
+
+
+def _how(facts: Facts) -> str:
+    return next((str(event["data"]["how"]) for event in facts.events if event["kind"] == "RunForked"), "")
+
+
+def _told(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:
+    """Both journals say the same, once, and each in its place."""
+    begun = [event for event in facts.events if event["kind"] == "RunForked"]
+    made = [e["data"] for e in origin.events if e["kind"] == "ForkMade" and e["data"]["fork"] == facts.run_id]
+    if [event["data"]["origin"] for event in begun] != [origin.run_id] or begun[0]["seq"] > 4:
+        yield "broken", f"its journal does not begin as that of a fork of run {origin.run_id}"
+    for data in [*(event["data"] for event in begun), *made]:
+        if (data["how"], data["visit"]) != (asked.how, asked.visit):
+            yield "broken", f"{data['how']} at visit {data['visit']}, and {asked.how} at {asked.visit} was asked for"
+    if len(made) != 1:
+        yield ("duplicate" if made else "lost"), f"run {origin.run_id} says {len(made)} times that it was made of it"
+
+
+def _imagined(facts: Facts) -> Iterator[tuple[Kind, str]]:
+    """A what-if sends nothing, asks nobody and uses nothing."""
+    if facts.effects:
+        yield "duplicate", f"a what-if was seen outside: {[row['operation'] for row in facts.effects]}"
+    if facts.ledger or facts.approvals:
+        yield "broken", f"a what-if has {len(facts.ledger)} facts and {len(facts.approvals)} approvals"
+    for event in facts.events:
+        if event["kind"] in _SENT:
+            yield "duplicate", f"event {event['seq']}, {event['kind']}: a what-if sends nothing"
+    if any(facts.run["usage"].values()):
+        yield "broken", f"a what-if used {facts.run['usage']}"
+
+
+def _asked_about(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind, str]]:
+    """What may have been done already goes out by a yes of its own, and not after a no."""
+    words, fenced, is_living = _Words.of(facts), _done(origin, after), _was_living(facts, origin)
+    for event in facts.events:
+        if event["kind"] == "UndoBegun":
+            return  # what is done from here on is about its own effects
+        tool, slot = _leaves(event), event["slot"]
+        if not tool:
+            continue
+        if slot in words.no:
+            yield "broken", f"event {event['seq']}: {tool} at {slot} goes out, and somebody said no"
+        if (is_living or tool in fenced) and words.yes.get(slot, event["seq"]) >= event["seq"]:
+            yield "duplicate", f"event {event['seq']}: {tool} at {slot} goes out again, and nobody has said that it may"
+
+
+def _taken(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind, str]]:
+    """What stands for a call was done by the other run after the point, by the same tool, and stands for one call."""
+    sent = {event["slot"] for event in facts.events if _leaves(event)}
+    done = {place for places in _done(origin, after).values() for place in places}
+    taken = [event for event in facts.events if event["kind"] == "AnswerTakenOver"]
+    for event in taken:
+        data = event["data"]
+        place = data["of_slot"], data["of_attempt"]
+        if data["of_run"] != origin.run_id or place not in done:
+            yield "broken", f"the call at {event['slot']} was given what run {data['of_run']} never did at {place}"
+        if event["slot"] in sent:
+            yield "duplicate", f"the call at {event['slot']} was given what is on record, and went out"
+    for place, times in Counter((x["data"]["of_slot"], x["data"]["of_attempt"]) for x in taken).items():
+        if times > 1:
+            yield "duplicate", f"what was done at {place} stands for {times} calls"
+
+
+def _was_living(facts: Facts, origin: Facts) -> bool:
+    """Whether the other run was still at work when this one was made of it."""
+    is_over = False
+    for event in origin.events:
+        if event["kind"] == "ForkMade" and event["data"]["fork"] == facts.run_id:
+            return not is_over
+        is_over = (is_over or event["kind"] in _ENDS) and event["kind"] != "RunRetried"
+    return False
+
+
+def _leaves(event: dict[str, Any]) -> str:
+    """By what name a call that goes out counts, if the event is one that may have an effect."""
+    if event["kind"] == "ChildStarted":
+        return f"{CHILD}:{event['data']['agent'].partition('@')[0]}"
+    is_effect = event["kind"] == "ToolInvoked" and event["data"]["replay_class"] != "pure"
+    return str(event["data"]["tool"]) if is_effect else ""
+
+
+def _done(origin: Facts, after: int) -> dict[str, set[tuple[str, int]]]:
+    """What a run did after an event, and was there when all was over, by tool."""
+    told = {(row["slot"], row["attempt"]) for row in origin.ledger if row["fact"] in ("committed", "reconciled")}
+    happened = told - refuted(origin.events)
+    found: dict[str, set[tuple[str, int]]] = {}
+    for event in origin.events:
+        tool, call = _leaves(event), (event["slot"], event["attempt"])
+        if tool and event["seq"] > after and (call in happened or event["kind"] == "ChildStarted"):
+            found.setdefault(tool, set()).add(call)
+    return found

@@ -1,0 +1,56 @@
+"""Calls that are the same as one that was allowed again: each is answered once, by people or in their place, and no
+grant more often than it says. Judged from the outside, by what the journal tells. Imports nothing of the app."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tests.system.crash.changed import judge_call
+
+if TYPE_CHECKING:
+    from tests.system.crash.checker import Facts, Kind
+
+Event = dict[str, Any]
+TOOL, QUEUE = "again", "finance_po"
+# How people answer such a call: a plain yes; one that allows the same again; not at all, so that a grant does if there
+# is one; all at once; and all grants are taken back just then.
+MANNERS = ("plain", "allow", "wait", "race", "revoke")
+TIMES = 2
+
+
+def _standing(event: Event) -> dict[str, Any]:
+    told = event.get("payload", {}).get("standing") if event["kind"] == "ApprovalDecided" else None
+    return told if isinstance(told, dict) else {}
+
+
+def lapsed(events: Iterable[Event]) -> Counter[str]:
+    """How often, at each gate, a yes that a grant gave was followed by another question: it was taken back before
+    the call was intended."""
+    found, answered = Counter[str](), dict[str, bool]()
+    for event in events:
+        if event["kind"] == "ApprovalRequested" and answered.pop(event["slot"], False):
+            found[event["slot"]] += 1
+        if event["kind"] == "ApprovalDecided":
+            answered[event["slot"]] = "grant" in _standing(event)
+    return found
+
+
+def judge_again(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """Each call of `again`, and what was given and used."""
+    slots = {e["slot"] for e in facts.events if e["kind"] == "ApprovalRequested" and e["data"]["tool"] == TOOL}
+    for slot in sorted(slots):
+        yield from judge_call([event for event in facts.events if event["slot"] == slot])
+    given, used = 0, Counter[tuple[int, int]]()
+    for event in facts.events:
+        told = _standing(event)
+        if "again" in told:
+            given += told["again"]["times"]
+        if "grant" not in told:
+            continue
+        used[told["grant"], told["use"]] += 1
+        if used.total() > given:
+            yield "broken", f"event {event['seq']} is one yes more than was allowed"
+        if used[told["grant"], told["use"]] > 1 or not 1 <= told["use"] <= TIMES:
+            yield "duplicate", f"event {event['seq']}: use {told['use']} of standing grant {told['grant']}"

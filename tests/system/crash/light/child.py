@@ -1,0 +1,274 @@
+"""One incarnation of a worker, forked from a warm lane: the real host on the real journal, with its schedule's troubles
+built in.
+
+Forked and not started, since starting a Python process takes longer than most schedules. What is exchanged for a fake
+here is the machine, not our code: the clock, the connections that get lost, and the doorbell, which rings the lane
+instead of the web.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import AsyncGenerator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any, NoReturn, Self
+from uuid import UUID
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from runs.connections import sign_connections
+from runs.engine.limits.permits import Asked, Permit, Refused, Told
+from runs.engine.runtime import RetryPolicy
+from runs.engine.screening import verdicts
+from runs.fleet import procfs
+from runs.fleet.members import Sign
+from runs.services.limits.permits import Permits
+from runs.workers import run_loop as hosts
+from runs.workers.session_lock import Presence
+from runs.workers.worker_process import BEAT_SECONDS
+from tests.system.crash.light.plan import Loss, Schedule
+
+RING, DRAIN = b"r", b"d"
+DRAIN_SECONDS = 5.0
+SLOTS = 8
+# Timers instead of waiting in place, and soon.
+IMPATIENT = RetryPolicy(first=0.02, longest=0.05, in_place=0.0, timer_first=0.05, timer_longest=0.2)
+PATIENT = RetryPolicy(first=0.02, longest=0.2, timer_first=0.2, timer_longest=0.5)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The child's ends of the two pipes to its lane."""
+
+    hears: int
+    says: int
+
+    def say(self, *words: object) -> None:
+        # Short lines of one write each: they can't be torn, and a kill leaves whole lines behind.
+        with suppress(BrokenPipeError):
+            os.write(self.says, (" ".join(map(str, words)) + "\n").encode())
+
+
+def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoReturn:
+    """Be a worker until killed or drained. Never returns: the lane's own state, which this process is a copy of, must
+    not unwind."""
+    code = 70
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        procfs.tie_to_parent(parent)
+        sign_connections(incarnation)
+        # The lane tries runs that it moves, and so its hooks; no thread outlives a fork.
+        verdicts._threads = ThreadPoolExecutor(8)
+        if schedule.skew_days:
+            skew(timedelta(days=schedule.skew_days))
+        _exchange(schedule, ends)
+        _report_refusals(ends)
+        asyncio.run(_serve(schedule, ends, incarnation))
+        code = 0
+    except BaseException:
+        logging.getLogger("crash.child").exception("the host died")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _exchange(schedule: Schedule, ends: Ends) -> None:
+    """The parts of the surroundings that a schedule makes unreliable."""
+    wire = partial(LossyConnection.planned, list(schedule.losses), ends)
+    hosts.AsyncConnectionPool = partial(AsyncConnectionPool, connection_class=wire())  # type: ignore[misc,assignment]
+    hosts.AsyncBell = partial(PipeBell, ends)  # type: ignore[misc,assignment]
+    hosts.rehearse = _as_it_comes  # the losses are counted by round trips of steps
+    plain = hosts.runtime
+    retry = IMPATIENT if schedule.is_impatient else PATIENT
+    hosts.runtime = lambda threads=None, pool=None: replace(plain(threads, pool), retry=retry)
+
+
+async def _as_it_comes(link: psycopg.AsyncConnection[Any]) -> None: ...
+
+
+async def _serve(schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
+    presence = _take_place() if schedule.keeps_house else None
+    host = LightHost(schedule, ends, incarnation, is_fenced=lambda: presence is not None and not presence.is_held)
+
+    def hear() -> None:
+        heard = os.read(ends.hears, 4096)
+        if not heard:
+            os._exit(0)  # the lane has closed its end: the schedule is over
+        if DRAIN in heard:
+            host.drain(DRAIN_SECONDS)
+        host.ring()
+
+    asyncio.get_running_loop().add_reader(ends.hears, hear)
+    await host.serve()
+
+
+def _take_place() -> Presence:
+    """As a worker process does: a session lock, renewed by a thread of its own; whoever lost it sends nothing until it
+    has it again."""
+    identity = procfs.identify(os.getpid())
+    assert identity is not None
+    presence = Presence(lambda: Sign("worker", identity, 0, SLOTS))
+
+    def beat() -> None:
+        while not presence.is_buried:
+            presence.announce()
+            presence.rest(BEAT_SECONDS)
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    return presence
+
+
+class LightHost(hosts.Host):
+    """The host, telling its lane whenever it let go of a run. The lane keeps house, except where the schedule wants
+    more hands at it."""
+
+    def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID, *, is_fenced: Callable[[], bool]) -> None:
+        super().__init__(slots=SLOTS, incarnation=incarnation, is_fenced=is_fenced)
+        self._ends, self._keeps_house = ends, schedule.keeps_house
+        if schedule.limits:
+            self._permits = Apart(incarnation, schedule.seed)
+
+    async def _drive(self, *given: Any, **more: Any) -> None:
+        try:
+            await super()._drive(*given, **more)
+        finally:
+            self._ends.say("left")
+
+    async def _housekeeping(self) -> None:
+        if self._keeps_house:
+            await super()._housekeeping()
+        else:
+            await asyncio.Event().wait()
+
+
+class Apart(Permits):
+    """Permits under keys of the schedule's own: others have the same tools."""
+
+    def __init__(self, worker: UUID, seed: str) -> None:
+        super().__init__(worker)
+        self._seed = seed
+
+    def concerns(self, keys: tuple[str, ...]) -> bool:
+        return super().concerns(own_keys(self._seed, keys))
+
+    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+        return await super().take(own_keys(self._seed, keys), asked)
+
+    def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
+        super().tell(own_keys(self._seed, keys), permit, told)
+
+
+def own_keys(seed: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """The same keys, of one schedule alone."""
+    return tuple(f"{key}@{seed}" for key in keys)
+
+
+class PipeBell:
+    """What the host rings after each commit: tells the lane how far a run is."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def ring(self, run_id: UUID | str, seq: int) -> None:
+        self._ends.say("at", run_id, seq)
+
+
+class _Refusals(logging.Handler):
+    """Counts what the database refused, by the host's own word."""
+
+    def __init__(self, ends: Ends) -> None:
+        super().__init__()
+        self._ends = ends
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "refused: stale lease" in record.getMessage():
+            self._ends.say("refused")
+
+
+def _report_refusals(ends: Ends) -> None:
+    logging.getLogger("runs.workers.run_loop").addHandler(_Refusals(ends))
+
+
+# --- the wire -------------------------------------------------------------------------------------
+
+
+class LossyConnection(psycopg.AsyncConnection[Any]):
+    """Loses the question, or the answer, of the round trips that were planned, counted over all connections of the
+    process.
+
+    After `question` the statement may have reached the server or not; after `answer` it has committed, and nobody here
+    knows.
+    """
+
+    plan: list[tuple[int, Loss]]
+    trips: list[int]
+    ends: Ends
+
+    @classmethod
+    def planned(cls, plan: list[tuple[int, Loss]], ends: Ends) -> type[LossyConnection]:
+        return type("PlannedConnection", (cls,), {"plan": plan, "trips": [0], "ends": ends})
+
+    @classmethod
+    async def connect(cls, *given: Any, **more: Any) -> Self:  # type: ignore[override]
+        made = await super().connect(*given, **more)
+        cls.ends.say("backend", made.info.backend_pid)
+        return made
+
+    async def wait(self, gen: AsyncGenerator[Any, Any], *given: Any, **more: Any) -> Any:  # type: ignore[override]
+        self.trips[0] += 1
+        if not self.plan or self.trips[0] < self.plan[0][0]:
+            return await super().wait(gen, *given, **more)
+        _, what = self.plan.pop(0)
+        if what == "answer":
+            await super().wait(gen, *given, **more)
+        self.pgconn.finish()
+        raise psycopg.OperationalError(f"the wire was cut around round trip {self.trips[0]}: its {what} is lost")
+
+
+# --- the clock ------------------------------------------------------------------------------------
+
+
+def skew(by: timedelta) -> None:
+    """Let every clock of this process that tells the date be wrong. The monotonic one, which only tells durations,
+    can't be."""
+    plain = time.time
+    time.time = lambda: plain() + by.total_seconds()
+
+    class Wrong(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, datetime)
+
+    class WrongClock(datetime, metaclass=Wrong):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + by
+
+        @classmethod
+        def utcnow(cls) -> datetime:  # type: ignore[override]
+            return datetime.now() + by
+
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__name__", "")
+        is_ours = name.partition(".")[0] in ("runs", "ledger", "approvals", "durableagents")
+        if is_ours and isinstance(module, types.ModuleType) and vars(module).get("datetime") is datetime:
+            module.datetime = WrongClock  # type: ignore[attr-defined]

@@ -1,0 +1,106 @@
+"""Runs of a light schedule that are begun again: forked at a visit, imagined, or started from their input, once they
+have ended or while they are still at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from uuid import UUID
+
+from ledger.errors import DurableAgentsError
+from runs.engine.budget.limits import Budget
+from runs.engine.forks.evidence import HAPPENED, UNKNOWN
+from runs.models import ENDED, Run
+from runs.services.forks import forking, starting_again
+from runs.services.forks.points import points
+from tests.system.crash.forked import START_AGAIN, WHAT_IF, Asked
+from tests.system.crash.light.plan import Beginning, Schedule
+from tests.system.crash.light.together import cut_meanwhile
+from tests.world import OLGA
+
+WHY = "The schedule says so."
+
+
+class Forks:
+    """What is made of the runs of one schedule. `made` says of each place in the plan which run that is, what it was
+    made of, and what was asked for; `odd` is what should not have been refused, by run."""
+
+    def __init__(self, schedule: Schedule, versions: tuple[str, str], imagining: str) -> None:
+        self._due, self._versions, self._imagining = dict(enumerate(schedule.forks)), versions, imagining
+        self._schedule = schedule
+        self.made: dict[int, tuple[str, str, Asked]] = {}
+        self.odd: list[tuple[str, str]] = []
+        self._cut: set[int] = set()
+        self._visits: dict[int, int] = {}
+
+    @property
+    def is_over(self) -> bool:
+        return not self._due
+
+    @property
+    def ids(self) -> list[str]:
+        """Of each place in the plan the run; empty where there is none yet, or never will be."""
+        return [self.made[n][0] if n in self.made else "" for n in range(len(self._schedule.forks))]
+
+    @property
+    def origins(self) -> set[str]:
+        """Of which something was made."""
+        return {origin for _, origin, _ in self.made.values()}
+
+    def do_due(
+        self, ids: list[str], seq: Mapping[str, int], ended: Collection[str], ready: Callable[[Beginning], None]
+    ) -> None:
+        """Make what is due and can be. `ready` is called just before. What was made is in `made`, also where the
+        database goes away in the middle of this."""
+        for n, what in list(self._due.items()):
+            origin = ids[what.run]
+            if origin in ended or (what.event and seq.get(origin, 0) >= what.event):
+                self._make(n, what, origin, ready)
+
+    def _make(self, n: int, what: Beginning, origin: str, ready: Callable[[Beginning], None]) -> None:
+        """Once, whatever becomes of the answer: it is looked for among what was made of the run."""
+        run = Run.objects.get(pk=origin)
+        known = [made for made, *_ in self.made.values()]
+        found = Run.objects.filter(forked_from=run.pk).exclude(pk__in=known).first()
+        try:
+            visits = [point.visit for point in points(run) if not point.problem]
+            visit = 0 if what.how == START_AGAIN else min(what.visit, max(visits, default=0))
+            if not visit and what.how != START_AGAIN:
+                raise forking.refused("visit", "none has begun", "wait for one")
+            if found is None:
+                ready(what)
+                is_cut = bool(what.cut_seconds) and n not in self._cut
+                self._cut.add(n)
+                self._visits[n] = visit
+                with cut_meanwhile(what.cut_seconds) if is_cut else nullcontext():
+                    found = self._ask(what, run, visit)
+        except DurableAgentsError as no:
+            if run.state in ENDED:
+                del self._due[n]
+                if run.state == "completed":
+                    self.odd.append((origin, f"it could not be begun again: {no}"))
+            return
+        # A run at work may have come to further visits since it was asked for.
+        self.made[n] = str(found.pk), origin, Asked(what.how, self._visits[n])
+        del self._due[n]
+
+    def _ask(self, what: Beginning, run: Run, visit: int) -> Run:
+        budget = Budget.model_validate(self._schedule.budget)
+        if what.how == START_AGAIN:
+            audit = [
+                starting_again.Verdict(
+                    each.slot, each.attempt, self._counts(what, has_result=each.has_result), each.run
+                )
+                for each in starting_again.remains(run).effects
+            ]
+            wanted = starting_again.Again(audit, budget=budget)
+            return starting_again.start_again(run.pk, wanted, by=OLGA, justification=WHY)
+        is_imagined = what.how == WHAT_IF
+        version = self._imagining if is_imagined else self._versions[what.is_elsewhere]
+        asked = forking.Wanted(
+            visit, version.partition("@")[2], what_if=is_imagined, budget=None if is_imagined else budget
+        )
+        return forking.fork(UUID(str(run.pk)), asked, by=OLGA, justification=WHY)
+
+    def _counts(self, what: Beginning, *, has_result: bool) -> str:
+        return HAPPENED if has_result and what.audit == HAPPENED else UNKNOWN

@@ -1,0 +1,71 @@
+"""People who allow the same again, and take it back, while the sweeper answers by what they allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from approvals.bodies import AgainBody
+from approvals.granting import using
+from approvals.granting.acts import approve_again, take_back
+from approvals.grants.models import StandingGrant
+from approvals.grants.terms import MOST_TIMES, Bounds
+from approvals.models import Approval, Queue
+from ledger.actors import Actor
+from ledger.clock import database_now
+from tests.system.crash.granted import MANNERS, QUEUE, TIMES, TOOL
+from tests.system.crash.light.shown import WHY, Shown
+from tests.system.crash.light.together import at_once
+from tests.system.crash.light.votes import account
+
+FINANCE = "approver_finance"
+
+
+def put_bounds() -> None:
+    """The queue lets it be allowed, once for all lanes."""
+    queue = Queue.objects.get(name=QUEUE)
+    queue.again = Bounds(MOST_TIMES, 30).as_json()  # of all that are the same, in all runs of a lane
+    queue.seal()
+    queue.save(update_fields=["again", "code"])
+
+
+class Granting:
+    """Answers the calls that may be the same, each in the next manner of a schedule."""
+
+    def __init__(self, manners: tuple[str, ...], shown: Shown) -> None:
+        self._left, self._shown = list(manners), shown
+
+    def act(self, approval: Approval) -> bool:
+        """One look at an open question. What no grant answered is answered by somebody in the end."""
+        manner = self._left.pop(0) if self._left else "wait"
+        assert manner in MANNERS
+        first, second = (account(f"{FINANCE}-{n}", FINANCE) for n in (0, 1))
+        yes, look = self._shown.yes(approval, second), partial(using.look, [], float("inf"))
+        match manner:
+            case "allow":
+                at_once([_allow(approval, first), _allow(approval, second)])
+            case "race":
+                at_once([look, look, yes, _allow(approval, first)])
+            case "revoke":
+                at_once([look, *_take_all_back(approval, first), look])
+            case "wait":
+                at_once([look, look])
+        at_once([self._shown.yes(approval, second)])
+        return True
+
+
+def may_be_again(approval: Approval) -> bool:
+    """Whether it is one of those calls, by its own gate."""
+    return approval.tool == TOOL and approval.queue == QUEUE
+
+
+def _allow(approval: Approval, by: Actor) -> Callable[[], Any]:
+    again = AgainBody(times=TIMES, until=database_now() + timedelta(hours=1), scope="run")
+    return partial(approve_again, approval.pk, plan_hash=approval.plan_hash, justification=WHY, by=by, again=again)
+
+
+def _take_all_back(approval: Approval, by: Actor) -> list[Callable[[], Any]]:
+    rows = StandingGrant.objects.filter(run_id=approval.run_id)
+    return [partial(take_back, row.pk, justification=WHY, by=by, roles=[FINANCE]) for row in rows]

@@ -1,0 +1,266 @@
+"""What light schedules are performed on: a database of their own, and lanes that take one seed after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from durableagents.databases import CONNECTION_FILE
+from durableagents.dev.embedded import Server
+from runs.fleet.procfs import tie_to_parent
+from tests.conftest import CHECKOUT, plain_env
+from tests.system.crash.checker import Finding
+from tests.system.crash.light.plan import draw
+from tests.system.crash.steps import MODELS, PRICE
+from tests.system.crash.tally import Tally
+
+Report = Callable[[str, Tally], None]
+_CONTEXT = multiprocessing.get_context("fork")
+
+
+class Ground:
+    """A cluster, migrated, and this process set up as one of the installation. One per process: Django is."""
+
+    def __init__(self, folder: Path, patience_seconds: float) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._server = Server(folder)
+        self._patience_seconds = patience_seconds
+
+    def prepare(self) -> None:
+        self._server.prepare()
+        self._server.start()
+        environment = {
+            **plain_env(self._folder),
+            "DURABLEAGENTS_AGENTS": "tests.system.crash.agents",
+            "DURABLEAGENTS_LOG_LEVEL": "INFO",
+        }
+        for name in [name for name in os.environ if name.startswith("DURABLEAGENTS_") or name.startswith("DATABASE_")]:
+            del os.environ[name]
+        os.environ.update(environment, DJANGO_SETTINGS_MODULE="durableagents.settings")
+        command = [sys.executable, "manage.py", "migrate", "--noinput", "--verbosity=0"]
+        subprocess.run(command, cwd=CHECKOUT, env={**os.environ, "DURABLEAGENTS_DB_ROLE": "owner"}, check=True)
+        import django
+
+        django.setup()
+        _put_people()
+        _put_price()
+
+    def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
+        """Perform all of them, on so many lanes at once, and keep the database up meanwhile."""
+        left: Iterator[str] = iter(seeds)
+        # What is loaded by now is shared with every lane and every worker; the collector must not touch (and so copy)
+        # it.
+        gc.collect()
+        gc.freeze()
+        running = [self._open_lane(n) for n in range(min(lanes, len(seeds)))]
+        links = {link: process for process, link in running}
+        try:
+            while links:
+                for link in wait(list(links), 0.05):
+                    assert isinstance(link, Connection)
+                    try:
+                        heard = link.recv()
+                    except EOFError:
+                        raise RuntimeError(f"a lane ended by itself; its log is in {self._folder}") from None
+                    if heard is not None:
+                        report(*heard)
+                    seed = next(left, None)
+                    link.send(seed)
+                    if seed is None:
+                        links.pop(link).join()  # type: ignore[arg-type]
+                self._keep_database()
+        finally:
+            for process in links.values():
+                process.terminate()
+                process.join()
+
+    def _keep_database(self) -> None:
+        assert self._server.process is not None
+        if self._server.process.poll() is not None:
+            self._server.start()
+
+    def _open_lane(self, number: int) -> tuple[Any, Connection]:
+        ours, theirs = _CONTEXT.Pipe()
+        folder = self._folder / f"lane-{number}"
+        folder.mkdir()
+        given = (os.getpid(), number, folder, self._folder, self._server.layout.pgdata, self._patience_seconds, theirs)
+        process = _CONTEXT.Process(target=_lane, args=given, name=f"lane {number}")
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def close(self) -> None:
+        self._server.stop(patience_seconds=2)
+        self._server.close()
+
+
+def _put_people() -> None:
+    from tests.system.crash.light.granting import put_bounds
+    from tests.system.crash.light.votes import put_people
+
+    put_people()
+    put_bounds()
+
+
+def _put_price() -> None:
+    from django.db import connection
+
+    from runs.services.budgets import prices
+
+    for model in MODELS:
+        prices.put(model, usd_micro_in=PRICE[0], usd_micro_out=PRICE[1], by="user:schedule")
+    connection.close()  # no lane may share it
+
+
+def _lane(
+    parent: int, number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection
+) -> None:
+    """A lane's whole life: asks for a seed, performs it, answers with what came of it."""
+    from tests.system.crash.light.lane import Lane
+    from tests.system.crash.light.letterbox import Letterbox
+    from tests.system.crash.light.outside import Outside
+
+    # Whoever runs the lanes ends them; a handler inherited from it could raise where nobody hears it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    tie_to_parent(parent)
+    outside, letterbox = Outside(folder, pgdata / "postmaster.pid"), Letterbox()
+    try:
+        _settle_in(number, folder, outside.environment | {"DURABLEAGENTS_BASE_URL": letterbox.url})
+        outside.start()
+        outside.no_faults()
+        asyncio.run(_warm_up(outside))
+        lane = Lane("", folder / "points", _address(data), outside, letterbox, patience_seconds)
+        _take_graph(lane, number, 0)
+        link.send(None)
+        failures = 0
+        while (seed := link.recv()) is not None:
+            tally = _perform(lane, seed)
+            if tally.failed_seeds:
+                failures += 1
+                _take_graph(lane, number, failures)  # what is left of it must not be found by the next
+            link.send((seed, tally))
+    finally:
+        outside.close()
+
+
+async def _warm_up(outside: Any) -> None:
+    """Do once what every worker would do first: imports at first use, keys, certificates, fingerprints."""
+    import httpx
+    from psycopg import AsyncConnection
+    from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+    from durableagents.demo import upstream
+    from runs.connections import dsn
+    from runs.engine.assistants import responses
+    from runs.engine.thinking.request import request_model
+    from runs.journal.digests import hasher
+    from tests.system.crash.agents import agent, giver, helper, ramped, ramped_2, regretter, renewer, thinker, undoer
+
+    (
+        responses(),
+        hasher(),
+        upstream._tls(),
+        agent.fingerprint(),
+        helper.fingerprint(),
+        renewer.fingerprint(),
+        undoer.fingerprint(),
+        regretter.fingerprint(),
+        giver.fingerprint(),
+        ramped.fingerprint(),
+        ramped_2.fingerprint(),
+    )
+    await request_model(thinker, [ModelRequest(parts=[UserPromptPart("Do it.")])])
+    async with (
+        await AsyncConnection.connect(dsn()) as link,
+        httpx.AsyncClient(verify=upstream._tls(), trust_env=False) as client,
+    ):
+        await link.execute("SELECT 1")
+        await client.get(f"http://127.0.0.1:{outside.port}/healthz")
+    gc.collect()
+    gc.freeze()
+
+
+def _perform(lane: Any, seed: str) -> Tally:
+    from tests.system.crash.light.lane import Performance
+
+    began = time.monotonic()
+    logging.getLogger("crash").info("schedule %s", seed)
+    try:
+        return Performance(lane, draw(seed)).perform()
+    except Exception:
+        trouble = f"after {time.monotonic() - began:.1f} s: {traceback.format_exc()}"
+        return Tally(1, findings=[Finding("stuck", "-", trouble)], failed_seeds=[seed])
+
+
+def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
+    """Make a forked process a lane: its own ports, crash points and log, and no connection of its parent's."""
+    from django.conf import settings
+    from django.db import connections
+
+    from durableagents import env
+    from runs import failpoints
+    from runs.journal import committer
+
+    (folder / "points").mkdir()
+    os.environ.update(environment, DURABLEAGENTS_FAILPOINT_DIR=str(folder / "points"))
+    settings.DURABLEAGENTS = env.load()
+    failpoints._armoury.cache_clear()
+    committer.SHARES = 1  # a lane has two or three runs at most: else they would hardly ever share a batch
+    connections.close_all()
+    log = os.open(folder / "lane.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, sys.stderr.fileno())
+
+
+def _take_graph(lane: Any, number: int, n: int) -> None:
+    """The crash agents under a version that only this lane knows: so its workers claim its runs and no others, by the
+    real claim. Those of a ramp under a name of its own, for an agent has one ramp at a time."""
+    from runs.engine.agents import registry
+    from tests.system.crash.agents import (
+        agent,
+        giver,
+        helper,
+        imagining,
+        ramped,
+        ramped_2,
+        regretter,
+        renewer,
+        twin_of,
+        undoer,
+    )
+
+    for graph_id in registry.graph_ids():
+        registry.remove(graph_id)
+    others = (helper, renewer, undoer, regretter, giver, ramped, ramped_2)
+    for each in (agent, *others):
+        each.version = f"{2 if each is ramped_2 else 1}.{number}.{n}"
+    for each in (ramped, ramped_2):
+        each.name = f"crash-ramped-{number}-{n}"
+    twin = twin_of(agent, f"3.{number}.{n}")
+    imagined = imagining(agent, f"4.{number}.{n}")
+    for each in (agent, twin, imagined, *others):
+        registry.add(each)
+    lane.twins, lane.imagining = (agent.graph_id, twin.graph_id), imagined.graph_id
+    lane.graph_id, lane.ramped = agent.graph_id, (ramped.name, (ramped.version, ramped_2.version))
+
+
+def _address(data: Path) -> str:
+    import json
+
+    from psycopg.conninfo import make_conninfo
+
+    known = json.loads((data / CONNECTION_FILE).read_text())
+    return make_conninfo(host=known["host"], port=known["port"], dbname=known["dbname"], **known["runtime"])

@@ -1,0 +1,136 @@
+"""The halts of a light schedule: set, lifted in stages, taken back and lifted while its runs are under way, through the
+real services."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from ledger.clock import database_now
+from runs.models import HaltNow
+from runs.queries.halts.standing import standing
+from runs.services.halts import acts
+from runs.services.halts.bodies import HaltBody, LiftBody, StageBody
+from runs.services.halts.lifting import let_go
+from tests.system.crash.halted import Stretch
+from tests.system.crash.light.crew import Crew
+from tests.system.crash.light.plan import Halting, Schedule
+from tests.world import OLGA
+
+WHY = "The schedule says so"
+# So long the workers' word is waited for, at most: one that is stopped says nothing.
+CONFIRM_SECONDS = 3.0
+
+
+@dataclass
+class _Open:
+    """A halt that holds. `since`: from when on it is whole, for certain, if it is. `until`: when somebody first asked
+    for less."""
+
+    halt: UUID
+    of: Halting
+    key: str
+    left: list[int]
+    next_at: float
+    since: datetime | None
+    until: datetime | None = None
+    confirmed_at: datetime | None = None
+
+
+class Halts:
+    """What is halted in one schedule: its own runs, or for a moment what other lanes call too, who then wait for it."""
+
+    def __init__(self, schedule: Schedule, graph_id: str, tag: str) -> None:
+        self._left, self._keys = list(schedule.halts), {"tag": tag, "version": graph_id}
+        self._why = f"{WHY}: {tag}."
+        self._open: list[_Open] = []
+        self.stretches: list[Stretch] = []
+        self.done = 0
+
+    def do_due(self, seq: int, crew: Crew) -> bool:
+        """Set what is due, and lift what has held for long enough. True if something was done."""
+        is_done = False
+        for of in [of for of in self._left if of.event <= seq]:
+            if self._set(of):
+                self._left.remove(of)
+                is_done = True
+        for one in list(self._open):
+            if one.confirmed_at is None and one.since is not None and self._is_confirmed(one, crew):
+                one.confirmed_at = database_now()
+            is_waiting = one.of.is_waited_for and one.confirmed_at is None and one.since is not None
+            if time.monotonic() >= one.next_at + CONFIRM_SECONDS * is_waiting:
+                is_done |= self._go_on(one)
+        return is_done
+
+    def let_go(self, crew: Crew) -> None:
+        """What any worker's housekeeping does after a lift."""
+        if let_go():
+            crew.ring()
+
+    def put_away(self) -> None:
+        """Nothing is halted when the schedule is over, also where it came to grief."""
+        self._left = []
+        for now in HaltNow.objects.filter(why=self._why):
+            acts.lift(now.halt, LiftBody(justification=self._why), by=OLGA)
+        let_go()
+
+    def _set(self, of: Halting) -> bool:
+        """Once, whatever becomes of the answer: it is known by its reason. What another lane halts is left to it."""
+        key = self._keys.get(of.scope, of.key)
+        now = HaltNow.objects.filter(kind="halt", scope=of.scope, key=key).first()
+        if now is None:
+            body = HaltBody(scope=of.scope, key=key, justification=self._why)  # type: ignore[arg-type]
+            try:
+                halt = acts.begin(body, by=OLGA).halt
+            except acts.AlreadyHalted:
+                return True
+            except acts.IntentsUnderWay:
+                return False
+        elif now.why == self._why and all(one.halt != now.halt for one in self._open):
+            halt = now.halt
+        else:
+            return True
+        held = time.monotonic() + of.seconds
+        self._open.append(_Open(halt, of, key, list(of.shares), held, database_now()))
+        self.done += 1
+        return True
+
+    def _go_on(self, one: _Open) -> bool:
+        """To its next stage, or lift it."""
+        one.until = one.until or database_now()
+        if not (last := acts.find(one.halt)).lock:
+            self._over(one)
+            self._open.remove(one)
+            return True
+        share = one.left[0] if one.left else None
+        try:
+            if share is None:
+                acts.lift(one.halt, LiftBody(justification=self._why), by=OLGA)
+            elif last.share != share * 100:
+                body = StageBody.model_validate({"share": str(share), "justification": self._why})
+                acts.stage(one.halt, body, by=OLGA)
+        except acts.IntentsUnderWay:
+            return False
+        self._over(one)
+        if share is None:
+            self._open.remove(one)
+            return True
+        one.left.pop(0)
+        one.since, one.until, one.confirmed_at = (database_now() if share == 0 else None), None, None
+        one.next_at = time.monotonic() + one.of.seconds
+        return True
+
+    def _over(self, one: _Open) -> None:
+        """It is not whole any more."""
+        if one.since is not None and one.until is not None:
+            self.stretches.append(Stretch(one.of.scope, one.key, one.since, one.until, one.confirmed_at))
+            one.since = None
+
+    def _is_confirmed(self, one: _Open, crew: Crew) -> bool:
+        """Whether each worker that may take runs has said that it stands still."""
+        ours = {member.id for member in crew.members if not member.is_stopped and not member.is_leaving}
+        (holding,) = standing([one.halt])
+        said = {hearing.worker for hearing in holding.hearings if hearing.says == "confirmed"}
+        return bool(ours) and ours <= said

@@ -1,0 +1,49 @@
+"""Runs of a light schedule that are moved to another version of their agent while they are under way: the same code
+under another name, so that each goes on in the middle of what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from runs.engine.agents import registry
+from runs.engine.migrating.trying import Moving
+from runs.models import Run
+from runs.services.migrating.acts import migrate_one
+from tests.system.crash.light.plan import Act, Schedule
+from tests.world import OLGA
+
+WHY = "The schedule says so."
+# Later it may go; or it has gone its way, and never will.
+_LATER = ("driven", "moving", "in_doubt", "stopped", "message_lost", "budget")
+_NEVER = ("ended", "cancelled", "undoing")
+
+
+class Moves:
+    """What is moved in one schedule, between two versions. `odd` is what should not have been refused, by run."""
+
+    def __init__(self, schedule: Schedule, versions: tuple[str, str]) -> None:
+        self._due, self._versions = list(schedule.moves), versions
+        self.done = 0
+        self.odd: list[tuple[str, str]] = []
+
+    def do_due(self, ids: list[str], seq: Mapping[str, int]) -> bool:
+        """Move what is due and can be. True if something was."""
+        done = self.done
+        for act in list(self._due):
+            if seq.get(ids[act.run], 0) >= act.event:
+                self._move(act, ids[act.run])
+        return self.done > done
+
+    def _move(self, act: Act, run_id: str) -> None:
+        of = Run.objects.values_list("graph_id", flat=True).get(pk=run_id)
+        to = registry.find(next(version for version in self._versions if version != of))
+        moving = Moving(of, to, {name: name for name in to.nodes})
+        outcome = migrate_one(UUID(run_id), moving, by=OLGA, justification=WHY)
+        if outcome.is_moved:
+            self.done += 1
+        if outcome.is_moved or outcome.code in _NEVER:
+            self._due.remove(act)
+        elif outcome.code not in _LATER:
+            self._due.remove(act)
+            self.odd.append((run_id, f"it could not be moved: {outcome.code}: {outcome.why}"))

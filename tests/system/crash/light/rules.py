@@ -1,0 +1,83 @@
+"""The policy of a light schedule: put in force, loosened, made stricter and retired while its runs are under way,
+through the real services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from approvals.models import Policy
+from approvals.policies import acts
+from approvals.policies.bodies import NewPolicyBody, PolicyBody
+from ledger.actors import Actor
+from ledger.clock import database_now
+from runs.engine.agents import registry
+from tests.system.crash.light.plan import Schedule
+from tests.system.crash.policed import QUEUE, RULE, Turn
+
+ROOT = Actor("os", "root", auth="shell")
+WHY = "The schedule says so."
+
+
+class Rules:
+    """One policy, about the runs of one schedule alone: they are known by a tag."""
+
+    def __init__(self, schedule: Schedule, graph_id: str, tag: str) -> None:
+        proofs = schedule.proofs or ("",) * len(schedule.policies)
+        self._left = [(*turn, proof) for turn, proof in zip(schedule.policies, proofs, strict=True)]
+        self._tag, self._name = tag, f"crash_{tag}"
+        self._agent = registry.find(graph_id).name
+        self._tool = schedule.policed
+        self.turns: list[Turn] = []
+
+    def do_due(self, seq: int) -> bool:
+        """Make the changes that are due. True if one was made."""
+        is_done = False
+        while self._left and self._left[0][0] <= seq:
+            self._turn(*self._left[0][1:])
+            del self._left[0]
+            is_done = True
+        return is_done
+
+    def put_away(self) -> None:
+        """So that it is nobody else's."""
+        if Policy.objects.filter(name=self._name, ended_at__isnull=True).exists():
+            acts.retire(self._name, by=ROOT, justification=WHY)
+
+    def _turn(self, to: str, proof: str) -> None:
+        """Once, whatever becomes of the answer: where it stands so already, nothing is done."""
+        begun_at, asks = database_now(), _asks(proof) if to == "require" else {}
+        last = Policy.objects.filter(name=self._name, ended_at__isnull=True).first()
+        if to == "retire":
+            self.put_away()
+        elif last is None or last.effect != to or (last.proof or None) != _kept(asks):
+            said = {
+                "agent": self._agent,
+                "tool": self._tool,
+                "condition": f"tags has {self._tag}",
+                "effect": to,
+                "queue": QUEUE if to == "require" else "",
+                "rule": RULE,
+                "justification": WHY,
+                **asks,
+            }
+            if last is None:
+                acts.create(NewPolicyBody(name=self._name, **said), by=ROOT)
+            else:
+                acts.change(self._name, PolicyBody(**said), by=ROOT)
+        self.turns.append(Turn(begun_at, database_now(), to == "require", self._tool, proof))
+
+
+def _asks(proof: str) -> dict[str, Any]:
+    """What the policy wants a yes to show, in the words of its form."""
+    words = {*proof.split()}
+    asks: dict[str, Any] = {"proof_minutes": 5} if words & {"fresh", "factor"} else {}
+    return asks | {
+        name: True for word, name in (("factor", "second_factor"), ("typed", "type_target")) if word in words
+    }
+
+
+def _kept(asks: dict[str, Any]) -> dict[str, Any] | None:
+    return (
+        PolicyBody.model_validate({"effect": "require", "rule": RULE, "justification": WHY, **asks}).proof.as_json()
+        or None
+    )

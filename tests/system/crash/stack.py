@@ -1,0 +1,408 @@
+"""A real installation to crash: `manage.py up` on data and ports of its own, crash points armed while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from durableagents.databases import CONNECTION_FILE, DATABASE_NAME, OWNER_ROLE, RUNTIME_ROLE
+from durableagents.dev.embedded import ADMIN_ROLE
+from durableagents.dev.embedded_layout import SOCKET_PORT, layout
+from durableagents.env import write_private
+from ledger import chain
+from tests.conftest import CHECKOUT
+from tests.system.crash.api import ANOTHER, ENDED, Api
+from tests.system.crash.checker import Expected, Facts, Finding, Link, judge, moment
+from tests.system.crash.moved import row_of
+from tests.system.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE, UNDONE
+from tests.system.crash.truth import has_happened
+from tests.system.crash.wire import PORT as WIRE_PORT
+from tests.system.crash.wire import Wire
+from tests.system.infra.installation import Installation, eventually, pause
+
+T = TypeVar("T")
+AGENT = "crash-test"
+
+
+_ANOTHER = """
+from django.contrib.auth.models import Group, User
+from durableagents.identity.auth import issue_key
+user = User.objects.create_user("second_{role}")
+user.groups.add(Group.objects.get(name="{role}"))
+print(issue_key(user, "crash"))
+"""
+
+
+class Stack(Installation):
+    """`workers` worker processes, the crash-test agent, and hands to break things with."""
+
+    def __init__(
+        self, folder: Path, *, workers: int = 2, slots: int = 50, agents: str = "tests.system.crash.agents"
+    ) -> None:
+        super().__init__(folder / "data")
+        # Above any fault's latency: by then a mail that was on its way has arrived, or never will.
+        self.settling_seconds = 0.3
+        self.points = folder / "points"
+        self.points.mkdir(parents=True, exist_ok=True)
+        self._said = folder / "up.log"
+        self._workers, self._slots, self._agents = workers, slots, agents
+        self._api: Api | None = None
+        self._another: dict[str, str] = {}  # keys of whoever has a role besides the demo's people
+        self._armed: list[str] = []
+        self.wire = Wire()
+        self._address = _choose_address(self.data)
+        self.wire.target = Path(self._address["host"]) / f".s.PGSQL.{self._address['port']}"
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        ours = {
+            "DURABLEAGENTS_WORKERS": str(self._workers),
+            "DURABLEAGENTS_SLOTS": str(self._slots),
+            "DURABLEAGENTS_AGENTS": self._agents,
+            "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
+            "DATABASE_DIRECT_URL": make_conninfo(**self._login("runtime"), host=str(self.wire.folder), port=WIRE_PORT),
+        }
+        return super().environment(**ours, **extra)
+
+    def up(self, **extra: str) -> subprocess.Popen[str]:
+        """As always, but what it says goes to a file: nobody reads a pipe for hours."""
+        with self._said.open("ab") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up"],
+                cwd=CHECKOUT,
+                env=self.environment(**extra),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        return self.process
+
+    def output(self) -> str:
+        return self._said.read_text()
+
+    def start(self) -> Stack:
+        """Up, ready, all workers serving, W-9 forms coming at once."""
+        self.up_and_ready()
+        self._api = Api(self.demo())
+        self.all_workers()
+        self.let_callbacks_go()
+        self._put_price()
+        self._another = {f"approver_finance{ANOTHER}": self._key_of_another("approver_finance")}
+        return self
+
+    def demo(self) -> dict[str, Any]:
+        """With whoever else has a role."""
+        found = super().demo()
+        return found | {"api_keys": found["api_keys"] | self._another}
+
+    def _key_of_another(self, role: str) -> str:
+        """A second person with a role, for what takes two: somebody's key."""
+        made = subprocess.run(
+            [sys.executable, "manage.py", "shell", "--no-imports", "-c", _ANOTHER.format(role=role)],
+            cwd=CHECKOUT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return made.stdout.split()[-1]
+
+    def _put_price(self) -> None:
+        """So that what the model is asked costs money."""
+        query = """INSERT INTO runs_price (model, usd_micro_in, usd_micro_out, valid_from, set_by, set_at)
+                   VALUES (%s, %s, %s, clock_timestamp(), 'user:schedule', clock_timestamp())"""
+        with self.database() as connection:
+            for model in MODELS:
+                connection.execute(query, [model, *PRICE])
+
+    def kill_up_and_start_again(self) -> None:
+        """SIGKILL the launcher itself: its children end with it, and the next start begins where they were."""
+        assert self.process is not None
+        self.remember()
+        self.process.kill()
+        self.process.wait()
+        self.up_and_ready()
+
+    def drain_and_start_again(self) -> None:
+        """What a deployment does: Ctrl-C, and up again."""
+        code, _ = self.stop()
+        assert code == 0, self.output()
+        self.up_and_ready()
+
+    @property
+    def api(self) -> Api:
+        assert self._api is not None
+        return self._api
+
+    def end(self) -> None:
+        if self._api is not None:
+            self._api.close()
+        self.clean()
+        self.wire.close()
+
+    # --- crash points -------------------------------------------------------------------------------------------------
+
+    def arm(self, *points: str) -> None:
+        """Arm these, and only these, in every worker process. The file appears whole, so none reads a part of it."""
+        self._armed = list(points)
+        draft = self.points / "armed.draft"
+        draft.write_text("\n".join(points))
+        draft.replace(self.points / "armed")
+
+    def acted(self) -> list[str]:
+        """Which of the armed points have acted."""
+        from runs.failpoints import marker_name
+
+        names = [marker_name(point, self._armed[:i].count(point)) for i, point in enumerate(self._armed)]
+        return [point for point, name in zip(self._armed, names, strict=True) if (self.points / name).exists()]
+
+    def disarm(self) -> None:
+        self.arm()
+        for marker in [*self.points.glob("CP*"), *self.points.glob("then_*")]:
+            marker.unlink()
+
+    # --- the portal -------------------------------------------------------------------------------
+
+    def hold_callbacks(self) -> None:
+        self.api.faults(system="portal", w9_delay_seconds=86_400)
+
+    def let_callbacks_go(self) -> None:
+        self.api.faults(system="portal", w9_delay_seconds=0)
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def pids(self, *kinds: str) -> list[int]:
+        """The processes of these kinds that are alive now, by the fleet's own account."""
+        return [row["pid"] for row in self.api.fleet() if row["kind"] in kinds]
+
+    def all_workers(self, count: int = 0) -> list[int]:
+        """Wait until `count` workers (all, by default) serve."""
+        wanted = count or self._workers
+        return eventually(lambda: len(found := self.pids("worker")) >= wanted and found, f"{wanted} workers serving")
+
+    def logged(self, part: str) -> str:
+        """What web, sandbox, supervisor (and with it all workers) or postgres have logged."""
+        return (self.data / "logs" / f"{part}.log").read_text(errors="replace")
+
+    # --- the database -------------------------------------------------------------------------------------------------
+
+    def _login(self, role: str) -> dict[str, str]:
+        return {"dbname": self._address["dbname"], **self._address[role]}
+
+    def database(self, role: str = "runtime") -> psycopg.Connection[Any]:
+        """A connection of the test's own, not over the wire, as one of the roles. Waits for a server that is just
+        starting."""
+        address = make_conninfo(
+            **self._login(role),
+            host=self._address["host"],
+            port=self._address["port"],
+            connect_timeout=5,
+            application_name="crash test",
+        )
+
+        def connected() -> psycopg.Connection[Any] | None:
+            try:
+                return psycopg.connect(address, autocommit=True)
+            except psycopg.OperationalError:
+                return None
+
+        found: psycopg.Connection[Any] = eventually(connected, "a connection to the database")
+        return found
+
+    def links(self, run_id: str) -> list[Link]:
+        """A run's journal rows as they are stored."""
+        query = "SELECT seq, epoch, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s ORDER BY seq"
+        with self.database() as connection:
+            return [Link(*row) for row in connection.execute(query, [run_id]).fetchall()]
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def run(
+        self, *steps: str, sleep_seconds: float = 0.05, budget: Mapping[str, Any] | None = None, key: str = ""
+    ) -> str:
+        """Start a run of the crash-test agent."""
+        return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds}, budget, key)
+
+    def schedule(self, *steps: str) -> str:
+        """Set a schedule of the crash-test agent, whose time has come."""
+        schedule_id = self.api.schedule(AGENT, {"steps": list(steps), "sleep_seconds": 0.3})
+        query = "UPDATE runs_schedule SET next_at = date_trunc('second', clock_timestamp()) WHERE id = %s"
+        bell = "UPDATE django_q_schedule SET next_run = clock_timestamp() WHERE name = %s"
+        with self.database() as connection:
+            connection.execute(query, [schedule_id])
+            connection.execute(bell, [schedule_id])
+        return schedule_id
+
+    def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:
+        """Be the people: approve what is asked and settle what is unknown by the oracle's word, until all runs have
+        ended.
+
+        Answers the verdicts given. Out of patience it simply stops: the checker judges.
+        """
+        verdicts: list[str] = []
+        going, began = list(run_ids), time.monotonic()
+        while going and time.monotonic() < began + seconds:
+            for run in [self.api.run(run_id) for run_id in going]:
+                if not run or run["state"] in ENDED:
+                    going.remove(run["id"])
+                else:
+                    verdicts += self.attend(run)
+            pause(began, least=0.02)
+        return verdicts
+
+    def attend(self, run: dict[str, Any], api: Api | None = None) -> list[str]:
+        """Give a run what it wants of people now; the verdicts on unknown outcomes among it. Threads bring their own
+        `api`."""
+        api = api or self.api
+        kinds = {wait["kind"] for wait in run["waiting_for"]}
+        verdicts: list[str] = []
+        if "approval" in kinds:
+            for approval in api.approvals(run["id"], state="open"):
+                api.decide(approval)
+        for wait in run["waiting_for"]:
+            if wait["kind"] in ("signal", "input"):
+                api.tell(run["id"], wait)
+            elif wait["kind"] == "child":
+                child = api.run(wait["detail"]["child"])
+                verdicts += self.attend(child, api) if child and child["state"] not in ENDED else []
+            elif wait["kind"] == "budget":
+                enough = run["budget"]["exceeded"]["enough"]
+                api.set_budget(run["id"], enough | ({"wall_seconds": 3600} if "wall_seconds" in enough else {}))
+        if run["state"] == "waiting_human" and "reconcile" in kinds and self._has_settled(run):
+            verdicts += _settle(run, api)
+        return verdicts
+
+    def _has_settled(self, run: dict[str, Any]) -> bool:
+        """Whether the unknown call was left alone for long enough: its bytes may still be on their way to the other
+        side."""
+        since = next(wait["since"] for wait in run["waiting_for"] if wait["kind"] == "reconcile")
+        return datetime.now(UTC) - moment(since) > timedelta(seconds=self.settling_seconds)
+
+    def waits(self, run_id: str, kind: str) -> dict[str, Any]:
+        """The run, once it is parked on a wait of that kind."""
+
+        def parked() -> dict[str, Any] | None:
+            run = self.api.run(run_id)
+            kinds = {wait["kind"] for wait in run["waiting_for"]}
+            return run if kind in kinds and run["state"].startswith("waiting") else None
+
+        return until(parked, f"the run waiting for {kind}") or {}
+
+    def facts(self, run_id: str) -> Facts:
+        """All there is to judge a run by."""
+        run = self.api.run(run_id)
+        if not run:
+            return Facts(run_id, {}, [], [], [], [])
+        return Facts(
+            run_id,
+            run,
+            self.api.events(run_id),
+            self.api.ledger(run_id),
+            self.api.approvals(run_id),
+            self.api.effects(run_id),
+            self.links(run_id),
+        )
+
+    def row(self, run_id: str) -> tuple[str, int] | None:
+        """What a run's row says that it is one of, and how often it was moved."""
+        with self.database() as connection:
+            return row_of(connection, run_id)
+
+    def children(self, run_id: str) -> list[Facts]:
+        """Of all runs that say that this one is their parent."""
+        with self.database() as connection:
+            rows = connection.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()
+        return [self.facts(child) for (child,) in rows]
+
+    def judged(self, run_id: str, *steps: str, has_zombie: bool = False) -> list[Finding]:
+        """What the checker finds wrong with a run of these steps. The app's own verifier of the chain has to agree with
+        it."""
+        facts = self.facts(run_id)
+        assert chain.verify(UUID(run_id), map(chain.Link.of, facts.links)) == []
+        return judge(facts, replace(expected_of(steps), may_send_late=has_zombie))
+
+
+def _choose_address(data: Path) -> dict[str, Any]:
+    """Passwords for a cluster that does not exist yet, left where it will look for them: so the wire can be told them
+    too."""
+    names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
+    address = {
+        "host": str(layout(data).socket_dir),
+        "port": SOCKET_PORT,
+        "dbname": DATABASE_NAME,
+        **{role: {"user": name, "password": secrets.token_urlsafe(32)} for role, name in names.items()},
+    }
+    write_private(data / CONNECTION_FILE, json.dumps(address))
+    return address
+
+
+def expected_of(steps: Sequence[str]) -> Expected:
+    """What a run of the crash-test agent with these steps does, once."""
+    calls = [call for step in steps for call in GATHERED.get(step, (step,))]
+    effects = Counter(EFFECTS[call] for call in calls if call in EFFECTS)
+    return Expected(
+        effects,
+        gates=sum(call in GATED for call in calls),
+        denied={call: EFFECTS[call] for call in GATED},
+        children=sum((FAMILIES | UNDONE).get(step, 0) for step in steps),
+    )
+
+
+def _settle(run: dict[str, Any], api: Api) -> list[str]:
+    """Tell the truth about a call of unknown outcome. Receipts are asked for by no tool here but `later`, which its
+    callback settles."""
+    run_id = run["id"]
+    wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
+    call = wait["slot"], wait["detail"].get("attempt", 0)
+    is_done = has_happened(*call, api.ledger(run_id), api.events(run_id), api.effects(run_id))
+    if is_done and wait["detail"]["tool"] == "later":
+        return []
+    verdict = "happened" if is_done else "did_not"
+    answer = api.reconcile(run_id, verdict, {} if is_done else None, wait_id=wait["id"])
+    # 409: its worker is just parking it, or is not yet known to be dead; or our first request was taken and its answer
+    # lost.
+    assert answer.status_code in (200, 409), answer.text
+    if "still alive" in answer.text and (sender := re.search(r"pid (\d+) on", answer.text)):
+        kill(int(sender[1]))  # as one is told to
+    return [verdict] if answer.status_code == 200 else []
+
+
+def cmdline(pid: int) -> str:
+    """What `ps` shows of a process; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def kill(pid: int, signum: int = signal.SIGKILL) -> bool:
+    """Signal a process that the fleet named a moment ago; False if it is gone already."""
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(found: Callable[[], T], what: str, seconds: float = 30.0) -> T:
+    """The first true answer; fails with `what` when there is none in time."""
+    answer: T = eventually(found, what, seconds)
+    return answer

@@ -1,0 +1,44 @@
+"""What came of schedules, added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from tests.system.crash.checker import Finding
+
+
+@dataclass
+class Tally:
+    """Figures of one schedule or of many. `kills` are SIGKILLs that struck, `interrupted` the claims that they ended,
+    `refused` the writes of workers that came back, `asked` the verdicts that people gave on calls in doubt, `moved` the
+    times that a run was moved to another version, `forked` the runs that were made of others, `halted` the halts
+    that were set."""
+
+    schedules: int = 0
+    runs: int = 0
+    kills: int = 0
+    interrupted: int = 0
+    refused: int = 0
+    asked: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    failed_seeds: list[str] = field(default_factory=list)
+    moved: int = 0
+    forked: int = 0
+    halted: int = 0
+
+    def add(self, other: Tally) -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+    def count(self, kind: str) -> int:
+        return sum(finding.kind == kind for finding in self.findings)
+
+    def __str__(self) -> str:
+        return (
+            f"schedules {self.schedules} runs {self.runs} kills {self.kills} interrupted "
+            f"{self.interrupted} refused {self.refused} "
+            f"asked {self.asked} moved {self.moved} forked {self.forked} halted {self.halted} "
+            f"duplicates {self.count('duplicate')} lost {self.count('lost')} "
+            f"stuck {self.count('stuck')} "
+            f"broken {self.count('broken')}"
+        )

@@ -1,0 +1,50 @@
+"""What a run was told and is found by, judged by its journal: messages, and attributes."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.system.crash.checker import Facts, Kind
+
+
+def judge_attributes(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """The run is found by what its journal set last, and each step has set once."""
+    told: dict[str, list[str]] = {}
+    sets = [event for event in facts.events if event["kind"] == "AttributesSet"]
+    for data in (event["data"] for event in sets):
+        told = {name: values for name, values in told.items() if name not in data["named"]}
+        for name, value in zip(data["names"], data["values"], strict=True):
+            told.setdefault(name, []).append(value)
+    rows = {name: value if isinstance(value, list) else [value] for name, value in facts.run["attributes"].items()}
+    if {name: [str(value) for value in values] for name, values in rows.items()} != told:
+        yield "broken", f"it is found by {rows}, and its journal set {told}"
+    slots = Counter((event["slot"], event["attempt"]) for event in sets if event["slot"])
+    yield from (("duplicate", f"the attributes at {slot} were set anew") for slot, times in slots.items() if times > 1)
+
+
+def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """Each is handled once, in the order in which they came, and none before it came. What a run hasn't come to when it
+    ends is told so, and a retry takes none of it up."""
+    came, handled = 0, 0
+    for event in facts.events:
+        if event["kind"] == "MessageReceived":
+            came += 1
+        elif event["kind"] in ("RunCompleted", "RunFailed", "RunCancelled"):
+            handled = came
+        elif event["kind"] == "MessageHandled":
+            handled += 1
+            if event["data"]["n"] != handled or handled > came or event["data"]["outcome"] != "answered":
+                yield "duplicate", f"event {event['seq']} handles message {event['data']}, as the {handled}. of {came}"
+
+
+def reopenings(facts: Facts) -> int:
+    """How often it had ended well, and was told by its parent to undo what it did."""
+    told = [event for event in facts.events if event["kind"] in ("RunCompleted", "UndoAsked")]
+    return sum(
+        end["kind"] == "RunCompleted" and then["kind"] == "UndoAsked" and then["data"]["by"].startswith("run:")
+        for end, then in itertools.pairwise(told)
+    )

@@ -1,0 +1,10 @@
+"""The crash-test agent's code under a second version, older by its number, so that a start by the bare name means the
+first: where runs are moved to, and back."""
+
+from __future__ import annotations
+
+from runs.engine.agents import registry
+from tests.system.crash.agents import agent, twin_of
+
+twin = twin_of(agent, "0.9.0")
+registry.add(twin)

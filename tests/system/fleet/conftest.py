@@ -1,0 +1,155 @@
+"""A real `manage.py worker` with its clusters, and what a test may ask and do about its processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from runs.fleet import members, procfs
+from tests.conftest import CHECKOUT
+from tests.system.fleet import agents
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "the condition") -> T:
+    """Wait until `condition` answers something true, and answer it. Fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what} did not come true within {seconds:g} s")
+        time.sleep(0.01)
+    return answer
+
+
+class Crew:
+    """A supervisor under test. Its log and the stand-ins' notes are files, so they outlive whoever writes them."""
+
+    def __init__(
+        self, env: dict[str, str], folder: Path, *, settings: str = "tests.system.fleet.standin_settings"
+    ) -> None:
+        self.notes_file, self.log_file = folder / "notes", folder / "supervisor.log"
+        self.notes_file.touch()
+        self._env = env | {
+            "DJANGO_SETTINGS_MODULE": settings,
+            "STANDIN_LOG": str(self.notes_file),
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sessions: set[int] = set()
+
+    def start(self, *, processes: int = 1, wait: bool = True, **env: str) -> None:
+        """Start it and, with `wait`, return when every worker serves."""
+        command = [sys.executable, str(CHECKOUT / "manage.py"), "worker", "--processes", str(processes), "--slots", "7"]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(command, env=self._env | env, stderr=log, start_new_session=True)
+        if wait:
+            until(lambda: len(self.serving()) == processes, what="all workers serving")
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def notes(self, first_word: str) -> list[list[str]]:
+        lines = [line.split() for line in self.notes_file.read_text().splitlines()]
+        return [line[1:] for line in lines if line[0] == first_word]
+
+    def serving(self) -> list[int]:
+        """The workers that have begun to serve and still run, by the order in which they began."""
+        pids = [int(pid) for pid, *_ in self.notes("serve")]
+        return [pid for pid in pids if (found := procfs.stat(pid)) is not None and not found.is_dead]
+
+    def incarnation(self, pid: int) -> str:
+        return next(each for number, each, _ in self.notes("serve") if int(number) == pid)
+
+    def tree(self, worker: int) -> dict[str, int]:
+        """The pids of the cluster that a worker belongs to, by role. Waits until all of it is there."""
+        return until(lambda: self._tree(worker), what="a whole cluster")
+
+    def _tree(self, worker: int) -> dict[str, int]:
+        found = procfs.stat(worker)
+        if found is None:
+            return {}
+        self.sessions.add(found.session)
+        roles = {"main": found.session, "sentinel": found.parent, "worker": worker}
+        for each in procfs.of_session(found.session):
+            for role in ("pusher", "monitor"):
+                if title(each.pid).endswith(role):
+                    roles[role] = each.pid
+        return roles if len(roles) == 5 else {}
+
+    def descendants(self) -> list[int]:
+        """Every living process that the supervisor started, at any depth."""
+        stats = [found for pid in os.listdir("/proc") if pid.isdigit() and (found := procfs.stat(int(pid)))]
+        known = {self.pid}
+        while more := {found.pid for found in stats if found.parent in known and not found.is_dead} - known:
+            known |= more
+        return sorted(known - {self.pid})
+
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    def clean_up(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            left = self.descendants()
+            self.process.kill()
+            self.process.wait()
+            until(lambda: not any(is_alive(pid) for pid in left), what="the supervisor's children ending with it")
+
+
+def title(pid: int) -> str:
+    """What `ps` shows of a process; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    found = procfs.stat(pid)
+    return found is not None and not found.is_dead
+
+
+@contextmanager
+def hired(env: dict[str, str], folder: Path, **more: Any) -> Iterator[Crew]:
+    """A crew that is gone afterwards, and whose log pytest shows when the test failed."""
+    crew = Crew(env, folder, **more)
+    yield crew
+    crew.clean_up()
+    print(crew.log())  # noqa: T201
+
+
+@pytest.fixture
+def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
+    with hired(process_env, tmp_path) as crew:
+        yield crew
+
+
+@pytest.fixture
+def real_crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
+    """With the real hosts, and agents of the fleet's own."""
+    with hired(
+        process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings"
+    ) as crew:
+        yield crew
+
+
+@pytest.fixture(autouse=True)
+def _no_link_left_open() -> Iterator[None]:
+    """Heartbeats keep a connection per thread; the test database can't be dropped while one is open."""
+    yield
+    members.hang_up()

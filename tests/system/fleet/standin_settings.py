@@ -1,0 +1,18 @@
+"""The project's settings with a stand-in for the engine: fleet tests are about processes, not about runs.
+
+What the stand-ins were asked to do is in the file named by STANDIN_LOG, a line each.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from durableagents.settings import *  # noqa: F403
+from tests.system.fleet import standin
+
+sys.modules["runs.workers.run_loop"] = standin  # type: ignore[assignment]
+sys.modules["runs.workers.failover"] = standin  # type: ignore[assignment]
+
+# Code that doesn't load: a process that is started while this file is there ends at once.
+if Path(os.environ.get("STANDIN_REFUSE") or "/nonexistent").exists():
+    raise SystemExit("this version doesn't start")

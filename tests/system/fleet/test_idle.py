@@ -1,0 +1,54 @@
+"""What an installation costs that has nothing to do."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import psycopg
+import pytest
+
+from runs.connections import dsn
+from runs.models import Sweep
+from tests.system.fleet.conftest import Crew, until
+
+# Long, for it waits most of a minute for counts to come in.
+pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.django_db(transaction=True)]
+# Of a supervisor and two workers, web and sandbox not counted: 500 are wanted. The server's counts come late and in
+# lumps.
+MOST_A_MINUTE = 750
+# Of the same, when each cluster had loaded all by itself: 430.
+MOST_MEGABYTES = 340
+WINDOW_SECONDS = 20.0
+# A connection that fell idle tells its count after ten seconds: what was done to start would be counted as what is done
+# since.
+SETTLED_SECONDS = 12.0
+_DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+
+
+@pytest.fixture
+def crew(real_crew: Crew) -> Crew:
+    return real_crew
+
+
+def test_an_idle_installation_asks_little_and_shares_its_memory(crew: Crew) -> None:
+    """Statements, by the server's own count: each is a transaction of its own here. Memory, with a page that several
+    share counted once."""
+    crew.start(processes=2, wait=False)
+    until(lambda: crew.log().count("drives up to 7 runs") == 2, what="two workers", seconds=60)
+    until(lambda: Sweep.objects.exists(), what="the first sweep", seconds=60)
+    with psycopg.connect(dsn(), autocommit=True) as link:
+        time.sleep(SETTLED_SECONDS)
+        before, began = _count(link), time.monotonic()
+        time.sleep(WINDOW_SECONDS)
+        asked, seconds = _count(link) - before, time.monotonic() - began
+    sizes = [psutil.Process(pid).memory_full_info().pss >> 20 for pid in (crew.pid, *crew.descendants())]
+    assert len(sizes) == 12 and sum(sizes) < MOST_MEGABYTES, sizes
+    assert asked > 20, "the server's count does not move"
+    assert asked / seconds * 60 < MOST_A_MINUTE
+
+
+def _count(link: psycopg.Connection) -> int:
+    row = link.execute(_DONE).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,99 @@
+"""The pytest plugin as another project has it: in a folder of its own, by `-p`, with files of an export."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from runs.engine.recordings.recording import text_of
+from tests.conftest import CHECKOUT
+from tests.unit.testing.test_replays import approved, on_file, plain
+
+AGENTS = "tests.integration.testing.desk"
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    recordings = [*on_file(plain()), *on_file(approved())][:3]
+    for number, recording in enumerate(recordings):
+        (folder / f"{number}.json").write_text(text_of(recording))
+    return folder
+
+
+def pytest_in(folder: Path, *args: str) -> tuple[int, str]:
+    """As a project's own CI runs it: no Django, no settings, no server."""
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "durableagents.testing.plugin",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:django",
+            "--rootdir",
+            str(folder),
+            "-c",
+            os.devnull,
+            *args,
+        ],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return told.returncode, told.stdout + told.stderr
+
+
+def test_each_file_is_a_test(tmp_path: Path, checkpoints: Path) -> None:
+    code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
+    assert code == 0 and "3 passed" in told, told
+
+
+def test_a_difference_is_told_in_words_and_kept(tmp_path: Path, checkpoints: Path) -> None:
+    file = checkpoints / "0.json"
+    recorded = json.loads(file.read_text())
+    recorded["events"][0]["payload"]["arguments"]["order_id"] = "A-9"
+    file.write_text(json.dumps(recorded))
+    args = ("--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS, "--checkpoints-dump", "kept")
+    code, told = pytest_in(tmp_path, *args)
+    assert code == 1 and "1 failed, 2 passed" in told, told
+    assert 'order_id is "A-9" on record, and "A-1" in what the code gives' in told and "Traceback" not in told
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_a_test_of_ones_own_is_run_for_each(tmp_path: Path, checkpoints: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(
+        "from durableagents.testing import replay_checkpoint\n"
+        "def test_mine(checkpoint):\n    assert replay_checkpoint(checkpoint).answered >= 0\n"
+    )
+    code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
+    assert code == 0 and "6 passed" in told, told
+    code, told = pytest_in(tmp_path)
+    assert code != 0 and "say where they are, with --checkpoints DIR" in told, told
+
+
+def test_nothing_to_replay_is_no_success(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code, told = pytest_in(tmp_path, "--checkpoints", "empty")
+    assert code == 4 and "there is no checkpoint in it" in told, told
+    code, told = pytest_in(tmp_path, "--checkpoints", "empty", "--checkpoints-agents", "no_such_module")
+    assert code == 4 and "no_such_module" in told, told
+
+
+def test_it_ships_as_a_plugin() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"durableagents": "durableagents.testing.plugin"}
+    assert (CHECKOUT / "durableagents" / "py.typed").exists()

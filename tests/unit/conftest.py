@@ -1,0 +1,12 @@
+"""Unit tests use no database: whoever asks for one is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Mapping[str, str]:
+    pytest.fail("a unit test uses no database: move it to tests/integration")

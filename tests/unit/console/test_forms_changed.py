@@ -1,0 +1,198 @@
+"""A form of what is being changed: what nobody touched of it stays as it was, whatever a browser makes of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.template.loader import render_to_string
+from pydantic import BaseModel, Field
+
+from runs.console.forms.form import Beside, SchemaForm
+from tests.cases import each_case
+from tests.integration.console.conftest import filled_in
+
+
+class Place(BaseModel):
+    city: str = "Berlin"
+    floor: int | None = 3
+    is_open: bool = True
+    size: Literal["small", "large"] = "small"
+
+
+class Order(BaseModel):
+    item: str = "chairs"
+    note: str = Field("", max_length=2000)
+    mail: str | None = Field(None, json_schema_extra={"format": "email"})
+    number: int = 0
+    share: float = 0.0
+    is_urgent: bool = False
+    is_paid: bool | None = None
+    size: Literal["small", "large"] | None = None
+    extra: dict[str, Any] = {}
+    place: Place = Place()
+    other: Place | None = None
+    reference: str | None = "none"
+
+
+SCHEMA = Order.model_json_schema()
+THERE = {"city": "Paris", "floor": 1, "is_open": False, "size": "large"}
+
+
+def drawn(form: SchemaForm) -> str:
+    return "".join(render_to_string("forms/field.html", {"field": field}) for field in form.roots)
+
+
+def changed(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: str | None) -> dict[str, Any]:
+    """What comes of a document where only these fields are typed into (None: a box whose tick is taken away)."""
+    sent = filled_in(drawn(SchemaForm(schema, document=document, keeps=True))) | typed
+    data = {name: text for name, text in sent.items() if text is not None}
+    return SchemaForm(schema, data=data, document=document, keeps=True).document()
+
+
+def started(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: str | None) -> dict[str, Any]:
+    """The same of a form that is filled with something, and stands for a document of its own."""
+    sent = filled_in(drawn(SchemaForm(schema, document=document))) | typed
+    data = {name: text for name, text in sent.items() if text is not None}
+    return SchemaForm(schema, data=data, document=document).document()
+
+
+def shown_of(schema: dict[str, Any], *, without: str) -> dict[str, Any]:
+    """What an untouched form stands for, but for a field."""
+    return {key: value for key, value in started({}, schema).items() if key != without}
+
+
+DOCUMENTS: list[dict[str, Any]] = [
+    {"item": "two\nlines"},
+    {"item": "two\r\nlines"},
+    {"item": "old\rMac"},
+    {"item": "\n"},
+    {"item": "  around "},
+    {"item": ""},
+    {"item": "\n\nfirst"},
+    {"note": "a\r\nb\nc"},
+    {"note": "\nstarts"},
+    {"mail": " a@example.com "},
+    {"mail": "a@example.com\n"},
+    {"mail": None},
+    {"mail": ""},
+    {"number": 12345678901234567},
+    {"number": 9007199254740991},
+    {"number": -0},
+    {"share": 1e22},
+    {"share": 3},
+    {"share": 0.1},
+    {"is_paid": None},
+    {"is_paid": True},
+    {"is_paid": False},
+    {"is_urgent": True},
+    {"is_urgent": "yes"},
+    {"size": None},
+    {"size": "huge"},
+    {"size": "large"},
+    {"extra": {"b": 1.0, "a": "x\r\ny"}},
+    {"place": THERE},
+    {"place": {"city": "Rome"}},
+    {"place": {**THERE, "door": 7}},
+    {"place": {}},
+    {"other": None},
+    {"other": THERE},
+    {"other": {**THERE, "floor": None}},
+    {"reference": None},
+    {"reference": ""},
+    {"other": {"city": "Rome", "is_open": True}},
+    {"place": None},
+    {"number": None},
+    {"item": 5},
+    {"item": ["no", "text"]},
+    {"other": "no place"},
+    {},
+]
+
+
+@each_case("document", DOCUMENTS)
+def test_what_nobody_touched_is_as_it_was(document: dict[str, Any]) -> None:
+    found = changed(document)
+    assert found == document and repr(found) == repr(document)  # 1 is no 1.0, and no True
+    beside = changed({"item": "chairs", **document}, number="7")
+    assert {**beside, "number": 0} == {"item": "chairs", **document, "number": 0} and beside["number"] == 7
+
+
+def test_a_tick_that_is_taken_away_is_gone() -> None:
+    class Wishes(BaseModel):
+        notify: bool = True
+        note: str = ""
+
+    class Asked(BaseModel):
+        wishes: Wishes = Wishes()
+        other: Wishes | None = None
+        amount: int = 1
+
+    schema = Asked.model_json_schema()
+    none = {"notify": False, "note": ""}
+    for of in (changed, started):
+        for document in ({"wishes": {"notify": True, "note": ""}}, {}):
+            found = Asked.model_validate(of(document, schema, **{"wishes.notify": None}))
+            assert found.wishes.model_dump() == none, (of, document)
+        found = Asked.model_validate(of({"other": {"notify": True, "note": ""}}, schema, **{"other.notify": "false"}))
+        assert found.other is not None and found.other.model_dump() == none
+        assert Asked.model_validate(of({}, schema, amount="4")) == Asked(amount=4)
+
+
+def test_what_is_emptied_is_nothing_and_not_what_it_is_by_itself() -> None:
+    assert changed({"reference": "R-1"}, reference="")["reference"] is None
+    assert changed({"place": THERE}, **{"place.floor": ""})["place"] == {**THERE, "floor": None}
+    assert changed({"place": THERE}, **{"place.city": ""})["place"] == {**THERE, "city": ""}
+    assert changed({}, reference="")["reference"] is None and started({}, reference="")["reference"] is None
+    assert changed({"item": "desks"}, item="")["item"] == started({"item": "desks"}, item="")["item"] == ""
+    assert started({"number": 7}, number="") == shown_of(SCHEMA, without="number"), "which the field says of itself"
+    emptied = {"other.city": "", "other.floor": "", "other.is_open": None, "other.size": ""}
+    assert changed({"other": {**THERE, "size": "gone"}}, **emptied)["other"] is None
+
+
+@each_case(
+    "part",
+    [
+        True,
+        {},
+        {"anyOf": [True, {"type": "string"}]},
+        {"allOf": [True]},
+        {"title": 5, "type": "string"},
+        {"type": 7},
+        {"maxLength": None, "type": "string"},
+        {"maxLength": "9", "type": "string"},
+        {"type": ["string", "integer"]},
+        {"anyOf": [{"type": ["string", "null"]}, {"type": "integer"}]},
+        {"enum": 5},
+        {"$ref": 5},
+        {"$ref": "#/$defs/no"},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": 1}, "required": 5},
+        {"type": "string", "format": ["x"]},
+        {"anyOf": "x"},
+        {"const": None},
+        {"enum": [None, "a"]},
+        {"description": {}},
+        {"type": {"a": 1}},
+        {"oneOf": [{"const": 1}, {"const": "1"}]},
+    ],
+)
+def test_what_no_field_can_be_made_of_is_typed_as_json(part: Any) -> None:
+    schema = {"properties": {"odd": part}, "$defs": 5}
+    for value in ("text", 5, None, {"a": [1.5, "x"]}, ["5"], True):
+        assert changed({"odd": value}, schema) == {"odd": value}
+    started({}, schema)
+
+
+def test_no_two_fields_are_called_the_same() -> None:
+    token = "csrfmiddlewaretoken"
+    inner = {"type": "object", "properties": {"tags": {"type": "string"}}}
+    schema = {"properties": {"input": inner, "tags": {"type": "string"}, token: {"type": "string"}}}
+    form = SchemaForm(schema, beside={"tags": Beside("Tags", "tags")})
+    names = [field.html_name for field in form if not field.field.children]
+    assert len({*names, "tags", token}) == len(names) + 2
+    sent = {name: f"of {name}" for name in names} | {"tags": "the page's", token: "the page's"}
+    assert SchemaForm(schema, data=sent, beside={"tags": Beside("Tags", "tags")}).document() == {
+        "input": {"tags": "of input.input.tags"},
+        "tags": "of input.tags",
+        token: f"of input.{token}",
+    }

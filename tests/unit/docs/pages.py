@@ -1,0 +1,70 @@
+"""The documentation as text: blocks, links and table rows, for tests that hold it against the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `sh` is pasted by readers and run by the tests; `console` shows a session and isn't run."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in _BLOCK.finditer(text)]
+
+
+def links(page: Path) -> list[str]:
+    """Targets within the repository; addresses of the web are left out."""
+    targets = _LINK.findall(_CODE.sub("", page.read_text()))
+    return [target for target in targets if "://" not in target]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which a page's headings can be linked to, made as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(_BLOCK, "", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def rows(page: Path) -> list[list[str]]:
+    """Every table row of a page, as its cells."""
+    lines = [line for line in page.read_text().splitlines() if line.startswith("|") and not line.startswith("|--")]
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+
+
+def misfit(shown: Any, real: Any, path: str = "") -> str | None:
+    """How an answer as documented differs from a real one; None if it doesn't.
+
+    Members may be left out where the page says so with a member named `…`; a value `…` stands for any. Ids, times and
+    texts differ from run to run, so values are compared by type, and lists by their first rows.
+    """
+    if shown == "…":
+        return None
+    if isinstance(shown, dict) and isinstance(real, dict):
+        missing = shown.keys() - real.keys() - {"…"}
+        more = set() if "…" in shown else real.keys() - shown.keys()
+        if missing or more:
+            return f"{path or '.'}: not in the answer {sorted(missing)}, not in the page {sorted(more)}"
+        return next(
+            (said for name in shown.keys() - {"…"} if (said := misfit(shown[name], real[name], f"{path}.{name}"))), None
+        )
+    if isinstance(shown, list) and isinstance(real, list):
+        if len([row for row in shown if row != "…"]) > len(real):
+            return f"{path}: the page shows more rows than the {len(real)} there are"
+        pairs = zip(shown, real, strict=False)
+        return next((said for i, (a, b) in enumerate(pairs) if (said := misfit(a, b, f"{path}.{i}"))), None)
+    return None if type(shown) is type(real) else f"{path}: {shown!r} in the page, {real!r} in the answer"

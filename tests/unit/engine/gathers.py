@@ -1,0 +1,47 @@
+"""What stories about branches share: agents that gather, calls that wait for one another, and a look at the places."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from durableagents import Context, End, ToolCall
+from runs.engine.agents import Agent
+from tests.unit.engine.story import Story
+from tests.world import Notes, Toolbox, agent_of
+
+Body = Callable[[Context], Awaitable[Any]]
+
+
+def gathering(tools: Toolbox, body: Body, assistants: Any = ()) -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End(await body(ctx))
+
+    return agent_of(node, tools=tools.all(), assistants=list(assistants))
+
+
+def ring(story: Story) -> None:
+    """Every timer's time has come."""
+    for wait_id, _ in story.waiting("timer"):
+        story.run.resolve(wait_id, "fired")
+
+
+def slots(story: Story) -> list[tuple[str, str]]:
+    """Every recorded result: its place in the visit, and of what."""
+    found = [x for x in story.run.events if x.slot and x.FACT == "result"]
+    return sorted((str(x.slot).partition("/")[2], getattr(x, "tool", getattr(x, "what", ""))) for x in found)
+
+
+class Meeting:
+    """Calls that come here wait until all have come, or until they are let go."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.names = size, []  # type: ignore[var-annotated]
+        self.full, self.over = asyncio.Event(), asyncio.Event()
+
+    async def come(self, call: ToolCall) -> None:
+        self.names.append(call.tool)
+        if len(self.names) == self.size:
+            self.full.set()
+        await (self.full if self.size else self.over).wait()

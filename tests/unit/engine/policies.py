@@ -1,0 +1,57 @@
+"""Policies in memory, and a worker that knows them only from a moment ago."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from approvals.rules.judging import Rule, Rulebook
+from approvals.rules.meaning import restored
+from runs.engine.policy.judgement import Asking, Judged
+from tests.unit.engine.story import Story
+
+
+def rule(effect: Any = "require", condition: str = "", kinds: dict[str, str] | None = None, **more: Any) -> Rule:
+    """A policy's version; of queue `finance_po` where it requires a yes."""
+    given = {
+        "name": f"{effect}_it",
+        "version": 1,
+        "agent": "",
+        "tool": "",
+        "effect": effect,
+        "queue": "finance_po" if effect == "require" else "",
+        "within": timedelta(days=1),
+        "rule": "the board says so",
+    }
+    return Rule(condition=restored(condition, kinds or {}), **(given | more))
+
+
+class Known:
+    """What is in force, what of it a worker knows, and how often it had to ask."""
+
+    def __init__(self, story: Story) -> None:
+        self.story, self.asked = story, 0
+        self.book = self.known = Rulebook(0)
+        story.policies = self
+
+    def put(self, *rules: Rule, problem: str = "", is_known: bool = True) -> None:
+        """These are in force from now on; the worker may not know it yet."""
+        self.book = Rulebook(self.book.revision + 1, rules, problem)
+        self.story.run.policies = (self.book.revision, len(rules))
+        if is_known:
+            self.known = self.book
+
+    async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
+        if anew:
+            self.asked += 1
+            self.known = self.book
+        return self.known.judge(asking)
+
+
+def with_policies(story: Story, rules: Sequence[Rule]) -> Known:
+    """The story, with these in force."""
+    known = Known(story)
+    if rules:
+        known.put(*rules)
+    return known

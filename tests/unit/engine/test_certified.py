@@ -1,0 +1,232 @@
+"""What is known of a keyed tool's other side decides whether it is called at all, and whether a call is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from durableagents import Context, DidNotHappen, End, Happened, NotSent, TransportError
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.certification.standing import NOT_PROBED, Certificates, Policy, Standing
+from runs.engine.runtime import Runtime
+from runs.engine.tools import Tool
+from tests.unit.engine.story import Story
+from tests.unit.engine.test_key_ttl import TTL, forgetful
+from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
+
+GOOD = Standing("certified", "certified")
+BAD = [
+    Standing("ignores_keys", "ignores_keys"),
+    Standing("refuses_repeats", "refuses_repeats"),
+    Standing("expired", "ignores_keys"),
+    Standing("changed", "ignores_keys"),
+]
+OPEN = [
+    NOT_PROBED,
+    Standing("expired", "certified"),
+    Standing("changed", "certified"),
+    Standing("unclear", "unclear"),
+    Standing("hook_denies", "hook_denies"),
+]
+
+
+class Known(Certificates):
+    """What a probe found, as a test says it; `late` is what only a fresh look sees."""
+
+    def __init__(self, policy: Policy = "allow", standing: Standing = NOT_PROBED, late: Standing | None = None) -> None:
+        self.policy, self.is_known, self.late = policy, standing, late
+        self.asked: list[tuple[str, str, bool]] = []
+
+    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> Standing:
+        self.asked.append((agent, tool.name, is_fresh))
+        return self.late if is_fresh and self.late is not None else self.is_known
+
+
+@dataclass
+class Certified(Story):
+    known: Known = field(default_factory=Known)
+
+    @property
+    def runtime(self) -> Runtime:
+        return replace(super().runtime, certificates=self.known)
+
+
+def one_call(tools: Toolbox, name: str) -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(getattr(tools, name), Item(name="a"))).ref)
+
+    return agent_of(node, tools=tools.all())
+
+
+@pytest.mark.parametrize("standing", [*OPEN, *BAD])
+async def test_where_it_is_refused_nothing_is_sent_and_an_operator_reads_why(
+    tools: Toolbox, outside: Outside, standing: Standing
+) -> None:
+    story = Certified(one_call(tools, "order"), known=Known("refuse", standing))
+    assert await story.settle() == "operator"
+    (stop,) = story.events(e.OperatorNeeded)
+    assert stop.reason == "uncertified_tool" and stop.payload["tool"] == "order"
+    assert stop.payload["standing"] == standing.word and "manage.py probe order" in stop.payload["fix"]
+    assert story.events(e.ToolInvoked) == [] and outside.requests == [] and story.facts() == []
+
+
+async def test_after_a_probe_the_run_goes_on_from_there(tools: Toolbox, outside: Outside) -> None:
+    story = Certified(one_call(tools, "order"), known=Known("refuse"))
+    assert await story.settle() == "operator"
+    story.known.is_known = GOOD
+    wait_id, _ = story.one_waiting("operator")
+    story.run.resolve(wait_id, "retried")
+    assert await story.settle() == "completed" and len(outside.executed("order")) == 1
+
+
+async def test_a_probe_of_a_moment_ago_counts(tools: Toolbox) -> None:
+    story = Certified(one_call(tools, "order"), known=Known("refuse", NOT_PROBED, late=GOOD))
+    assert await story.settle() == "completed"
+
+
+@pytest.mark.parametrize("name", ["look", "mail"])
+async def test_only_keyed_tools_are_asked_about(tools: Toolbox, name: str) -> None:
+    story = Certified(one_call(tools, name), known=Known("refuse"))
+    assert await story.settle() == "completed" and story.known.asked == []
+
+
+async def test_a_certified_tool_is_called_and_nothing_is_marked(tools: Toolbox) -> None:
+    story = Certified(one_call(tools, "order"), known=Known("refuse", GOOD))
+    assert await story.settle() == "completed"
+    (invoked,) = story.events(e.ToolInvoked)
+    assert "uncertified" not in invoked.payload and story.known.asked[0][2] is False
+
+
+async def test_under_warn_the_run_says_so_and_goes_on(tools: Toolbox, caplog: pytest.LogCaptureFixture) -> None:
+    story = Certified(one_call(tools, "order"), known=Known("warn", Standing("expired", "certified")))
+    assert await story.settle() == "completed"
+    (invoked,) = story.events(e.ToolInvoked)
+    assert invoked.payload["uncertified"] == "expired" and "not certified (expired)" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["allow", "warn", "refuse"])
+@pytest.mark.parametrize("standing", BAD)
+@pytest.mark.parametrize("point", ["CP2", "CP4"])
+async def test_what_ignores_keys_is_never_repeated_unasked_whoever_dies(
+    tools: Toolbox, outside: Outside, policy: Policy, standing: Standing, point: str
+) -> None:
+    """It was found out, expired or not, after the call was begun."""
+    story = Certified(one_call(tools, "order"), kill_at=[(point, "order")], known=Known(policy, GOOD, late=standing))
+    assert await story.settle() == "parked"
+    (unknown,) = story.events(e.ToolOutcomeUnknown)
+    assert "not known to honour keys" in unknown.payload["reason"]
+    assert len(outside.requests) == (point == "CP4") and not story.events(e.ToolRedispatched)
+
+
+async def test_an_answer_that_is_lost_is_asked_about_at_once(tools: Toolbox, outside: Outside) -> None:
+    outside.trouble("order", TransportError("cut"), when="after")
+    story = Certified(one_call(tools, "order"), retry=IN_PLACE, known=Known("allow", BAD[0]))
+    assert await story.settle() == "parked" and len(outside.requests) == 1
+    story.reconcile("happened", receipt={"ref": "seen"})
+    assert await story.settle() == "completed" and story.output == "seen" and len(outside.requests) == 1
+
+
+async def test_one_that_waits_to_be_repeated_is_looked_at_again(tools: Toolbox, outside: Outside) -> None:
+    """It was trusted when its answer was lost, and isn't any more when the timer rings."""
+    outside.trouble("order", TransportError("cut"), when="after")
+    story = Certified(one_call(tools, "order"), retry=AT_ONCE, known=Known("allow", GOOD))
+    assert await story.drive() == "parked"
+    ((timer, _),) = story.waiting("timer")
+    story.run.resolve(timer, "fired")
+    story.known.is_known = BAD[0]
+    assert await story.drive() == "parked" and len(outside.requests) == 1
+    assert story.one_waiting("reconcile")
+
+
+async def test_what_never_left_is_sent_all_the_same(tools: Toolbox, outside: Outside) -> None:
+    outside.trouble("order", NotSent("refused"))
+    story = Certified(one_call(tools, "order"), retry=IN_PLACE, known=Known("allow", BAD[0]))
+    assert await story.settle() == "completed" and len(outside.executed("order")) == 1
+
+
+@pytest.mark.parametrize(("said", "how"), [(Happened(Done(ref="there")), "completed"), (DidNotHappen(), "parked")])
+async def test_its_hook_is_asked_first(tools: Toolbox, outside: Outside, said: Any, how: str) -> None:
+    """What it finds is believed. That it finds nothing isn't enough to send the call again: a person says so."""
+    outside.hook = lambda args, call: said
+    story = Certified(one_call(tools, "hooked"), kill_at=[("CP2", "hooked")], known=Known("allow", BAD[0]))
+    assert await story.settle() == how and len(outside.requests) == 0
+
+
+@pytest.mark.parametrize("standing", OPEN)
+@pytest.mark.parametrize(("policy", "sent"), [("allow", 2), ("warn", 2), ("refuse", 1)])
+async def test_where_certificates_are_asked_for_a_repeat_needs_one_too(
+    tools: Toolbox, outside: Outside, standing: Standing, policy: Policy, sent: int
+) -> None:
+    story = Certified(one_call(tools, "order"), kill_at=[("CP4", "order")], known=Known(policy, GOOD, late=standing))
+    assert await story.settle() == ("completed" if sent == 2 else "parked")
+    assert len(outside.requests) == sent and len(outside.executed("order")) == 1
+
+
+DENIERS = [
+    Standing("hook_denies", "hook_denies"),
+    Standing("expired", "hook_denies"),
+    Standing("changed", "hook_denies"),
+]
+
+
+@pytest.mark.parametrize("standing", DENIERS)
+@pytest.mark.parametrize("policy", ["allow", "warn"])
+async def test_a_hook_that_was_seen_to_deny_what_happened_is_not_believed(
+    tools: Toolbox, outside: Outside, policy: Policy, standing: Standing
+) -> None:
+    """It had happened, and the hook says that it didn't: a person is asked, and reads why."""
+    outside.hook = lambda args, call: DidNotHappen()
+    known = Known(policy, GOOD, late=standing)
+    story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=known)
+    assert await story.settle() == "parked"
+    (unknown,) = story.events(e.ToolOutcomeUnknown)
+    assert "seen to say" in unknown.payload["reason"] and len(outside.requests) == 1
+    story.reconcile("happened", receipt={"ref": "seen"})
+    assert await story.settle() == "completed" and story.output == "seen" and len(outside.requests) == 1
+
+
+async def test_what_such_a_hook_finds_is_believed(tools: Toolbox, outside: Outside) -> None:
+    outside.hook = lambda args, call: Happened(Done(ref="there"))
+    story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=Known("allow", DENIERS[0]))
+    assert await story.settle() == "completed" and story.output == "there" and len(outside.requests) == 1
+
+
+async def test_its_denial_gives_a_key_no_new_time(outside: Outside) -> None:
+    """The key's time is over: whether the call may go out again hangs on the hook alone."""
+    outside.hook = lambda args, call: DidNotHappen()
+    order = forgetful(outside, has_hook=True)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(order, Item(name="a"))).ref)
+
+    agent = agent_of(node, tools=[order])
+    for standing, how in ((NOT_PROBED, "completed"), (DENIERS[0], "parked")):
+        story = Certified(agent, kill_at=[("CP2", "order")], known=Known("allow", standing))
+        await story.drive()
+        story.run.skew = 2 * TTL
+        assert await story.drive() == how
+    assert "seen to say" in story.events(e.ToolOutcomeUnknown)[0].payload["reason"]
+
+
+async def test_an_unsafe_call_whose_answer_is_lost_is_not_sent_again_on_its_word(
+    tools: Toolbox, outside: Outside
+) -> None:
+    outside.hook = lambda args, call: DidNotHappen()
+    outside.trouble("hooked_mail", TransportError("cut"), when="after")
+    story = Certified(one_call(tools, "hooked_mail"), retry=IN_PLACE, known=Known("allow", DENIERS[2]))
+    assert await story.settle() == "parked" and len(outside.requests) == 1
+
+
+@pytest.mark.parametrize(("standing", "how"), [(NOT_PROBED, "cancelled"), (DENIERS[0], "parked")])
+async def test_a_cancelled_run_does_not_end_on_its_word(
+    tools: Toolbox, outside: Outside, standing: Standing, how: str
+) -> None:
+    outside.hook = lambda args, call: DidNotHappen()
+    story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=Known("allow", standing))
+    assert await story.drive() == "killed"
+    story.run.is_cancel_requested = True
+    assert await story.drive() == how and len(outside.requests) == 1
+    assert len(story.events(e.ToolOutcomeUnknown)) == (how == "parked")

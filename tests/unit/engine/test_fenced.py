@@ -1,0 +1,113 @@
+"""A worker that has lost its place in the fleet begins nothing new and keeps what it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from durableagents import Context, End
+from ledger import events as e
+from runs.engine.journal import Batch, Reply
+from runs.engine.memory import MemoryJournal
+from runs.engine.runtime import Runtime
+from tests.unit.engine.story import Story
+from tests.world import IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
+
+
+@dataclass
+class Fenced(Story):
+    """`lost_at` names the crash point, as (point, tool), at which the worker's place is lost; it is back after `looks`
+    questions."""
+
+    lost_at: tuple[str, str] = ("", "")
+    looks: int = 3
+    _left: int = 0
+    on_fenced: Callable[[], None] = lambda: None
+
+    @property
+    def runtime(self) -> Runtime:
+        return replace(super().runtime, is_fenced=self._is_fenced)
+
+    def _hit(self, point: str, tool: str) -> None:
+        super()._hit(point, tool)
+        if (point, tool) == self.lost_at:
+            self.lost_at, self._left = ("", ""), self.looks
+
+    def _is_fenced(self) -> bool:
+        if not self._left:
+            return False
+        self._left -= 1
+        self.on_fenced()
+        return True
+
+
+def calling(tools: Toolbox, name: str) -> Callable[..., object]:
+    async def node(state: Notes, ctx: Context) -> End:
+        first = await ctx.call(tools.look, Item(name="first"))
+        return End([first.ref, (await ctx.call(getattr(tools, name), Item(name="a"))).ref])
+
+    return node
+
+
+@pytest.mark.parametrize("name", ["mail", "order", "look", "fax"])
+async def test_between_intent_and_call_nothing_leaves_and_the_journal_says_so(
+    tools: Toolbox, outside: Outside, name: str
+) -> None:
+    story = Fenced(agent_of(calling(tools, name), tools=tools.all()), retry=IN_PLACE, lost_at=("CP2", name))
+    before = 0 if name == "look" else 1
+    story.on_fenced = lambda: None if len(outside.seen()) == before else pytest.fail("it was sent")
+    assert await story.settle() == "completed"
+    assert [r.tool for r in outside.seen()] == ["look", name]
+    unsafe = name in ("mail", "fax")
+    assert len(story.events(e.ToolNotDispatched)) == unsafe and story.events(e.ToolOutcomeUnknown) == []
+
+
+@pytest.mark.parametrize("name", ["mail", "order"])
+async def test_no_intent_is_made_until_the_place_is_back(tools: Toolbox, outside: Outside, name: str) -> None:
+    story = Fenced(agent_of(calling(tools, name), tools=tools.all()), lost_at=("CP6", "look"))
+    story.on_fenced = lambda: None if story.events(e.ToolInvoked) == [] else pytest.fail("an intent was made")
+    assert await story.settle() == "completed"
+    assert [r.tool for r in outside.seen()] == ["look", name]
+
+
+@pytest.mark.parametrize("name", ["mail", "order"])
+async def test_an_answer_in_hand_is_committed_all_the_same(tools: Toolbox, name: str) -> None:
+    story = Fenced(agent_of(calling(tools, name), tools=tools.all()), lost_at=("CP4", name))
+    assert await story.settle() == "completed"
+    assert story.facts() == ["pending", "committed"]
+
+
+async def test_a_fenced_worker_still_hears_a_stop(tools: Toolbox) -> None:
+    story = Fenced(agent_of(calling(tools, "order"), tools=tools.all()), lost_at=("CP6", "look"), looks=10**9)
+    story.on_fenced = lambda: story.control.ask("drain")
+    assert await asyncio.wait_for(story.drive(), 10) == "released"
+    assert story.events(e.ToolInvoked) == []
+
+
+async def test_a_place_that_is_lost_while_an_intent_waits_for_its_turn_to_write_holds_it_up(
+    tools: Toolbox, outside: Outside
+) -> None:
+    writing = asyncio.Event()
+
+    class Slow(MemoryJournal):
+        async def commit(self, batch: Batch) -> Reply:
+            if any(isinstance(x, e.ToolRead) for x in batch.events):
+                writing.set()
+                await asyncio.sleep(0.05)  # the other branch waits for its turn meanwhile
+                story._left = 3
+            assert not (batch.is_intent and story._left), "an intent was made by a worker that others take for dead"
+            return await super().commit(batch)
+
+    async def ordering(ctx: Context) -> str:
+        await writing.wait()
+        return (await ctx.call(tools.order, Item(name="b"))).ref
+
+    async def node(state: Notes, ctx: Context) -> End:
+        seen, ordered = await ctx.gather(ctx.call(tools.look, Item(name="a")), ordering(ctx))
+        return End([seen.ref, ordered])
+
+    story = Fenced(agent_of(node, tools=tools.all()), journal=Slow)
+    assert await story.settle() == "completed" and story.output == ["look:a", "order:b"]

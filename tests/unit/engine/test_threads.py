@@ -1,0 +1,93 @@
+"""A blocking tool takes a thread of its own share. A call that never got one was not sent, and that is known."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from durableagents import Context, End, ReplayClass, ToolCall, tool
+from ledger import events as e
+from runs.engine.threads import ToolThreads
+from runs.engine.tools import Tool
+from tests.system.fleet.conftest import until
+from tests.unit.engine.story import Begun, Story
+from tests.world import AT_ONCE, Done, Item, Notes, agent_of
+
+
+@pytest.fixture
+def free() -> Iterator[threading.Event]:
+    """Calls that hang do so until this is set."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def blocking(name: str, sent: list[str], replay_class: ReplayClass, hangs: threading.Event | None = None) -> Tool:
+    def function(args: Item, call: ToolCall) -> Done:
+        sent.append(args.name)
+        assert hangs is None or hangs.wait(60)
+        return Done(ref=args.name)
+
+    function.__name__ = name
+    return tool(replay_class=replay_class, timeout=0.5)(function)
+
+
+def calling(used: Tool, threads: ToolThreads) -> Story:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(used, Item(name="letter"))).ref)
+
+    return Story(agent_of(node, tools=[used]), retry=AT_ONCE, threads=threads)
+
+
+@pytest.mark.parametrize("replay_class", [ReplayClass.UNSAFE_ON_REPLAY, ReplayClass.IDEMPOTENT_WITH_KEY])
+async def test_call_without_a_thread_in_time_is_known_not_to_have_left(
+    free: threading.Event, replay_class: ReplayClass
+) -> None:
+    threads, sent = ToolThreads(1), list[str]()
+    threads.of("fax").submit(free.wait, 60)
+    story = calling(blocking("fax", sent, replay_class), threads)
+    assert await story.drive() == "parked"
+    assert story.waiting("timer") and not story.waiting("reconcile") and not story.events(e.ToolOutcomeUnknown)
+    assert len(story.events(e.ToolNotDispatched)) == (replay_class is ReplayClass.UNSAFE_ON_REPLAY)
+    free.set()
+    for wait_id, _ in story.waiting("timer"):
+        story.run.resolve(wait_id, "fired")
+    assert await story.settle() == "completed"
+    assert sent == ["letter"], "what queued did not begin when a thread came free"
+
+
+async def test_calls_that_hang_hold_threads_of_their_own_tool_only(free: threading.Event) -> None:
+    threads, hung = ToolThreads(2), list[str]()
+    stuck = blocking("stuck", hung, ReplayClass.IDEMPOTENT_WITH_KEY, free)
+    stories = [calling(stuck, threads) for _ in range(6)]
+    assert await asyncio.gather(*(story.drive() for story in stories)) == ["parked"] * 6
+    assert len(hung) == 2 and threads.abandoned() == {"stuck": 2}
+    assert await calling(blocking("fax", [], ReplayClass.IDEMPOTENT_WITH_KEY), threads).drive() == "completed"
+    late = calling(stuck, threads)
+    began = asyncio.get_running_loop().time()
+    assert await late.drive() == "parked", "its run frees its slot"
+    assert asyncio.get_running_loop().time() - began < 0.5, "waiting for a thread would be pointless"
+    ((_, wait),) = late.waiting("timer")
+    assert "no thread was free for stuck: calls past their time limit hold 2 of its 2" in wait.spec.detail["error"]
+    free.set()
+    until(lambda: not threads.abandoned(), what="the calls being over", seconds=10)
+    for wait_id, _ in late.waiting("timer"):
+        late.run.resolve(wait_id, "fired")
+    assert await late.settle() == "completed"
+
+
+async def test_a_call_that_has_begun_is_unknown(free: threading.Event) -> None:
+    """Its thread runs on: nobody knows whether it still sends."""
+
+    def slow(args: Item, call: ToolCall) -> Done:
+        own.begun.set()
+        free.wait(60)
+        return Done(ref="late")
+
+    slow_tool = tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.05)(slow)
+    own = Begun(1)
+    story = calling(slow_tool, own)
+    assert await story.drive() == "parked" and story.waiting("reconcile")

@@ -1,0 +1,161 @@
+"""Effects are undone once, the last first, wherever a worker dies, and from every prefix of a journal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger import events as e
+from runs.engine.memory import MemoryRun
+from runs.engine.tools import DidNotHappen, Happened, ToolCall
+from tests.tiers import many
+from tests.unit.engine.mortal import Death, MortalJournal
+from tests.unit.engine.story import Story
+from tests.unit.engine.undoings import Reversible, answer_all, cancel, failing, names, to_the_end
+from tests.world import AT_ONCE, IN_PLACE, Done, Killed, Outside, only_for_now
+
+OPS = ("book", "post", "buy", "rent", "order")
+programs = st.lists(st.lists(st.sampled_from(OPS), max_size=4), min_size=1, max_size=2)
+deaths = st.lists(st.builds(Death, st.integers(1, 14), st.sampled_from(["before", "after", "call"])), max_size=8)
+
+
+class Truthful(Outside):
+    """It knows what it did: whoever asks is told."""
+
+    def __post_init__(self) -> None:
+        self.hook = self._what_became
+
+    def _what_became(self, args: Any, call: ToolCall) -> Happened | DidNotHappen:
+        seen = [r for r in self.requests if (r.slot, r.attempt) == (call.slot, call.attempt)]
+        return Happened(Done(ref=f"{call.tool}:{args.name}", amount=args.amount)) if seen else DidNotHappen()
+
+
+async def tell(program: list[list[str]], schedule: list[Death], *, is_cancelled: bool) -> tuple[Story, Outside]:
+    outside = Truthful()
+    waiting = [Death(d.nth, d.when) for d in schedule]
+
+    class Mortal(MortalJournal):
+        schedule = waiting
+
+    agent = failing(Reversible(outside), program)
+    agent._fingerprint = "made up"
+    story = Story(agent, journal=Mortal, retry=IN_PLACE)
+    plain = story._hit
+
+    def hit(point: str, tool: str) -> None:
+        if point in ("CP2", "CP4") and waiting and waiting[0].when == "call":
+            waiting[0].nth -= 1
+            if waiting[0].nth <= 0:
+                waiting.pop(0)
+                raise Killed("in a call")
+        plain(point, tool)
+
+    story._hit = hit  # type: ignore[method-assign]
+    if is_cancelled:
+        await story.drive()
+        if story.run.state not in ("failed", "compensating") and "UndoBegun" not in story.kinds():
+            cancel(story, "undo")
+    if story.run.state not in ("failed", "cancelled"):
+        await to_the_end(story, outside)
+    story.outside = outside  # type: ignore[attr-defined]
+    return story, outside
+
+
+def check(story: Story, outside: Outside) -> None:
+    """Each effect that can be undone was, once, the last one first; nobody was asked about what went well."""
+    ended = names(outside)
+    done = [x for x in ended if x in ("book", "post", "buy", "rent")]
+    undone = [x for x in ended if x in ("unbook", "unpost", "refund", "unrent")]
+    inverse = {"book": "unbook", "post": "unpost", "buy": "refund", "rent": "unrent"}
+    assert undone == [inverse[x] for x in reversed(done)]
+    assert ended[: len(ended) - len(undone)] == [x for x in ended if x not in undone], "nothing new after the first"
+    told = story.events(e.EffectUndone)
+    assert [x.tool for x in told] == list(reversed(done)) and len({(x.of_slot, x.of_attempt) for x in told}) == len(
+        told
+    )
+    assert [x for x in story.run.entries if x.fact == "compensated"] == [
+        x
+        for x in story.run.entries
+        if x.fact == "compensated" and (x.slot, x.attempt) in {(y.of_slot, y.of_attempt) for y in told}
+    ]
+    assert story.facts().count("compensated") == len(told)
+    assert not story.run.open_waits()
+
+
+@settings(max_examples=many(200, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs, deaths=deaths, is_cancelled=st.booleans())
+def test_effects_are_undone_once_whoever_dies(
+    program: list[list[str]], deaths: list[Death], is_cancelled: bool
+) -> None:
+    with only_for_now():
+        story, outside = asyncio.run(tell(program, deaths, is_cancelled=is_cancelled))
+    assert story.run.state in ("failed", "cancelled")
+    check(story, outside)
+
+
+@settings(max_examples=many(20, 5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs)
+def test_every_prefix_of_a_journal_that_undoes_leads_to_the_same_end(program: list[list[str]]) -> None:
+    with only_for_now():
+        whole, seen = asyncio.run(tell(program, [], is_cancelled=False))
+        for upto in whole.commits:
+            story, outside = asyncio.run(_resume(program, whole, upto))
+            assert story.failure.payload == whole.failure.payload
+            again = [r for r in outside.requests if r.executed]
+            first = [r for r in seen.requests if r.executed]
+            assert all(any((r.tool, r.body) == (x.tool, x.body) for x in first) for r in again)
+            assert len(story.events(e.EffectUndone)) == len(whole.events(e.EffectUndone))
+
+
+async def _resume(program: list[list[str]], whole: Story, upto: int) -> tuple[Story, Outside]:
+    """A run whose journal is the first events of another's."""
+    outside = Truthful()
+    agent = failing(Reversible(outside), program)
+    agent._fingerprint = "made up"
+    story = Story(agent, retry=AT_ONCE)
+    run: MemoryRun = story.run
+    run.id, run.events = whole.run.id, []
+    run.facts.clear()
+    run.append(whole.run.events[:upto])
+    run.snapshots = [(seq, snapshot) for seq, snapshot in whole.run.snapshots if seq <= upto]
+    run.state = run.at_work
+    for event in run.events:
+        if isinstance(event, e.ToolInvoked):  # what was announced was sent
+            outside.urls[event.slot or ""] = "known"
+            sent = [r for r in whole_requests(whole) if (r.slot, r.attempt) == (event.slot, event.attempt)]
+            outside.requests += sent[:1]
+    _restore(run, whole)
+    answer_all(story, outside)
+    await to_the_end(story, outside)
+    return story, outside
+
+
+def whole_requests(whole: Story) -> list[Any]:
+    return list(whole.outside.requests)  # type: ignore[attr-defined]
+
+
+def _restore(run: MemoryRun, whole: Story) -> None:
+    """The waits as these events left them."""
+    opened = {(x.slot, x.attempt, x.wait, x.n) for x in run.events if isinstance(x, e.WaitOpened)}
+    gates = {(x.slot, x.n) for x in run.events if isinstance(x, e.ApprovalRequested)}
+    decided = {(x.slot, x.n): x for x in run.events if isinstance(x, e.ApprovalDecided)}
+    resolved = {(x.slot, x.attempt, x.wait, x.n): x.resolution for x in run.events if isinstance(x, e.WaitResolved)}
+    back_ = {x.slot for x in run.events if isinstance(x, e.CallbackReceived)}
+    used = {x.slot for x in run.events if isinstance(x, e.ToolInvoked) and x.grant}
+    for wait_id, wait in whole.run.waits.items():
+        s = wait.spec
+        key = (s.slot, s.attempt, s.kind, s.n)
+        if key not in opened and (s.slot, s.n) not in gates:
+            continue
+        made = type(wait)(s, wait.gate)
+        if (decision := decided.get((s.slot, s.n))) is not None and s.kind == "approval":
+            made.resolution, made.grant_hash = decision.verdict, wait.grant_hash
+            made.is_consumed, made.used_by = s.slot in used, wait.used_by
+        elif s.kind == "webhook" and s.slot in back_:
+            made.resolution = "received"
+        else:
+            made.resolution = resolved.get(key)
+        run.waits[wait_id] = made

@@ -1,0 +1,144 @@
+"""News that nobody knew of when the plan was made reach a person: also those that came in the moment in between, and
+those about the undos' own calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from durableagents import BusinessFailure
+from ledger import events as e
+from runs.engine.journal import Effects
+from runs.engine.memory import MemoryJournal
+from tests.unit.engine.story import Story
+from tests.unit.engine.undoings import Reversible, failing, names
+from tests.world import Outside
+
+
+@pytest.fixture
+def tools(outside: Outside) -> Reversible:
+    return Reversible(outside)
+
+
+def question(story: Story) -> str:
+    return str(story.one_waiting("input")[1].spec.detail["title"])
+
+
+def leave(story: Story, slot: str = "") -> None:
+    story.run.answer({"decision": "leave", "justification": "called them"}, slot=slot)
+
+
+def late(slot: str, outcome: str, contradicts: str, n: int = 0) -> e.ToolAnsweredLate:
+    """What a worker tells that had lost the run."""
+    return e.ToolAnsweredLate(
+        slot=slot,
+        tool="post",
+        by="worker:gone",
+        outcome=outcome,
+        contradicts=contradicts,
+        n=n,
+        payload={"result": {"ref": "post:x"}} if outcome == "happened" else {},
+    )
+
+
+async def test_news_between_the_reading_and_the_plan_are_put_to_a_person(
+    outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is read, somebody tells, the plan is written: nothing is lost by that."""
+    story = Story(failing(tools, [["book", "post"]]))
+    outside.trouble("post", BusinessFailure("no room", code="full"))
+    read, told = MemoryJournal.effects, []
+
+    async def and_then_somebody_tells(journal: MemoryJournal) -> Effects:
+        effects = await read(journal)
+        if not told:
+            told.append(late("0.1/2", "happened", "refused"))
+            journal.run.append(told)
+        return effects
+
+    monkeypatch.setattr(MemoryJournal, "effects", and_then_somebody_tells)
+    assert await story.settle() == "parked" and names(outside) == ["book", "unbook"]
+    kinds = story.kinds()
+    assert kinds.index("ToolAnsweredLate") < kinds.index("UndoBegun")
+    assert question(story).startswith("post (0.1/2) is not undone: an answer that came late")
+    leave(story)
+    assert await story.settle() == "failed"
+    (left,) = story.events(e.EffectLeft)
+    assert (left.of_slot, left.of_attempt) == ("0.1/2", 0)
+
+
+async def test_a_late_word_that_an_undo_happened_that_was_refused_is_told(outside: Outside, tools: Reversible) -> None:
+    outside.trouble("unpost", BusinessFailure("too late", code="late"))
+    story = Story(failing(tools, [["post", "buy"]]))
+    assert await story.settle() == "parked"
+    story.decide("approved")
+    assert await story.settle() == "parked"
+    assert question(story).startswith("post (0.1/1) is not undone: unpost")
+    undo = story.events(e.ToolFailed)[-1].slot or ""
+    leave(story)
+    story.run.append([late(undo, "happened", "refused")])
+    assert await story.settle() == "parked"
+    assert "tells that it was happened; on record was refused" in question(story)
+    leave(story)
+    assert await story.settle() == "failed" and len(story.events(e.EffectLeft)) == 2
+
+
+async def test_a_late_word_that_an_undo_was_refused_that_stands_as_happened_is_told(
+    outside: Outside, tools: Reversible
+) -> None:
+    story = Story(failing(tools, [["buy", "book"]]))
+    assert await story.settle() == "parked" and names(outside)[-1] == "unbook"
+    (undo,) = [x.of_slot and x.slot for x in story.events(e.EffectUndone)]
+    story.run.append([late(undo or "", "refused", "happened")])
+    story.decide("approved")
+    assert await story.settle() == "parked"
+    assert "tells that it was refused; on record was happened" in question(story)
+    leave(story)
+    assert await story.settle() == "failed"
+
+
+async def test_what_agrees_with_the_record_bothers_nobody(outside: Outside, tools: Reversible) -> None:
+    story = Story(failing(tools, [["buy", "book"]]))
+    assert await story.settle() == "parked"
+    undo = story.events(e.EffectUndone)[0].slot or ""
+    story.run.append([late(undo, "happened", "")])
+    story.decide("approved")
+    assert await story.settle() == "failed" and not story.events(e.EffectLeft)
+
+
+async def test_two_pieces_of_news_are_asked_in_the_order_in_which_they_came(
+    outside: Outside, tools: Reversible
+) -> None:
+    """The second one is about an earlier call, and comes while the first is asked about: the replay finds the first
+    question where it was."""
+    outside.trouble("post", BusinessFailure("no room", code="full"))
+    outside.trouble("order", BusinessFailure("no room", code="full"))
+    story = Story(failing(tools, [["buy", "post"]]))
+    assert await story.settle() == "parked"
+    story.run.append([late("0.1/2", "happened", "refused")])
+    story.decide("approved")
+    assert await story.settle() == "parked" and question(story).startswith("post (0.1/2)")
+    story.run.append([e.CallbackArrivedLate(slot="0.1/0", tool="rent", payload={})])
+    leave(story)
+    assert await story.settle() == "parked", "nothing is asked in the other's place"
+    assert "operator" not in {wait.spec.kind for wait in story.run.open_waits()}
+    leave(story)
+    assert await story.settle() == "failed"
+    assert [x.of_slot for x in story.events(e.EffectLeft)] == ["0.1/2", "0.1/0"]
+
+
+async def test_news_in_the_very_last_moment_keep_the_run_from_ending(
+    outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(failing(tools, [["book"]]))
+    load, told = MemoryJournal.load, []
+
+    async def after_somebody_told(journal: MemoryJournal) -> object:
+        if not told and story.events(e.EffectUndone):
+            told.append(e.CallbackArrivedLate(slot="0.1/0", tool="rent", payload={}))
+            journal.run.append(told)
+        return await load(journal)
+
+    monkeypatch.setattr(MemoryJournal, "load", after_somebody_told)
+    assert await story.settle() == "parked" and "came late" in question(story)
+    leave(story)
+    assert await story.settle() == "failed"
