@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Container, Iterable
@@ -54,6 +55,7 @@ def locked() -> dict[str, set[str]]:
     return found
 
 
+@functools.cache
 def imported() -> dict[str, str]:
     """Third-party packages that some file imports, by the name of their distribution."""
     whose, found = packages_distributions(), {}
