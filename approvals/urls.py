@@ -33,6 +33,7 @@ urlpatterns = [
     ),
     path("approvals/<uuid:approval_id>/claims", claims.Claims.as_view(), name="claims"),
     path("approvals/<uuid:approval_id>/releases", claims.Releases.as_view(), name="releases"),
+    path("approvals/<uuid:approval_id>/plan", documents.Plan.as_view(), name="plan"),
     path("approvals/<uuid:approval_id>/documents/<int:n>", documents.Original.as_view(), name="document"),
     path(
         "approvals/<uuid:approval_id>/documents/<int:n>/pages/<int:page>",

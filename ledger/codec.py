@@ -3,6 +3,7 @@ metadata, and a packed payload. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import threading
@@ -10,10 +11,15 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, dataclass_transform
 
 import zstandard
+from pydantic_core import from_json
 
 RAW, ZSTD = b"\x00", b"\x01"
 _COMPRESS_FROM = 256
 MAX_PAYLOAD = 64 * 1024 * 1024
+# A page decodes no more of a payload than this: it shows less.
+MAX_HEAD = 256 * 1024
+# As many stored bytes hold a head of that size: a block of Zstandard is at most 128 KiB, and never grows.
+MAX_STORED_HEAD = MAX_HEAD + 256 * 1024
 # The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
 # by other hands, and nobody is shown it.
 MOST_DEEP = 200
@@ -93,6 +99,66 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     elif codec != RAW:
         raise ValueError(f"packed payload has unknown codec {codec!r}")
     return read_json(body)
+
+
+class Cut(str):
+    """The text at which a payload was cut; `size` is the size of the whole payload in bytes."""
+
+    size: int
+
+    def __new__(cls, text: str, size: int) -> Cut:
+        """Return the text with the size of what it was cut from."""
+        cut = super().__new__(cls, text)
+        cut.size = size
+        return cut
+
+
+def size_of(packed: bytes | memoryview, stored: int | None = None) -> int:
+    """Return the size of a packed payload's JSON in bytes. Its first 20 bytes and its `stored` size are enough."""
+    data = bytes(packed[:20])
+    if data[:1] == ZSTD:
+        try:
+            if (size := zstandard.frame_content_size(data[1:])) >= 0:
+                return size
+        except zstandard.ZstdError:
+            pass  # damaged: `unpack` says so
+    return (len(packed) if stored is None else stored) - 1
+
+
+def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) -> Any:
+    """Return the payload, or the head of a large one, in which the last text is a `Cut`.
+
+    `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes. Raises ValueError as `unpack` does.
+    """
+    if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
+        return unpack(packed)
+    body = bytes(packed[1 : MAX_STORED_HEAD + 1])
+    if packed[:1] == ZSTD:
+        try:
+            body = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(body)).read(MAX_HEAD)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"packed payload does not decompress: {error}") from error
+    text = body[:MAX_HEAD].decode("utf-8", "ignore")
+    return _marked(from_json(text, allow_partial="trailing-strings"), size)
+
+
+def _marked(value: Any, size: int) -> Any:
+    """Mark the end of a document that was cut: its last text is where the cut was, or comes after its last value."""
+    if isinstance(value, str):
+        return Cut(value, size)
+    at: Any = value
+    while isinstance(at, (dict, list)):
+        key: Any = (next(reversed(at)) if isinstance(at, dict) else -1) if at else None
+        inner = at[key] if at else None
+        if isinstance(inner, str):
+            at[key] = Cut(inner, size)
+        elif not isinstance(inner, (dict, list)):
+            if isinstance(at, dict):
+                at["…"] = Cut("", size)
+            else:
+                at.append(Cut("", size))
+        at = inner
+    return value
 
 
 def read_json(stored: bytes | str) -> Any:

@@ -10,6 +10,8 @@ from django.http import HttpRequest, HttpResponse
 
 from approvals.documents import served
 from approvals.queues.sight import read_one
+from ledger.errors import RecordDamaged
+from ledger.web.downloads import json_file
 from ledger.web.page_base import Page
 from ledger.web.roles import roles
 from runs.engine.gate.documents import Named
@@ -30,6 +32,20 @@ class Original(Page):
 
     def get(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
         return served.original(asked_with(approval_id, n, request.user))
+
+
+class Plan(Page):
+    """What a decision binds: all of what is asked, with its evidence."""
+
+    section = "inbox"
+    http_method_names = ["get"]
+
+    def get(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        approval = read_one(approval_id, roles(request.user))
+        plan = approval.planned()
+        if plan is None:
+            raise RecordDamaged(approval.run_id, "a plan that can be read")
+        return json_file(plan, f"{approval_id}-plan.json")
 
 
 class Picture(Page):

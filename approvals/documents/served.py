@@ -13,16 +13,9 @@ from approvals.documents.drawn import Facts, facts_of, page_of
 from approvals.documents.shown import NO_LIST
 from approvals.documents.stored import contents_of, unsound
 from ledger.errors import NotFound
+from ledger.web.downloads import HEADERS
 from runs.engine.canonical import parsed
 from runs.engine.gate.documents import Named, named_in
-
-# Whatever a browser makes of it: it runs nothing, fetches nothing, is part of no page but ours, and isn't kept.
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 
 
 def document_in(approval_id: UUID, plan: bytes, n: int) -> Named:
@@ -42,7 +35,7 @@ def original(named: Named) -> HttpResponse:
     if content is None or unsound(named, content):
         raise NotShown(unsound(named, content), named.name)
     kind = f"{named.media_type}; charset=utf-8" if named.is_text else named.media_type
-    response = HttpResponse(content, content_type=kind, headers=_HEADERS)
+    response = HttpResponse(content, content_type=kind, headers=HEADERS)
     response["Content-Disposition"] = content_disposition_header(True, named.name) or "attachment"
     return response
 
@@ -64,7 +57,7 @@ def picture(named: Named, page: int) -> HttpResponse:
         if 1 <= page <= len(told.pages):
             raise NotShown(facts(named).problem or f"its page {page} can't be drawn", named.name)
         raise NotFound("page", f"{page} of {named.name}")
-    return HttpResponse(drawn, content_type="image/png", headers=_HEADERS)
+    return HttpResponse(drawn, content_type="image/png", headers=HEADERS)
 
 
 def _content(named: Named) -> bytes | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db.models import BinaryField, QuerySet
+from django.db.models.functions import Length, Substr
+
 from ledger import events
 from ledger.api.schemas import EventRow, ListRow, OverrideRow, VerificationRow
-from ledger.codec import MOST_DEEP, is_too_deep, read_json, unpack
+from ledger.codec import MOST_DEEP, Cut, is_too_deep, read_json, size_of, unpack, unpack_head
 from ledger.models import Event, OverrideRecord
 from ledger.verification.registers import Listed
 from ledger.verification.runs import Verification
@@ -58,9 +62,10 @@ def _must_be_shallow(value: Any) -> None:
         raise ValueError(f"nested deeper than {MOST_DEEP} levels")
 
 
-def payload_of(event: Event) -> Any:
-    """The payload without callback tokens. Raises ValueError or RecursionError on bytes that were tampered with."""
-    payload = unpack(event.sealed)
+def payload_of(event: Event, *, is_head: bool = False) -> Any:
+    """Return the payload, or the head of a large one, without callback tokens. Raises ValueError or RecursionError on
+    bytes that were tampered with."""
+    payload = unpack_head(event.sealed) if is_head else unpack(event.sealed)
     _must_be_shallow(payload)
     if event.kind == events.ApprovalRequested.KIND:
         return payload  # what a decision binds is shown byte for byte; a plan holds no token
@@ -76,7 +81,8 @@ def masked(value: Any) -> Any:
     if isinstance(value, list):
         return [masked(inner) for inner in value]
     if isinstance(value, str) and "/callbacks/" in value:
-        return _OUR_CALLBACK.sub(rf"\g<1>{MASK}", value)
+        text = _OUR_CALLBACK.sub(rf"\g<1>{MASK}", value)
+        return Cut(text, value.size) if isinstance(value, Cut) else text
     return value
 
 
@@ -87,6 +93,21 @@ def payload_shown(event: Event) -> Any:
         return payload_of(event)
     except (ValueError, RecursionError) as error:
         return {"unreadable": str(error)}
+
+
+def sizes_of(events: QuerySet[Event]) -> dict[tuple[UUID, int], int]:
+    """Return the size in bytes of each event's payload, as JSON, by run and number, without reading the payloads."""
+    head = Substr("sealed", 1, 20, output_field=BinaryField())
+    rows = events.annotate(head=head, stored=Length("sealed")).values_list("run_id", "seq", "head", "stored")
+    return {(run, seq): 0 if stored is None else size_of(bytes(head), stored) for run, seq, head, stored in rows}
+
+
+def larger_than(most: float, places: Sequence[tuple[UUID, int]]) -> frozenset[UUID]:
+    """Return the runs among `places`, which holds (run, seq), whose event there has a larger payload than that."""
+    if not places or most == math.inf:
+        return frozenset()
+    sizes = sizes_of(Event.objects.filter(pk__in=list(places)))
+    return frozenset(run for (run, _), size in sizes.items() if size > most)
 
 
 def payload_at(places: Sequence[tuple[UUID, int]]) -> dict[UUID, Any]:

@@ -9,11 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.db.models.functions import Length
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.api.present import event_row, list_row, override_row, verification_row
+from ledger.api.present import event_row, list_row, override_row, sizes_of, verification_row
 from ledger.api.schemas import EntryPage, EntryRow, EventPage, OverridePage, VerificationPage, VerificationRow
 from ledger.append import is_recorded
 from ledger.errors import NotFound
@@ -40,7 +39,7 @@ class Events(ApiView):
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
         rows = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
-        query.limit = fitting(rows.annotate(size=Length("sealed")).values_list("size", flat=True)[: query.limit])
+        query.limit = fitting(sizes_of(rows[: query.limit]).values())
         events = known(run_id, list(rows[: query.limit + 1]))
         return query.page(events, lambda row: {"after": str(row.seq)}, partial(event_row, is_read=reads(run_id)))
 
@@ -100,11 +99,11 @@ class Verifications(ApiView):
         return answer
 
 
-def fitting(sizes: Iterable[int | None]) -> int:
-    """How many rows make a page: stored payloads of a few megabytes together, or one row however large."""
+def fitting(sizes: Iterable[int]) -> int:
+    """Return how many rows make a page: payloads of a few megabytes together, or one row however large."""
     total = count = 0
     for size in sizes:
-        total += size or 0
+        total += size
         if count and total > PAGE_BYTES:
             break
         count += 1

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from html import escape
 from typing import Any, TypeGuard
 
 from django import template
+from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from ledger.codec import Cut
 from ledger.errors import Moved
 from ledger.web import navigation as around
 from ledger.web import text_safety as seen
@@ -24,11 +27,30 @@ from ledger.web.seeing.payloads import WHO_GIVES, Hidden
 register = template.Library()
 
 
+# A text or a value of more characters, or of more leaves, is shown by its head.
+MAX_SHOWN, MAX_LEAVES = 16_000, 400
+HEAD_SHOWN, HEAD_LEAVES = 2_000, 50
+
+
 @register.filter
 def visible(value: object) -> SafeString:
-    """Outside text with everything hidden made visible. Every piece is escaped; only our own markup is markup."""
+    """Return outside text with everything hidden made visible; of a large text its head, with the number of characters
+    left out. Every piece is escaped; only our own markup is markup."""
+    text = str(value)
+    if len(text) <= MAX_SHOWN:
+        return whole(text)
+    return SafeString(f"{whole(text[:HEAD_SHOWN])}{_left_out(len(text) - HEAD_SHOWN)}")
+
+
+@register.filter
+def whole(value: object) -> SafeString:
+    """Return all of a text as `visible` shows it, however large: what a decision binds has to be seen in full."""
     text = str(value)
     return SafeString(escape(text)) if seen.is_harmless(text) else _drawn(seen.pieces(text))
+
+
+def _left_out(characters: int) -> str:
+    return f'<span class="u" title="{characters:,} more characters are not shown here">… {characters:,} more</span>'
 
 
 @register.filter
@@ -96,7 +118,10 @@ def _mark(piece: seen.Piece) -> str:
 @register.filter
 def visible_code(value: object) -> SafeString:
     """The same for tracebacks, whose indentation means something."""
-    return _drawn(seen.pieces(str(value), is_code=True))
+    text = str(value)
+    rest = len(text) - HEAD_SHOWN if len(text) > MAX_SHOWN else 0
+    drawn = _drawn(seen.pieces(text[:HEAD_SHOWN] if rest else text, is_code=True))
+    return SafeString(f"{drawn}{_left_out(rest)}") if rest else drawn
 
 
 @register.filter
@@ -117,16 +142,52 @@ def leaves(value: object) -> list[seen.Leaf]:
 
 
 @register.simple_tag
-def drawn_leaves(value: object, is_wide: object = False) -> SafeString:
-    """A document, leaf by leaf: each with the way to it. Of one that the reader may not read, who gives the right."""
+def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeString:
+    """Return a document leaf by leaf, each with its path; of a large one its head, its size, and a link to `url`, where
+    it can be downloaded. Of one that the reader may not read, who gives the right."""
     if isinstance(value, Hidden):
         return SafeString(f'<p class="small muted" data-hidden>Not shown to you. {escape(WHO_GIVES)}</p>\n')
+    shown, is_cut = _head(value)
     drawn = [f'<dl class="args small{" wide-2" if is_wide else ""}">']
-    for leaf in seen.leaves(value):
-        text = visible(leaf.text) if leaf.kind == "string" else escape(leaf.text)
+    for leaf in shown:
+        text = whole(leaf.text) if leaf.kind in ("string", "cut") else escape(leaf.text)
         is_empty = leaf.kind == "string" and not leaf.text
         drawn.append(f"<dt>{way(leaf.path or 'value')}</dt>\n<dd>{text}{_EMPTY if is_empty else ''}</dd>")
-    return SafeString("".join([*drawn, "</dl>\n"]))
+    return SafeString("".join([*drawn, "</dl>\n", cut_note(value, url) if is_cut else ""]))
+
+
+def _head(value: object) -> tuple[list[seen.Leaf], bool]:
+    """Return the leaves of a value that are shown, and whether others are left out."""
+    leaves: list[seen.Leaf] = []
+    size, is_cut = 0, False
+    for leaf in seen.each_leaf(value):
+        size, is_cut = size + len(leaf.text), leaf.kind == "cut"
+        leaves.append(leaf)
+        if is_cut or size > MAX_SHOWN or len(leaves) > MAX_LEAVES:
+            break
+    if not is_cut and size <= MAX_SHOWN and len(leaves) <= MAX_LEAVES:
+        return leaves, False
+    head, room = [], HEAD_SHOWN
+    for leaf in leaves[:HEAD_LEAVES]:
+        head.append(replace(leaf, text=leaf.text[:room]))
+        if (room := room - len(leaf.text)) <= 0:
+            break
+    return head, True
+
+
+def cut_note(value: object, url: str = "") -> str:
+    """Return the words below a value of which only the head is shown: its size, and where all of it is."""
+    size = filesizeformat(_size(value))
+    link = f'<a class="target" href="{escape(url)}" download>Download all of it</a>.' if url else ""
+    return f'<p class="small muted" data-cut>Only the head is shown, of {escape(size)}. {link}</p>\n'
+
+
+def _size(value: object) -> int:
+    """Return the size in bytes of what a value is, or is the head of."""
+    last = value
+    while isinstance(last, (dict, list)) and last:
+        last = last[next(reversed(last))] if isinstance(last, dict) else last[-1]
+    return last.size if isinstance(last, Cut) else len(json.dumps(value, ensure_ascii=False, default=str).encode())
 
 
 _EMPTY = '<span class="kind">empty text</span>'

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ledger.codec import Cut
+
 MAX_NEWLINES = 2
 MAX_BLANKS = 8
 MAX_INDENT = 120
@@ -180,7 +182,11 @@ class Leaf:
 def leaves(value: Any, path: str = "") -> list[Leaf]:
     """Every leaf of a JSON value in document order, empty containers included. Iterative: depth is the sender's
     choice."""
-    flat: list[Leaf] = []
+    return list(each_leaf(value, path))
+
+
+def each_leaf(value: Any, path: str = "") -> Iterator[Leaf]:
+    """Yield the leaves of a JSON value one by one, for a reader that stops at some point."""
     todo: list[tuple[str, Any]] = [(path, value)]
     while todo:
         where, item = todo.pop()
@@ -189,8 +195,7 @@ def leaves(value: Any, path: str = "") -> list[Leaf]:
         elif isinstance(item, list) and item:
             todo.extend(reversed([(f"{where}[{n}]", inner) for n, inner in enumerate(item)]))
         else:
-            flat.append(_leaf(where, item))
-    return flat
+            yield _leaf(where, item)
 
 
 _EXACT, _LONGEST = 2**53, 10**21
@@ -215,6 +220,8 @@ def _leaf(path: str, item: Any) -> Leaf:
         return Leaf(path, str(item), "number")
     if isinstance(item, (dict, list)):
         return Leaf(path, "{}" if isinstance(item, dict) else "[]", "empty")
+    if isinstance(item, Cut):
+        return Leaf(path, item, "cut")
     return Leaf(path, str(item), "string")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from ledger import events as e
-from ledger.api.present import masked, payload_at, payload_shown
+from ledger.api.present import larger_than, masked, payload_at, payload_shown
 from ledger.models import Event, Head
 from runs import seen
 from runs.api.agents.rows import tool_row
@@ -99,14 +100,16 @@ def _child_row(wait: Wait) -> ChildRow | None:
     return ChildRow.of(child, status=status_of(child.state), need=child.need or None, need_at=child.at or None)
 
 
-def run_rows(runs: Sequence[Run]) -> list[RunRow]:
-    """Runs with their heads, open waits, endings and whom they are queued behind, in few further queries however many
-    they are."""
+def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunRow]:
+    """Return runs with their heads, open waits, endings and the runs they are queued behind, in few further queries
+    however many there are. What a run came to is left out where it has more than `most_output` bytes."""
     ids = [run.id for run in runs]
     heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs})
     waits = families.open_waits(ids)
     told = readable | {run.id for run in runs if run.state == State.CANCELLED}  # by whom and why is no payload
-    endings = payload_at([(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in told])
+    places = [(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in told]
+    large = larger_than(most_output, places)
+    endings = payload_at([place for place in places if place[0] not in large])
     drivable = frozenset(v for head in heads.values() for v in getattr(head, "drivable", ()))
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     stops = [wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR]
@@ -133,6 +136,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             kin=kin,
             is_read=run.id in readable,
             heard_of=said_of,
+            is_large=run.id in large,
         )
         for run in runs
     ]
@@ -193,13 +197,14 @@ def run_row(
     kin: Collection[UUID] = (),
     is_read: bool = True,
     heard_of: Mapping[UUID, Heard] = MappingProxyType({}),
+    is_large: bool = False,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
     run that it is queued behind, `attributes` what it is found by; `is_served` whether a living worker drives its
     version; `assigned` on which side of a ramp its start came out; `halted` the halt that it is under; `kin` the other
     runs that may be named; `is_read` whether its payloads may be told; `heard_of` what was said of unknown
-    outcomes."""
+    outcomes; `is_large` whether its output is left out of a list for its size."""
     goes_on_as = seen.shown(run.goes_on_as, kin)
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
@@ -220,6 +225,7 @@ def run_row(
         forked_from=seen.shown(run.forked_from, kin),
         ended_at=run.ended_at if is_over else None,
         output=ending if run.state == State.COMPLETED else None,
+        output_omitted=is_large,
         error=trouble_of(run, ending),
         hidden=not is_read,
         cancelled=cancellation_of(run, ending),

@@ -164,6 +164,7 @@ class RunRow(Shape):
     ended_at: datetime | None
     priority: int
     output: Any
+    output_omitted: bool = Field(description="Too large for a list: GET the run itself.")
     error: Trouble | None
     cancelled: Cancellation | None = Field(description="Null also of one that was cancelled before this was kept.")
     blocked: str | None = Field(

@@ -16,6 +16,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ledger.api.views import PAGE_BYTES, fitting
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
 from ledger.web.cursors import closed, numbered
@@ -44,6 +45,8 @@ from runs.services.injecting.looking import Look
 from runs.services.succession import chain
 from runs.story.conversation import transcript
 
+# Of how many bytes an output is at most, as JSON, that a list of runs holds.
+LISTED_OUTPUT = 64 * 1024
 _SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
 
 
@@ -65,7 +68,7 @@ class Runs(ApiView):
         if (sought := filters.sought) is not None:
             return _found(query, filters, sought)
         runs = newest(filters, limit=query.limit + 1, beyond=query.moment())
-        shown = {row.id: row for row in run_rows(runs[: query.limit])}
+        shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT)}
         return query.page(runs, _place, lambda run: shown[run.id])
 
     @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
@@ -91,7 +94,9 @@ def _found(query: Query, filters: Filters, sought: Sought) -> Response:
     some = stretch(filters, sought, limit=query.limit, cursor=query.text("cursor") or "")
     if some is None:
         raise no_cursor("cursor")
-    return query.stretch(run_rows(some.runs), {"cursor": some.following} if some.following else None)
+    return query.stretch(
+        run_rows(some.runs, most_output=LISTED_OUTPUT), {"cursor": some.following} if some.following else None
+    )
 
 
 class OneRun(ApiView):
@@ -124,7 +129,7 @@ class Children(ApiView):
         query = Query(request, "cursor")
         lifecycle.find(run_id)
         runs = newest(Filters(parent=str(run_id)), limit=query.limit + 1, beyond=query.moment())
-        shown = {row.id: row for row in run_rows(runs[: query.limit])}
+        shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT)}
         return query.page(runs, _place, lambda run: shown[run.id])
 
 
@@ -155,7 +160,10 @@ class Transcript(ApiView):
         since = query.place()
         lifecycle.find(run_id)
         must_read(run_id)
-        rows = transcript(run_id, most=query.limit + 1, since=since or (0, 0), skip=0 if since else after)
+        rows = transcript(
+            run_id, most=query.limit + 1, most_bytes=PAGE_BYTES, since=since or (0, 0), skip=0 if since else after
+        )
+        query.limit = min(query.limit, fitting(row.size for row in rows))
         return query.page(rows, lambda row: {"cursor": numbered(*row.following)}, lambda row: row.shown)
 
 

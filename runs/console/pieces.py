@@ -8,12 +8,24 @@ template does by itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
 from django.utils.safestring import SafeString
 
-from ledger.templatetags.console import clock, datum, drawn_leaves, quads, short, title_of, visible, words
+from ledger.templatetags.console import (
+    MAX_SHOWN,
+    clock,
+    cut_note,
+    datum,
+    drawn_leaves,
+    quads,
+    short,
+    title_of,
+    visible,
+    words,
+)
 from ledger.templatetags.console import said as without_class
 from runs.console.tables.event_words import phrase
 from runs.console.tables.late_words import belied, witness
@@ -41,8 +53,16 @@ STANDINGS: dict[str, tuple[str, str, str, str]] = {
 _CLASSES = {"idempotent_with_key": "keyed", "unsafe_on_replay": "unsafe to repeat", "": "never sent"}
 
 
-def effect(e: Effect, tools: dict[str, Any]) -> SafeString:
-    """An effect, whatever its standing."""
+# Where the whole payload of an event can be downloaded, by the event's number.
+Downloads = Callable[[int], str]
+
+
+def _nowhere(seq: int) -> str:
+    return ""
+
+
+def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere) -> SafeString:
+    """Draw an effect of any status."""
     chip, tone, note, note_tone = STANDINGS.get(e.status, (e.status, "", "", ""))
     is_answered = e.result is not None
     if e.belied and e.status == "settled_not":
@@ -56,7 +76,8 @@ def effect(e: Effect, tools: dict[str, Any]) -> SafeString:
         f"{_wide('break', visible(without_class(e.error))) if e.error and e.status != 'committed' else ''}\n"
         f'<details class="more wide-row" id="effect-more-{e.seq}">'
         f"<summary>Arguments{' and result' if is_answered else ''}</summary>"
-        f"{drawn_leaves(e.arguments)}{_RESULT + drawn_leaves(e.result) if is_answered else ''}"
+        f"{drawn_leaves(e.arguments, url=downloads(e.requests[-1] if e.requests else e.seq))}"
+        f"{_RESULT + drawn_leaves(e.result, url=downloads(e.answered)) if is_answered else ''}"
         f'<dl class="pairs small">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in _pairs(e))}</dl>'
         "</details></div>\n\n"
     )
@@ -124,8 +145,8 @@ def _plan(e: Effect) -> str:
     return to_approval(e.approval_id, f"<code>{escape(short(e.plan_hash))}</code>")
 
 
-def event(line: Line) -> SafeString:
-    """A line of the journal. One that is damaged says nothing of its kind."""
+def event(line: Line, downloads: Downloads = _nowhere) -> SafeString:
+    """Draw a line of the journal. One that is damaged says nothing of its kind."""
     kind = escape(line.kind) if line.is_known else datum(line.kind)
     says = f'<b class="bad">damaged: {visible(line.damage)}</b>' if line.damage else phrase(line)
     slot = f" · slot {visible(line.slot)}" if line.slot else ""
@@ -137,24 +158,27 @@ def event(line: Line) -> SafeString:
         f'<span class="small muted when">{clock(line.at)}</span>\n'
         f'<details class="more" id="ev-{line.seq}">'
         f"<summary>epoch {line.epoch}{slot} · <code>{digest[:12]}…</code></summary>\n"
-        f"{drawn_leaves(line.facts)}{drawn_leaves(line.shown) if line.shown is not None else ''}\n"
+        f"{drawn_leaves(line.facts)}"
+        f"{drawn_leaves(line.shown, url=downloads(line.seq)) if line.shown is not None else ''}\n"
         f'<p class="hash muted">hash {quads(digest)}<br>after {quads(line.prev_hex)}</p></details></div>\n'
     )
 
 
-def thing_said(said: Said) -> SafeString:
-    """One thing said in a conversation."""
+def thing_said(said: Said, downloads: Downloads = _nowhere) -> SafeString:
+    """Draw one thing said in a conversation."""
     who = '<span class="chip hold">agent</span>' if said.role == "agent" else f"<b>{escape(said.role)}</b>"
     title = f"<span>{visible(said.title)}</span>" if said.title else ""
     tool = f"<code>{visible(said.tool)}</code>" if said.tool else ""
     tokens = (
         "" if said.tokens_in is None else f" · {escape(str(said.tokens_in))} in, {escape(str(said.tokens_out))} out"
     )
+    url = downloads(said.seq)
     text = f'<div class="text" tabindex="0">{visible(said.text)}</div>' if said.text else ""
+    text += cut_note(said.text, url) if len(said.text) > MAX_SHOWN else ""
     return SafeString(
         f'<div class="said {escape(said.role)}"><p class="who-said">{who}{title}{tool}'
         f'<span class="right">{clock(said.at)}{tokens}</span></p>'
-        f"{text}{drawn_leaves(said.data) if said.data is not None else ''}</div>\n"
+        f"{text}{drawn_leaves(said.data, url=url) if said.data is not None else ''}</div>\n"
     )
 
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db.models import BinaryField
+from django.db.models.functions import Length, Substr
 from django.urls import reverse
 
-from ledger.codec import unpack
+from ledger.codec import MAX_STORED_HEAD, unpack_head
 from ledger.errors import NotFound
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.seeing.payloads import HIDDEN
@@ -67,19 +69,33 @@ _NOW_STATUS = {
 }
 
 
+class StoredPoint(NamedTuple):
+    """A checkpoint with the head of its stored state, and the stored size of all of it."""
+
+    run_id: UUID
+    seq: int
+    node: str
+    visit: int
+    at: datetime
+    checksum: bytes
+    head: bytes
+    stored: int
+
+
 @dataclass
 class Point:
-    """One checkpoint: where, when, the state as plain data, and what of it is new since the one before."""
+    """One checkpoint: where, when, the state as plain data (its head if it is large), and what of it is new since the
+    one before."""
 
-    row: Checkpoint
-    before: Checkpoint | None
+    row: StoredPoint
+    before: StoredPoint | None
     is_read: bool = True
 
     @property
     def face(self) -> int:
         """What it looks like."""
-        row, earlier = self.row, bytes(self.before.state) if self.before is not None else b""
-        return hash((row.seq, row.node, row.visit, row.at, bytes(row.checksum), bytes(row.state), earlier))
+        row, earlier = self.row, bytes(self.before.head) if self.before is not None else b""
+        return hash((row.seq, row.node, row.visit, row.at, bytes(row.checksum), bytes(row.head), earlier))
 
     @property
     def digest(self) -> str:
@@ -182,6 +198,18 @@ class Dossier:
     @property
     def url(self) -> str:
         return reverse("run", args=[self.run.id])
+
+    def payload_url(self, seq: int) -> str:
+        """Return where the whole payload of one of its events can be downloaded."""
+        return reverse("event_payload", args=[self.run.id, seq]) if seq else ""
+
+    @property
+    def input_url(self) -> str:
+        return self.payload_url(self.story.events[0])
+
+    @property
+    def output_url(self) -> str:
+        return self.payload_url(self.story.events[1])
 
     @cached_property
     def blocked(self) -> str | None:
@@ -343,10 +371,12 @@ class Dossier:
     def checkpoints(self) -> Window:
         """Checkpoints, newest first, each with what changed since the one before. `older` is the seq that the next page
         goes on before."""
+        head = Substr("state", 1, MAX_STORED_HEAD, output_field=BinaryField())
         older_rows = Checkpoint.objects.filter(run_id=self.run.id).order_by("-seq")
+        older_rows = older_rows.annotate(head=head, stored=Length("state"))
         if self.sight.before is not None:
             older_rows = older_rows.filter(seq__lt=self.sight.before)
-        rows = list(older_rows[: POINTS_SHOWN + 1])
+        rows = [StoredPoint(*row) for row in older_rows.values_list(*StoredPoint._fields)[: POINTS_SHOWN + 1]]
         shown = [Point(row, before, self.is_read) for row, before in zip(rows, [*rows[1:], None], strict=False)][
             :POINTS_SHOWN
         ]
@@ -433,7 +463,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         head.seq = last
     is_read = bool(seen.readable({run_id: run.creator}))
     drawn = drawn if is_read else Drawn()  # what is kept is shown to those who read it
-    opened, agent = folded.Opened(run_id, drawn, is_read=is_read), agent_here(run.graph_id)
+    opened, agent = folded.Opened(run_id, drawn, is_read=is_read, is_head=True), agent_here(run.graph_id)
     # Looked up now: what is let go of meanwhile is drawn as it was.
     lane = {
         effect.face: html
@@ -466,9 +496,9 @@ def _why(answer: Line | None) -> str:
     return str(answer.get("justification") or "") if answer is not None else ""
 
 
-def _state(row: Checkpoint) -> Any:
+def _state(row: StoredPoint) -> Any:
     """The state as plain data, or words about why it can't be read."""
     try:
-        return unpack(row.state)
+        return unpack_head(row.head, row.stored)
     except (ValueError, RecursionError) as error:
         return {"unreadable": str(error)}

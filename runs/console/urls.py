@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from runs.console import agent_views, run_views, start_views
+from runs.console import agent_views, download_views, run_views, start_views
 from runs.console.bulk import views as bulk
 from runs.console.fleet import views as fleet
 from runs.console.forks import views as forks
@@ -72,6 +72,21 @@ urlpatterns = [
     path("pools/<int:pool_id>/closings", pool_views.PoolClosings.as_view(), name="pool_closings"),
     path("runs/<uuid:run_id>/messages/<str:name>", run_views.Messages.as_view(), name="messages"),
     path("runs/<uuid:run_id>/views/<str:name>", run_views.ViewPage.as_view(), name="run-view"),
+    path(
+        "runs/<uuid:run_id>/views/<str:name>/value",
+        download_views.ViewValue.as_view(),
+        name="view_value",
+    ),
+    path(
+        "runs/<uuid:run_id>/events/<int:seq>/payload",
+        download_views.EventPayload.as_view(),
+        name="event_payload",
+    ),
+    path(
+        "runs/<uuid:run_id>/checkpoints/<int:seq>/state",
+        download_views.CheckpointState.as_view(),
+        name="checkpoint_state",
+    ),
     path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),

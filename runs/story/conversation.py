@@ -6,6 +6,7 @@ what was said there before is counted once and kept with the run's fold.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from ledger.api.present import masked
+from ledger.codec import size_of
 from runs.story.folded import Opened, folded
 from runs.story.transcript import Said, Talk, model_of, said_in
 
@@ -26,10 +28,14 @@ class Row:
 
     following: Place
     shown: dict[str, Any]
+    size: int
 
 
-def transcript(run_id: UUID, *, most: int, since: Place = (0, 0), skip: int = 0) -> list[Row]:
-    """Up to `most` things said, in the journal's order, beginning at a place, or after so many rows from there."""
+def transcript(
+    run_id: UUID, *, most: int, most_bytes: float = math.inf, since: Place = (0, 0), skip: int = 0
+) -> list[Row]:
+    """Return up to `most` things said, in the journal's order, beginning at a place, or after so many rows from there.
+    The first row beyond `most_bytes` of payloads is the last one."""
     with folded(run_id) as kept:
         transcript = kept.fold.transcript
         seqs, talks, owners = transcript.events, transcript.talks, transcript.owners
@@ -38,7 +44,8 @@ def transcript(run_id: UUID, *, most: int, since: Place = (0, 0), skip: int = 0)
     rows: list[Row] = []
     numbers: dict[str, int] = {}
     models: dict[str, str] = {}
-    for seq, nth, talk, one in _from(run_id, events, since, most):
+    total = 0
+    for seq, nth, talk, one, size in _from(run_id, events, since, most):
         if talk.name not in numbers:
             numbers[talk.name] = said_before(run_id, talk, seq) + nth
         idx = numbers[talk.name]
@@ -48,15 +55,16 @@ def transcript(run_id: UUID, *, most: int, since: Place = (0, 0), skip: int = 0)
             continue
         if talk.name not in models:
             models[talk.name] = model_of(talk, Opened(run_id))
-        rows.append(Row((seq, nth + 1), _present(talk, models[talk.name], idx, one)))
-        if len(rows) == most:
+        rows.append(Row((seq, nth + 1), _present(talk, models[talk.name], idx, one), size))
+        total += size
+        if len(rows) == most or (total > most_bytes and len(rows) > 1):
             break
     return rows
 
 
 def _from(
     run_id: UUID, events: list[tuple[int, Talk]], since: Place, most: int
-) -> Iterator[tuple[int, int, Talk, Said]]:
+) -> Iterator[tuple[int, int, Talk, Said, int]]:
     size = min(most, _AT_ONCE)
     for start in range(0, len(events), size):
         some = events[start : start + size]
@@ -64,7 +72,7 @@ def _from(
         for seq, talk in some:
             for nth, one in enumerate(said_in(lines[seq]) if seq in lines else ()):
                 if (seq, nth) >= since:
-                    yield seq, nth, talk, one
+                    yield seq, nth, talk, one, 0 if nth else size_of(lines[seq].sealed or b"")
 
 
 def said_before(run_id: UUID, talk: Talk, seq: int) -> int:

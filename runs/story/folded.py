@@ -230,11 +230,13 @@ def forget_all() -> None:
 
 
 class Opened:
-    """Events of one run with their payloads, each read once for one request; without them for whoever may not read
-    them."""
+    """Events of one run with their payloads, each read once for one request. Payloads are left out unless they are to
+    be read (`is_read`); of large ones a page needs only the head (`is_head`)."""
 
-    def __init__(self, run_id: UUID, drawn: Drawn | None = None, *, is_read: bool = True) -> None:
-        self._run_id, self._drawn, self._is_read = run_id, drawn or Drawn(), is_read
+    def __init__(
+        self, run_id: UUID, drawn: Drawn | None = None, *, is_read: bool = True, is_head: bool = False
+    ) -> None:
+        self._run_id, self._drawn, self._is_read, self._is_head = run_id, drawn or Drawn(), is_read, is_head
         self._lines: dict[int, Line] = {}
 
     def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
@@ -252,8 +254,9 @@ class Opened:
     def _shown(self, statement: str, *values: Any) -> list[Line]:
         """Hidden once it is known whether they are to be believed: that is about what they hold, too."""
         lines = _lines(self._drawn, statement, self._run_id, *values)
-        if not self._is_read:
-            for line in lines:
+        for line in lines:
+            line.is_head = self._is_head
+            if not self._is_read:
                 line.hide()
         return lines
 

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from pydantic_core import from_json
 
 from ledger.api.present import MASK, masked
-from ledger.codec import MOST_DEEP, is_too_deep, pack, unpack
+from ledger.codec import MOST_DEEP, is_too_deep, pack, unpack, unpack_head
 from ledger.events import KINDS, Event, encode_clear
 from ledger.web.seeing.payloads import HIDDEN, is_open
 
@@ -83,6 +83,8 @@ class Line:
     gap: str = ""
     is_hidden: bool = False
     reason: str = ""
+    is_head: bool = False
+    """Only the head of a large payload is decoded: enough for a page."""
 
     @cached_property
     def payload(self) -> Any:
@@ -91,7 +93,7 @@ class Line:
         if self.is_hidden:
             return HIDDEN
         try:
-            payload = unpack(self.sealed)
+            payload = unpack_head(self.sealed) if self.is_head else unpack(self.sealed)
         except (ValueError, RecursionError) as error:
             return {"unreadable": str(error)}
         return (

@@ -100,7 +100,7 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
     dossier = context["d"]
     html = dossier.drawn_effects.get(shown.face)
     if html is None:
-        html = pieces.effect(shown, dossier.tools)
+        html = pieces.effect(shown, dossier.tools, dossier.payload_url)
         dossier.drawn.keep(("effect", dossier.agent is None, shown.face), html)
     return SafeString(html)
 
@@ -126,13 +126,13 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
 @register.simple_tag(takes_context=True)
 def event(context: template.Context, line: Line) -> SafeString:
     """A line of the journal. It looks the same whenever it is drawn."""
-    return _once(context, ("event", line.face), lambda: pieces.event(line))
+    return _once(context, ("event", line.face), lambda: pieces.event(line, context["d"].payload_url))
 
 
 @register.simple_tag(takes_context=True)
 def thing_said(context: template.Context, said: Said) -> SafeString:
     """One thing said in a conversation. It looks the same whenever it is drawn."""
-    return _once(context, ("said", said.face), lambda: pieces.thing_said(said))
+    return _once(context, ("said", said.face), lambda: pieces.thing_said(said, context["d"].payload_url))
 
 
 def _once(context: template.Context, face: Hashable, draw: Callable[[], str]) -> SafeString:

@@ -81,7 +81,7 @@ def talk_of(
     declared = list(agent.messages.values()) if agent is not None else []
     forms = [_asking(each, wrong if wrong and wrong.name == each.name else None) for each in declared if may]
     views = list(agent.views.values()) if agent is not None else []
-    told = [one if is_read else _hidden(one) for one in told_of(rows)]
+    told = [one if is_read else _hidden(one) for one in told_of(rows, is_head=True)]
     return Talk(told, total - len(rows), forms, views, run.state in ENDED)
 
 

@@ -36,8 +36,8 @@ class Told:
         return self.row.outcome in (Message.Outcome.REFUSED, Message.Outcome.FAILED)
 
 
-def told_of(messages: Iterable[Message]) -> list[Told]:
-    """In one query, however many they are."""
+def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[Told]:
+    """Return messages with what was said, in one query; of large payloads only the head where `is_head`."""
     rows = list(messages)
     near = Q()
     for row in rows:
@@ -47,11 +47,11 @@ def told_of(messages: Iterable[Message]) -> list[Told]:
     def at(row: Message, seq: int | None) -> Event | None:
         return events.get((row.run_id, seq or 0))
 
-    return [_told(row, at(row, row.seq), at(row, row.answered_seq)) for row in rows]
+    return [_told(row, at(row, row.seq), at(row, row.answered_seq), is_head) for row in rows]
 
 
-def _told(row: Message, came: Event | None, answered: Event | None) -> Told:
-    said, given = _payload(came), _payload(answered)
+def _told(row: Message, came: Event | None, answered: Event | None, is_head: bool) -> Told:
+    said, given = _payload(came, is_head), _payload(answered, is_head)
     known = given if isinstance(given, dict) else {}
     return Told(
         row,
@@ -64,9 +64,9 @@ def _told(row: Message, came: Event | None, answered: Event | None) -> Told:
     )
 
 
-def _payload(event: Event | None) -> Any:
+def _payload(event: Event | None, is_head: bool) -> Any:
     """What it holds; nothing where the row was changed, for a page must still show the others."""
     try:
-        return payload_of(event) if event is not None else None
+        return payload_of(event, is_head=is_head) if event is not None else None
     except (ValueError, RecursionError):
         return None

@@ -201,6 +201,7 @@ def test_whoever_has_the_right_reads_all_of_it(told: list[Run], role: str) -> No
                 "inbox",
                 "approval",
                 "changes",
+                "plan",
                 "api-approval",
                 "api-approvals",
                 "run",

@@ -72,6 +72,9 @@ ELSEWHERE = (
         "api-run-message",
         "api-run-view",
         "run-view",
+        "view_value",
+        "event_payload",
+        "checkpoint_state",
         # Of one case: see tests/integration/approvals/test_documents_served.py, which also counts what their case
         # costs.
         "document",
