@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from django.conf import settings
@@ -34,7 +35,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from ledger.errors import Busy, DurableAgentsError, Proposed, first_line
+from ledger.errors import Busy, DurableAgentsError, NotFound, Proposed, first_line
 from ledger.web import pressure
 
 log = logging.getLogger(__name__)
@@ -207,8 +208,32 @@ def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dic
 
 @csrf_exempt
 def unknown_address(request: HttpRequest) -> HttpResponse:
-    """The last route under /api/."""
+    """Answer what no route of the API takes. An id that is no UUID gets the answer of an id that is not there."""
+    found = _WITH_ID.match(request.path)
+    if found and not _is_uuid(found["id"]):
+        error = NotFound(_WITH_IDS[found["list"]], found["id"])
+        return _answer(document(error.status, error.code, error.title, error.detail))
     return _answer(document(404, "not-found", "Not found", "There is nothing at this address."))
+
+
+# The lists whose entries have UUIDs, with what an entry is called.
+_WITH_IDS = {
+    "approvals": "approval",
+    "bulk": "act on many runs",
+    "changes": "change",
+    "halts": "halt",
+    "runs": "run",
+    "schedules": "schedule",
+}
+_WITH_ID = re.compile(rf"/api/v1/(?P<list>{'|'.join(_WITH_IDS)})/(?P<id>[^/]+)(?:/|$)")
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:

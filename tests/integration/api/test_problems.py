@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import psycopg
@@ -117,7 +118,11 @@ def test_addresses_that_lead_nowhere(address: str, method: str) -> None:
 @each_case("run_id", [str(uuid4()), "x", "1", "00000000-0000-0000-0000-00000000000g", "%00", "a" * 5000])
 @each_case("part", ["", "/events", "/ledger", "/transcript", "/overrides"])
 def test_ids_that_are_not_there(auditor: Api, run_id: str, part: str) -> None:
-    assert is_problem(auditor.get(f"runs/{run_id}{part}"), 404, "not-found")
+    answer, unknown = auditor.get(f"runs/{run_id}{part}"), str(uuid4())
+    assert is_problem(answer, 404, "not-found")
+    of_unknown = auditor.get(f"runs/{unknown}{part}").json()
+    shown = unquote(run_id)[:80]
+    assert answer.json() == of_unknown | {"detail": of_unknown["detail"].replace(repr(unknown), repr(shown))}
 
 
 def test_a_method_that_is_not_there_says_which_are(auditor: Api) -> None:
