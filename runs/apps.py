@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.models.signals import post_migrate
 
-_OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "/importlib/", "/runs/apps.py")
+_OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "<string>", "/importlib/", "/runs/apps.py")
 
 
 class RunsConfig(AppConfig):

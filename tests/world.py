@@ -264,7 +264,7 @@ def agent_of(
         version,
         tools=list(tools),
         assistants=list(assistants),
-        samples=[Sample(label="as it is", input={})],
+        samples=[] if "input" in more else [Sample(label="as it is", input={})],
         **given,
     )
     names = [f.__name__ for f in functions]

@@ -15,6 +15,7 @@ from runs.engine.attributes.kinds import Attribute
 from runs.engine.attributes.setting import misdeclared
 from runs.engine.budget.limits import Budget
 from runs.engine.content.hooks import Screen, check_screens
+from runs.engine.definition_checks import parameters_problem, sample_problem, state_problem, undeclared_call
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, first_scheme, is_current, parts, second_scheme
 from runs.engine.messages.declared import Message, View, message_of, view_of
@@ -145,7 +146,7 @@ class Agent:
 
         `to` names the nodes it may go to (none: it ends the run), `start` marks the first one, `title` is what the
         graph shows (the function's name unless given). Raises DefinitionError for a second node of a name, a second
-        start, and a function that isn't async.
+        start, and a function that isn't async or takes other parameters.
         """
 
         def declare(function: Callable[..., Any]) -> Node:
@@ -160,6 +161,8 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: there are two nodes named {name!r}")
             if not inspect.iscoroutinefunction(function):
                 raise DefinitionError(f"{self.graph_id}: node {name!r} must be an `async def`")
+            if problem := parameters_problem(function, self.state):
+                raise DefinitionError(f"{self.graph_id}: node {name!r}: {problem}")
             if start and self.start:
                 raise DefinitionError(f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start")
             self._fingerprint, self._older = "", ()
@@ -257,6 +260,17 @@ class Agent:
         check_undos(self.graph_id, known, self.undos, self.on_failure)
         check_migrations(self.graph_id, self.version, self.nodes, self.migrations)
         upgrades_of(self.graph_id, self.upgraders)
+        self._check_state_and_samples()
+        for node in self.nodes.values():
+            if problem := undeclared_call(node.function, lambda called: self.tool(called.name) is called):
+                raise DefinitionError(f"{self.graph_id}: node {node.name!r}: {problem}, or in an assistant's")
+
+    def _check_state_and_samples(self) -> None:
+        if self.initial is None and (problem := state_problem(self.input, self.state)):
+            raise DefinitionError(f"{self.graph_id}: {problem}")
+        for sample in self.samples:
+            if problem := sample_problem(sample.input, self.input, None if self.initial else self.begin):
+                raise DefinitionError(f"{self.graph_id}: sample {sample.label!r}: {problem}")
 
     def migration_of(self, version: str) -> Migration:
         """What it says of runs of an earlier `version`; what it says by saying nothing, where it doesn't."""

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, Final, NoReturn, get_type_hints
+from functools import cached_property, wraps
+from typing import Any, Final, NoReturn, ParamSpec, get_type_hints
 
 from pydantic import BaseModel
 
@@ -321,6 +321,28 @@ class Undo:
         object.__setattr__(self, "name", self.name or self.tool.name)
 
 
+_P = ParamSpec("_P")
+_Registration = Callable[[Callable[..., Any]], Tool]
+_CLASSES = (
+    "tool() needs a replay_class=, what a repeated call would do: ReplayClass.PURE (the tool only reads), "
+    "ReplayClass.IDEMPOTENT_WITH_KEY (it sends call.key, and the other side takes a key once), or "
+    "ReplayClass.UNSAFE_ON_REPLAY (a repeat would act twice: a call whose outcome is unknown waits for a person)"
+)
+
+
+def _with_replay_class(register: Callable[_P, _Registration]) -> Callable[_P, _Registration]:
+    """Refuse a declaration without a replay class, also a bare `@tool`, with an explanation of the three choices."""
+
+    @wraps(register)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _Registration:
+        if args or "replay_class" not in kwargs:
+            raise DefinitionError(f"@tool: {_CLASSES}" if args else _CLASSES)
+        return register(*args, **kwargs)
+
+    return checked
+
+
+@_with_replay_class
 def tool(
     *,
     replay_class: ReplayClass,

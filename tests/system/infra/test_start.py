@@ -56,11 +56,11 @@ WRONG = {
     "no agent": ("x = 1\n", "defines no agent"),
     "an answer that is no model": (
         HEAD + "Assistant('mind', 'think', str)\n",
-        "assistant 'mind', output: <class 'str'> is not a Pydantic model",
+        "agents_under_test.py, line 6: assistant 'mind', output: <class 'str'> is not a Pydantic model",
     ),
     "a version that is no text": (
         HEAD + "Agent('mine', 1, input=Thing, state=Thing)\n",
-        "version 1 is not of the form 1.0.0",
+        "agents_under_test.py, line 6: agent 'mine': version 1 is not of the form 1.0.0",
     ),
     "twice": (HEAD + NODE.replace("BODY", "pass") + NODE.replace("BODY", "pass"), "there are two agents mine@1.0.0"),
     "a set": (

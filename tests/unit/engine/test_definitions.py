@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, model_validator
 
-from durableagents import Agent, Assistant, Context, End, Gate, Pending, ReplayClass, ToolCall, tool
+from durableagents import Agent, Assistant, Context, End, Gate, Pending, ReplayClass, Sample, ToolCall, tool
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from tests.cases import each_case
-from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of, only_for_now
 
 PURE = ReplayClass.PURE
 
@@ -41,6 +41,7 @@ async def later(args: Item, call: ToolCall) -> Pending:
     [
         (plain, {"replay_class": "pure"}, "replay_class is 'pure'"),
         (plain, {"replay_class": None}, "give one of ReplayClass.PURE"),
+        (plain, {}, r"needs a replay_class=.*PURE \(.*IDEMPOTENT_WITH_KEY \(.*UNSAFE_ON_REPLAY \("),
         (no_output, {"replay_class": PURE}, "say what it returns"),
         (one_parameter, {"replay_class": PURE}, "must take exactly"),
         (no_model, {"replay_class": PURE}, "must take exactly"),
@@ -51,11 +52,6 @@ async def later(args: Item, call: ToolCall) -> Pending:
 def test_a_tool_that_is_declared_wrongly_can_not_be_registered(function: Any, given: Any, told: str) -> None:
     with pytest.raises(DefinitionError, match=told):
         tool(**given)(function)
-
-
-def test_a_tool_can_not_be_registered_without_a_replay_class() -> None:
-    with pytest.raises(TypeError, match="replay_class"):
-        tool()(plain)  # type: ignore[call-arg]
 
 
 @each_case("name", ["Wrong", "wrong-name", "1st", "", "x" * 65, "ü", "final_result"])
@@ -240,6 +236,115 @@ def test_a_wrong_declaration_names_what_is_wrong_and_the_fix(define: Any, told: 
     with pytest.raises(DefinitionError) as error:
         define()
     assert told in error.value.detail
+
+
+async def swapped(ctx: Context, state: Notes) -> End:
+    return End()
+
+
+async def swapped_names(ctx, state):  # type: ignore[no-untyped-def]
+    return End()
+
+
+async def three_parameters(state: Notes, ctx: Context, more: int) -> End:
+    return End()
+
+
+@tool(replay_class=PURE)
+async def look_up(args: Item, call: ToolCall) -> Done:
+    return Done(ref="x")
+
+
+class Tools:
+    found = look_up
+
+
+async def calls(state: Notes, ctx: Context) -> End:
+    return End(await ctx.gather(ctx.call(Tools.found, Item(name="a"))))
+
+
+async def help_out(name: str, ctx: Context) -> Any:
+    return await ctx.call(look_up, {"name": name})
+
+
+async def help_some(ctx: Context, name: str) -> Any:
+    if not name:
+        return None
+    return await ctx.call(look_up, {"name": name})
+
+
+async def asks_for_help(state: Notes, ctx: Context) -> End:
+    return End(await help_out("a", ctx=ctx))
+
+
+async def may_not_call(state: Notes, ctx: Context) -> End:
+    """Which tool it is depends on the run."""
+    look_up = state.seen[0]
+    await help_some(ctx, "")
+    return End(await ctx.call(look_up, Item(name="a")))
+
+
+class Titled(BaseModel):
+    text: str
+    title: str
+
+
+class Renamed(BaseModel):
+    title: str = Field(validation_alias=AliasChoices("title", AliasPath("text", 0)))
+
+
+class Numbered(BaseModel):
+    text: int
+
+
+class Filled(Titled):
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return {"title": data["text"], **data}
+
+
+def whole(*functions: Any, **more: Any) -> Agent:
+    agent = Agent("whole", "1.0.0", **{"input": Asked, "state": Notes} | more)
+    for function in functions or (node,):
+        agent.node(start=True)(function)
+    agent.validate()
+    return agent
+
+
+def test_validate_refuses_what_a_run_could_not_do() -> None:
+    wrong: list[tuple[Any, str]] = [
+        (lambda: whole(swapped), "node 'swapped': its parameters are swapped: write (state: Notes, ctx: Context)"),
+        (lambda: whole(swapped_names), "node 'swapped_names': its parameters are swapped"),
+        (lambda: whole(three_parameters), "node 'three_parameters': it takes ("),
+        (lambda: whole(calls), "calls the tool 'look_up', which the agent does not declare: name it in tools=[…]"),
+        (lambda: whole(calls), f"node 'calls': {__file__}, line {calls.__code__.co_firstlineno + 1}, calls the tool"),
+        (lambda: whole(asks_for_help), f"{__file__}, line {help_out.__code__.co_firstlineno + 1}, calls the tool"),
+        (
+            lambda: whole(state=Titled),
+            "state=Titled can't be made of input=Asked, which lacks the required field 'title'",
+        ),
+        (lambda: whole(samples=[Sample("one", {"amount": "x"})]), "sample 'one': it doesn't fit input=Asked: amount: "),
+        (lambda: whole(state=Numbered, samples=[Sample("one", {})]), "sample 'one': it doesn't fit its state: text: "),
+    ]
+    for define, problem in wrong:
+        with only_for_now(), pytest.raises(DefinitionError) as error:
+            define()
+        assert error.value.detail.startswith("whole@1.0.0: ") and problem in error.value.detail, error.value.detail
+
+
+def test_validate_accepts_what_only_a_run_can_tell() -> None:
+    sound: list[Any] = [
+        lambda: whole(calls, tools=[look_up]),
+        lambda: whole(calls, assistants=[Assistant("mind", "think", Done, tools=[look_up])]),
+        lambda: whole(may_not_call),
+        lambda: whole(state=Titled, initial=lambda asked: Titled(text="a", title="b")),
+        lambda: whole(state=Filled, samples=[Sample("one", {})]),
+        lambda: whole(input=Titled, state=Renamed, samples=[Sample("one", {"text": "", "title": ""})]),
+    ]
+    for define in sound:
+        with only_for_now():
+            define()
 
 
 def test_one_text_is_no_list_of_edges() -> None:
