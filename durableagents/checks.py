@@ -25,9 +25,11 @@ from runs.engine.agents import Agent, Node, registry
 
 
 def check_definitions() -> list[CheckMessage]:
-    """Everybody whom an agent asks can be asked, as far as that can be seen without running it. Raises
-    ImproperlyConfigured. While the database is away nobody can tell which queues there are: then whom the settings
-    don't name is warned of, and each process that serves looks again when it starts."""
+    """Check that every queue and role that an agent asks exists. Raises ImproperlyConfigured.
+
+    Names are read from the code without running it. While the database is away, administrators' queues are unknown, so
+    a name that the settings lack is only a warning; each process that serves checks again when it starts.
+    """
     queues, is_certain = _queues()
     by_name: dict[str, str] = {}
     for name in settings.DURABLEAGENTS_QUEUES:
@@ -39,27 +41,30 @@ def check_definitions() -> list[CheckMessage]:
         for where, name, known in _named(agent, queues):
             if name in known:
                 continue
-            fix = f"use one of {', '.join(sorted(known))}, or add it under Queues in the console"
-            problem = f"{agent.graph_id}: {where} asks {name!r}, whom nobody answers for"
+            fix = f"use one of {', '.join(sorted(known))}, or {_ADD.format(name)}"
+            problem = f"{agent.graph_id}: {where} asks {name!r}, which does not exist"
             if is_certain:
                 raise ImproperlyConfigured(f"{problem}: {fix}")
-            warnings.append(Warning(f"{problem} by the settings; the database is away", hint=fix, id=UNCERTAIN))
+            warnings.append(Warning(f"{problem} in the settings; the database is away", hint=fix, id=UNCERTAIN))
     return warnings
 
 
 def check_budget_queue() -> list[CheckMessage]:
-    """Somebody decides at the queue that is asked to raise budgets. Raises ImproperlyConfigured."""
+    """Check that the queue that is asked to raise budgets exists. Raises ImproperlyConfigured."""
     name = settings.DURABLEAGENTS.budget_queue
     queues, is_certain = _queues()
     if not name or name in queues:
         return []
-    problem = f"DURABLEAGENTS_BUDGET_QUEUE={name!r}: nobody decides there; use one of {', '.join(sorted(queues))}"
+    fix = f"use one of {', '.join(sorted(queues))}, or {_ADD.format(name)}"
+    problem = f"DURABLEAGENTS_BUDGET_QUEUE={name!r}: no such queue exists"
     if is_certain:
-        raise ImproperlyConfigured(problem)
-    return [Warning(f"{problem}, unless the database knows it", id=UNCERTAIN)]
+        raise ImproperlyConfigured(f"{problem}; {fix}")
+    return [Warning(f"{problem} in the settings; the database is away", hint=fix, id=UNCERTAIN)]
 
 
 UNCERTAIN = "durableagents.W004"
+# The console can't start to add it. `migrate` runs the same check, which the settings' queues pass.
+_ADD = "add {}=ROLE to DURABLEAGENTS_QUEUES and run migrate"
 
 
 def _queues() -> tuple[set[str], bool]:

@@ -1,5 +1,7 @@
-"""Whether the database role of this process could rewrite the record: then nothing in the database keeps a bug, or SQL
-smuggled into the application, from doing so."""
+"""Check that this process's database role can't rewrite the record.
+
+With a role that can, nothing in the database stops a bug, or SQL injected into the application, from doing so.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,19 @@ _FIX = "give DATABASE_URL a role that owns nothing and keep the owner for migrat
 
 
 def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:
-    """What is wrong with the role that `ask` asks as, in one line, or None. `ask` answers a statement's one row."""
+    """Return what is wrong with a database role, in one line, or None. `ask` runs a statement as it: one row."""
     role, is_superuser, owned = ask(_WHO, [_RECORD])
     if is_superuser:
         return f"the database role {role!r} is a superuser, which can rewrite the record: {_FIX}"
     return f"the database role {role!r} owns {owned}, so it can rewrite the record: {_FIX}" if owned else None
 
 
-# What else may keep a process from serving: each answers as `refusal` does. Apps above register theirs.
+# Further reasons not to serve: each answers as `refusal` does. Apps above register theirs.
 others: list[Callable[[], str | None]] = []
 
 
 def refusal() -> str | None:
-    """Why this process must not serve, in one line. Raises django.db.Error while the database is away."""
+    """Return why this process must not serve, in one line, or None. Raises django.db.Error."""
     for each in others:
         if reason := each():
             return reason

@@ -25,10 +25,7 @@ def refusal() -> str | None:
         reason = misfit()
     finally:
         connection.close()
-    if reason is not None:
-        return reason
-    role = privileges.refusal()
-    return None if role is None else f"not in production: {role}"
+    return privileges.refusal() if reason is None else reason
 
 
 def misfit() -> str | None:

@@ -134,7 +134,7 @@ def test_while_the_database_is_away_a_queue_that_the_settings_lack_is_warned_of(
     """An administrator may have added it: each process that serves looks again once the database is there."""
     done = with_agents(WRONG["a gate that nobody decides"][0], "check")
     assert done.returncode == 0 and "the gate of tool 'look' asks 'cfo'" in done.stderr, done.stderr
-    assert "use one of customer_refunds, finance_po, legal, or add it under Queues" in done.stderr
+    assert "use one of customer_refunds, finance_po, legal, or add cfo=ROLE to DURABLEAGENTS_QUEUES" in done.stderr
 
 
 def test_a_sound_module_passes(with_agents: Manage) -> None:
@@ -192,7 +192,7 @@ def test_budgets_are_raised_at_a_queue_that_there_is(manage: Manage) -> None:
     wrong = manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "nope"})
     assert (
         wrong.returncode == 0  # the database, which is away, may know it
-        and "DURABLEAGENTS_BUDGET_QUEUE='nope': nobody decides there; use one of cfo" in wrong.stderr
+        and "DURABLEAGENTS_BUDGET_QUEUE='nope': no such queue exists in the settings" in wrong.stderr
     )
 
 
