@@ -74,8 +74,6 @@ MIDDLEWARE = [
 ROOT_URLCONF = "durableagents.urls"
 ASGI_APPLICATION = "durableagents.server.asgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-# Django takes any fixed default that is near the present time for a mistaken now(): 08:00 of digests, once a day.
-SILENCED_SYSTEM_CHECKS = ["fields.W161"]
 DEBUG = False
 
 TEMPLATES = [

@@ -240,8 +240,13 @@ class Delivery(models.Model):
         ]
 
 
+def default_digest_time() -> time:
+    """Return when a daily digest is sent unless a person chooses another time."""
+    return time(8)
+
+
 class Preference(models.Model):
-    """How somebody wants to be told. Without a row, or a kind in it: as the kind says."""
+    """How a person wants to be notified. Without a row, or without a kind in it, the kind's own rule applies."""
 
     class Digest(models.TextChoices):
         NONE = "none"
@@ -254,5 +259,5 @@ class Preference(models.Model):
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)
     digest = models.TextField(choices=Digest.choices, default=Digest.NONE)
-    digest_at = models.TimeField(default=time(8))
+    digest_at = models.TimeField(default=default_digest_time)
     changed_at = models.DateTimeField()
