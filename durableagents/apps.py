@@ -3,7 +3,8 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.contrib.admin import apps
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models import ProtectedError
+from django.db.models.signals import post_migrate, pre_delete, pre_migrate
 
 
 class DurableAgentsConfig(AppConfig):
@@ -12,6 +13,8 @@ class DurableAgentsConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
+        from django.contrib.admin.models import LogEntry
+
         from durableagents import checks as checks  # registers itself
         from durableagents import keys
         from durableagents.grants import grant_after_migrate
@@ -33,6 +36,7 @@ class DurableAgentsConfig(AppConfig):
         post_migrate.connect(create_roles, sender=self)
         post_migrate.connect(create_queues, sender=self)
         pre_migrate.connect(refuse_a_newer_database, sender=self)
+        pre_delete.connect(keep_admin_log, sender=LogEntry)
         gc.freeze()
         gc.enable()
 
@@ -42,6 +46,15 @@ class AdminConfig(apps.AdminConfig):
 
     default = False
     default_site = "durableagents.signin.admin_site.Site"
+
+
+def keep_admin_log(*, instance: Any, **_: Any) -> None:
+    """Refuse to delete what the administration logged, also with its account. Raises ProtectedError.
+
+    The runtime role may not delete it. While this is connected, Django looks for entries before it deletes any, so an
+    account without entries can still be deleted.
+    """
+    raise ProtectedError("The administration's log stays on record: deactivate the account.", {instance})
 
 
 def create_roles(*, using: str, **_: Any) -> None:

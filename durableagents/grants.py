@@ -49,6 +49,7 @@ APPEND_ONLY = frozenset(
         "runs_probe",
         "durableagents_masterkey",
         "durableagents_document",
+        "django_admin_log",  # names who changed what under /admin/
     }
 )
 # Rows change and stay: nothing that a run is, waits for or asks may go without a trace. Forgetting a run is the owner's

@@ -14,7 +14,7 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest
 
 from durableagents.identity import signed_in
@@ -77,6 +77,16 @@ class Accounts(UserAdmin):
             raise PermissionDenied
         with one_is_left(row):
             obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Show accounts named in the administration's log as protected, so the page offers no deletion."""
+        has_acted = Q(logentry__isnull=False) | Q(pk=request.user.pk)  # the deletion itself is logged first
+        found = list(User.objects.filter(has_acted, pk__in=[each.pk for each in objs]).distinct())
+        shown, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        kept = [
+            f"{user.username} is named in the log of changes, which is kept: deactivate the account" for user in found
+        ]
+        return shown, counts, lacking, [*protected, *kept]
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         """Raises LastAdministrator."""

@@ -6,7 +6,12 @@ import re
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.db.models import ProtectedError
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from durableagents.models import ApiKey
 from ledger.models import AccountRecord, ActRecord
@@ -52,6 +57,22 @@ def test_a_key_is_shown_once_and_works_until_it_is_revoked(boss: Client) -> None
     assert boss.post(f"/admin/durableagents/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
     boss.post("/admin/durableagents/apikey/", {"action": "revoke", "_selected_action": [key.pk]})
     assert Api(token).get("runs").status_code == 401
+
+
+def test_an_account_that_the_log_names_is_kept_and_others_can_be_deleted(boss: Client) -> None:
+    """The runtime role may not delete from the log, so Django must not try: see durableagents/grants.py."""
+    acted, idle = person("acted", is_staff=True, is_superuser=True), person("idle")
+    log = LogEntry.objects.create(user=acted, action_flag=CHANGE, object_repr="a price")
+    administrator = User.objects.get(username="boss")
+    for kept in (acted, administrator):
+        page = boss.post(f"/admin/auth/user/{kept.pk}/delete/", {"post": "yes"}).content.decode()
+        assert f"{kept.username} is named in the log" in page and User.objects.filter(pk=kept.pk).exists()
+    with pytest.raises(ProtectedError), transaction.atomic():
+        acted.delete()
+    with CaptureQueriesContext(connection) as asked:
+        assert boss.post(f"/admin/auth/user/{idle.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert not [each for each in asked if each["sql"].startswith('DELETE FROM "django_admin_log"')]
+    assert not User.objects.filter(pk=idle.pk).exists() and LogEntry.objects.filter(pk=log.pk).exists()
 
 
 # --- money ------------------------------------------------------------------------------------------------------------
