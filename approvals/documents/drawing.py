@@ -13,9 +13,11 @@ import ctypes
 import io
 import json
 import math
+import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pypdfium2
@@ -31,6 +33,7 @@ LARGEST_SIDE = 15_000  # points of a page, or pixels of a drawn one
 LEAST_SCALE = 0.5  # of a page's points, 36 dots an inch: below it the small print is specks
 LEAST_WIDTH = 1000  # pixels of the narrower side of a picture that was made smaller than that
 _FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
+NOBODY = 65534
 _NO_NEW_PRIVILEGES, _DIE_WITH_PARENT = 38, 1
 _XFA = (2, 3)  # forms whose content is not on the pages
 
@@ -40,7 +43,10 @@ class Undrawable(Exception):
 
 
 def confine() -> None:
-    """Give away what drawing doesn't need. The processor's time ends it even where its parent is gone."""
+    """Give up what drawing doesn't need: memory, time, files, and root's rights.
+
+    The limit of processor time ends the process even if its parent is gone.
+    """
     for what, most in (
         (resource.RLIMIT_AS, MOST_MEMORY),
         (resource.RLIMIT_CPU, MOST_SECONDS),
@@ -49,7 +55,13 @@ def confine() -> None:
         (resource.RLIMIT_NOFILE, 16),
     ):
         resource.setrlimit(what, (most, most))
-    if sys.platform == "linux":
+    if os.geteuid() == 0:
+        # A container's root may have no right to change its account; then the limits above are all there is.
+        with suppress(OSError):
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+    if sys.platform == "linux":  # the parent's death is forgotten with the account, so this comes after it
         prctl = ctypes.CDLL(None).prctl
         prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)

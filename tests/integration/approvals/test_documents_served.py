@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from PIL import Image
 
-from approvals.documents import drawn
+from approvals.documents import drawing, drawn
 from approvals.models import Approval
 from durableagents.identity import rights
 from durableagents.identity.auth import issue_key
@@ -97,17 +98,18 @@ def test_what_can_not_be_shown_is_a_problem_by_name(stage: Stage, tools: Toolbox
 
 
 def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """A program in the place of the one that draws tells what it finds: no environment, no way to write, no time."""
+    """A program in its place reports what is left: no environment, no way to write, little memory, never root."""
     monkeypatch.setenv("DURABLEAGENTS_SECRET_KEY", "zz-secret")
     spy = tmp_path / "spy.py"
     spy.write_text(
         "import json, os, sys\n"
         f"sys.path.insert(0, {str(drawn._PROGRAM.parent)!r})\n"
         "import drawing\n"
+        f"file = open({str(tmp_path / 'written')!r}, 'w')\n"
         "drawing.confine()\n"
-        "found = [sorted(set(os.environ) - {'LC_CTYPE'})]\n"
+        "found = [sorted(set(os.environ) - {'LC_CTYPE'}), os.getuid()]\n"
         "try:\n"
-        f"    with open({str(tmp_path / 'written')!r}, 'w') as file:\n"
+        "    with file:\n"
         "        file.write('x')\n"
         "    found.append('wrote')\n"
         "except OSError as error:\n"
@@ -120,7 +122,12 @@ def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr(drawn, "_PROGRAM", spy)
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
-    assert json.loads(drawn.facts_of(named, lambda: pdf().bytes).problem) == [[], "OSError", "no memory"]
+    assert json.loads(drawn.facts_of(named, lambda: pdf().bytes).problem) == [
+        [],
+        os.getuid() or drawing.NOBODY,
+        "OSError",
+        "no memory",
+    ]
 
 
 # --- who --------------------------------------------------------------------------------------------------------------
