@@ -92,6 +92,18 @@ DEPENDS = {
     "api-schedule-pause",
     "api-schedule-resume",
     "api-schedule-delete",
+    "api-run-transcript",
+    "api-run-live",
+    "api-run-view",
+    "api-document",
+    "api-document-pages",
+    "api-document-page",
+    "api-inquiries",
+    "api-inquiry-answer",
+    "api-inquiry-withdraw",
+    "api-delegations",
+    "api-delegation-end",
+    "api-deputy-revoke",
 }
 
 
