@@ -187,7 +187,8 @@ def test_an_administrator_leaves_without_being_asked(boss: Someone) -> None:
 
 def test_a_proof_is_for_the_one_who_gave_it(boss: Someone, someone: Callable[..., Someone]) -> None:
     """The next one to sign in at the same browser has shown who they are, and the one before has not for them."""
-    boss.client.post("/people/invitations", {"proof_password": PASSWORD})  # proved, and the form refused
+    invited = {"username": "new", "email": "new@example.com", "days": "3", "justification": "she starts on Monday"}
+    boss.client.post("/people/invitations", {**invited, "proof_password": PASSWORD})
     assert boss.client.session["proved_at"] > "2026-02"
     boss.client.post("/logout")
     second = someone("rita", is_staff=True, is_superuser=True)

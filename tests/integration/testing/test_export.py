@@ -278,7 +278,8 @@ def test_an_encrypted_export_opens_under_its_key_only(
         replay_checkpoint(files[0], [agent], key="A" * 43 + "=")
     with pytest.raises(CheckpointDiffers, match="holds no key"):
         replay_checkpoint(files[0], [agent], key="short")
-    files[0].write_bytes(files[0].read_bytes()[:-1] + b"x")
+    content = files[0].read_bytes()
+    files[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(CheckpointDiffers, match="it was changed"):
         replay_checkpoint(files[0], [agent])
 

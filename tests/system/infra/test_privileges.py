@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from ledger.privileges import problem_of
-from tests.cases import each_case
 from tests.conftest import CHECKOUT, database_urls
 
 
@@ -39,7 +38,7 @@ def test_a_superuser_may_not(admin: psycopg.Connection[Any]) -> None:
     assert "is a superuser" in str(asked(admin))
 
 
-@each_case("how", ["as the owner", "as a member of the owner"])
+@pytest.mark.parametrize("how", ["as the owner", "as a member of the owner"])
 def test_whoever_may_become_the_owner_of_the_journal_may_not(admin: psycopg.Connection[Any], how: str) -> None:
     admin.execute("CREATE ROLE landlord; CREATE ROLE lodger; GRANT landlord TO lodger")
     admin.execute("ALTER TABLE ledger_event OWNER TO landlord")
