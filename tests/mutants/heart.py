@@ -149,10 +149,6 @@ HEART: dict[str, tuple[Mutation, str]] = {
         Operator(f"{VERIFY}:_line", "if_false", "is_genuine"),
         "test_forgery test_verification",
     ),
-    "a copied event is not noticed": (
-        Operator(f"{VERIFY}:_line", "if_false", "used"),
-        "test_forgery test_verification",
-    ),
     "changed columns are not noticed": (
         Operator(f"{VERIFY}:_line", "if_false", "KIND"),
         "test_verification test_forgery",

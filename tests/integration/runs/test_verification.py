@@ -324,6 +324,19 @@ def test_a_table_emptied_of_a_run_is_an_alarm_and_not_an_unknown_run(record: lis
             assert [each.run_id for each in verify_all() if each.problems] == [run.id], table
 
 
+def test_each_break_of_the_chain_is_named(record: list[Run]) -> None:
+    run = record[0].id
+    breaks = {
+        "DELETE FROM ledger_event WHERE run_id = %s AND seq = 3": "event 3 is missing: the next one found is 4",
+        "UPDATE ledger_event SET prev_hash = sha256('x') WHERE run_id = %s AND seq = 3": "event 3 does not link",
+        "UPDATE ledger_head SET chain = sha256('x') WHERE run_id = %s": "hash is not the one that the head names",
+    }
+    for statement, named in breaks.items():
+        with taken_back():
+            as_superuser(statement, run)
+            assert any(named in problem for problem in verify(run).problems), (statement, verify(run).problems)
+
+
 def test_one_table_that_still_tells_of_a_run_is_enough(record: list[Run]) -> None:
     for kept in tables:
         run = of_table(record, kept)

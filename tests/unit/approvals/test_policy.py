@@ -167,3 +167,8 @@ def test_there_are_three_verdicts() -> None:
 )
 def test_a_sum_of_any_size_has_words(value: str, words: str) -> None:
     assert str(Sum(Decimal(value), "USD")) == words
+
+
+def test_one_person_has_one_word_in_a_case() -> None:
+    found = may(replace(ANN, said="approved it"))
+    assert isinstance(found, No) and found.has_voted and found.why.startswith("You approved it.")
