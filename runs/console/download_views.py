@@ -56,7 +56,7 @@ class CheckpointState(Page):
 
 
 class ViewValue(Page):
-    """What one of the agent's views says."""
+    """Download the current value of one of the agent's views."""
 
     section = "runs"
     http_method_names = ["get"]

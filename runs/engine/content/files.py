@@ -15,12 +15,12 @@ CHARACTERS_OF_A_FILE = 6000
 
 
 def is_file(value: Any) -> bool:
-    """Whether a value is one of Pydantic AI's files, or of its references to files."""
+    """Return whether a value is one of Pydantic AI's files, or of its references to files."""
     return getattr(value, "kind", None) in _KINDS and type(value).__module__ == "pydantic_ai.messages"
 
 
 def has_files(value: Any) -> bool:
-    """Whether there are files, or bytes, in what a tool returned, however deep."""
+    """Return whether a tool's result holds files or bytes at any depth."""
     match value:
         case Mapping():
             return any(map(has_files, value.values()))

@@ -1,4 +1,4 @@
-"""What an error of a client library says of a request: never sent, or an outage of the other side.
+"""Classify errors of client libraries: the request was never sent, or the other side is out of service.
 
 Every library has classes of its own for this. They are known by name, so that none of these libraries is needed.
 """
@@ -33,12 +33,12 @@ _OUTAGE: Mapping[str, frozenset[str]] = {
 
 
 def is_not_connected(error: BaseException) -> bool:
-    """Whether an error, or one that it was raised from, proves that no connection was opened."""
+    """Return whether an error, or one that it was raised from, proves that no connection was opened."""
     return any(_is_one_of(cause, _NOT_CONNECTED) for cause in _causes(error))
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether an error is a client library's word for an outage of the other side."""
+    """Return whether an error of a client library reports an outage of the other side."""
     return _is_one_of(error, _OUTAGE) or _is_one_of(error, _NOT_CONNECTED)
 
 
