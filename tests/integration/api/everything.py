@@ -57,7 +57,7 @@ def _samples(part: str, runs: list[Run]) -> list[Any]:
             return [*Approval.objects.values_list("pk", flat=True)]
         case "graph_id" | "reference":
             return sorted({run.graph_id for run in runs})[:2]
-        case "n" | "page":
+        case "n" | "page" | "seq":
             return [1]
         case "policy":
             body = NewPolicyBody(name="dear", effect="deny", rule="too dear", tool="pay", justification="agreed")

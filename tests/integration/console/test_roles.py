@@ -9,15 +9,17 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
 
 from approvals.models import Policy
 from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
 from ledger.actors import Actor
+from ledger.codec import pack
 from ledger.models import ActRecord
 from ledger.web.roles import ROLES
 from runs.engine.agents import registry
-from runs.models import Batch
+from runs.models import Batch, Checkpoint
 from runs.services import lifecycle
 from runs.services.bulk import acts
 from runs.services.bulk.bodies import BatchBody
@@ -42,6 +44,9 @@ READ = {
     "agents": ALL,
     "agent": ALL,
     "run-view": ALL,
+    "view_value": ALL,
+    "event_payload": ALL,
+    "checkpoint_state": ALL,
     "versions": ALL,
     "migrations": ALL,
     "start": {"integrator", "operator"},
@@ -79,6 +84,7 @@ READ = {
     "changes": {"approver_finance", "approver_legal"},
     "document": ALL,
     "document_page": ALL,
+    "plan": ALL,
 }
 ACT = {
     "start": {"integrator", "operator"},
@@ -190,7 +196,8 @@ ACT = {
     "channel_tests": set(),
 }
 # What holds nothing but payloads, and which roles read those of every run.
-ALL_PAYLOAD, READERS = {"run-view"}, {"operator", "auditor"}
+ALL_PAYLOAD = {"run-view", "view_value", "event_payload", "checkpoint_state"}
+READERS = {"operator", "auditor"}
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {
     "login",
@@ -226,6 +233,7 @@ PATHS = {
     "decision": "/approvals/{id}/decision",
     "document": "/approvals/{id}/documents/1",
     "document_page": "/approvals/{id}/documents/1/pages/1",
+    "plan": "/approvals/{id}/plan",
     "changes": "/approvals/{id}/changes",
     "inquiries": "/approvals/{id}/inquiries",
     "case_answers": "/approvals/{id}/inquiries/0/answers",
@@ -256,6 +264,9 @@ PATHS = {
     "models": "/runs/{run}/models",
     "messages": "/runs/{run}/messages/ask",
     "run-view": "/runs/{run}/views/summary",
+    "view_value": "/runs/{run}/views/summary/value",
+    "event_payload": "/runs/{run}/events/1/payload",
+    "checkpoint_state": "/runs/{run}/checkpoints/1/state",
     "answers": "/runs/{run}/answers/{id}",
     "schedules": "/schedules",
     "new_schedule": "/schedules/new",
@@ -379,7 +390,7 @@ OF_A_RUN = {name for name, path in PATHS.items() if "{run}" in path}
 def path_of(name: str, owner: Reader | None = None) -> str:
     """The address, for a run that `owner` has started, or somebody else."""
     buyer = registry.find("buyer")
-    if name == "run-view" and not buyer.views:
+    if name in ("run-view", "view_value") and not buyer.views:
         buyer.view("summary", answers=State)(lambda state: state)
     if name == "policy" and not Policy.objects.exists():
         said = {
@@ -392,6 +403,9 @@ def path_of(name: str, owner: Reader | None = None) -> str:
         policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
     by = SHOP if owner is None or owner.user is None else replace(SHOP, person=owner.user.pk)
     run = lifecycle.start("buyer", {"item": "chairs"}, by=by).id
+    if name == "checkpoint_state":
+        kept = {"generation": 0, "node": "", "visit": 0, "fingerprint": "", "checksum": bytes(32), "at": timezone.now()}
+        Checkpoint.objects.create(run_id=run, seq=1, state=pack({}), **kept)
     return PATHS[name].format(run=run, id=uuid4(), batch=_batch(run, by).pk if "{batch}" in PATHS[name] else "")
 
 
@@ -480,6 +494,7 @@ def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], 
         "standing_grant",
         "document",
         "document_page",
+        "plan",
     } | others
     hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in READ if role in READ[name]}
