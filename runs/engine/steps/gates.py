@@ -57,7 +57,7 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     if call.grant is not None:
         if record.grants and rule is not None and _whom(rule) != _of_grant(call.grant):
             await ask_anew(call)
-        await _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
+        _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
         return call.grant.slot, call.grant.plan_hash
     if rule is not None or record.grants:
         await ask_anew(call)
@@ -69,10 +69,14 @@ def _demands(call: LogicalCall) -> Sequence[Demand]:
 
 
 async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """The same where a policy demands a yes, or did. All that are named say yes to these bytes, one after the other:
-    those of the tool's own rule first, at each of its stages, for no policy takes them away. The last yes is used up,
-    and bound by it what was answered before, which it was given in view of; where the node brought a grant, that is."""
-    record, given, brought = call.record, answered(call), call.grant
+    """Return the grant to use where a policy requires an approval, or did.
+
+    Every queue that is named approves these exact bytes, one after the other: first those of the tool's own rule, at
+    each of its stages, because no policy removes them. The last approval is used up and covers the earlier ones, which
+    its approver was shown. A grant from the node is used up instead, unless the call's arguments were changed since.
+    """
+    record, given = call.record, answered(call)
+    brought = call.grant if call.executed_hash == call.requested_hash else None
     if record.gate is not None and (record.decision is None or record.decision.verdict not in ("approved", LAPSED)):
         await _decided(call)
     if record.gate is not None and next_stage(record.gate, record.votes) is not None:
@@ -80,7 +84,7 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
     if brought is not None and (brought.queue in given or (rule is not None and _whom(rule) != _of_grant(brought))):
         brought = None
     if brought is not None:
-        await _check_grant(call, brought, _of_grant(brought))
+        _check_grant(call, brought, _of_grant(brought))
     if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:
         await ask_anew(call, unused=Unused(asked_besides("the tool's own rule", rule.queue, is_more=False)))
     yes = {*given} if brought is None else {*given} | brought.queues
@@ -167,18 +171,15 @@ def _not_bound(call: LogicalCall) -> str:
     return call.misfit or amending.became(record, call.tool.gate, call.args)
 
 
-async def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
-    """A yes to another call, or from other people than the tool's own gate asks, lets nothing through; nor does what is
-    none. What a hook changed since it was given is asked about as it is now."""
+def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
+    """Stop for an operator unless the node's grant approves this exact call, by the people that are asked today."""
     if call.no_yes:
         refuse(call, call.no_yes)
     granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
     if granted != now:
         call.visit.stop(Broken("grant_mismatch", {"slot": call.slot, "granted": granted, "now": now}))
     if not is_of_these_bytes(call):
-        if call.executed_hash == call.requested_hash:
-            refuse(call, f"the approval of slot {grant.slot} is about other bytes than are to be sent")
-        await ask_anew(call, problem="its arguments are others by now than those that were approved")
+        refuse(call, f"the approval of slot {grant.slot} is about other bytes than are to be sent")
     if is_used(call.visit, grant.slot, besides=call.slot) or {*call.users} - {call.slot}:
         # the wait's row says so too, but a row can be set back
         refuse(call, f"the approval of slot {grant.slot} was used by another call")

@@ -250,7 +250,7 @@ def test_verification_names_a_call_that_went_out_under_the_yes_to_another(
     handed(run, patch={"amount": 9})
     go(run)
 
-    async def believes(*_: Any) -> None: ...
+    def believes(*_: Any) -> None: ...
 
     with monkeypatch.context() as before:
         before.setattr(gates, "_check_grant", believes)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+import pytest
 from django.db import OperationalError, connection
 from psycopg.errors import LockNotAvailable
 from psycopg_pool import AsyncConnectionPool
@@ -330,7 +331,10 @@ def dump() -> dict[str, list[Any]]:
 
 
 def at_once(*acts: Callable[[], Any]) -> list[Any]:
-    """Let every act loose at the same moment, each on a connection of its own. What it raised stands for its answer."""
+    """Start all acts at the same moment, each on a connection of its own, and return their answers or exceptions.
+
+    A failed check inside an act fails the test.
+    """
     gate = threading.Barrier(len(acts))
     answers: list[Any] = [None] * len(acts)
 
@@ -339,7 +343,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
             connection.ensure_connection()
             gate.wait(60)
             answers[i] = in_turn(act)
-        except Exception as error:
+        except (Exception, pytest.fail.Exception) as error:
             answers[i] = error
         finally:
             connection.close()
@@ -349,7 +353,10 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
+    assert not any(thread.is_alive() for thread in threads), "an act does not end"
+    for answer in answers:
+        if isinstance(answer, (AssertionError, pytest.fail.Exception)):
+            raise answer
     return answers
 
 

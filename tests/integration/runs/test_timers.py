@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Event
+from runs.connections import dsn
 from runs.engine.agents import Agent
 from runs.fleet import members
 from runs.journal.claims import CLAIM
 from runs.models import Run, Sweep, Wait
 from runs.workers import housekeeping, timers
 from runs.workers.housekeeping import House
-from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, now, problems
+from tests.integration.runs.stage import Stage, at_once, events, fresh, in_thread, kinds, now, problems
 from tests.integration.runs.test_time import rows_read
 from tests.system.fleet.conftest import until
 from tests.world import Notes, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
+# pg_stat_activity would show one transaction the same picture again and again.
+IS_WAITED_FOR = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
 
 
 def sleeper() -> Agent:
@@ -83,10 +87,6 @@ def test_many_who_sweep_at_once_do_the_work_of_one(stage: Stage, monkeypatch: py
 
 
 def test_a_run_that_somebody_holds_is_not_waited_for_and_comes_with_the_next_pass(stage: Stage) -> None:
-    import psycopg
-
-    from runs.connections import dsn
-
     held, free = asleep(stage, 2)
     with psycopg.connect(dsn(name="a person")) as person:
         person.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [held.id])
@@ -109,30 +109,15 @@ def test_a_pass_ends_in_time_however_much_is_due(stage: Stage, monkeypatch: pyte
 
 
 def test_deadline_that_moves_before_the_run_is_locked_is_looked_at_again(stage: Stage) -> None:
-    (run,), held = asleep(stage, 1), threading.Event()
-
-    def put_off() -> None:
-        with transaction.atomic():
-            Run.objects.select_for_update().get(pk=run.pk)
-            held.set()
-            until(is_sweeper_blocked, what="the sweeper waiting for the run", seconds=10)
-            Wait.objects.filter(run=run).update(deadline=now() + timedelta(hours=1))
-
-    def sweep() -> None:
-        held.wait(10)
-        timers.sweep()
-
-    assert at_once(put_off, sweep) == [None, None]
+    (run,) = asleep(stage, 1)
+    with psycopg.connect(dsn(name="a person")) as person, ThreadPoolExecutor(1) as pool:
+        person.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [run.id])
+        sweep = pool.submit(in_thread, timers.sweep)
+        until(lambda: person.execute(IS_WAITED_FOR).fetchone(), what="the sweeper waiting for the run", seconds=20)
+        person.execute("UPDATE runs_wait SET deadline = now() + interval '1 hour' WHERE run_id = %s", [run.id])
+        person.commit()
+        sweep.result(20)
     assert not events(run, e.WaitResolved) and str(fresh(run).state) == "waiting_event"
-
-
-def is_sweeper_blocked() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%runs_fire_due(%'"
-            " AND pid <> pg_backend_pid()"
-        )
-        return cursor.fetchone() is not None
 
 
 def test_a_sweep_by_one_is_a_sweep_for_all(stage: Stage) -> None:

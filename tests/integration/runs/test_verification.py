@@ -43,6 +43,12 @@ from tests.tiers import many
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
+# Statements that drop a table's unique indexes, with the constraints that own them.
+DROPS = """
+    SELECT CASE WHEN c.oid IS NULL THEN format('DROP INDEX %%s', i.indexrelid::regclass)
+           ELSE format('ALTER TABLE %%s DROP CONSTRAINT %%I CASCADE', i.indrelid::regclass, c.conname) END
+    FROM pg_index i LEFT JOIN pg_constraint c ON c.conindid = i.indexrelid AND c.contype IN ('p', 'u')
+    WHERE i.indrelid = %s::regclass AND i.indisunique"""
 # A thousand under `pytest --long`, in parts that a busy machine gets through.
 SEEDS, MUTATIONS = range(many(20, 4)), 50
 # What no other row tells of, so that nothing says whether it was changed: docs/operations.md, *Verifying the record*,
@@ -335,6 +341,30 @@ def test_each_break_of_the_chain_is_named(record: list[Run]) -> None:
         with taken_back():
             as_superuser(statement, run)
             assert any(named in problem for problem in verify(run).problems), (statement, verify(run).problems)
+
+
+def test_doubled_row_is_named_where_no_index_keeps_it_out(record: list[Run]) -> None:
+    """The superuser drops the unique indexes first."""
+    doubled = {
+        "ledger_overriderecord": "the override record on event",
+        "ledger_actrecord": "the record of act",
+        "runs_signal": "the row of signal",
+        "runs_message": "the row of message",
+        "runs_attribute": "the row of attribute",
+        "runs_incident": "the incident at event",
+        "approvals_decision": "the decision on approval",
+        "approvals_escalation": "the escalation of approval",
+        "approvals_inquiry": "the inquiry",
+        "approvals_delegation": "the delegation",
+    }
+    for table, named in doubled.items():
+        with taken_back():
+            for (statement,) in sql(DROPS, table):
+                sql(statement)
+            of = tables.get(table, "approval_id")
+            as_superuser(f"INSERT INTO {table} SELECT * FROM {table} WHERE {of} IS NOT NULL LIMIT 1")
+            found = [problem for each in verify_all() for problem in each.problems]
+            assert any(problem.startswith(named) and "more than once" in problem for problem in found), (table, found)
 
 
 def test_one_table_that_still_tells_of_a_run_is_enough(record: list[Run]) -> None:

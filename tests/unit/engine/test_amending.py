@@ -16,6 +16,8 @@ from durableagents import (
     Context,
     End,
     Gate,
+    Grant,
+    PolicyDenied,
     Rejected,
     ReplayClass,
     Screen,
@@ -32,6 +34,7 @@ from runs.engine.fingerprint.described import tool_described
 from runs.engine.gate.editable import EDITABLE
 from runs.engine.tools import Tool
 from tests.unit.engine.amending import amend
+from tests.unit.engine.policies import rule, with_policies
 from tests.unit.engine.story import HASHER, Story
 from tests.unit.engine.test_think import Mind, call, final
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
@@ -203,6 +206,53 @@ async def test_another_yes_does_not_let_the_changed_call_through(tools: Toolbox,
     )
     await story.settle()
     assert outside.requests == [] and story.events(e.OperatorNeeded)[0].reason == "approval_missing"
+
+
+async def test_grant_does_not_cover_arguments_that_a_person_changed_since(tools: Toolbox, outside: Outside) -> None:
+    """Legal approved 84000 before the call; finance then made it 500, for which its own rule asks nobody."""
+    pay = changeable(tools)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        item = Item(name="po", amount=DEAR)
+        grant = await ctx.approve("legal", title="May I?", tool=pay, body=item)
+        return End((await ctx.call(pay, item, grant=grant)).amount)
+
+    story = Story(agent_of(node, tools=[pay]))
+    with_policies(story, [rule(queue="legal")])
+    await story.drive()
+    story.decide()
+    assert await story.drive() == "parked" and story.events(e.ApprovalRequested)[-1].queue == "finance_po"
+    amended(story, pay, amount=500)
+    assert await story.drive() == "parked" and outside.requests == []
+    asked = story.events(e.ApprovalRequested)[-1]
+    assert (asked.queue, asked.payload["arguments"]["amount"]) == ("legal", 500)
+    story.decide()
+    assert await story.settle() == "completed" and bodies(outside) == [{"name": "po", "amount": 500}]
+
+
+async def test_grant_taken_from_a_changed_call_does_not_cover_what_was_asked_first(
+    tools: Toolbox, outside: Outside
+) -> None:
+    """Finance approved 4000 in place of 84000, and that call was denied. A forged grant names its slot."""
+    pay = changeable(tools)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        item = Item(name="po", amount=DEAR)
+        with pytest.raises(PolicyDenied):
+            await ctx.call(pay, item)
+        known.put()
+        question = story.events(e.ApprovalRequested)[-1]
+        hashes = question.plan_hash, question.requested_hash
+        grant = Grant(question.slot, question.approval_id, *hashes, "user:finance", "finance_po")
+        return End((await ctx.call(pay, item, grant=grant)).amount)
+
+    story = Story(agent_of(node, tools=[pay]))
+    known = with_policies(story, [])
+    await story.drive()
+    amended(story, pay, amount=4000)
+    known.put(rule("deny"))
+    assert await story.drive() == "operator" and outside.requests == []
+    assert story.found.reason == "approval_missing" and "about other bytes" in story.found.payload["problem"]
 
 
 async def test_hooks_look_at_what_a_person_typed(tools: Toolbox, outside: Outside) -> None:

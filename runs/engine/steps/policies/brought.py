@@ -53,7 +53,7 @@ def _granted(slot: str, record: Slot) -> Grant:
 
 
 def is_of_these_bytes(call: LogicalCall) -> bool:
-    """Whether what is about to be sent is what the yes that was brought along is about."""
+    """Return whether the grant that the node brought approves exactly what is about to be sent."""
     assert call.given is not None and call.given.gate is not None
     question = call.given.gate
     now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
