@@ -95,9 +95,11 @@ def _awaited(run: Run, digest: bytes) -> Wait:
 
 
 def _still_counts(run: Run, wait: Wait) -> bool:
-    """Whether an answer that comes now is the call's result. After its time ran out, or the run ended, it is so only
-    where nobody can have gone on without it: nothing with an effect was begun after the call, and no worker is about
-    to. Asked under the head's lock."""
+    """Return whether an answer that comes now is the call's result. Needs the head's lock.
+
+    After its time ran out, or after the end of the run, it is only while nothing can have continued without it: no call
+    with an effect began after this one, and no worker is about to begin one.
+    """
     if _is_settled(wait):
         return False
     if wait.resolved_at is None:
@@ -111,13 +113,13 @@ def _still_counts(run: Run, wait: Wait) -> bool:
         tape = tape_of(run)
     except JournalBroken:
         return False
-    slot = tape.slots.get(wait.slot)  # none: the run has come to another visit since
-    return slot is not None and slot.current == wait.attempt and not tape.went_on_from(wait.slot)
+    # A slot that is gone belongs to an earlier visit. An attempt that is open is the slot's last: the next one begins
+    # only after its outcome is on record.
+    return wait.slot in tape.slots and not tape.went_on_from(wait.slot)
 
 
 def _is_settled(wait: Wait) -> bool:
-    """Whether the journal tells already how the call that is answered now came out, so that the node may have gone on
-    from it."""
+    """Return whether the outcome of the call is on record already, so that the node may have continued from it."""
     events = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt).order_by("seq")
     tape = Tape(e.decode(clear) for clear in events.values_list("clear", flat=True))
     attempt = tape.slot(wait.slot).at(wait.attempt)

@@ -166,7 +166,7 @@ BEGIN
     WHERE run_id = c.run_id AND slot = c.slot AND attempt = c.attempt AND n = c.n AND pool_id = c.pool_id;
 END $$;
 
--- Settle the reservation of a debit's request. A child has no charge of its own: its calls have.
+-- Settle the reservation of a debit's request, of which the journal holds one debit. A child has no charge of its own: its calls have.
 CREATE OR REPLACE FUNCTION runs_settle(p_run uuid, p_line ledger_line) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -175,7 +175,7 @@ DECLARE
 BEGIN
     FOR c IN
         SELECT * FROM runs_poolcharge
-        WHERE run_id = p_run AND slot = p_line.slot AND attempt = p_line.attempt AND n = (said ->> 'n')::int AND used IS NULL ORDER BY pool_id
+        WHERE run_id = p_run AND slot = p_line.slot AND attempt = p_line.attempt AND n = (said ->> 'n')::int ORDER BY pool_id
     LOOP
         PERFORM runs_settle_charge(c, coalesce((
             SELECT runs_pool_amount(m.resource, p_line.kind, said) FROM runs_poolmeter m WHERE m.pool_id = c.pool_id), c.reserved));

@@ -32,13 +32,17 @@ SECONDS = 240
 
 
 def files(names: str) -> list[str]:
-    """Return the test files with these names, wherever they are. Raises SystemExit for a name that no file has."""
+    """Return the named test files. A name has as many folders as it needs to be unique ("engine/test_reads").
+
+    Raises SystemExit for a name that no file has or several files have.
+    """
     found = []
     for name in names.split():
         paths = sorted((CHECKOUT / "tests").rglob(f"{name}.py"))
-        if not paths:
-            raise SystemExit(f"tests.mutants: no test file is named {name}.py")
-        found += [str(path.relative_to(CHECKOUT)) for path in paths]
+        if len(paths) != 1:
+            several = ", ".join(str(path.relative_to(CHECKOUT)) for path in paths)
+            raise SystemExit(f"tests.mutants: {name}.py must name one test file: {several or 'there is none'}")
+        found.append(str(paths[0].relative_to(CHECKOUT)))
     return sorted(set(found))
 
 

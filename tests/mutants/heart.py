@@ -28,22 +28,22 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a call leaves without an intent": (Operator(f"{CALL}:call_tool", "drop", "_intend"), "test_crashes test_classes"),
     "an unknown outcome is not looked at": (Operator(f"{CALL}:call_tool", "if_false", "intent"), "test_classes"),
     "a contradicted result is not asked about": (Operator(f"{CALL}:call_tool", "if_false", "belied"), "test_belied"),
-    "policies are not judged": (Operator(f"{CALL}:call_tool", "drop", "judge"), "test_policies"),
-    "a repeated read is not judged again": (Operator(f"{CALL}:_try", "if_false", "number"), "test_policies"),
+    "policies are not judged": (Operator(f"{CALL}:call_tool", "drop", "judge"), "engine/test_policies"),
+    "a repeated read is not judged again": (Operator(f"{CALL}:_try", "if_false", "number"), "engine/test_policies"),
     "the key is new at each try": (
         Operator("runs.engine.canonical:idempotency_key", "returns", RANDOM_KEY),
         "test_classes test_slots",
     ),
     "the intent is not in the ledger": (Operator(f"{CALL}:_intend", "if_true", "is_pure"), "test_crashes test_classes"),
-    "a refused grant is ignored": (Operator(f"{CALL}:_intend", "drop", "not_granted"), "test_gates test_again"),
-    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "anew"), "test_policies"),
+    "a refused grant is ignored": (Operator(f"{CALL}:_intend", "drop", "not_granted"), "test_gates runs/test_again"),
+    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "anew"), "engine/test_policies"),
     "a result that came second is used": (
         Operator(f"{CALL}:_commit", "if_false", "is_done"),
-        "test_callbacks test_callback_order test_late",
+        "runs/test_callbacks test_callback_order runs/test_late",
     ),
     "an answer that can't be recorded is lost": (
         Operator(f"{CALL}:_commit", "drop", "hand_in"),
-        "test_late test_torn test_belied",
+        "runs/test_late test_torn test_belied",
     ),
     "a refusal is not told to the node": (
         Operator(f"{CALL}:_refused", "drop", "ToolFailure"),
@@ -58,16 +58,19 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     "a hook's denial is always believed": (
         Operator(f"{DOUBT}:is_believed", "returns", "True"),
-        "test_classes test_certified",
+        "test_classes engine/test_certified",
     ),
-    "an uncertified upstream is trusted": (Operator(f"{DOUBT}:is_distrusted", "returns", "False"), "test_certified"),
+    "an uncertified upstream is trusted": (
+        Operator(f"{DOUBT}:is_distrusted", "returns", "False"),
+        "engine/test_certified",
+    ),
     "the hook is not asked": (Operator(f"{DOUBT}:ask_upstream", "returns", "None"), "test_classes"),
     "a halted tool is asked": (Operator(f"{DOUBT}:_may_not_ask", "returns", "False"), "test_asking"),
     "a person is not asked of a lost answer": (
         Operator(f"{DOUBT}:lost_answer", "drop", "ask_person"),
         "test_classes test_troubles",
     ),
-    "a rejected key is a refusal": (Operator(f"{DOUBT}:rejected", "drop", "ask_person"), "test_key_rejected"),
+    "a rejected key is a refusal": (Operator(f"{DOUBT}:rejected", "drop", "ask_person"), "engine/test_key_rejected"),
     "an unknown outcome is asked about under the old attempt": (
         Operator(f"{DOUBT}:ask_anew", "drop", "go_to"),
         "test_belied",
@@ -78,36 +81,39 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "any grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "granted"), "test_gates"),
     "a grant to other bytes fits": (
         Operator(f"{GATES}:_check_grant", "if_false", "is_of_these_bytes"),
-        "test_amending",
+        "engine/test_amending",
     ),
     "a used grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "is_used"), "test_gates test_brought"),
     "an expired approval is not renewed": (
         Operator(f"{GATES}:not_granted", "drop", "ask_anew"),
-        "test_again test_gates",
+        "runs/test_again test_gates",
     ),
-    "other people need not be asked": (Operator(f"{GATES}:_asks_others", "returns", "False"), "test_again test_gates"),
+    "other people need not be asked": (
+        Operator(f"{GATES}:_asks_others", "returns", "False"),
+        "runs/test_again test_gates",
+    ),
     # --- votes ------------------------------------------------------------------------------------
-    "a rejection is an approval": (Operator(f"{VOTES}:approving", "negate", "verdict"), "test_stages"),
+    "a rejection is an approval": (Operator(f"{VOTES}:approving", "negate", "verdict"), "engine/test_stages"),
     "a vote that showed too little counts": (
         Operator(f"{VOTES}:approving", "if_true", "short_of"),
-        "test_proofs test_stepup test_stages",
+        "test_proofs",
     ),
-    "the votes are not counted again": (Operator(f"{VOTES}:lacking", "returns", "''"), "test_stages"),
-    "the quorum is not checked": (Operator(f"{VOTES}:lacking", "if_false", "quorum"), "test_stages"),
-    "one person counts twice": (Operator(f"{VOTES}:lacking", "if_false", "heard"), "test_stages"),
-    "one vote too many is needed": (Operator(f"{VOTES}:is_enough", "closer", "quorum"), "test_stages"),
+    "the votes are not counted again": (Operator(f"{VOTES}:lacking", "returns", "''"), "engine/test_stages"),
+    "the quorum is not checked": (Operator(f"{VOTES}:lacking", "if_false", "quorum"), "engine/test_stages"),
+    "one person counts twice": (Operator(f"{VOTES}:lacking", "if_false", "heard"), "engine/test_stages"),
+    "one vote too many is needed": (Operator(f"{VOTES}:is_enough", "closer", "quorum"), "engine/test_stages"),
     "two of three are enough": (
         Operator(
             f"{VOTES}:is_enough",
             "returns",
             TWO_ARE_ENOUGH,
         ),
-        "test_stages",
+        "engine/test_stages",
     ),
     # --- stopping and writing ---------------------------------------------------------------------
     "nothing stops a visit": (Operator(f"{VISIT}:Visit.check_stop", "returns", "None"), "test_stops"),
     "a boundary stops nothing": (Operator(f"{VISIT}:Visit.boundary", "returns", "None"), "test_stops"),
-    "caps are not checked": (Operator(f"{VISIT}:Visit.afford", "returns", "None"), "test_budget"),
+    "caps are not checked": (Operator(f"{VISIT}:Visit.afford", "returns", "None"), "engine/test_budget"),
     "an overtaken intent is sent": (Operator(f"{VISIT}:Visit.commit", "if_false", "is_done"), "test_stops test_torn"),
     "a torn visit goes on writing": (Operator(f"{VISIT}:Visit._write", "if_false", "is_torn"), "test_torn"),
     "a fenced worker sends": (Operator(f"{SEND}:_perform", "if_false", "is_fenced"), "test_fenced"),
@@ -115,7 +121,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a decision on another plan counts": (Operator(f"{DECIDE}:decide", "if_false", "plan_hash"), "test_decide"),
     "a passed deadline is no deadline": (
         Operator(f"{DECIDE}:closed_by_time", "returns", "None"),
-        "test_decide test_deadlines",
+        "test_decide approvals/test_deadlines",
     ),
     "the row need not read as hashed": (Operator(f"{DECIDE}:reads_as_hashed", "returns", "True"), "test_decide"),
     "a decided question is decided again": (
@@ -126,10 +132,16 @@ HEART: dict[str, tuple[Mutation, str]] = {
         Operator(f"{DECIDE}:must_be_undecided", "returns", "None"),
         "test_forged_decisions",
     ),
-    "a plan that was not drawn is approved": (Operator(f"{DECIDE}:shown_first", "returns", "act"), "test_documents"),
-    "the last vote is not checked": (Operator(f"{DECIDE}:_take", "drop", "check"), "test_stages test_forged_decisions"),
-    "no vote is the last": (Operator(f"{DECIDE}:_take", "if_true", "is_last"), "test_stages"),
-    "a stage that was not read is decided": (Operator(f"{DECIDE}:_take", "if_false", "stage"), "test_stages"),
+    "a plan that was not drawn is approved": (
+        Operator(f"{DECIDE}:shown_first", "returns", "act"),
+        "approvals/test_documents",
+    ),
+    "the last vote is not checked": (
+        Operator(f"{DECIDE}:_take", "drop", "check"),
+        "approvals/test_stages test_forged_decisions",
+    ),
+    "no vote is the last": (Operator(f"{DECIDE}:_take", "if_true", "is_last"), "approvals/test_stages"),
+    "a stage that was not read is decided": (Operator(f"{DECIDE}:_take", "if_false", "stage"), "approvals/test_stages"),
     "limits are not judged": (Operator(f"{POLICY}:_beyond", "returns", "''"), "test_policy"),
     "the exact limit is above it": (Operator(f"{POLICY}:_beyond", "closer", "value"), "test_policy"),
     "another currency is within a limit": (Operator(f"{POLICY}:_beyond", "if_false", "currency"), "test_policy"),
@@ -181,19 +193,25 @@ HEART: dict[str, tuple[Mutation, str]] = {
         SqlOperator("runs_intend", "if_false", "is_pause_requested"),
         "test_journal",
     ),
-    "an intent is written under a halt": (SqlOperator("runs_intend", "no_call", "runs_check_halts"), "test_halts"),
+    "an intent is written under a halt": (
+        SqlOperator("runs_intend", "no_call", "runs_check_halts"),
+        "halts/test_halts",
+    ),
     "an intent is written beyond a cap": (SqlOperator("runs_intend", "no_call", "runs_afford"), "test_budgets"),
     "an intent is written under old policies": (
         SqlOperator("runs_intend", "no_call", "runs_check_policies"),
-        "test_policies",
+        "approvals/test_policies",
     ),
     "an intent uses no grant": (SqlOperator("runs_intend", "no_call", "runs_use_grant"), "test_journal"),
-    "an intent draws on no pool": (SqlOperator("runs_intend", "no_call", "runs_draw"), "test_pools"),
+    "an intent draws on no pool": (SqlOperator("runs_intend", "no_call", "runs_draw"), "runs/test_pools"),
     "a contradicted attempt is sent again": (
         SqlOperator("runs_intend", "if_false", "runs_is_belied"),
         "test_journal test_belied",
     ),
-    "a further attempt needs no approval": (SqlOperator("runs_intend", "no_raise", "DA002"), "test_journal test_again"),
+    "a further attempt needs no approval": (
+        SqlOperator("runs_intend", "no_raise", "DA002"),
+        "test_journal runs/test_again",
+    ),
     "a grant to other bytes is used": (
         SqlOperator(
             "runs_use_grant", "replace", "AND grant_hash = g_hash AND grant_expires_at", "AND grant_expires_at"
@@ -206,7 +224,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     "a grant is used twice": (SqlOperator("runs_use_grant", "no_raise", "DA002"), "test_journal"),
     "an answered call is answered again": (SqlOperator("runs_record", "if_false", "runs_is_answered"), "test_journal"),
-    "a debit settles no reservation": (SqlOperator("runs_record", "no_call", "runs_settle"), "test_pools"),
+    "a debit settles no reservation": (SqlOperator("runs_record", "no_call", "runs_settle"), "runs/test_pools"),
     "a run parks on a resolved wait": (
         SqlOperator("runs_leave", "replace", "AND id = ANY (p_waits) AND resolved_at IS NOT NULL", "AND false"),
         "test_journal",
@@ -239,11 +257,11 @@ HEART: dict[str, tuple[Mutation, str]] = {
 }
 # Modules in which every small change is tried: a sample of them, since each costs a run of the tests.
 MODULES: dict[str, str] = {
-    CALL: "test_crashes test_classes test_gates test_reads test_stops",
-    DOUBT: "test_classes test_troubles test_key_rejected test_certified test_stops",
-    GATES: "test_gates test_stages test_amending test_policies",
-    VOTES: "test_stages test_proofs",
-    VISIT: "test_crashes test_stops test_torn test_branches test_mistakes",
+    CALL: "test_crashes test_classes test_gates engine/test_reads test_stops",
+    DOUBT: "test_classes test_troubles engine/test_key_rejected engine/test_certified test_stops",
+    GATES: "test_gates engine/test_stages engine/test_amending engine/test_policies",
+    VOTES: "engine/test_stages test_proofs",
+    VISIT: "test_crashes test_stops test_torn engine/test_branches test_mistakes",
     POLICY: "test_policy",
     CHAIN: "test_chain",
     "runs.engine.canonical": "test_canonical test_slots test_determinism",
