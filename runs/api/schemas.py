@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from uuid import UUID
 
 from pydantic import Field
@@ -402,6 +402,15 @@ class AgentPage(Page):
     results: list[AgentRow]
 
 
+class BusyToolRow(Shape):
+    """A blocking tool whose threads in one worker are all busy: its further calls there wait."""
+
+    tool: str
+    busy: int
+    threads: int = Field(description="How many threads the tool has in a worker.")
+    since: datetime = Field(description="When a thread was free last.")
+
+
 class ProcessRow(Shape):
     """One process that is alive now."""
 
@@ -413,7 +422,13 @@ class ProcessRow(Shape):
     last_heartbeat_at: datetime
     slots_used: int
     slots_total: int
+    busy_tools: list[BusyToolRow] = Field(description="Of a worker: the tools whose threads are all busy.")
     drain_asked_at: datetime | None = Field(description="Of a worker that an operator has asked to let go and end.")
+
+    @classmethod
+    def of(cls, stored: Any, **more: Any) -> Self:
+        """Return what is stored of a process."""
+        return super().of(stored, busy_tools=[BusyToolRow.of(each) for each in stored.busy_tools], **more)
 
 
 class ProcessPage(Page):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
+from typing import TypedDict, TypeVar
 
+T = TypeVar("T")
 log = logging.getLogger("durableagents.engine")
 
 # A time limit ends the waiting for a call, not its thread, so calls that hang use up the share of their own tool.
@@ -19,12 +22,23 @@ def _new_pool(tool: str, size: int) -> Executor:
     return ThreadPoolExecutor(size, thread_name_prefix=f"tool {tool}")
 
 
+class BusyTool(TypedDict):
+    """A tool whose threads are all busy: how many of how many, and for how many seconds none has come free."""
+
+    tool: str
+    busy: int
+    threads: int
+    seconds: float
+
+
 class ToolThreads:
     """The threads of one worker process, by tool. They are started when they are needed."""
 
     def __init__(self, size: int = THREADS_PER_TOOL, new_pool: Callable[[str, int], Executor] = _new_pool) -> None:
         self.size, self._new_pool = size, new_pool
         self._pools: dict[str, Executor] = {}
+        self._busy: Counter[str] = Counter()
+        self._all_busy_since: dict[str, float] = {}
         self._abandoned: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -34,6 +48,26 @@ class ToolThreads:
         if pool is None:
             pool = self._pools[tool] = self._new_pool(tool, self.size)
         return pool
+
+    def count(self, tool: str, work: Callable[[], T]) -> T:
+        """Do a tool's work in the current thread, which counts as busy meanwhile."""
+        with self._lock:
+            self._busy[tool] += 1
+            if self._busy[tool] == self.size:
+                self._all_busy_since[tool] = time.monotonic()
+        try:
+            return work()
+        finally:
+            with self._lock:
+                self._busy[tool] -= 1
+                self._all_busy_since.pop(tool, None)
+
+    def all_busy(self) -> list[BusyTool]:
+        """Return the tools whose threads are all busy, as a worker's heartbeat tells it."""
+        now = time.monotonic()
+        with self._lock:
+            since = sorted(self._all_busy_since.items())
+        return [BusyTool(tool=tool, busy=self.size, threads=self.size, seconds=now - at) for tool, at in since]
 
     def abandoned(self) -> dict[str, int]:
         """Return how many threads of each tool run a call that no run waits for any more."""

@@ -10,9 +10,10 @@ transaction; while the database is away they are skipped, with one line in the l
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from django.db.models.expressions import Combinable
 
 from runs import log_messages
 from runs.connections import dsn, tag_of
+from runs.engine.threads import BusyTool
 from runs.fleet import procfs
 from runs.fleet.procfs import Identity, identify, incarnation_id, is_running
 from runs.models import Process
@@ -70,12 +72,12 @@ _BEAT = """
 # A worker's own beat, on the connection that holds its lock. No row back: somebody has declared it dead.
 _BEAT_ANCHORED = """
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, anchored_at,
-                              slots_used, slots_total, end_cause, end_proof)
+                              slots_used, slots_total, tools_busy, end_cause, end_proof)
     VALUES (%(id)s, %(kind)s, %(host)s, %(boot)s, %(pid)s, %(born_ticks)s,
             clock_timestamp() - make_interval(secs => %(age)s), clock_timestamp(), clock_timestamp(),
-            %(slots_used)s, %(slots_total)s, '', '')
+            %(slots_used)s, %(slots_total)s, %(tools_busy)s::jsonb, '', '')
     ON CONFLICT (id) DO UPDATE SET last_heartbeat_at = clock_timestamp(), anchored_at = clock_timestamp(),
-        slots_used = excluded.slots_used, slots_total = excluded.slots_total
+        slots_used = excluded.slots_used, slots_total = excluded.slots_total, tools_busy = excluded.tools_busy
     WHERE runs_process.ended_at IS NULL
     RETURNING drain_asked_at IS NOT NULL"""
 _BURY = """
@@ -125,6 +127,7 @@ class Sign:
     identity: Identity
     slots_used: int = 0
     slots_total: int = 0
+    busy_tools: Sequence[BusyTool] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +302,7 @@ def _row(sign: Sign) -> dict[str, Any]:
         "age": identity.age_seconds,
         "slots_used": sign.slots_used,
         "slots_total": sign.slots_total,
+        "tools_busy": json.dumps(list(sign.busy_tools)),
     }
 
 

@@ -431,6 +431,7 @@ class Migration(migrations.Migration):
                 ('last_heartbeat_at', models.DateTimeField()),
                 ('slots_used', models.IntegerField(default=0)),
                 ('slots_total', models.IntegerField(default=0)),
+                ('tools_busy', models.JSONField(db_default=[], default=list, help_text='The tools whose threads were all busy at the last heartbeat, and for how long: workers only.')),
                 ('anchored_at', models.DateTimeField(help_text='When it last announced itself holding its session lock: workers only.', null=True)),
                 ('ended_at', models.DateTimeField(null=True)),
                 ('end_cause', models.TextField(blank=True, default='', help_text='Why it counts as ended: see Incident.Cause; empty if in good order.')),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.db import models
 
@@ -46,6 +47,16 @@ class Served(models.Model):
         constraints = [models.UniqueConstraint(fields=["worker", "graph_id"], name="runs_served_once")]
 
 
+@dataclass(frozen=True, slots=True)
+class BusyTool:
+    """A blocking tool whose threads in one worker are all busy: how many of how many, and since when none is free."""
+
+    tool: str
+    busy: int
+    threads: int
+    since: datetime
+
+
 class Process(models.Model):
     """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host
     don't."""
@@ -60,6 +71,11 @@ class Process(models.Model):
     last_heartbeat_at = models.DateTimeField()
     slots_used = models.IntegerField(default=0)
     slots_total = models.IntegerField(default=0)
+    tools_busy = models.JSONField(
+        default=list,
+        db_default=[],
+        help_text="The tools whose threads were all busy at the last heartbeat, and for how long: workers only.",
+    )
     anchored_at = models.DateTimeField(
         null=True, help_text="When it last announced itself holding its session lock: workers only."
     )
@@ -74,6 +90,15 @@ class Process(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["kind"], condition=models.Q(ended_at__isnull=True), name="runs_process_alive")]
+
+    @property
+    def busy_tools(self) -> list[BusyTool]:
+        """Return the tools whose threads were all busy at the last heartbeat."""
+        at = self.last_heartbeat_at
+        return [
+            BusyTool(each["tool"], each["busy"], each["threads"], at - timedelta(seconds=each["seconds"]))
+            for each in self.tools_busy
+        ]
 
 
 class Incident(models.Model):

@@ -44,7 +44,7 @@ from runs.engine.canonical import printable
 from runs.engine.driver import Driver
 from runs.engine.runtime import Control, Runtime
 from runs.engine.succession.declared import LARGE_JOURNAL
-from runs.engine.threads import ToolThreads
+from runs.engine.threads import BusyTool, ToolThreads
 from runs.fleet import version_changes
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.incidents import note_cut, standing
@@ -115,6 +115,11 @@ class Host:
     def slots_used(self) -> int:
         """Runs being driven now."""
         return len(self._active)
+
+    @property
+    def busy_tools(self) -> list[BusyTool]:
+        """Blocking tools whose threads are all busy now."""
+        return self._threads.all_busy()
 
     @property
     def unsafe_calls(self) -> int:

@@ -200,8 +200,10 @@ class Worker:
             )
 
     def _sign(self) -> members.Sign:
-        used = 0 if self._host is None else self._host.slots_used
-        return members.Sign("worker", self._identity, used, self._slots)
+        host = self._host
+        if host is None:
+            return members.Sign("worker", self._identity, 0, self._slots)
+        return members.Sign("worker", self._identity, host.slots_used, self._slots, host.busy_tools)
 
     def _on_buried(self) -> None:
         """Others believe that this worker is dead and have taken its runs. It claims and sends nothing more, lets its

@@ -137,7 +137,9 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
         raise NotBegun(threads.why_none(tool.name))
     try:
         async with asyncio.timeout(tool.timeout):
-            return await asyncio.get_running_loop().run_in_executor(threads.of(tool.name), turn.take)
+            return await asyncio.get_running_loop().run_in_executor(
+                threads.of(tool.name), threads.count, tool.name, turn.take
+            )
     except TimeoutError as error:
         if turn.withdraw():
             raise NotBegun(threads.why_none(tool.name)) from error

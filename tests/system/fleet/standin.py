@@ -10,6 +10,8 @@ from uuid import UUID
 
 from django.db import connection
 
+from runs.engine.threads import BusyTool
+
 
 def note(*words: object) -> None:
     line = " ".join(str(word) for word in words)
@@ -26,6 +28,7 @@ class Host:
 
     def __init__(self, *, slots: int, incarnation: UUID, is_fenced: Callable[[], bool]) -> None:
         self.slots, self.incarnation, self.slots_used, self.unsafe_calls = slots, incarnation, 1, 0
+        self.busy_tools: list[BusyTool] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rung, self._drained = asyncio.Event(), asyncio.Event()
 
