@@ -35,7 +35,7 @@ class DurableAgentsConfig(AppConfig):
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
         post_migrate.connect(create_queues, sender=self)
-        pre_migrate.connect(refuse_a_newer_database, sender=self)
+        pre_migrate.connect(refuse_unknown_migrations, sender=self)
         pre_delete.connect(keep_admin_log, sender=LogEntry)
         gc.freeze()
         gc.enable()
@@ -92,11 +92,13 @@ def install_definitions(*, using: str, **_: Any) -> None:
             raise CommandError(str(refused)) from refused
 
 
-def refuse_a_newer_database(*, using: str, **_: Any) -> None:
-    """Django would pass over migrations that it doesn't know, and the grants of older code would open the tables of
-    newer."""
+def refuse_unknown_migrations(*, using: str, **_: Any) -> None:
+    """Refuse to migrate a database that has migrations this code lacks. Raises EnvironmentProblem.
+
+    Django would ignore them, and the grants of older code would open the tables of newer code.
+    """
     from durableagents.env import EnvironmentProblem
     from ledger import schema
 
-    if newer := schema.newer_than_this_code(using):
-        raise EnvironmentProblem(newer)
+    if problem := schema.migrate_refusal(using):
+        raise EnvironmentProblem(problem)

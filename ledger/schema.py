@@ -32,8 +32,8 @@ def misfit() -> str | None:
     """Return how the database differs from this code, first in migrations, then in SQL. Raises OperationalError."""
     try:
         loader = MigrationLoader(connection)
-        if newer := _unknown(loader):
-            return _newer(newer)
+        if unknown := _unknown(loader):
+            return _unfit(unknown, DEFAULT_DB_ALIAS)
         if lacking := _lacking(loader):
             return (
                 f"the database lacks {len(lacking)} migration{'s' * (len(lacking) > 1)} that this code needs "
@@ -54,10 +54,10 @@ def is_migrated(alias: str = DEFAULT_DB_ALIAS) -> bool:
     return not _lacking(MigrationLoader(connections[alias]))
 
 
-def newer_than_this_code(alias: str = DEFAULT_DB_ALIAS) -> str | None:
+def migrate_refusal(alias: str = DEFAULT_DB_ALIAS) -> str | None:
     """Return why `migrate` must not touch the database, or None: older code would grant rights on newer tables."""
-    newer = _unknown(MigrationLoader(connections[alias]))
-    return _newer(newer) if newer else None
+    unknown = _unknown(MigrationLoader(connections[alias]))
+    return _unfit(unknown, alias) if unknown else None
 
 
 def _lacking(loader: MigrationLoader) -> list[Migration]:
@@ -69,7 +69,15 @@ def _unknown(loader: MigrationLoader) -> list[Migration]:
     return [key for key in loader.applied_migrations if key not in known]
 
 
-def _newer(unknown: Collection[Migration]) -> str:
+def _unfit(unknown: Collection[Migration], alias: str) -> str:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT to_regclass('ledger_definition') IS NULL")
+        (is_older,) = cursor.fetchone()
+    if is_older:  # the first migrations of 0.1.0 make that table
+        return (
+            f"the database was made before the first migrations of 0.1.0 (it has {_named(unknown)}) and can't be "
+            "upgraded: start with a new database (docs/operations.md, Upgrades and restarts)"
+        )
     return (
         f"the database was brought further by newer code: it has {_named(unknown)}, which this code doesn't know; "
         "run that code or newer, or restore a backup from before (docs/operations.md, Upgrades and restarts)"

@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from durableagents.apps import install_definitions
+from durableagents.env import EnvironmentProblem
 from ledger import definitions, schema
 from tests.conftest import CHECKOUT
 from tests.shape import left_behind, shape
@@ -48,6 +49,21 @@ def test_a_second_migrate_changes_nothing() -> None:
     before = shape()
     assert definitions.differing() == [] == definitions.install()
     assert left_behind(before, shape()) == []
+
+
+def test_database_of_other_code_is_refused_with_what_to_do() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('runs', '0123_other', now())")
+        newer = "brought further by newer code: it has runs.0123_other, .* restore a backup from before"
+        with pytest.raises(EnvironmentProblem, match=newer):
+            call_command("migrate", verbosity=0)
+        assert re.search(newer, schema.misfit() or "")
+        cursor.execute("DROP TABLE ledger_definition")
+        older = r"made before the first migrations of 0\.1\.0 \(it has runs\.0123_other\) .* start with a new database"
+        with pytest.raises(EnvironmentProblem, match=older):
+            call_command("migrate", verbosity=0)
+        assert re.search(older, schema.misfit() or "")
+        transaction.set_rollback(True)
 
 
 def test_a_changed_definition_is_installed_and_refuses_processes_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
