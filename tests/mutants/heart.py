@@ -197,7 +197,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
         SqlOperator("runs_intend", "no_call", "runs_check_halts"),
         "halts/test_halts",
     ),
-    "an intent is written beyond a cap": (SqlOperator("runs_intend", "no_call", "runs_afford"), "test_budgets"),
+    "an intent is written beyond a cap": (SqlOperator("runs_intend", "no_call", "runs_afford"), "test_journal"),
     "an intent is written under old policies": (
         SqlOperator("runs_intend", "no_call", "runs_check_policies"),
         "approvals/test_policies",
@@ -252,7 +252,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     "the exact cap is beyond it": (
         SqlOperator("runs_afford", "replace", "h.tool_calls + 1 >", "h.tool_calls + 1 >="),
-        "test_budgets",
+        "test_journal",
     ),
 }
 # Modules in which every small change is tried: a sample of them, since each costs a run of the tests.
