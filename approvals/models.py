@@ -31,6 +31,8 @@ from approvals.rules.rows import Policy as Policy
 from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
 from ledger.chain import microseconds
+from ledger.codes import row_code
+from ledger.keys import code_key
 from ledger.models import Json, append_only
 from runs.engine.canonical import parsed
 from runs.models import Run, Wait
@@ -305,6 +307,11 @@ class Decision(models.Model):
                 "at": microseconds(self.at),
             }
         )
+
+    def store(self) -> None:
+        """Insert the row with its code."""
+        self.code = row_code(code_key(), "decision", self.coded())
+        self.save(force_insert=True)
 
 
 class Seat(models.Model):

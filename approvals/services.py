@@ -30,9 +30,7 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
 from ledger.clock import database_now
-from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
-from ledger.keys import code_key
 from ledger.models import Head
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.requirement import is_staged
@@ -167,11 +165,33 @@ def decide(
     proof = _proof(approval, run, facts, standing, typed or {}, by, now, signed) if verdict == APPROVE else None
     terms = {**(told(standing, facts.asked) or {}), **(besides or {})} or None
     said = _Said(verdict, text, standing, terms, by, now, proof)
-    decision = Decision(
+    decision = decision_row(approval, verdict, head, before, by=by, justification=text, standing=terms, at=now)
+    decision.proof = proof
+    decision.closes = _take(run, wait, approval, said, stage)
+    decision.after = snapshot(run, head)
+    decision.store()
+    if signed is not None and proof is not None and "assertion" in proof:
+        Assertion.of(signed, decision=decision, run_id=run.id).save(force_insert=True)
+    return approval
+
+
+def decision_row(
+    approval: Approval,
+    verdict: str,
+    head: Head,
+    before: dict[str, Any],
+    *,
+    by: Actor,
+    justification: str,
+    standing: dict[str, Any] | None,
+    at: datetime,
+) -> Decision:
+    """Return the row of a decision that is about to be made on the plan as it is."""
+    return Decision(
         approval=approval,
         verdict=verdict,
-        plan_hash=plan_hash,
-        justification=text,
+        plan_hash=approval.plan_hash,
+        justification=justification,
         by=by.ref,
         person=by.person,
         role=by.role,
@@ -180,17 +200,9 @@ def decide(
         seq=head.seq,
         chain=bytes(head.chain),
         before=before,
-        standing=said.terms,
-        proof=proof,
-        at=now,
+        standing=standing,
+        at=at,
     )
-    decision.closes = _take(run, wait, approval, said, stage)
-    decision.after = snapshot(run, head)
-    decision.code = row_code(code_key(), "decision", decision.coded())
-    decision.save(force_insert=True)
-    if signed is not None and proof is not None and "assertion" in proof:
-        Assertion.of(signed, decision=decision, run_id=run.id).save(force_insert=True)
-    return approval
 
 
 def _acting(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Standing, Actor]:

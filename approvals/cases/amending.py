@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from approvals.calendars import asof
 from approvals.consulting.inquiries import resumed
-from approvals.models import Approval, ApprovalState, Decision
+from approvals.models import Approval, ApprovalState
 from approvals.policy import CHANGED_FIRST, No, judge
 from approvals.queues.standing import facts_of, told
 from approvals.services import (
@@ -22,6 +22,7 @@ from approvals.services import (
     check_stage,
     closed_by_time,
     decide,
+    decision_row,
     locked_question,
     may_decide,
     must_be_undecided,
@@ -36,10 +37,8 @@ from ledger.actors import Actor
 from ledger.append import justified
 from ledger.clock import database_now
 from ledger.codec import decode, unpack
-from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
-from ledger.keys import code_key
-from ledger.models import Event, Head
+from ledger.models import Event
 from ledger.web import misfit
 from runs.engine.agents import registry
 from runs.engine.amending.put_anew import PutAnew, put_anew
@@ -166,12 +165,11 @@ def amend(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Amended:
-    """Approve exactly the plan that was read, with these arguments in the place of its own. `stage` is the stage that
-    was read, for whoever wants that checked; `typed` what was typed for what it becomes, where a yes to that has to
-    show it.
+    """Approve exactly the plan that was read, with these arguments in place of its own.
 
-    Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, StalePlan,
-    OtherStage, InvalidInput, RecordDamaged; then nothing has changed.
+    `stage` is the stage that was read, for callers that want it checked; `typed` is what was typed for the new plan,
+    where its approval has to show that. Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy,
+    AlreadyDecided, AlreadyVoted, StalePlan, OtherStage, InvalidInput, RecordDamaged; then nothing has changed.
     """
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
@@ -192,10 +190,7 @@ def amend(
     wanted = look(approval, arguments)
     question, terms = _question(approval, wait), told(standing, facts.asked)
     known = read(approval, wait)
-    said, deadline = _terms(approval, known, wait, now)
-    queue = required_by(wanted.plan, approval.queue).stages[0].queue
-    if queue != approval.queue and not known.course.is_endless:  # of that no time is left that could be given on
-        said = _terms_of_the_first(approval, wait, queue, now, deadline)
+    said, deadline = _next_terms(approval, wanted, known, wait, now)
     new = put_anew(
         str(run.id),
         question,
@@ -210,16 +205,22 @@ def amend(
         said=said,
     )
     before = snapshot(run, head)
-    approval.amend()
-    approval.decided_at = now
-    approval.save(update_fields=["state", "decided_at"])
-    resolve(wait, "amended", by=by.ref, now=now)
+    _close(approval, wait, by, now)
     open_wait(run, new.wait, now=now)
     following = _following(approval, new, said, now=now)
     carried = _carried_on(following, new, known, now=now) if following.queue == approval.queue else []
     journal(run.id, *new.events, *carried, by=by)
-    _record(approval, head, run, before, by=by, text=text, terms=terms, now=now)
+    decision = decision_row(approval, "amend", head, before, by=by, justification=text, standing=terms, at=now)
+    decision.closes, decision.after = True, snapshot(run, head)
+    decision.store()
     return _say_yes(following, run, typed, by=by, text=text)
+
+
+def _close(approval: Approval, wait: Wait, by: Actor, now: datetime) -> None:
+    approval.amend()
+    approval.decided_at = now
+    approval.save(update_fields=["state", "decided_at"])
+    resolve(wait, "amended", by=by.ref, now=now)
 
 
 def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
@@ -232,6 +233,17 @@ def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
                 break
             return event
     raise RecordDamaged(approval.run_id, "the question as it was put")
+
+
+def _next_terms(
+    approval: Approval, wanted: Wanted, known: Read, wait: Wait, now: datetime
+) -> tuple[dict[str, Any] | None, datetime]:
+    """Return the terms and the deadline of the next revision, which is put to the first stage again."""
+    said, deadline = _terms(approval, known, wait, now)
+    queue = required_by(wanted.plan, approval.queue).stages[0].queue
+    if queue != approval.queue and not known.course.is_endless:  # an endless one has no time left to pass on
+        said = _terms_of_the_first(approval, wait, queue, now, deadline)
+    return said, deadline
 
 
 def _terms(approval: Approval, known: Read, wait: Wait, now: datetime) -> tuple[dict[str, Any] | None, datetime]:
@@ -323,39 +335,6 @@ def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime
         )
         for i, to in enumerate(known.went)
     ]
-
-
-def _record(
-    approval: Approval,
-    head: Head,
-    run: Run,
-    before: dict[str, Any],
-    *,
-    by: Actor,
-    text: str,
-    terms: dict[str, Any] | None,
-    now: Any,
-) -> None:
-    decision = Decision(
-        approval=approval,
-        verdict="amend",
-        plan_hash=approval.plan_hash,
-        justification=text,
-        by=by.ref,
-        person=by.person,
-        role=by.role,
-        auth=by.auth,
-        address=by.address,
-        seq=head.seq,
-        chain=bytes(head.chain),
-        before=before,
-        after=snapshot(run, head),
-        standing=terms,
-        at=now,
-        closes=True,
-    )
-    decision.code = row_code(code_key(), "decision", decision.coded())
-    decision.save(force_insert=True)
 
 
 def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, by: Actor, text: str) -> Amended:

@@ -199,36 +199,31 @@ def run_row(
     heard_of: Mapping[UUID, Heard] = MappingProxyType({}),
     is_large: bool = False,
 ) -> RunRow:
-    """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
-    it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
-    run that it is queued behind, `attributes` what it is found by; `is_served` whether a living worker drives its
-    version; `assigned` on which side of a ramp its start came out; `halted` the halt that it is under; `kin` the other
-    runs that may be named; `is_read` whether its payloads may be told; `heard_of` what was said of unknown
-    outcomes; `is_large` whether its output is left out of a list for its size."""
-    goes_on_as = seen.shown(run.goes_on_as, kin)
-    is_over, told = run.state in ENDED, progress.told_of(head)
+    """Return the API's row of a run.
+
+    `ending` is the payload of the event that ended it; `blocked` says why nobody drives it; `evidence` is what its
+    operator waits are about; `aside` is reserved for calls under way; `ahead` is the run before it in its queue;
+    `is_served`: a living worker drives its version; `kin` are the other runs that may be named; `is_read`: its payloads
+    may be shown; `heard_of` holds proposals on unknown outcomes; `is_large`: a list leaves out its output for its size.
+    """
+    is_over = run.state in ENDED
+    shown_waits = () if is_over else waits
     return RunRow.of(
         run,
         state=str(run.state),
         status=status_of(run.state),
         blocked=blocked,
-        waiting_for=[]
-        if is_over
-        else [wait_row(wait, evidence.get(wait.id), heard_of.get(wait.id), is_read=is_read) for wait in waits],
+        waiting_for=[
+            wait_row(wait, evidence.get(wait.id), heard_of.get(wait.id), is_read=is_read) for wait in shown_waits
+        ],
         step_index=head.steps,
         epoch=head.epoch,
         seq=head.seq,
         journal=JournalRow.of(size_of(run, head)),
-        renewed_as=goes_on_as if run.goes_on_by == "renewal" else None,
-        handed_off_to=goes_on_as if run.goes_on_by == "handoff" else None,
-        came_from=seen.shown(run.came_from, kin),
-        forked_from=seen.shown(run.forked_from, kin),
-        ended_at=run.ended_at if is_over else None,
-        output=ending if run.state == State.COMPLETED else None,
+        **_related(run, kin),
+        **_outcome(run, ending),
         output_omitted=is_large,
-        error=trouble_of(run, ending),
         hidden=not is_read,
-        cancelled=cancellation_of(run, ending),
         served=None if is_over else is_served,
         halted=None if halted is None else HaltedRow.of(halted),
         assigned=assigned and AssignedRow.of(None, **{name: assigned[name] for name in AssignedRow.model_fields}),
@@ -239,16 +234,43 @@ def run_row(
         pause_requested=head.is_pause_requested,
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
-        budget=budget_row(run, head, () if is_over else waits, aside),
-        parent=None
-        if run.parent is None or run.parent not in kin
-        else ParentRow.of(run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt),
+        budget=budget_row(run, head, shown_waits, aside),
         children=_counts(families.states(head)),
         attributes=dict(attributes),
         last_durable_at=getattr(head, "last_at", None) if head.epoch else None,
-        progress=None if (come := progress.progress_of(head)) is None else ProgressRow.of(come, total=come.of),
-        log=LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
+        **_progress(head),
     )
+
+
+def _outcome(run: Run, ending: Any) -> dict[str, Any]:
+    return {
+        "ended_at": run.ended_at if run.state in ENDED else None,
+        "output": ending if run.state == State.COMPLETED else None,
+        "error": trouble_of(run, ending),
+        "cancelled": cancellation_of(run, ending),
+    }
+
+
+def _progress(head: Head) -> dict[str, Any]:
+    told, come = progress.told_of(head), progress.progress_of(head)
+    return {
+        "progress": None if come is None else ProgressRow.of(come, total=come.of),
+        "log": LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
+    }
+
+
+def _related(run: Run, kin: Collection[UUID]) -> dict[str, Any]:
+    """Return the fields that name other runs, those that the viewer may see."""
+    goes_on_as, parent = seen.shown(run.goes_on_as, kin), None
+    if run.parent is not None and run.parent in kin:
+        parent = ParentRow.of(run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt)
+    return {
+        "renewed_as": goes_on_as if run.goes_on_by == "renewal" else None,
+        "handed_off_to": goes_on_as if run.goes_on_by == "handoff" else None,
+        "came_from": seen.shown(run.came_from, kin),
+        "forked_from": seen.shown(run.forked_from, kin),
+        "parent": parent,
+    }
 
 
 def _is_retriable(run: Run) -> bool:

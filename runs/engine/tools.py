@@ -396,24 +396,7 @@ def tool(
         if result is None:
             problem = "say what it returns: a Pydantic model as return annotation, or output="
             raise DefinitionError(f"tool {name!r}: {problem}")
-        must_be_stable(f"tool {name!r}, input", taken)
-        must_be_stable(f"tool {name!r}, output", result)
-        for names, fields in () if gate is None else (("editable", gate.editable), ("same", gate.same)):
-            if problem := edits.misfit(fields, taken):
-                raise DefinitionError(f"tool {name!r}: Gate({names}=…): {problem}")
-        _check_key_ttl(name, replay_class, key_ttl)
-        _check_times(name, timeout)
-        _check_cache(name, replay_class, cache, shared)
-        if risk not in RISKS:
-            raise DefinitionError(f"tool {name!r}: risk is {risk!r}: give one of {', '.join(RISKS[1:])}")
-        if shown.wrong(link):
-            raise DefinitionError(f"tool {name!r}: link is {link!r}: give a plain function of its input")
-        if answers_later and replay_class is ReplayClass.PURE:
-            raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
-        if undo is not None and (replay_class is ReplayClass.PURE or not isinstance(undo, Undo)):
-            problem = "a pure tool has nothing to undo" if isinstance(undo, Undo) else f"undo={undo!r}: give an Undo"
-            raise DefinitionError(f"tool {name!r}: {problem}")
-        return Tool(
+        made = Tool(
             name=name,
             title=title or name.replace("_", " ").capitalize(),
             system=system,
@@ -439,8 +422,32 @@ def tool(
             risk=risk,
             link=link,
         )
+        _check(made)
+        return made
 
     return register
+
+
+def _check(tool: Tool) -> None:
+    """Raise DefinitionError for a declaration whose parts don't fit each other."""
+    name, gate, undo = tool.name, tool.gate, tool.undo
+    must_be_stable(f"tool {name!r}, input", tool.input)
+    must_be_stable(f"tool {name!r}, output", tool.output)
+    for names, fields in () if gate is None else (("editable", gate.editable), ("same", gate.same)):
+        if problem := edits.misfit(fields, tool.input):
+            raise DefinitionError(f"tool {name!r}: Gate({names}=…): {problem}")
+    _check_key_ttl(name, tool.replay_class, tool.key_ttl)
+    _check_times(name, tool.timeout)
+    _check_cache(name, tool.replay_class, tool.cache, tool.shared)
+    if tool.risk not in RISKS:
+        raise DefinitionError(f"tool {name!r}: risk is {tool.risk!r}: give one of {', '.join(RISKS[1:])}")
+    if shown.wrong(tool.link):
+        raise DefinitionError(f"tool {name!r}: link is {tool.link!r}: give a plain function of its input")
+    if tool.answers_later and tool.is_pure:
+        raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
+    if undo is not None and (tool.is_pure or not isinstance(undo, Undo)):
+        problem = "a pure tool has nothing to undo" if isinstance(undo, Undo) else f"undo={undo!r}: give an Undo"
+        raise DefinitionError(f"tool {name!r}: {problem}")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

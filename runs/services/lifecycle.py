@@ -152,9 +152,12 @@ def accept(
     request_key: str = "",
     forked: e.RunForked | None = None,
 ) -> Accepted:
-    """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
-    give at most; `plan` when it may begin: whoever gives one holds the lock of its key. `request_key` is the request's
-    Idempotency-Key, by which a ramp knows it where nothing of the business does; `forked` says whose fork it is."""
+    """Accept a run as `start` does, in the caller's transaction, which ends without the run if this raises.
+
+    `most` is the largest budget that the caller may give; `plan` says when the run may begin: its caller holds the lock
+    of its key. `request_key` is the request's Idempotency-Key, by which a ramp knows a start that has no key of its
+    own; `forked` is recorded for a fork.
+    """
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     run_id = UUID(str(uuid_utils.uuid7()))
     chosen = choosing.choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
@@ -181,26 +184,7 @@ def accept(
     placeholders, values = lines(told, run.id, 0)
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _START.format(lines=placeholders),
-            [
-                f"{TIME_TO_LIVE.days} days",
-                run.id,
-                run.agent,
-                run.version,
-                run.graph_id,
-                json.dumps(run.tags),
-                run.trace_id,
-                by.ref,
-                by.person,
-                run.about,
-                words,
-                *values,
-                FRESH_SECONDS,
-            ],
-        )
-        seq, chain, at, fingerprint, drivable, run.time_up_at = cursor.fetchone()
+    seq, chain, at, fingerprint, drivable, run.time_up_at = _insert(run, by, words, placeholders, values)
     if fingerprint != version.fingerprint():
         note_use(version)
     run.ready_at = run.created_at = run.updated_at = at
@@ -214,6 +198,18 @@ def accept(
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
     return Accepted(run, head, frozenset(drivable), found_by, chosen.told, chosen.halted)
+
+
+def _insert(run: Run, by: Actor, words: Any, placeholders: str, values: list[Any]) -> tuple[Any, ...]:
+    """Store the run with its first events. Returns what runs_start answers."""
+    fields = [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _START.format(lines=placeholders),
+            [f"{TIME_TO_LIVE.days} days", *fields, by.ref, by.person, run.about, words, *values, FRESH_SECONDS],
+        )
+        row: tuple[Any, ...] = cursor.fetchone()
+    return row
 
 
 def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:

@@ -44,20 +44,17 @@ def reconcile(
     agrees_with: int | None = None,
 ) -> Proposal | None:
     """Settle an unknown outcome of a run: the one that `wait_id` names, which may be left out where only one is open.
-    Where two people settle that, the first one's word is put on record and waits for a second one who says the same: it
-    is answered then, and nothing else has changed. `agrees_with` is the number of a word that is on record, for whoever
-    has read that one: then it counts only while it stands, and its receipt need not be given again.
+
+    Where two people have to settle it, the first proposal is recorded and returned, and nothing else changes until a
+    second person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it
+    counts only while that is in force, and its receipt need not be given again.
 
     `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the
     old worker is proven gone; where nothing here can prove it, the person attests it by `sender_is_gone`. `fail`: the
     run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound; where it takes two, AlreadySaid,
     Forbidden, SaidOtherwise and PayloadsHidden.
     """
-    if verdict not in VERDICTS:
-        fix = f"one of {', '.join(VERDICTS)}"
-        raise InvalidInput(
-            f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
-        )
+    _check_verdict(verdict)
     if agrees_with is not None:
         agreeing.must_have_read(run_id, wait_id)
     act = Act("reconcile", run_id, by=by, justification=justification)
@@ -70,7 +67,7 @@ def reconcile(
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
         payload["result"] = _result(run, invoked, receipt)
-    elif verdict == "did_not" and (gone := _refuse_while_sender_lives(act, slot, wait, is_attested=sender_is_gone)):
+    if verdict == "did_not" and (gone := _refuse_while_sender_lives(act, slot, wait, is_attested=sender_is_gone)):
         payload["attested"] = gone
     after: dict[str, Any] = {}
     if verdict != "fail":
@@ -88,16 +85,30 @@ def reconcile(
         external_id=_external_id(run, invoked, payload),
         digest=verdict,
     )
-    resolve(wait, verdict, by=by.ref, now=act.now)
-    if verdict != "fail":
-        answer = run.waits.filter(slot=wait.slot, attempt=wait.attempt, kind="webhook", resolved_at__isnull=True)
-        answer.update(resolution="settled", resolved_by=by.ref, resolved_at=act.now)
+    _close(act, wait, verdict)
     if verdict == "fail" and not act.head.is_cancel_requested:
         act.done(settled, _failed(act, invoked), entries=[entry])
         return None
     wake(run, now=act.now)
     act.done(settled, entries=[entry], after=after)
     return None
+
+
+def _check_verdict(verdict: str) -> None:
+    if verdict not in VERDICTS:
+        fix = f"one of {', '.join(VERDICTS)}"
+        raise InvalidInput(
+            f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
+        )
+
+
+def _close(act: Act, wait: Wait, verdict: str) -> None:
+    """Resolve the wait for a verdict, and the one for a callback of a call that is settled by it."""
+    resolve(wait, verdict, by=act.by.ref, now=act.now)
+    if verdict == "fail":
+        return
+    answer = act.run.waits.filter(slot=wait.slot, attempt=wait.attempt, kind="webhook", resolved_at__isnull=True)
+    answer.update(resolution="settled", resolved_by=act.by.ref, resolved_at=act.now)
 
 
 def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:

@@ -151,8 +151,11 @@ def _suspect(now: float, called: members.Roll | None) -> int:
 
 @transaction.atomic
 def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool | None:
-    """Take one run from a lost worker. False: it isn't that worker's; None: somebody holds its row. Raises
-    RecordDamaged of one that has none."""
+    """Take one run from a lost worker.
+
+    Returns False for a run of another worker, and None for one whose head is locked. Raises RecordDamaged for one that
+    has no head.
+    """
     head = Head.objects.select_for_update(skip_locked=True).filter(run_id=run_id).first()
     if head is None:
         if Head.objects.filter(run_id=run_id).exists():
@@ -164,16 +167,8 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
     now = database_now()
     process = Process.objects.filter(pk=incarnation_id).first()
     stood = standing(run_id, claimed_seq=head.claimed_seq)
-    # A death counts only if it is proven and the run came no further since its claim: a run that makes progress is not
-    # poison, one that gets as far as sending its call again and again is. Neighbours die with a poison run, so from
-    # SOLO_FROM on only a death that the run died alone is held against it.
-    is_counted = cause == Cause.PROOF and not stood.has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
-    if stood.has_progressed:
-        head.deaths = 0
-    head.deaths += is_counted
-    head.lease = None
-    head.save(update_fields=["deaths", "lease"])
-    run.owner, run.is_solo = None, head.deaths >= SOLO_FROM
+    is_counted = _count_death(head, run, cause, has_progressed=stood.has_progressed)
+    silence = None if process is None else (now - process.last_heartbeat_at).total_seconds()
     lost = e.WorkerLost(
         worker=str(incarnation_id),
         epoch=head.epoch,
@@ -185,7 +180,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
         host=process.host if process else "",
         reached=str(stood.reached),
         call=stood.call,
-        silent_ms=None if process is None else max(0, round((now - process.last_heartbeat_at).total_seconds() * 1000)),
+        silent_ms=None if silence is None else max(0, round(silence * 1000)),
     )
     is_stopped = head.deaths >= MOST_DEATHS
     if is_stopped:
@@ -212,6 +207,21 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
     save(run, "owner", "ready_at", "is_solo", now=now)
     notify.ring(run.id, seq)
     return True
+
+
+def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
+    """Take the lease from the head and count the death if it is the run's fault. Returns whether it was counted.
+
+    A death counts only if it is proven and the run came no further since its claim: a run that makes progress is not
+    poison, one that gets as far as sending its call again and again is. Neighbours die with a poison run, so from
+    SOLO_FROM on only a death that the run died alone is held against it.
+    """
+    is_counted = cause == Cause.PROOF and not has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
+    head.deaths = (0 if has_progressed else head.deaths) + is_counted
+    head.lease = None
+    head.save(update_fields=["deaths", "lease"])
+    run.owner, run.is_solo = None, head.deaths >= SOLO_FROM
+    return is_counted
 
 
 def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:

@@ -198,30 +198,18 @@ async def ask_anew(
     problem: str = "",
     unused: Unused = NOT_TOLD,
 ) -> NoReturn:
-    """Put the call to its queue, or to the one that a policy `demanded`, with what became of it and of every answer so
-    far, and the `problem` with the last one; where it `is_of_grant`, to those whose yes the node brought along.
-    `unused` says why what they said yes to has not left.
+    """Ask for approval of the call again. Always unwinds.
 
-    The question stands at the call's own place, also where a grant of `ctx.approve` was to let it through: the node
-    went on from that answer, so another one can't take its place there.
+    Its own queue is asked, or the one that a policy `demanded`, or, if `is_of_grant`, those who approved the grant that
+    the node brought. They are shown every answer so far, the `problem` with the last one, and (`unused`) why the call
+    that they approved has not left. The question is the call's own, also where a grant of `ctx.approve` was to let it
+    through: the node continued from that answer, so another one can't take its place.
     """
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
     given = (call.grant.slot, call.given) if call.grant is not None and call.given is not None else None
     earlier = None if is_of_grant else question
     earlier = earlier or (given[1].gate if given is not None else None)
-    queue, rule, headline, amount, stages = "", "", "", {}, {}
-    if demanded is not None:
-        queue, rule = demanded.queue, demanded.rule
-        if gate is not None:
-            headline, amount = gate.headline_for(call.args), gate.amount_for(call.args)
-    elif gate is not None and (earlier is None or gate.is_needed(call.args)):
-        queue, rule, headline = gate.queue, gate.rule_for(call.args), gate.headline_for(call.args)
-        amount, stages = gate.amount_for(call.args), gate.requirement.in_plan()
-    elif earlier is not None:  # all of them are asked again, from the first stage on
-        required = required_by(earlier.payload, earlier.queue)
-        queue, rule, stages = required.stages[0].queue, earlier.rule, required.in_plan()
-    else:
-        refuse(call, call.no_yes)
+    queue, rule, headline, more = _question_for(call, demanded, earlier)
     plan = plan_of(
         visit,
         call.slot,
@@ -236,9 +224,9 @@ async def ask_anew(
     )
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
-        amount = amount or {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
+        more = {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload} | more
     # A gate that declares none of these has the plan that it had before there were any.
-    plan |= amount | stages | same.told_of(tool) | _shown(call, earlier)
+    plan |= more | same.told_of(tool) | _shown(call, earlier)
     if demanded is not None:
         plan |= {"policy": demanded.as_json()} | ({} if given is None or given[1].gate is None else {BROUGHT: given[0]})
     elif gate is not None and queue == gate.queue:
@@ -255,6 +243,23 @@ async def ask_anew(
         proofs=_proofs(call),
         contents=call.documents,
     )
+
+
+def _question_for(
+    call: LogicalCall, demanded: Demand | None, earlier: e.ApprovalRequested | None
+) -> tuple[str, str, str, dict[str, Any]]:
+    """Return the queue, rule and headline of a call's question, and what its plan says of amount and stages."""
+    gate, args = call.tool.gate, call.args
+    if demanded is not None:
+        headline, amount = ("", {}) if gate is None else (gate.headline_for(args), gate.amount_for(args))
+        return demanded.queue, demanded.rule, headline, amount
+    if gate is not None and (earlier is None or gate.is_needed(args)):
+        more = gate.amount_for(args) | gate.requirement.in_plan()
+        return gate.queue, gate.rule_for(args), gate.headline_for(args), more
+    if earlier is None:
+        refuse(call, call.no_yes)
+    required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage on
+    return required.stages[0].queue, earlier.rule, "", required.in_plan()
 
 
 async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
@@ -493,12 +498,7 @@ async def decided(
             proofs=proofs,
         )
     if decision.verdict not in ("approved", LAPSED):
-        reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
-        denied = Expired if decision.verdict == "expired" else Rejected
-        no = denied(question.queue, reason, decision.by, decision.verdict)
-        if payload_of(decision).get("then") == FAIL:
-            visit.stop(Crashed("rejected", str(no), ""))
-        raise no
+        _deny(visit, question, decision)
     plan_hash = visit.runtime.hasher({**question.payload, "tool": tool, "arguments": arguments})
     bound, now = (decision.approval_id, decision.n, decision.plan_hash), (question.approval_id, question.n, plan_hash)
     if bound != now:
@@ -522,6 +522,16 @@ async def decided(
         )
     stages = required_by(question.payload, "").pairs
     return Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, stages[0][0], stages)
+
+
+def _deny(visit: Visit, question: e.ApprovalRequested, decision: e.ApprovalDecided) -> NoReturn:
+    """Raise Rejected or Expired, unless the decision lets the run fail."""
+    reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
+    denied = Expired if decision.verdict == "expired" else Rejected
+    no = denied(question.queue, reason, decision.by, decision.verdict)
+    if payload_of(decision).get("then") == FAIL:
+        visit.stop(Crashed("rejected", str(no), ""))
+    raise no
 
 
 def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:
