@@ -202,7 +202,7 @@ def accept(
 
 def _insert(run: Run, by: Actor, words: Any, placeholders: str, values: list[Any]) -> tuple[Any, ...]:
     """Store the run with its first events. Returns what runs_start answers."""
-    fields = [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id]
+    fields: list[Any] = [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id]
     with connection.cursor() as cursor:
         cursor.execute(
             _START.format(lines=placeholders),

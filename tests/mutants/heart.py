@@ -23,7 +23,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     # --- one call ---------------------------------------------------------------------------------
     "a recorded result is not used": (
         Operator(f"{CALL}:call_tool", "if_false", "outcome"),
-        "test_crashes test_determinism",
+        "test_classes",
     ),
     "a call leaves without an intent": (Operator(f"{CALL}:call_tool", "drop", "_intend"), "test_crashes test_classes"),
     "an unknown outcome is not looked at": (Operator(f"{CALL}:call_tool", "if_false", "intent"), "test_classes"),
