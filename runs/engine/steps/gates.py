@@ -186,7 +186,7 @@ def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
 
 
 def refuse(call: LogicalCall, problem: str) -> NoReturn:
-    """An operator has to look: something lets through what nobody has approved."""
+    """Stop for an operator: something would let a call through that nobody has approved."""
     call.visit.stop(Broken("approval_missing", {"slot": call.slot, "tool": call.tool.name, "problem": problem}))
 
 
@@ -473,14 +473,14 @@ async def decided(
     time: Time,
     proofs: Mapping[str, Proof] = NOTHING,
 ) -> Grant:
-    """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied,
-    unless whoever denied it let the run fail. Of several stages each is asked once the one before has said yes: `why`
-    and `time` are the next one's.
+    """Return the grant of an approved gate for what is about to be sent. Parks if undecided, raises Rejected if denied.
 
-    The plan is hashed again with the arguments in hand: if they are not what was approved, the grant won't fit its wait
-    and the database refuses the intent. What the wait says is not believed, since whoever may write to the database can
-    write there too: the decision, whose code was checked when it was read, must name this question and these very
-    bytes. A yes that lapsed is asked for again.
+    A denial may let the run fail instead. Each of several stages is asked when the one before has approved, with `why`
+    and `time`. An approval that lapsed is asked for again.
+
+    The plan is hashed again with the arguments in hand: if they are not what was approved, the grant doesn't fit its
+    wait and the database refuses the intent. The wait's row is not believed, because anyone who can write to the
+    database can change it: the decision, whose code was checked, must name this question and these exact bytes.
     """
     question, decision = record.gate, record.decision
     assert question is not None
