@@ -178,12 +178,18 @@ def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_d
     for known in (connections.settings["default"], connections["default"].settings_dict):
         known["OPTIONS"] = dict(limited)
     connections["default"].close()
+    from approvals.queues.seeding import seed
     from tests import kept
     from tests.shape import shape
 
-    kept.unblocked = django_db_blocker.unblock
     with django_db_blocker.unblock():
         _MIGRATED.update(shape())
+        # A run with --reuse-db that was killed may have left other queues.
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SET session_replication_role = replica; DELETE FROM approvals_queue")
+            cursor.execute("RESET session_replication_role")
+        seed()
+        kept.clean(database_urls(postgres)["admin"])
     yield
     with django_db_blocker.unblock():
         kept.hang_up()
@@ -219,34 +225,20 @@ def _settings_for(url: str, role: str) -> dict[str, Any]:
     return databases.django_databases(environment)["default"]
 
 
-# Rows that `migrate` makes and no test changes.
-LASTING = {"django_content_type", "auth_permission", "ledger_definition"}
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _flush_in_a_moment() -> Iterator[None]:
-    """Let a transactional test's flush empty the append-only tables, and not take longer than the test.
+def _reset_instead_of_flush() -> Iterator[None]:
+    """Reset the database after a transactional test as after a stage's: triggers refuse Django's own flush."""
+    from django.test import TransactionTestCase
 
-    Triggers refuse to let go of what happened: `replica` switches them off for the flush's transaction alone; only the
-    superuser of the tests may say it. DELETE of a few rows takes a tenth of the time that TRUNCATE of every table does.
-    Nor are rights granted and permissions made anew, as after a migration: the flush leaves both alone.
-    """
-    from django.core.management.commands import flush
-    from django.db.backends.postgresql.operations import DatabaseOperations
+    from tests import kept
 
-    from durableagents.apps import create_queues, create_roles
-
-    def sql_flush(self: Any, style: Any, tables: list[str], **_: Any) -> list[str]:
-        deletes = [f"DELETE FROM {self.quote_name(table)}" for table in sorted({*tables} - LASTING)]
-        return ["SET LOCAL session_replication_role = replica", "; ".join(deletes)]
-
-    def roles_again(_verbosity: int, _interactive: bool, database: str, **_: Any) -> None:
-        create_roles(using=database)
-        create_queues(using=database)
+    def reset(_test: Any) -> None:
+        kept.settle()
+        kept.clean(database_urls({"admin": os.environ["DURABLEAGENTS_TEST_DATABASE_URL"]})["admin"])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DatabaseOperations, "sql_flush", sql_flush)
-        patch.setattr(flush, "emit_post_migrate_signal", roles_again)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", reset)
+        patch.setattr(TransactionTestCase, "_should_reload_connections", lambda _test: False)
         yield
 
 

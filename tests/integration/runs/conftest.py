@@ -13,8 +13,9 @@ from runs.connections import dsn
 from runs.journal import committer
 from tests import kept
 from tests.conftest import database_urls
-from tests.integration.runs.stage import Stage, clean
+from tests.integration.runs.stage import Stage
 from tests.integration.runs.wire import LossyWire
+from tests.kept import clean
 from tests.world import Outside, Toolbox, only_for_now
 
 

@@ -7,30 +7,24 @@ that can't be). Everything it does goes through the code that the product runs: 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from django.db import OperationalError, connection
 from psycopg.errors import LockNotAvailable
-from psycopg_pool import AsyncConnectionPool
 
 from approvals.models import Approval
-from approvals.queues.seeding import seed
 from approvals.services import decide
 from ledger import events as e
 from ledger.codec import unpack
 from ledger.events import decode
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
 from ledger.verification.runs import verify
-from ledger.web.roles import AUDITOR, OPERATOR, ROLES
-from ledger.web.seeing.viewers import APP, READ_PAYLOADS
-from runs.connections import dsn
 from runs.engine.agents import Agent, registry
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
@@ -52,7 +46,6 @@ from runs.services import lifecycle, reconciling
 from runs.workers import timers
 from runs.workers.engine_runtime import runtime
 from tests import kept
-from tests.conftest import LASTING
 from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
 
 T = TypeVar("T")
@@ -76,23 +69,13 @@ TABLES = (
     "runs_policyrevision",
     "django_q_ormq",
 )
-# What no test empties: what the migrations made.
-MIGRATED = LASTING | {"django_migrations"}
-
-
-@dataclass(frozen=True)
-class Driven:
-    """What became of one drive."""
-
-    how: str
-    run_id: UUID
 
 
 class Stage:
     """A fleet without processes. Use `drive` to let its one worker take the best ready run and drive it once."""
 
     def __init__(self) -> None:
-        self.runner = asyncio.Runner()
+        self.loop = kept.borrow_loop()
         self.pool: Pool | None = None
         self.retry: RetryPolicy = AT_ONCE
         self.kill_at: list[tuple[str, str]] = []
@@ -110,13 +93,13 @@ class Stage:
         self.worker = self.hire()
 
     def close(self) -> None:
-        if self.pool is not None:
+        if self.pool is not None and self.pool is not self.loop.pool:
             self.wait(self.pool.close())
-        self.runner.close()
+        self.loop.give_back()
         members.hang_up()
 
     def wait(self, doing: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(doing)
+        return self.loop.runner.run(doing, context=self.loop.context)
 
     # --- workers ---
 
@@ -143,15 +126,7 @@ class Stage:
 
     async def connected(self) -> Pool:
         if self.pool is None:
-            self.pool = AsyncConnectionPool(
-                dsn(name="durableagents stage"),
-                min_size=1,
-                max_size=8,
-                open=False,
-                timeout=10.0,
-                kwargs={"autocommit": True},
-            )
-            await self.pool.open(wait=True)
+            self.pool = await self.loop.connected()
         return self.pool
 
     # --- driving ---
@@ -377,33 +352,3 @@ def in_thread(act: Callable[[], T]) -> T:
     if isinstance(answer, Exception):
         raise answer
     return answer  # type: ignore[no-any-return]
-
-
-_PUT_BACK = "INSERT INTO approvals_queue SELECT * FROM jsonb_populate_record(NULL::approvals_queue, %s::jsonb)"
-# As `create_roles` makes them, in a moment.
-_ROLES_AGAIN = """
-    WITH made AS (INSERT INTO auth_group (name) SELECT unnest(%s::text[]) RETURNING id, name)
-    INSERT INTO auth_group_permissions (group_id, permission_id)
-    SELECT made.id, p.id FROM made, auth_permission p JOIN django_content_type c ON c.id = p.content_type_id
-    WHERE made.name = ANY(%s) AND c.app_label = %s AND p.codename = %s"""
-
-
-def clean(url: str) -> None:
-    """Empty every table but those of `MIGRATED`: what stayed, a person say, would be met by this process' next test.
-
-    DELETE of a few rows takes a tenth of the time that TRUNCATE of every table does. The queues and the roles, with
-    what these are let, are there again as after a migration.
-    """
-    link = kept.cleaner(url)
-    tables = link.execute(
-        "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND NOT tablename = ANY(%s)",
-        [list(MIGRATED)],
-    ).fetchall()
-    seeded = kept.first_queues(url)
-    link.execute("; ".join(f"DELETE FROM {table}" for (table,) in tables))
-    link.execute(_ROLES_AGAIN, [list(ROLES), [OPERATOR, AUDITOR], APP, READ_PAYLOADS])
-    if seeded is not None:
-        link.cursor().executemany(_PUT_BACK, [(row,) for row in seeded])
-        return
-    with kept.unblocked():  # also for those whose tests have no database
-        seed()

@@ -15,7 +15,8 @@ from durableagents.identity.auth import issue_key
 from ledger.web.roles import AUDITOR, OPERATOR, ROLES
 from ledger.web.seeing.viewers import READ_PAYLOADS
 from tests.conftest import database_urls
-from tests.integration.runs.stage import MIGRATED, Stage, clean
+from tests.integration.runs.stage import Stage
+from tests.kept import MIGRATED, clean
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db

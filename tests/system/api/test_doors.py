@@ -19,7 +19,7 @@ from django.db import connection
 
 from durableagents.server import doors
 from tests.conftest import CHECKOUT, database_urls, process_env_in
-from tests.integration.runs.stage import clean
+from tests.kept import clean
 from tests.system.fleet.conftest import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db]

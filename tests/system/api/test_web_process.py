@@ -21,7 +21,7 @@ from django.db import connection
 from runs.models import Process
 from tests.conftest import CHECKOUT, database_urls, process_env_in
 from tests.integration.api.proxy import Wire
-from tests.integration.runs.stage import clean
+from tests.kept import clean
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 

@@ -17,7 +17,7 @@ import pytest
 
 from runs.services import wakeups
 from tests.conftest import CHECKOUT, plain_env
-from tests.integration.runs.stage import clean
+from tests.kept import clean
 from tests.system.fleet.conftest import Crew, hired, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
