@@ -34,3 +34,9 @@ def mostly_long(cases: Iterable[Sequence[Any]], usual: Iterable[Sequence[Any]]) 
     """Parameter sets of which `make test` takes the usual ones only."""
     kept = set(map(tuple, usual))
     return [case if tuple(case) in kept else pytest.param(*case, marks=pytest.mark.long) for case in cases]
+
+
+def sample(cases: Iterable[Any], every: int) -> list[Any]:
+    """Return every n-th case, and all of them under `pytest --long`. Coprime to a table's sizes, n reaches each row and
+    each column."""
+    return list(cases)[:: many(1, every)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections.abc import Iterable, Iterator
 from datetime import date, time
 from pathlib import Path
 
-import pytest
 from django.apps import apps
 
 from tests.conftest import CHECKOUT
@@ -29,30 +29,42 @@ def sources() -> list[Path]:
     return [path for path in paths if "migrations" not in path.parts and path.exists()]
 
 
+def functions(statements: Iterable[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All functions in these statements. Expressions, which hold none, are left out: they are most of the tree."""
+    for each in statements:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield each
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from functions(getattr(each, name, ()))
+
+
 def test_functions_have_at_most_sixty_lines() -> None:
     found = {}
     for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                body = node.body[1:] if ast.get_docstring(node) else node.body
-                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
-                if lines > MAX_FUNCTION_LINES:
-                    found[f"{path.relative_to(CHECKOUT)}:{node.name}"] = lines
+        for node in functions(ast.parse(path.read_text()).body):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+            if lines > MAX_FUNCTION_LINES:
+                found[f"{path.relative_to(CHECKOUT)}:{node.name}"] = lines
     assert found == {}
 
 
-def test_every_module_of_the_product_says_what_it_is_for() -> None:
-    ours = [path for path in sources() if "tests" not in path.relative_to(CHECKOUT).parts and path.read_text().strip()]
+def test_every_module_of_the_product_has_a_docstring() -> None:
     needless = ("apps.py", "urls.py", "urls_api.py")  # their place says it, and a command's `help` does
-    asked = [p for p in ours if p.name not in needless and p.parent.name != "commands"]
-    bare = [p for p in asked if not ast.get_docstring(ast.parse(p.read_text()))]
+    bare = [
+        path
+        for path in sources()
+        if "tests" not in path.relative_to(CHECKOUT).parts
+        and path.name not in needless
+        and path.parent.name != "commands"
+        and not re.match(r'(#.*\n|\s)*("""|$)', path.read_text())
+    ]
     assert bare == []
 
 
-@pytest.mark.parametrize("word", [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"\bbreakpoint\(\)"])
-def test_nothing_is_left_for_later(word: str) -> None:
-    here = Path(__file__)
-    assert [path for path in sources() if path != here and re.search(word, path.read_text())] == []
+def test_nothing_is_left_for_later() -> None:
+    here, words = Path(__file__), r"\bTODO\b|\bFIXME\b|\bXXX\b|\bbreakpoint\(\)"
+    assert [path for path in sources() if path != here and re.search(words, path.read_text())] == []
 
 
 def test_no_field_has_a_fixed_date_or_time_as_default() -> None:

@@ -63,7 +63,8 @@ Load = Callable[..., Agent]
 
 
 def forget() -> None:
-    registry.remove("shop@1.0.0")
+    for graph_id in ("shop@1.0.0", "other@1.0.0", "made@1.0.0"):
+        registry.remove(graph_id)
     for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
         del sys.modules[name]
 
@@ -80,7 +81,9 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     """The agent of a package of which one module's source was changed in one place."""
     count = 0
 
-    def made(module: str = "", old: str = "", new: str = "", also: dict[str, str] | None = None) -> Agent:
+    def made(
+        module: str = "", old: str = "", new: str = "", also: dict[str, str] | None = None, first: str = "shop"
+    ) -> Agent:
         nonlocal count
         count += 1
         sources = SHOP | (also or {})
@@ -89,6 +92,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             sources[module] = sources[module].replace(old, new, 1)
         forget()
         monkeypatch.syspath_prepend(written(tmp_path / str(count), sources))
+        importlib.import_module(first)
         agent = importlib.import_module("shop.agents").agent
         assert isinstance(agent, Agent)
         agent.validate()
@@ -213,11 +217,10 @@ def test_a_module_counts_alike_whether_it_is_loaded_yet_or_not(tmp_path: Path) -
     late += "other = Agent('other', '1.0.0', input=Order, state=Order)\n\n\ndef at_night():\n    return other.name\n"
     folder = written(tmp_path / "lazy", SHOP | {"agents": agents, "late": late})
     told = set()
-    for first in ("", "import shop.late; "):
-        for seed in ("1", "2"):
-            asked = [sys.executable, "-c", f"{first}import shop.agents as a; print(a.agent.fingerprint())"]
-            env = {"PYTHONPATH": f"{folder}:{Path.cwd()}", "PYTHONHASHSEED": seed, "PATH": ""}
-            told.add(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
+    for first, seed in (("", "1"), ("import shop.late; ", "2")):
+        asked = [sys.executable, "-c", f"{first}import shop.agents as a; print(a.agent.fingerprint())"]
+        env = {"PYTHONPATH": f"{folder}:{Path.cwd()}", "PYTHONHASHSEED": seed, "PATH": ""}
+        told.add(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
     assert len(told) == 1
 
 
@@ -236,9 +239,9 @@ DECLARED = {
 }
 
 
-@pytest.mark.parametrize("text", DECLARED.values())
+@each_case("declared", DECLARED)
 def test_whatever_declares_something_counts_alike_whether_its_module_is_loaded_yet_or_not(
-    tmp_path: Path, text: str
+    load: Load, declared: str
 ) -> None:
     parts = (
         "from durableagents import Agent\n\nfrom .shapes import Order\n\n"
@@ -249,18 +252,13 @@ def test_whatever_declares_something_counts_alike_whether_its_module_is_loaded_y
         "from durableagents import *\nfrom durableagents import Agent, End, ReplayClass, Undo, tool\n\n"
         "from . import own\nfrom .parts import made, other\nfrom .shapes import Done, Order\n"
         "from .tools import refund\n\n"
-        f"HOURS = 8\n\n\n{text}"
+        f"HOURS = 8\n\n\n{DECLARED[declared]}"
     )
     own = "def tool(function):\n    return function\n"
     agents = SHOP["agents"].replace("import shop.late\n", "")
     agents = agents.replace("    shop.late.at_night()\n", "    from .late import back\n    print(back)\n")
-    sources = SHOP | {"agents": agents, "late": late, "parts": parts, "own": own}
-    told = set()
-    for first in ("", "import shop.late; "):
-        asked = [sys.executable, "-c", f"{first}import shop.agents as a; print(a.agent.fingerprint())"]
-        env = {"PYTHONPATH": f"{written(tmp_path / str(len(first)), sources)}:{Path.cwd()}", "PATH": ""}
-        told.add(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
-    assert len(told) == 1
+    also = {"agents": agents, "late": late, "parts": parts, "own": own}
+    assert load(also=also).fingerprint() == load(also=also, first="shop.late").fingerprint()
 
 
 def test_somebodys_own_function_that_is_called_as_ours_are_counts(load: Load) -> None:

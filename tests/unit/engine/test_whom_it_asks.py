@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from runs.engine.budget.prices import Price
 from runs.engine.errors import DefinitionError, NotServed, TransportError
 from runs.engine.thinking.request import request_model
 from tests.cases import each_case
+from tests.tiers import LONG
 from tests.unit.engine.story import Story
 from tests.world import Done, Killed, Notes, Toolbox, agent_of
 
@@ -267,19 +269,22 @@ async def test_a_conversation_that_nears_the_window_is_made_short_on_the_record(
     assert asked == given
 
 
-@pytest.mark.parametrize("at", [*range(1, 44, 2)])
-async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twice(tools: Toolbox, at: int) -> None:
-    calm_mind, mind = Long(40), Long(40)
+async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twice(tools: Toolbox) -> None:
+    """The worker dies at the first request, around each time that the conversation is made short, and at the last."""
+    calm_mind = Long(40)
     calm = Story(talking(tools, calm_mind, WINDOW, turns=40))
     assert await calm.drive() == "completed"
-    market = Market()
-    story = Story(talking(tools, mind, WINDOW, turns=40), model=market)
-    story._hit = die_at(market, at)  # type: ignore[method-assign]
-    assert await story.settle() == "completed"
-    assert calm.events(e.TranscriptCompacted)
-    of = [x.payload["of"] for x in story.events(e.TranscriptCompacted)]
-    assert of == [x.payload["of"] for x in calm.events(e.TranscriptCompacted)]
-    assert _texts(mind.shown[-1]) == _texts(calm_mind.shown[-1])
+    requested = [each.slot for each in calm.events(e.ModelRequested)]
+    made = [requested.index(each.slot) + 1 for each in calm.events(e.TranscriptCompacted)]
+    usual = {1, made[0], made[0] + 1, made[-1], len(requested)}
+    for at in range(1, len(requested) + 1) if LONG in os.environ else sorted(usual):
+        market, mind = Market(), Long(40)
+        story = Story(talking(tools, mind, WINDOW, turns=40), model=market)
+        story._hit = die_at(market, at)  # type: ignore[method-assign]
+        assert await story.settle() == "completed"
+        of = [x.payload["of"] for x in story.events(e.TranscriptCompacted)]
+        assert of == [x.payload["of"] for x in calm.events(e.TranscriptCompacted)], at
+        assert _texts(mind.shown[-1]) == _texts(calm_mind.shown[-1]), at
 
 
 @pytest.mark.parametrize("window", [None, WINDOW * 4])
