@@ -5,12 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from durableagents import (
-    DidNotHappen,
-    Happened,
-    ToolCall,
-    TransportError,
-)
+from durableagents import DidNotHappen, Happened, ToolCall, TransportError
 from ledger import events as e
 from runs.models import Run, Wait
 from runs.services import lifecycle

@@ -26,14 +26,7 @@ from tests.integration.runs.test_children import everything
 from tests.world import OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-ALL = {
-    "customer": Keyword(),
-    "tags": Keywords(),
-    "score": Number(),
-    "amount": Money(),
-    "due": Date(),
-    "urgent": Flag(),
-}
+ALL = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": Money(), "due": Date(), "urgent": Flag()}
 PERSON = Actor("user", "multi", role="integrator", auth="session", person=4711)
 
 

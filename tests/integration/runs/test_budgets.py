@@ -289,12 +289,7 @@ def test_a_resume_is_no_way_around_the_budget(stage: Stage, tools: Toolbox) -> N
 
 
 @pytest.mark.parametrize(
-    ("more", "error"),
-    [
-        ({"by": SHOP}, Forbidden),
-        ({"by": FIONA}, Forbidden),
-        ({"why": "  "}, JustificationRequired),
-    ],
+    ("more", "error"), [({"by": SHOP}, Forbidden), ({"by": FIONA}, Forbidden), ({"why": "  "}, JustificationRequired)]
 )
 def test_a_raise_that_nobody_may_give_changes_nothing(
     stage: Stage, tools: Toolbox, more: dict[str, Any], error: type[Exception]

@@ -168,11 +168,7 @@ def olga(stage: Stage) -> Client:
 
 @pytest.mark.parametrize(
     ("verdict", "words"),
-    [
-        ("honours_keys", "certified until "),
-        ("ignores_keys", "not certified: ignores keys"),
-        (None, "not certified"),
-    ],
+    [("honours_keys", "certified until "), ("ignores_keys", "not certified: ignores keys"), (None, "not certified")],
 )
 def test_the_agents_page_and_the_api_say_how_a_tool_stands(
     stage: Stage, tools: Toolbox, olga: Client, verdict: str | None, words: str

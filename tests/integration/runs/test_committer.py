@@ -96,8 +96,7 @@ def test_what_stops_one_stops_none_of_its_neighbours(stage: Stage, trouble: str,
     runs, journals = crew(stage, 3)
     bring_about(stage, runs[place])
     answers = together(
-        stage,
-        *(intend(j, [invoked()], entry=ENTRY, **(more if i == place else {})) for i, j in enumerate(journals)),
+        stage, *(intend(j, [invoked()], entry=ENTRY, **(more if i == place else {})) for i, j in enumerate(journals))
     )
     assert is_told(answers.pop(place)), answers
     stopped = runs.pop(place)

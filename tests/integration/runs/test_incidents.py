@@ -52,21 +52,10 @@ def test_a_recovery_says_why_from_whom_and_by_whom_it_went_on(stage: Stage) -> N
     run = stage.start(agent_of(ends_with(1)))
     worker = dies(stage, run)
     (before,) = told(run)
-    assert (before.epoch_before, before.epoch_after, before.claimed_at, before.stepped_at) == (
-        1,
-        None,
-        None,
-        None,
-    )
+    assert (before.epoch_before, before.epoch_after, before.claimed_at, before.stepped_at) == (1, None, None, None)
     assert stage.drive() == "completed"
     (it,) = told(run)
-    assert (it.cause, it.proof, it.worker, it.pid, it.reached) == (
-        "proof",
-        "reaped",
-        worker.id,
-        worker.pid,
-        "claimed",
-    )
+    assert (it.cause, it.proof, it.worker, it.pid, it.reached) == ("proof", "reaped", worker.id, worker.pid, "claimed")
     assert (it.epoch_before, it.epoch_after, it.is_counted, it.deaths, it.calls) == (1, 2, True, 1, [])
     assert it.last_sign_at <= it.detected_at <= it.freed_at <= it.claimed_at <= it.stepped_at
     assert it.silent_seconds >= 0 and it.down_seconds >= 0
@@ -111,10 +100,7 @@ _WAIT = e.WaitOpened(slot=_SLOT, wait="webhook", deadline="2030-01-01T00:00:00+0
 STOOD: dict[str, tuple[list[list[e.Event]], str]] = {
     "nothing": ([], "claimed"),
     "an intent": ([[_CALL]], "intent_durable"),
-    "an intent that was not sent": (
-        [[_CALL], [e.ToolNotDispatched(slot=_SLOT, tool="order", n=1)]],
-        "intent_durable",
-    ),
+    "an intent that was not sent": ([[_CALL], [e.ToolNotDispatched(slot=_SLOT, tool="order", n=1)]], "intent_durable"),
     "a result": ([[_CALL], [e.ToolReturned(slot=_SLOT, tool="order", payload={"ref": "x"})]], "result_durable"),
     "a signal": ([[e.SignalTaken(slot=_SLOT, name="go", n=0)]], "result_durable"),
     "what a hook found": (

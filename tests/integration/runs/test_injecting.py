@@ -10,11 +10,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart, UserPromptPart
 
 from durableagents import Assistant, Context, End
 from ledger import events as e
-from ledger.errors import (
-    Forbidden,
-    IllegalTransition,
-    InvalidInput,
-)
+from ledger.errors import Forbidden, IllegalTransition, InvalidInput
 from ledger.models import Event
 from runs.engine.agents import Agent
 from runs.models import Run

@@ -62,10 +62,7 @@ def test_the_pages_say_whom_to_suspect_and_draw_no_foreign_markup(run: Run, path
 
 @pytest.mark.parametrize(
     ("verdict", "receipt", "ends", "keys"),
-    [
-        ("happened", {"ref": "in the books"}, "in the books", 1),
-        ("did_not", None, "order:a", 2),
-    ],
+    [("happened", {"ref": "in the books"}, "in the books", 1), ("did_not", None, "order:a", 2)],
 )
 def test_only_a_persons_word_makes_another_key(
     stage: Stage, outside: Outside, run: Run, verdict: str, receipt: Any, ends: str, keys: int

@@ -58,8 +58,7 @@ def test_an_open_question_and_gate_are_withdrawn_with_the_visit(stage: Stage, to
 
     async def hold(state: Notes, ctx: Context) -> End:
         await ctx.gather(
-            ctx.call(tools.pay, Item(name="dear", amount=5000)),
-            ctx.ask("operator", title="Well?", schema=Yes),
+            ctx.call(tools.pay, Item(name="dear", amount=5000)), ctx.ask("operator", title="Well?", schema=Yes)
         )
         return End()
 

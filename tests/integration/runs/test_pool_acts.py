@@ -55,14 +55,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
     ids=str,
 )
 def test_no_such_pool_can_be_and_nothing_is_half_done(field: str, given: dict[str, Any]) -> None:
-    whole = {
-        "name": "x",
-        "scope": "all",
-        "resource": "tool_calls",
-        "limit": 1,
-        "period": "day",
-        "justification": WHY,
-    }
+    whole = {"name": "x", "scope": "all", "resource": "tool_calls", "limit": 1, "period": "day", "justification": WHY}
     with pytest.raises((InvalidInput, ValidationError)) as refused:
         acts.create(PoolBody.model_validate(whole | given), by=OLGA)
     assert field in str(getattr(refused.value, "extra", refused.value))

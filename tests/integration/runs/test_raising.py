@@ -20,15 +20,7 @@ from runs.services.budgets.asked import StaleBudget, known
 from runs.services.budgets.raising import set_budget
 from tests.integration.runs.situations import NOT_ENDED, Situations
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, overrides
-from tests.integration.runs.test_budgets import (
-    WHY,
-    asked,
-    at_cap,
-    is_sound,
-    ordering,
-    raised,
-    start,
-)
+from tests.integration.runs.test_budgets import WHY, asked, at_cap, is_sound, ordering, raised, start
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db

@@ -207,12 +207,7 @@ def test_what_happens_while_the_run_before_lives_its_rule_says(
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected"),
-    [
-        ("skip", {"missed": 1}),
-        ("once", {"missed": 1, "started": 1}),
-        ("all", {"started": 3}),
-    ],
+    ("rule", "expected"), [("skip", {"missed": 1}), ("once", {"missed": 1, "started": 1}), ("all", {"started": 3})]
 )
 def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule: str, expected: dict[str, int]) -> None:
     last = (now() - timedelta(minutes=30)).replace(second=0, microsecond=0)

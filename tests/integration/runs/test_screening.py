@@ -129,9 +129,7 @@ FORGED: dict[str, tuple[list[e.Event], str]] = {
         "other@1 was not asked",
     ),
     "more refused than verdicts": (
-        [
-            e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=1, replaced=0),
-        ],
+        [e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=1, replaced=0)],
         "the verdicts of others",
     ),
     "something put in a place unasked": (

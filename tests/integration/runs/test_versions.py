@@ -250,10 +250,7 @@ def test_of_two_codes_that_the_scheme_before_took_for_one_the_first_process_wins
         other = desk.loaded(desk.written(tmp_path / "other", "a helper of the package"))
         assert second_scheme(one) == second_scheme(other) and one.fingerprint() != other.fingerprint()
         AgentVersion.objects.create(
-            graph_id=one.graph_id,
-            fingerprint=second_scheme(one),
-            parts=second_parts(one),
-            first_used_at=versions_now(),
+            graph_id=one.graph_id, fingerprint=second_scheme(one), parts=second_parts(one), first_used_at=versions_now()
         )
         users = [one, other] * 8
         answers = at_once(*(lambda agent=agent: agent_versions.note_use(agent) for agent in users))

@@ -121,9 +121,7 @@ def test_an_old_run_counts_while_it_is_under_way(stage: Stage, tools: Toolbox, t
 def test_it_reads_by_index_and_writes_nothing(stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
     through(stage, tools, everything(tools))
     before = Run.objects.values_list("state", "updated_at").get()
-    with CaptureQueriesContext(
-        connection,
-    ) as made:
+    with CaptureQueriesContext(connection) as made:
         export(tmp_path / "kept", wish())
     assert all(query["sql"].lstrip().upper().startswith("SELECT") for query in made.captured_queries)
     # One for each version that is known here, and a few for each file.
@@ -154,13 +152,7 @@ class Private(BaseModel):
     seen: list[Any] = []
 
 
-SECRETS = (
-    "Ada Lovelace",
-    "DE89370400440532013000",
-    "hunter2-hunter2",
-    "87654321",
-    "olga-the-operator",
-)
+SECRETS = ("Ada Lovelace", "DE89370400440532013000", "hunter2-hunter2", "87654321", "olga-the-operator")
 
 
 def private_agent(tools: Toolbox, name: str = "private") -> Agent:
@@ -186,9 +178,7 @@ def recording_of(agent: Agent, given: Any = None) -> Recording:
     from runs.engine.recordings.recording import recordings_of
 
     story = Harness(
-        agent,
-        given or {"name": "Ada Lovelace", "iban": "DE89370400440532013000"},
-        by="user:olga-the-operator",
+        agent, given or {"name": "Ada Lovelace", "iban": "DE89370400440532013000"}, by="user:olga-the-operator"
     )
     (member,) = story._family.members
     cuts = [(seq, s.node, s.visit, s.generation, s.fingerprint, s.state) for seq, s in member.run.snapshots]

@@ -35,11 +35,7 @@ def good(*begun: dict[str, Any], how: str = "unbegun") -> Facts:
 
 @each_case(
     "facts",
-    [
-        good(),
-        good(event("RunForked", node="work"), how="reentered"),
-        good(event("RunForked", node=""), how="unbegun"),
-    ],
+    [good(), good(event("RunForked", node="work"), how="reentered"), good(event("RunForked", node=""), how="unbegun")],
 )
 def test_what_is_sound_is_found_sound(facts: Facts) -> None:
     assert list(judge_moved(facts, ROW)) == []

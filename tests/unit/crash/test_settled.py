@@ -12,14 +12,7 @@ Event = dict[str, Any]
 
 
 def event(seq: int, kind: str, data: dict[str, Any] | None = None, payload: Any = None, attempt: int = 0) -> Event:
-    return {
-        "seq": seq,
-        "kind": kind,
-        "slot": "0.1/1",
-        "attempt": attempt,
-        "data": data or {},
-        "payload": payload or {},
-    }
+    return {"seq": seq, "kind": kind, "slot": "0.1/1", "attempt": attempt, "data": data or {}, "payload": payload or {}}
 
 
 def says(seq: int, by: str = "a", n: int = 0, **more: Any) -> Event:

@@ -12,36 +12,16 @@ ROUTED = {
     "kind": "ModelRouted",
     "slot": "0.1/1",
     "attempt": 0,
-    "data": {
-        "n": 0,
-        "tokens_in": 10,
-        "tokens_out": 100,
-        "usd_micro": 7,
-    },
+    "data": {"n": 0, "tokens_in": 10, "tokens_out": 100, "usd_micro": 7},
 }
 DEBITED = {
     "kind": "BudgetDebited",
     "slot": "0.1/1",
     "attempt": 0,
-    "data": {
-        "n": 0,
-        "tokens_in": 9,
-        "tokens_out": 20,
-        "usd_micro": 3,
-        "model_calls": 1,
-    },
+    "data": {"n": 0, "tokens_in": 9, "tokens_out": 20, "usd_micro": 3, "model_calls": 1},
 }
 CALLED = {"kind": "ToolInvoked", "slot": "0.1/2", "attempt": 0, "data": {}}
-CHARGE = {
-    "run": "r",
-    "slot": "0.1/1",
-    "attempt": 0,
-    "n": 0,
-    "pool": 1,
-    "starts_at": "may",
-    "reserved": 100,
-    "used": 20,
-}
+CHARGE = {"run": "r", "slot": "0.1/1", "attempt": 0, "n": 0, "pool": 1, "starts_at": "may", "reserved": 100, "used": 20}
 CALL = CHARGE | {"slot": "0.1/2", "pool": 2, "reserved": 1, "used": 1}
 MAY = {"pool": 1, "starts_at": "may", "most": 100, "used": 20, "reserved": 0}
 CALLS = MAY | {"pool": 2, "most": 1, "used": 1}

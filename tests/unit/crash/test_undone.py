@@ -142,11 +142,7 @@ def test_a_child_that_ended_well_and_was_left_so_is_found() -> None:
 
 @each_case(
     ("kind", "spoil"),
-    [
-        ("lost", forget),
-        ("broken", swap),
-        ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"})),
-    ],
+    [("lost", forget), ("broken", swap), ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"}))],
 )
 def test_what_is_wrong_with_a_reopened_child_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
     facts = reopened()

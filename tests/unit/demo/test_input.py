@@ -119,8 +119,5 @@ def test_every_field_is_required(path: str) -> None:
 
 def test_the_samples_fit_their_own_form() -> None:
     nordlicht, volga = (VendorRequest.model_validate(sample.input) for sample in agent.samples)
-    assert (nordlicht.legal_name, nordlicht.first_order.amount_usd) == (
-        "Nordlicht Antriebe GmbH",
-        84000,
-    )
+    assert (nordlicht.legal_name, nordlicht.first_order.amount_usd) == ("Nordlicht Antriebe GmbH", 84000)
     assert volga.legal_name == "Volga Heavy Industries"

@@ -7,14 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.tools import ToolDefinition
@@ -69,12 +62,7 @@ def test_a_dissolved_company_is_refused_with_the_date() -> None:
 
 
 def revise(reason: str, amount: str = "84000.00", **order: Any) -> OrderRevision:
-    current = {
-        "amount_usd": amount,
-        "description": "Dock sensors",
-        "cost_centre": "LOG-220",
-        "payment_terms": "net 30",
-    }
+    current = {"amount_usd": amount, "description": "Dock sensors", "cost_centre": "LOG-220", "payment_terms": "net 30"}
     facts = {
         "vendor": "Nordlicht",
         "requested": {"description": "Dock sensors", "amount_usd": amount},

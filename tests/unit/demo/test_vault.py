@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from durableagents.demo.vault import (
-    SecretExists,
-    SecretUnreadable,
-    Vault,
-)
+from durableagents.demo.vault import SecretExists, SecretUnreadable, Vault
 
 REFERENCE = "secret://runs/r1/CRD-000001"
 VALUE = "sk_sandbox_canary-0123456789"

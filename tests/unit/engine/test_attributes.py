@@ -19,14 +19,7 @@ from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.world import Asked, Item, Notes, Outside, Toolbox, agent_of
 
-ALL = {
-    "customer": Keyword(),
-    "tags": Keywords(),
-    "score": Number(),
-    "amount": Money(),
-    "due": Date(),
-    "urgent": Flag(),
-}
+ALL = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": Money(), "due": Date(), "urgent": Flag()}
 
 
 def told(*events: e.AttributesSet) -> dict[str, list[str]]:

@@ -19,13 +19,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from durableagents import (
-    Assistant,
-    ChildFailure,
-    Context,
-    End,
-    Refused,
-)
+from durableagents import Assistant, ChildFailure, Context, End, Refused
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, UNLIMITED, Caps, Usage

@@ -111,13 +111,7 @@ async def test_messages_before_and_between_nodes_are_handled_there(killed: bool)
     assert [(x.visit, x.place) for x in story.events(e.MessageHandled)] == [("0.0", 0), ("0.1", 0)]
 
 
-@each_case(
-    ("name", "outcome", "code"),
-    [
-        ("none", "refused", "no_document"),
-        ("bug", "failed", "handler_error"),
-    ],
-)
+@each_case(("name", "outcome", "code"), [("none", "refused", "no_document"), ("bug", "failed", "handler_error")])
 async def test_a_refusal_leaves_no_trace_in_the_state_and_is_on_record(name: str, outcome: str, code: str) -> None:
     story = Story(desk(waits))
     assert await story.drive() == "parked"

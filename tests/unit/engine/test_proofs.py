@@ -237,11 +237,7 @@ async def test_a_policy_that_comes_after_the_yes_asks_for_one_that_shows_it(tool
 
 
 @pytest.mark.parametrize(
-    "gate",
-    [
-        Gate("finance_po", "large sums", quorum=2),
-        Gate("legal", "large sums", then=[Stage("finance_po", 2)]),
-    ],
+    "gate", [Gate("finance_po", "large sums", quorum=2), Gate("legal", "large sums", then=[Stage("finance_po", 2)])]
 )
 async def test_a_policy_that_comes_after_the_votes_asks_all_of_them_again(
     tools: Toolbox, outside: Outside, gate: Gate

@@ -91,10 +91,7 @@ async def test_an_output_is_validated_into_the_declared_model() -> None:
     assert await story.drive() == "completed" and story.output == {"total": 3}
 
 
-@each_case(
-    "left",
-    [{"share": float("nan")}, {"anything": object()}, {"anything": "\ud800"}, {"amount": "many"}],
-)
+@each_case("left", [{"share": float("nan")}, {"anything": object()}, {"anything": "\ud800"}, {"amount": "many"}])
 async def test_a_state_that_can_not_be_stored_or_read_again_fails_the_run_where_it_was_made(
     left: dict[str, Any],
 ) -> None:

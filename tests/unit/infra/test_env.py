@@ -156,11 +156,7 @@ def test_owner_url_is_used_for_the_owner_role_only() -> None:
     runtime = env.Environment(**urls)  # type: ignore[arg-type]
     owner = env.Environment(DURABLEAGENTS_DB_ROLE="owner", **urls)  # type: ignore[arg-type]
     chosen = databases.django_databases(runtime)["default"]
-    assert (chosen["USER"], chosen["PORT"], chosen["OPTIONS"]["sslmode"]) == (
-        "app",
-        "5433",
-        "require",
-    )
+    assert (chosen["USER"], chosen["PORT"], chosen["OPTIONS"]["sslmode"]) == ("app", "5433", "require")
     assert "lock_timeout=2000" in chosen["OPTIONS"]["options"]
     assert databases.django_databases(owner)["default"]["USER"] == "boss"
     assert databases.runtime_role(runtime) == "app"

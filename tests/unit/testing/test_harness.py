@@ -343,8 +343,7 @@ def test_what_can_not_be_is_said_in_words() -> None:
         Harness(desk, {}, tools={"look_up": []})
     story = Harness(desk, {"what": "question"})
     with pytest.raises(
-        StoryProblem,
-        match=r"for an approval \(queue='finance_po'\): returns@1.0.0 waits for an answer of 'operator'",
+        StoryProblem, match=r"for an approval \(queue='finance_po'\): returns@1.0.0 waits for an answer of 'operator'"
     ):
         story.approve("finance_po")
     with pytest.raises(StoryProblem, match=r"the answer does not fit 'Where to\?': street: 'E' is too short"):

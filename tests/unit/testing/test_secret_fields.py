@@ -148,13 +148,7 @@ GIVEN = {
 }
 
 
-@each_case(
-    ("model", "secrets"),
-    [
-        (Vault, ["open-sesame", "one-two-three", "48151623"]),
-        (Keyed, ["ES9121000418"]),
-    ],
-)
+@each_case(("model", "secrets"), [(Vault, ["open-sesame", "one-two-three", "48151623"]), (Keyed, ["ES9121000418"])])
 def test_what_is_declared_leaves_with_no_redacted_record(model: type[BaseModel], secrets: list[str]) -> None:
     async def only(state: Any, ctx: Context) -> End:
         await ctx.signal("go")
