@@ -33,7 +33,13 @@ def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
 def mostly_long(cases: Iterable[Sequence[Any]], usual: Iterable[Sequence[Any]]) -> list[Any]:
     """Parameter sets of which `make test` takes the usual ones only."""
     kept = set(map(tuple, usual))
-    return [case if tuple(case) in kept else pytest.param(*case, marks=pytest.mark.long) for case in cases]
+    return [pytest.param(*case, marks=() if tuple(case) in kept else pytest.mark.long) for case in cases]
+
+
+def thinned(cases: Iterable[Any], every: int) -> list[Any]:
+    """Parameter sets of which `make test` takes every n-th only."""
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return mostly_long(listed, listed[::every])
 
 
 def sample(cases: Iterable[Any], every: int) -> list[Any]:

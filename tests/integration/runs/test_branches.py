@@ -19,6 +19,7 @@ from runs.services import lifecycle, questions, reconciling, signals
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, now, output, waiting
+from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -84,10 +85,12 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("where", POINTS, ids="-".join)
-def test_a_gather_survives_a_death_at_every_point(stage: Stage, tools: Toolbox, outside: Outside, where: Any) -> None:
+@pytest.mark.parametrize(("point", "tool"), thinned(POINTS, 3))
+def test_a_gather_survives_a_death_at_every_point(
+    stage: Stage, tools: Toolbox, outside: Outside, point: str, tool: str
+) -> None:
     run = stage.start(everything_at_once(tools))
-    stage.kill_at = [where]
+    stage.kill_at = [(point, tool)]
     finish(stage, run, outside)
     assert fresh(run).state == "completed" and output(run) == OUTPUT and stage.kill_at == []
     assert len(outside.executed()) == 3 and len(outside.executed("mail")) == 1

@@ -34,6 +34,7 @@ from tests.integration.runs.sharing import pool
 from tests.integration.runs.situations import ALL, Situations
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_budgets import ordering
+from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -241,7 +242,7 @@ def undone() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-@pytest.mark.parametrize("name", [*ALL, *MORE])
+@pytest.mark.parametrize("name", thinned([*ALL, *MORE], 3))
 def test_what_may_be_done_can_be_done_and_what_may_not_is_refused_in_these_words(
     lives: Lives, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
