@@ -4,32 +4,22 @@ is a day off, connections that are lost."""
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 from django.db import connection
 
 from durableagents import Context, End, ReplayClass, ToolCall, tool
-from ledger.models import Event
-from runs.models import Held, Process, Run
+from runs.models import Held, Process
 from runs.queries.halts.standing import Holding, standing
-from runs.services import lifecycle
-from tests.conftest import CHECKOUT, database_urls, plain_env
 from tests.integration.halts.halting import calls, halt, lift
-from tests.integration.limits import limited
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, facts, fresh, problems
 from tests.system.fleet.conftest import until
-from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-Start = Callable[..., subprocess.Popen[bytes]]
 
 
 def of(halt: object) -> Holding:
@@ -117,107 +107,3 @@ def test_reads_and_requests_of_a_worker_stop_within_its_round(stage: Stage, tool
         lift(it)
         until(lambda: fresh(run).ended_at is not None)
     assert problems(run) == []
-
-
-# --- processes --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def worker(stage: Stage, postgres: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
-    """Starts a worker process that has the limited agent, its clock off by so many seconds."""
-    env = plain_env(tmp_path) | {
-        "PYTHONPATH": str(CHECKOUT),
-        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
-        "DATABASE_URL": database_urls(postgres)["runtime"],
-        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
-        "DURABLEAGENTS_AGENTS": limited.__name__,
-    }
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(off: int = 0, **more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.integration.runs.skewed", str(off)]
-        started.append(subprocess.Popen(command, env=env | more, cwd=CHECKOUT, stdin=subprocess.PIPE))
-        return started[-1]
-
-    yield start
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(60) in (0, -signal.SIGKILL)
-
-
-def _start(path: Path, seconds: float = 0.05) -> Run:
-    return lifecycle.start("limited@1.0.0", {"path": str(path), "seconds": seconds}, by=SHOP)
-
-
-def test_a_worker_that_was_stopped_over_a_halt_sends_nothing_when_it_wakes(
-    stage: Stage, worker: Start, tmp_path: Path
-) -> None:
-    """Between its intent and its call: it asks before it sends, and its clock is a day off."""
-    armed = {"DURABLEAGENTS_FAILPOINTS": "CP2:stop:1", "DURABLEAGENTS_FAILPOINT_DIR": str(tmp_path)}
-    process, path = worker(-86_400, **armed), tmp_path / "told"
-    run = _start(path)
-    until(lambda: _is_stopped(process.pid), what="the worker to stop at CP2")
-    assert "ToolInvoked" in _kinds(run)
-    it = halt("tool", "file_it")
-    until(lambda: of(it).unconfirmed[0].says == "silent", what="its silence to be seen")
-    os.kill(process.pid, signal.SIGCONT)
-    until(lambda: of(it).state == "confirmed" and fresh(run).owner is None)
-    assert not path.exists(), "nothing left"
-    lift(it)
-    until(lambda: fresh(run).ended_at is not None)
-    assert path.read_text().count("+") == 1 and str(fresh(run).state) == "completed" and problems(run) == []
-
-
-def test_a_worker_is_killed_while_it_confirms_and_another_takes_over(
-    stage: Stage, worker: Start, tmp_path: Path
-) -> None:
-    Process.objects.all().update(ended_at="2026-01-01T00:00Z")
-    first, path = worker(), tmp_path / "told"
-    run = _start(path, seconds=4.5)
-    until(lambda: path.exists())
-    it = halt("all")
-    until(lambda: any(one.says != "unheard" for one in of(it).hearings))
-    first.kill()
-    worker()
-    until(lambda: fresh(run).owner is None and of(it).state == "confirmed")
-    assert str(fresh(run).state) == "running" and path.read_text().count("+") == 1
-    lift(it)
-    until(lambda: fresh(run).ended_at is not None)
-    keys = {line.split()[3] for line in path.read_text().splitlines()}
-    assert str(fresh(run).state) == "completed" and len(keys) == 1 and problems(run) == []
-
-
-def test_connections_that_are_lost_over_a_halt_and_its_lift_lose_neither(
-    stage: Stage, worker: Start, tmp_path: Path
-) -> None:
-    worker()
-    path = tmp_path / "told"
-    runs = [_start(path) for _ in range(8)]
-    it = halt("all")
-    _cut_all()
-    until(lambda: all(fresh(run).owner is None for run in runs))
-    before = Event.objects.filter(kind="ToolInvoked").count()
-    _cut_all()
-    assert Event.objects.filter(kind="ToolInvoked").count() == before
-    lift(it)
-    _cut_all()
-    until(lambda: all(fresh(run).ended_at is not None for run in runs))
-    assert all(str(fresh(run).state) == "completed" and problems(run) == [] for run in runs)
-
-
-def _kinds(run: Run) -> list[str]:
-    return list(Event.objects.filter(run_id=run.pk).values_list("kind", flat=True))
-
-
-def _is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-def _cut_all() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            " AND datname = current_database() AND application_name LIKE 'durableagents %%'",
-            [],
-        )

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from durableagents import Assistant, Context, End, NotSent, ReplayClass, ToolCall, TransportError, tool
-from ledger import events as e
 from runs.engine.assistants import ModelTurn
 from runs.engine.errors import NotServed
 from runs.engine.limits.rules import Rule
-from runs.models import Limit, Permit, Process, Run, Wait
+from runs.models import Limit, Permit, Run, Wait
 from runs.queries.limits import standing_of
 from runs.services import lifecycle
 from runs.services.limits import acts
-from runs.workers import failover, timers
-from tests.conftest import CHECKOUT, database_urls, plain_env
-from tests.integration.limits import limited
+from runs.workers import timers
 from tests.integration.runs.hosts import working
-from tests.integration.runs.stage import Stage, events, facts, fresh, kinds, now, problems, waiting
+from tests.integration.runs.stage import Stage, facts, fresh, kinds, now, problems, waiting
 from tests.system.fleet.conftest import until
-from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 WHY = "the test says so"
@@ -235,100 +227,3 @@ def test_what_is_not_sent_is_sent_once_though_the_breaker_opens_between(
                 acts.close_breaker("tool:mail", by=OLGA, justification=WHY)
             until(lambda: is_over(run)() or str(fresh(run).state) == "waiting_event")
     assert len(outside.executed("mail")) == 1 and problems(run) == []
-
-
-# --- worker processes -------------------------------------------------------------------------------------------------
-
-Start = Callable[..., subprocess.Popen[bytes]]
-
-
-@pytest.fixture
-def worker(stage: Stage, postgres: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
-    """Starts a worker process that has the limited agent, its clock off by so many seconds."""
-    env = plain_env(tmp_path) | {
-        "PYTHONPATH": str(CHECKOUT),
-        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
-        "DATABASE_URL": database_urls(postgres)["runtime"],
-        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
-        "DURABLEAGENTS_AGENTS": limited.__name__,
-    }
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(off: int = 0, **more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.integration.runs.skewed", str(off)]
-        started.append(subprocess.Popen(command, env=env | more, cwd=CHECKOUT, stdin=subprocess.PIPE))
-        return started[-1]
-
-    yield start
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(30) in (0, -signal.SIGKILL)
-
-
-def told(path: Path) -> list[tuple[str, float, int, str]]:
-    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-    return [(what, float(at), int(pid), key) for what, at, pid, key in lines]
-
-
-def most_at_once(path: Path) -> int:
-    running = most = 0
-    for what, *_ in sorted(told(path), key=lambda one: (one[1], one[0] == "+")):
-        running += 1 if what == "+" else -1
-        most = max(most, running)
-    return most
-
-
-def test_two_processes_a_day_apart_share_what_a_tool_says_of_itself(
-    worker: Start, stage: Stage, tmp_path: Path
-) -> None:
-    """Never more at once, and never more than the rate and the burst; neither by its own clock."""
-    path = tmp_path / "told"
-    said("tool:file_it", per_minute=1200, burst=4, at_once=3)
-    pids = {worker(86_400).pid, worker(-86_400).pid}
-    # Else the first one has done it all before the other has come.
-    until(lambda: Process.objects.filter(pid__in=pids).count() == 2, seconds=60)
-    runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(60)]
-    until(is_over(*runs), seconds=60)
-    begun = sorted(at for what, at, *_ in told(path) if what == "+")
-    assert len(begun) == 60 and most_at_once(path) <= 3
-    assert len({pid for *_, pid, _ in told(path)}) == 2, "both had a part in it"
-    for i, first in enumerate(begun):
-        for n, last in enumerate(begun[i:], 1):
-            assert n <= 4 + 20 * (last - first) + 2, f"{n} in {last - first:.3f} s"
-    until(lambda: not Permit.objects.exists())
-    assert all(problems(run) == [] for run in runs)
-
-
-def test_a_worker_that_is_killed_gives_back_what_it_held(worker: Start, stage: Stage, tmp_path: Path) -> None:
-    path = tmp_path / "told"
-    said("tool:file_it", at_once=2)
-    held = [lifecycle.start(limited.agent.graph_id, {"path": str(path), "seconds": 3.0}, by=SHOP) for _ in range(2)]
-    dying = worker()
-    until(lambda: len(told(path)) == 2, seconds=30)
-    assert Permit.objects.count() == 2
-    others = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(4)]
-    (owner,) = set(Permit.objects.values_list("worker", flat=True))
-    dying.send_signal(signal.SIGKILL)
-    dying.wait(10)
-    failover.worker_died(owner, "the test killed it")
-    assert Process.objects.get(pk=owner).ended_at is not None
-    worker()
-    while not is_over(*held, *others)():
-        until(lambda: is_over(*held, *others)() or Run.objects.filter(state="waiting_event").exists(), seconds=60)
-        ring_now()
-    assert not Permit.objects.filter(worker=owner).exists()
-    assert all(str(fresh(run).state) == "completed" and problems(run) == [] for run in (*held, *others))
-    assert len(events(held[0], e.ToolRedispatched)) == 1
-
-
-def test_a_limit_of_the_tools_own_code_counts_where_nobody_says_otherwise(
-    worker: Start, stage: Stage, tmp_path: Path
-) -> None:
-    path = tmp_path / "told"
-    runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(12)]
-    worker(DURABLEAGENTS_LIMITS="tool:file_it at_once=1")
-    until(is_over(*runs), seconds=60)
-    limit = Limit.objects.get(pk="tool:file_it")
-    assert limit.of_tool == {"per_minute": 6000, "at_once": 3, "burst": 10} and limit.declared == {"at_once": 1}
-    assert most_at_once(path) == 1, "the installation's word stands above it"

@@ -1,34 +1,24 @@
-"""What time brings about: it costs what is due, not what exists, and it goes by the database's clock alone."""
+"""Sweeps cost what is due, not what exists, and go by the database's clock."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
 from django.db import connection
 
 from durableagents import Context, End, TransportError
-from ledger import events as e
 from runs.engine.runtime import RetryPolicy
-from runs.models import Process, Run, Wait
+from runs.models import Wait
 from runs.services import lifecycle
 from runs.workers import timers
-from tests.conftest import CHECKOUT, database_urls, plain_env
 from tests.integration.runs import clockwork
-from tests.integration.runs.stage import Stage, events, fresh, kinds, now, problems, waiting
-from tests.system.fleet.conftest import until
+from tests.integration.runs.stage import Stage, kinds, now, problems, waiting
+from tests.tiers import many
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-MANY, DUE = 100_000, 50
-
-
-# --- O(due) ---
+MANY, DUE = many(100_000, 20_000), 50
 
 
 def wait_for_later(count: int) -> None:
@@ -90,76 +80,6 @@ def test_what_is_due_is_found_by_its_index(stage: Stage, statement: str) -> None
         cursor.execute(f"EXPLAIN {query}", [[], *([list(timers.RESOLUTIONS), 200] if statement == "due" else [])])
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "runs_wait_due" in plan and "Seq Scan" not in plan, plan
-
-
-# --- clocks ---
-
-
-@pytest.fixture(params=[86_400, -86_400], ids=["a day ahead", "a day behind"])
-def start_skewed(
-    request: Any, stage: Stage, postgres: Mapping[str, str], tmp_path: Any
-) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Starts a worker process whose clock is a day off, beside the one of this process, which is right."""
-    env = plain_env(tmp_path) | {
-        "PYTHONPATH": str(CHECKOUT),
-        "DJANGO_SETTINGS_MODULE": "durableagents.settings",
-        "DATABASE_URL": database_urls(postgres)["runtime"],
-        "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
-        "DURABLEAGENTS_AGENTS": clockwork.__name__,
-    }
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.integration.runs.skewed", str(request.param)]
-        started.append(subprocess.Popen(command, env=env, cwd=CHECKOUT, stdin=subprocess.PIPE))
-        return started[-1]
-
-    yield start
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(30) == 0
-
-
-Starts = Callable[[], subprocess.Popen[bytes]]
-
-
-def begun(**plan: Any) -> Run:
-    return lifecycle.start(clockwork.agent.graph_id, plan, by=SHOP)
-
-
-def test_a_worker_whose_clock_is_a_day_off_lets_nothing_expire_early_or_late(
-    stage: Stage, start_skewed: Starts
-) -> None:
-    later, asked, due = begun(sleep_seconds=7200), begun(is_gated=True), begun(sleep_seconds=1)
-    start_skewed()
-    until(lambda: str(fresh(due).state) == "completed", what="what is due", seconds=60)
-    until(lambda: len(waiting(later)) == len(waiting(asked)) == 1, what="what isn't")
-    (sleeping,), (gate,) = waiting(later), waiting(asked)
-    assert timedelta(hours=1, minutes=50) < sleeping.deadline - now() < timedelta(hours=2), (
-        "set by the database's clock"
-    )
-    assert timedelta(days=6) < gate.deadline - now() < timedelta(days=7)
-    began = datetime.fromisoformat(events(due, e.RunCompleted)[0].payload["text"])
-    assert abs(began - now()) < timedelta(minutes=10), "what a node takes for the time is the database's too"
-    stage.decide(asked)
-    until(lambda: str(fresh(asked).state) == "completed", what="the decision being acted on: its grant hasn't expired")
-
-
-def test_a_worker_whose_clock_is_a_day_off_takes_no_run_from_another(stage: Stage, start_skewed: Starts) -> None:
-    held = begun()
-    (claimed,) = stage.claim()
-    process = start_skewed()
-    others = [begun() for _ in range(3)]
-    until(
-        lambda: {str(fresh(run).state) for run in others} == {"completed"},
-        what="the other worker's own runs",
-        seconds=60,
-    )
-    assert Process.objects.get(pid=process.pid).ended_at is None
-    assert Process.objects.get(pk=stage.worker.id).ended_at is None, "who is alive isn't declared dead"
-    assert fresh(held).owner == stage.worker.id and "WorkerLost" not in kinds(held)
-    assert stage.drive_claimed(claimed) == "parked"
 
 
 def test_an_outage_of_hours_costs_a_handful_of_events_an_hour_and_ends_in_one_effect(
