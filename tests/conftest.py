@@ -24,18 +24,13 @@ from hypothesis import settings
 
 from tests.sharing import ByInstallation, longest_first
 from tests.smoke import is_smoke, unknown
-from tests.tiers import LONG
+from tests.tiers import LONG, many
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 TEST_DATABASE = "durableagents_test"
 _SERVER: Any = None
 # The shape of this worker's database, once it was migrated.
 _MIGRATED: dict[str, str] = {}
-
-# How long an example takes says more about the machine's other tenants than about the code. Said here, before any
-# module with a `@given` is imported, which takes what holds then.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 # --- the database server ------------------------------------------------------------------------
@@ -51,6 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Under xdist the controller starts the server, since it outlives every worker."""
     if config.getoption("long") or config.getoption("rest"):
         os.environ[LONG] = "1"
+    # The time of an example says more about the load of the machine than about the code.
+    settings.register_profile("tests", deadline=None, max_examples=many(100, 50))
+    settings.load_profile("tests")
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller:
         is_unit = all("tests/unit" in argument for argument in config.args)

@@ -22,6 +22,7 @@ from runs.journal.committer import committer
 from runs.journal.database_errors import StatementRefused
 from runs.journal.postgres import PgJournal
 from runs.models import Run
+from tests import kept
 from tests.integration.runs.company import (
     ENTRY,
     HEAD,
@@ -322,6 +323,8 @@ def test_the_crash_point_before_a_batch_is_passed_by_each_of_its_runs_and_by_non
 
 def test_one_alone_goes_at_once_by_itself(stage: Stage) -> None:
     """At the end of the turn of the loop in which it came, as a plain call of the step's function."""
+    stage.loop.close()
+    stage.loop = kept.Loop()  # whose connections have prepared nothing yet
     _, (journal,) = crew(stage, 1)
     pool = stage.wait(stage.connected())
 

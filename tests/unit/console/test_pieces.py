@@ -22,6 +22,7 @@ from runs.story.transcript import Said
 from tests.cases import each_case
 from tests.integration.console.tape import NOON
 from tests.integration.scale.test_page import events, taped
+from tests.tiers import many
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</span></details>{{ 5 }}\u202e"
 DOCUMENT = {HOSTILE: [HOSTILE, {"a": HOSTILE}, None, 1.5, True, [], ""], "b": {HOSTILE: {HOSTILE: HOSTILE}}}
@@ -205,7 +206,7 @@ def folded_effects(made: list[e.Event]) -> Iterator[Effect]:
     yield from tell(taped(made), NOON).effects.all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60, 30))
 @given(st.lists(events(), max_size=25))
 def test_every_standing_that_an_effect_can_come_to_has_its_words(made: list[e.Event]) -> None:
     for effect in folded_effects(made):

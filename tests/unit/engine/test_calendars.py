@@ -15,6 +15,7 @@ from runs.engine.gate.calendars import DAYS, MINUTES, Calendar, NoSuchTime, Week
 from runs.engine.gate.clock import go_on, stop
 from runs.engine.gate.timing import Course
 from tests.cases import each_case
+from tests.tiers import many
 
 OFFICE: Week = (*(((9 * 60, 12 * 60), (13 * 60, 18 * 60)),) * 5, (), ())
 NIGHTS: Week = (((0, 6 * 60),),) * 7
@@ -159,7 +160,7 @@ moments = st.datetimes(datetime(2025, 1, 1), datetime(2026, 12, 31)).map(lambda 
 spans = st.integers(1, 60 * 60).map(lambda minutes: timedelta(minutes=minutes))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150, 50))
 @given(calendars, moments, spans)
 def test_what_is_counted_forth_is_counted_back(calendar: Calendar, start: datetime, span: timedelta) -> None:
     end = calendar.after(start, span)
@@ -168,7 +169,7 @@ def test_what_is_counted_forth_is_counted_back(calendar: Calendar, start: dateti
     assert calendar.is_open(end - timedelta(microseconds=1)), "it ends in working time"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(100, 40))
 @given(calendars, moments, spans, spans)
 def test_two_spans_one_after_the_other_are_one(
     calendar: Calendar, start: datetime, one: timedelta, two: timedelta
@@ -178,7 +179,7 @@ def test_two_spans_one_after_the_other_are_one(
     assert calendar.after(start, one) <= calendar.after(later, one), "who asks later is not answered before"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60, 30))
 @given(st.sampled_from(ZONES), moments, spans)
 def test_around_the_clock_working_time_is_time(zone: str, start: datetime, span: timedelta) -> None:
     assert Calendar("always", 1, zone, ALWAYS).after(start, span) == start + span
@@ -236,7 +237,7 @@ def worked(calendar: Calendar, begins: datetime, minutes: int) -> list[bool]:
 odd = st.sampled_from(ODD).flatmap(lambda zone: st.tuples(st.just(zone), st.sampled_from(turns(zone))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60, 30))
 @given(odd, st.sampled_from([ALWAYS, NIGHTS]) | weeks, st.booleans())
 def test_time_around_a_change_of_the_clocks_is_what_a_clock_shows(
     of: tuple[str, datetime], week: Week, is_free: bool

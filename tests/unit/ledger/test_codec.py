@@ -14,9 +14,10 @@ from ledger.chain import ZERO, body_hash
 from ledger.codec import MAX_PAYLOAD, RAW, ZSTD, pack, unpack
 from tests.cases import each_case
 from tests.integration.ledger.json_values import json_values
+from tests.tiers import many
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300, 100))
 @given(json_values)
 def test_a_payload_comes_back_as_it_was_packed(value: Any) -> None:
     assert unpack(pack(value)) == value
@@ -30,7 +31,7 @@ def test_large_payloads_are_compressed_and_small_ones_are_not(text: str) -> None
     assert unpack(memoryview(packed)) == text
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=many(500, 100))
 @given(st.binary(max_size=200))
 def test_bytes_that_nobody_packed_raise_a_value_error_and_nothing_else(data: bytes) -> None:
     try:
@@ -40,7 +41,7 @@ def test_bytes_that_nobody_packed_raise_a_value_error_and_nothing_else(data: byt
     json.dumps(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200, 60))
 @given(value=json_values.filter(lambda v: v is not None), data=st.data())
 def test_a_packed_payload_with_a_changed_byte_never_has_the_same_hash(value: Any, data: st.DataObject) -> None:
     packed = bytearray(pack(value) or b"")

@@ -14,6 +14,7 @@ from ledger import events as e
 from ledger.codec import pack, unpack
 from tests.cases import each_case
 from tests.integration.ledger.json_values import json_values
+from tests.tiers import many
 
 texts = st.text(max_size=30)
 _FIELDS: dict[Any, st.SearchStrategy[Any]] = {
@@ -41,7 +42,7 @@ def events(draw: st.DrawFn) -> e.Event:
     return cls(payload=draw(json_values), **{name: draw(strategy(hints[name])) for name in names})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300, 100))
 @given(events())
 def test_an_event_comes_back_as_it_was_written(event: e.Event) -> None:
     clear, packed = e.encode_clear(event), pack(event.payload)
@@ -50,7 +51,7 @@ def test_an_event_comes_back_as_it_was_written(event: e.Event) -> None:
     assert e.encode_clear(again) == clear, "one form only"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200, 60))
 @given(events())
 def test_the_clear_part_is_sorted_compact_ascii_json(event: e.Event) -> None:
     """With no floats in it this is one form only, which any reader can make again."""
