@@ -1,5 +1,3 @@
-"""Who is alive, and what counts as proof that somebody isn't."""
-
 from __future__ import annotations
 
 import os

@@ -1,6 +1,3 @@
-"""The live doorbell: rings reach every subscriber, never inside a transaction, and a lost connection says *read
-again*."""
-
 from __future__ import annotations
 
 import asyncio

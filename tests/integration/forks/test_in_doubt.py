@@ -1,5 +1,3 @@
-"""What is attested of whoever sent a call, on every face: without it nothing is begun again, with it once."""
-
 from __future__ import annotations
 
 import json

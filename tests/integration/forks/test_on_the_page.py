@@ -1,6 +1,3 @@
-"""Forks on a page: what would happen again is shown, a fork is made of a form, and what is refused keeps what was
-typed."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,3 @@
-"""Under a tool's halt nobody asks its other side what became of a call: what is in doubt stays so, and is asked after
-the lift, once."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,3 @@
-"""In the scope of a halt nothing begins: no claim, no intent, no read. What it kept from going on goes on when it is
-lifted, and nothing is lost or done twice."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,6 +1,3 @@
-"""A provider's halt is of the requests to it, and of nothing else; and no halt is lifted or confirmed by a row that
-somebody wrote."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -63,7 +60,6 @@ def test_no_request_goes_to_a_provider_that_is_halted(stage: Stage, tools: Toolb
 def test_a_request_that_was_halted_after_its_intent_does_not_leave(
     stage: Stage, tools: Toolbox, asked: list[str]
 ) -> None:
-    """What was set aside for it is given back, and the next request has an intent of its own."""
     stage.halts = Asking(stage)
     run = stage.start(thinker(tools, asked))
     stage.at = once(lambda: in_thread(lambda: halt("provider", "scripted")), "CP2", "model")

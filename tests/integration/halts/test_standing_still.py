@@ -270,7 +270,6 @@ def moved(run: Run) -> None:
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_an_answer_after_a_halt_has_what_was_left_and_no_more(stage: Stage, is_late: bool) -> None:
-    """Nobody sweeps meanwhile. What the deadline was put off by is not counted once more."""
 
     async def node(state: Notes, ctx: Context) -> End:
         return End(await ctx.ask("finance_po", title="What?", schema=Item, within=HOUR, or_else=None))

@@ -1,6 +1,3 @@
-"""New starts under halts: they wait and say so, or are refused with the reason; steps and what goes on are never
-refused."""
-
 from __future__ import annotations
 
 import pytest

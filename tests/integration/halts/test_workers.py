@@ -1,6 +1,3 @@
-"""Halts and worker processes: who has confirmed, what is in flight, a worker that is stopped over a halt, a clock that
-is a day off, connections that are lost."""
-
 from __future__ import annotations
 
 import os

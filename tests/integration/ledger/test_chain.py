@@ -178,7 +178,6 @@ def test_another_runs_journal_in_its_place_is_found(journal: Journal) -> None:
 
 
 def test_rewriting_everything_after_an_edit_needs_the_head_too(journal: Journal) -> None:
-    """Whoever recomputes all hashes still leaves the head, and every override record that names an old link."""
     run_id = journal()
     rows = links(run_id)
     clear = e.encode_clear(e.VisitEntered(node="elsewhere", visit=1))

@@ -1,6 +1,3 @@
-"""Records that belong to no run: whoever changes, removes, adds or moves one, as the database's superuser but without
-the key, is found out."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What all workers share: no more go out than may, whoever asks, and no permit is lost with whoever held it."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Who is driven next: caps of agents and tags over all workers, shares by weight, and priorities that starve nobody."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""What is accepted and what is refused; runs that stand still, or are over; rows that lie."""
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,6 +1,3 @@
-"""A yes covers one call until it has had an effect. What goes out again goes out under it only in time, else people are
-asked anew."""
-
 from __future__ import annotations
 
 import json

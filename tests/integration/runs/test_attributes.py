@@ -157,7 +157,6 @@ def test_a_row_that_says_something_else_is_found(stage: Stage, sells: Agent, cha
 
 
 def test_an_event_is_nothing_without_its_rows(stage: Stage, sells: Agent) -> None:
-    """Where the database can't make them, it doesn't take the event either."""
     run = stage.start(sells)
     wrong = e.AttributesSet(by="agent", named=["score"], names=["score"], kinds=["number"], values=["no number"])
     with pytest.raises(DataError), transaction.atomic():

@@ -1,6 +1,3 @@
-"""`manage.py agents check`: a change without a bump is refused by name before any worker does, and no database is
-needed for it."""
-
 from __future__ import annotations
 
 import json

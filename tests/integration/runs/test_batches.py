@@ -1,5 +1,3 @@
-"""What travels in a batch, and how much of what is ready."""
-
 from __future__ import annotations
 
 import random

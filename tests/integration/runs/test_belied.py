@@ -1,6 +1,3 @@
-"""A call is on record as not done, and then somebody who should know says that it was: nothing is sent again before a
-person has said so anew, in view of that."""
-
 from __future__ import annotations
 
 from functools import partial
@@ -106,7 +103,6 @@ def breaks_before_it_leaves(stage: Stage) -> None:
 def test_what_a_person_has_answered_in_view_of_it_stops_no_retry(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    """Nobody is told that nothing is sent, where the answer was to send."""
     run, worker = denied(stage, tools)
     tells(stage, worker)
     asked_again(stage, run, outside)

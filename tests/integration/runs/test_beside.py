@@ -1,5 +1,3 @@
-"""What runs beside the driving may stumble: it says so, begins anew, and everything goes on."""
-
 from __future__ import annotations
 
 import asyncio
@@ -145,7 +143,6 @@ def test_a_worker_says_when_it_loses_its_place_and_when_it_has_it_back(caplog: p
 
 
 def test_a_run_that_another_worker_went_on_with_is_forgotten(stage: Stage) -> None:
-    """What failed here is not held against the run when somebody else has got on with it."""
     run = stage.start(agent_of(ends_with(1)))
     (claimed,) = stage.claim()
     with working(stage, stage.hire()) as other:

@@ -1,6 +1,3 @@
-"""A gather on the real database: killed at every point of every branch, several things in doubt at once, zombies, all
-at once."""
-
 from __future__ import annotations
 
 import asyncio

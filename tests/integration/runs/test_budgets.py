@@ -1,5 +1,3 @@
-"""What a run may use, on the real database: set at its start, asked for at a cap, raised by people, given up."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,6 +1,3 @@
-"""One act on many runs: exactly those that were looked at, each once, whoever dies on the way; what may not be done is
-named, and the rest is done."""
-
 from __future__ import annotations
 
 import threading

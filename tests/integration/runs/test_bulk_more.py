@@ -1,6 +1,3 @@
-"""Budgets that are raised for many, and unknown outcomes that are settled for many: as for each alone, and the same
-records."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -125,7 +122,6 @@ def test_many_unknown_outcomes_are_settled_alike(stage: Stage, tools: Toolbox, o
 
 
 def test_a_verdict_is_on_the_call_that_was_looked_at(stage: Stage, tools: Toolbox, outside: Outside, olga: Who) -> None:
-    """Whatever the run stands at by the time that its turn has come: the next call in doubt is another one."""
 
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.mail, Item(name="first"))

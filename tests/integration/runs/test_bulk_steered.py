@@ -38,7 +38,6 @@ def test_nobody_starts_it_in_somebody_else_s_name_and_who_only_reads_stops_nothi
 
 
 def test_a_stop_is_next_however_many_are_at_it(tools: Toolbox) -> None:
-    """Who comes after it waits for it, and then finds that it is over."""
     olga, ids = operator(), many(sleeper(tools), 3)
     batch = ask(olga, runs=[str(one) for one in ids])
     is_at_it, may_end = threading.Event(), threading.Event()

@@ -1,6 +1,3 @@
-"""The cache of reads on the real database: shared by workers, bounded, forgotten, and never believed unless it is
-ours."""
-
 from __future__ import annotations
 
 import logging

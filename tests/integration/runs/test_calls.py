@@ -1,6 +1,3 @@
-"""A ring wakes one worker: one that has the version and room is called by name, and whoever is called and can't take
-the run calls all."""
-
 from __future__ import annotations
 
 import asyncio

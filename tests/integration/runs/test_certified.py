@@ -1,5 +1,3 @@
-"""What probes found reaches the workers, the pages and the programs; a run goes by it, and its record verifies."""
-
 from __future__ import annotations
 
 import re

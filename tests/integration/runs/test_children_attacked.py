@@ -1,6 +1,3 @@
-"""Families under attack: rows that are gone or forged, and people who may not. What is told is what a journal proves,
-and one family's trouble is nobody else's."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping

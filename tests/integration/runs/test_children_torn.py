@@ -1,6 +1,3 @@
-"""Families at the worst moment: deaths between two commits, acts that meet, parents that fail, many at once, late news.
-One child a step, one end told, one sum of what was used, and nobody left behind."""
-
 from __future__ import annotations
 
 import itertools
@@ -204,8 +201,6 @@ def test_a_child_that_its_parent_paused_goes_on_though_the_parent_failed_before_
 
 
 def test_a_retry_starts_a_child_anew_though_the_last_ones_used_more_than_the_cap(stage: Stage, helper: Agent) -> None:
-    """Somebody raised the child's budget, not its parent's: what takes nothing of it may begin all the same, and the
-    next child waits for its own."""
 
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.child(helper, Asked(text="fail"))).ref)

@@ -1,6 +1,3 @@
-"""One run's rows are damaged, as after a partial restore or by a hand in the database: that run stands still for an
-operator, and every other one goes on as if nothing were."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -254,7 +251,6 @@ def test_events_forged_far_ahead_take_no_memory_and_no_verification_from_others(
 
 
 def test_a_right_that_the_worker_lacks_is_held_against_no_run(stage: Stage, tools: Toolbox) -> None:
-    """What is wrong with the installation stops the worker, not one run after the other."""
     run = stage.start(buying_twice(tools))
     with connection.cursor() as cursor:
         cursor.execute("ALTER FUNCTION runs_take RENAME TO runs_take_away")

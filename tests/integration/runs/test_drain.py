@@ -1,6 +1,3 @@
-"""A worker told to stop finishes its step and hands over; what hasn't ended by the deadline is cut, but never an unsafe
-call."""
-
 from __future__ import annotations
 
 import asyncio

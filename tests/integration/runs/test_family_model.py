@@ -1,6 +1,3 @@
-"""Families of runs on the real database: whatever is done to them, in whatever order and wherever workers die, all end,
-and each effect is made once and undone once, or stands because somebody said so."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,3 @@
-"""Whoever can write to the database with the application's own rights, but lacks the installation's key, makes nobody
-send anything."""
-
 from __future__ import annotations
 
 import json

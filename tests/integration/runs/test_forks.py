@@ -1,6 +1,3 @@
-"""Forks on the real database: one commit, both journals, a person's word on each effect, and refusals that change
-nothing."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -292,7 +289,6 @@ def test_the_points_of_a_run_are_its_visits(run: Run) -> None:
 
 
 def test_an_intent_without_a_word_is_found(stage: Stage, run: Run) -> None:
-    """What a bug in the fence would leave behind."""
     made = fork(run)
     with pytest.MonkeyPatch.context() as patch:
         from runs.engine.forks.evidence import Fork
@@ -341,7 +337,6 @@ def test_a_what_if_of_a_keyed_run_at_work_takes_no_key(stage: Stage, tools: Tool
 
 
 def test_what_a_what_if_would_send_is_found(stage: Stage, run: Run) -> None:
-    """What a bug in every guard would leave behind."""
     from runs.engine.steps import send
     from runs.engine.steps.forks import what_if
     from runs.engine.steps.sharing import pools

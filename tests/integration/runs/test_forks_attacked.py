@@ -1,6 +1,3 @@
-"""Forks and new starts attacked: what they meet besides a sound run that ended. Heirs, undoing, retries, other
-versions, damage."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,3 @@
-"""Effects that were undone after a fork was made of them: nothing is given them any more, and nothing is begun from
-them. What a person let stand is done."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,3 @@
-"""A checkpoint says in which format it is. One that a newer version wrote stops its run for an operator by name, and
-nothing is sent; an older one is brought up step by step."""
-
 from __future__ import annotations
 
 import pytest

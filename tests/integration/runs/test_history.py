@@ -1,5 +1,3 @@
-"""What is stored is checked before anything runs from it: a damaged checkpoint falls back, a damaged journal stops."""
-
 from __future__ import annotations
 
 import json

@@ -1,6 +1,3 @@
-"""The answer comes while the hook is being asked about the same call: what is on record first is what the node goes on
-from."""
-
 from __future__ import annotations
 
 from datetime import timedelta

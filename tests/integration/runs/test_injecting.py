@@ -1,5 +1,3 @@
-"""What an operator hands to a run that they let go on: seen from there on, by each who drives it; never by halves."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""What operators tell the models of a run whose request waits to go out."""
-
 from __future__ import annotations
 
 from typing import Any

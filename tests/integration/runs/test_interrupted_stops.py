@@ -1,6 +1,3 @@
-"""A stop for an operator holds although the worker died half-way through it; and nothing of a run that stands still is
-half done."""
-
 from __future__ import annotations
 
 from typing import Any

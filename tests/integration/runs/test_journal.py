@@ -1,6 +1,3 @@
-"""One set of promises for every journal: the one in memory is the reference, the one in PostgreSQL keeps them for
-real."""
-
 from __future__ import annotations
 
 import asyncio
@@ -851,7 +848,6 @@ def test_what_has_no_cap_is_refused_by_none(kept: Kept) -> None:
 
 
 def test_a_wish_comes_before_a_cap(kept: Kept) -> None:
-    """Who is asked to stop is told so, and not that there is no money."""
     kept.cap(tool_calls=0)
     kept.ask("pause")
     reply = kept.wait(intend(kept.journal, [invoked()], entry=entry()))

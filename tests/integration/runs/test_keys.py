@@ -1,8 +1,3 @@
-"""Starts under a key of the caller's business: one lives, others are queued behind it; and starts at times.
-
-With the real database, and with threads where hands could cross.
-"""
-
 from __future__ import annotations
 
 from collections import Counter

@@ -250,8 +250,6 @@ def test_what_a_lost_host_may_still_send_is_not_sent_again_on_a_bare_word(
 def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_the_end(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    """Nobody was asked to the end about it, and nobody waits for it: what its sender says is shown, and heard by a
-    retry."""
 
     async def node(state: Notes, ctx: Context) -> End:
         return End(

@@ -1,6 +1,3 @@
-"""What comes when a run has gone on without it: it changes no past, is never passed over, and a retry has somebody look
-first."""
-
 from __future__ import annotations
 
 from typing import Any

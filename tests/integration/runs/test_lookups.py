@@ -1,5 +1,3 @@
-"""What helps whoever settles an unknown outcome: where the other system shows the call, and what became of others."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,3 @@
-"""A connection may break around any commit: the worker finds out what became of it, and nothing is lost or done
-twice."""
-
 from __future__ import annotations
 
 import asyncio
@@ -228,8 +225,6 @@ def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Sta
 def test_an_intent_that_another_worker_wrote_in_the_same_words_is_no_leave_to_send(
     stage: Stage, wire: LossyWire
 ) -> None:
-    """Whoever was believed dead asks what became of its commit, and finds the very same call on record: its
-    successor's."""
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     Run.objects.filter(pk=run.pk).update(owner=None, ready_at=now())
@@ -309,7 +304,6 @@ def test_a_worker_whose_backend_is_terminated_in_the_middle_goes_on(
 
 
 def test_a_held_row_is_waited_for_and_not_mistaken_for_a_loss(stage: Stage) -> None:
-    """Somebody's transaction holds the head for a moment: the write waits its turn."""
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     with psycopg.connect(dsn()) as other:

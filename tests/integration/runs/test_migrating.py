@@ -1,6 +1,3 @@
-"""A run goes on as one of another version, by an operator's act: in the middle of its visit where the new code does it
-again, from the node's top where nothing is repeated by that, and else not at all."""
-
 from __future__ import annotations
 
 import json

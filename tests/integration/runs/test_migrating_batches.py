@@ -1,6 +1,3 @@
-"""Many runs are moved at once: what the database refuses of one, or a connection that is lost in the middle, ends
-nothing of the others and loses nothing that was done."""
-
 from __future__ import annotations
 
 import threading

@@ -1,6 +1,3 @@
-"""A run that has failed is moved and retried in one act: the new version goes on where the old one broke, nothing goes
-out twice, and what a retry or a move alone would refuse is refused by name."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -168,7 +165,6 @@ def test_only_an_operator_may(tools: Toolbox, failed: Run) -> None:
 
 
 def test_a_retry_and_a_move_at_once_leave_one_of_both(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Whoever comes second sees another run than they looked at; nothing of theirs is half done."""
     run = stage.start(version(tools, "1.0.0", is_broken=True))
     assert stage.settle(run) == "failed"
     version(tools, "2.0.0", is_broken=False)

@@ -1,6 +1,3 @@
-"""Moves of runs that have something to do with others, or stand where nobody drives: parents and children, heirs, runs
-of a key and of a pool, with mail on its way, paused, out of budget, with a call that a person has to settle."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,3 @@
-"""What a visit holds goes along with a move, or keeps the run where it is: calls, callbacks, questions, gates,
-children, messages; and the author's own code."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,3 @@
-"""A run on the real database beside a small model of one: whatever is done to both, in whatever order, they agree after
-every act."""
-
 from __future__ import annotations
 
 import hashlib

@@ -207,7 +207,6 @@ def test_a_choice_without_its_record_and_one_that_nobody_made_are_found(stage: S
 
 
 def test_a_choice_that_was_put_there_by_somebody_else_stops_the_run(stage: Stage, asked: list[str]) -> None:
-    """Whoever can write to the table could send its prompts elsewhere."""
     run = waiting(stage)
     moved(run, LARGE)
     as_superuser(

@@ -1,5 +1,3 @@
-"""What verification reads is of one moment, however long it takes."""
-
 from __future__ import annotations
 
 import pytest

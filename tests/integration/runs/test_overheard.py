@@ -1,6 +1,3 @@
-"""What a model is saying right now: shown while somebody looks, told nowhere else, and of no consequence whatever
-becomes of it."""
-
 from __future__ import annotations
 
 import asyncio

@@ -227,7 +227,6 @@ def terse(tools: Toolbox) -> Any:
 
 
 def test_what_comes_back_of_what_was_set_aside_lets_others_in(stage: Stage, tools: Toolbox) -> None:
-    """Nobody raises anything: the first request used less than was set aside for it."""
     shared = pool("tokens_out", limit=4100)
     first = start(thinking(tools))
     runs: list[Run] = []

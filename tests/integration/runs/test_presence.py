@@ -1,6 +1,3 @@
-"""A worker's place in the fleet on the real database: its lock, what takes it away, and what recovery does about
-stopped clients."""
-
 from __future__ import annotations
 
 import os

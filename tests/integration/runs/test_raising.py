@@ -1,6 +1,3 @@
-"""A raise answers what was asked, or it doesn't: what is too little, the wrong cap, or decided on caps that somebody
-has set since."""
-
 from __future__ import annotations
 
 from typing import Any

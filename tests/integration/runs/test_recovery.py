@@ -81,7 +81,6 @@ def test_the_watch_frees_what_is_proven_and_lets_the_living_be(stage: Stage) -> 
 
 
 def test_who_looks_for_the_dead_of_this_host_finds_them_and_nobody_else(stage: Stage) -> None:
-    """What a supervisor reports besides its own children's deaths."""
     living, gone = stage.worker, stage.hire(is_dead=True)
     assert members.beat(kind="web", pid=os.getpid())
     assert [(each.id, each.kind) for each in members.gone_here()] == [(gone.id, "worker")]
@@ -99,7 +98,6 @@ def test_silence_on_another_host_is_no_proof(stage: Stage, settings: Any) -> Non
 
 
 def test_before_a_reboot_of_the_only_host_everybody_is_dead(stage: Stage, settings: Any) -> None:
-    """Nobody else can reach the embedded database, so a row of another boot tells of a process that is gone."""
     run = stage.start(agent_of(ends_with(1)))
     worker = stage.hire()
     stage.take(run, worker)

@@ -1,6 +1,3 @@
-"""The database is there and refuses one statement: that is no outage. It is tried a few times, spends no claim, and
-then a person looks."""
-
 from __future__ import annotations
 
 import asyncio

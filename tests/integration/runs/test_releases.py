@@ -1,5 +1,3 @@
-"""Which version a start gets: versions closed to new starts, ramps, who stays on which side, and who may say so."""
-
 from __future__ import annotations
 
 from datetime import timedelta

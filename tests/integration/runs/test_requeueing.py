@@ -1,6 +1,3 @@
-"""A run is given back to the pool that its worker is stuck with: it writes no more, nothing is sent twice, and who did
-so is on record."""
-
 from __future__ import annotations
 
 import os

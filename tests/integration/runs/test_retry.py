@@ -1,6 +1,3 @@
-"""A failed run is retried from where it was: what happened is not done again, what failed may succeed, a no stays a
-no."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -246,7 +243,6 @@ def about_time(run: Run) -> list[str]:
 def test_what_is_asked_again_after_a_retry_has_as_long_as_was_left(
     stage: Stage, tools: Toolbox, mood: Mood, asks: str, is_halted: bool
 ) -> None:
-    """Nobody could answer while the run had ended. What stood still under a halt meanwhile counts once."""
     mood.is_bad, days = False, timedelta(days=2)
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, within=days))
@@ -316,8 +312,6 @@ def test_people_are_reminded_after_a_retry_as_late_as_they_were_asked(stage: Sta
 
 
 def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, tools: Toolbox, mood: Mood) -> None:
-    """What whoever has the application's rights writes of its end counts for nothing; a record with the key is held
-    against the journal."""
     mood.is_bad = False
 
     run = stage.start(paying(tools, mood))

@@ -1,6 +1,3 @@
-"""What people do goes with the rights of the role that everything runs as; whoever smuggles SQL in has no more than
-those."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

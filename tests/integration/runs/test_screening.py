@@ -1,5 +1,3 @@
-"""What hooks say of content, on the real database: on record with what it is about, verified, and shown."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,3 @@
-"""No fence closes the gap between a worker's check and its first byte: a call is sent again only when its sender can't
-be."""
-
 from __future__ import annotations
 
 import threading

@@ -1,6 +1,3 @@
-"""What the record of two people who settle an unknown outcome tells, and what is found in one that is not as it should
-be."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -49,7 +46,6 @@ def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor,
 
 
 def test_a_forged_first_word_settles_nothing(run: Run, ann: Actor, ben: Actor) -> None:
-    """Whoever writes past us with the application's own rights has no code for an event."""
     says(run, ann, DID_NOT)
     genuine = Event.objects.get(run_id=run.id, kind="OutcomeProposed")
     with connection.cursor() as cursor:
@@ -151,7 +147,6 @@ def test_names_that_change_hands_make_nobody_one_person(run: Run, ann: Actor, be
 
 
 def test_a_forged_rule_with_the_last_number_is_said_to_be_in_the_way(run: Run, ann: Actor, ben: Actor) -> None:
-    """Whoever writes past us loosens nothing, and is named when somebody wants to say anew what two people do."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO ledger_foureyes (n, families, set_by, at, code) VALUES (%s, '{}', 'user:x', now(), %s)",

@@ -1,6 +1,3 @@
-"""Signals on the real database: kept when early, given out in order, first against the clock, whoever does what at
-once."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

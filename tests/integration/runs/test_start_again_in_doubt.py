@@ -1,5 +1,3 @@
-"""Nobody gets round what has to be said of a call whose outcome is unknown by failing its run and beginning again."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,6 +1,3 @@
-"""Pause, resume, cancel, retry, reconcile: what each does in every situation, and that it does nothing where it may
-not."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,6 +1,3 @@
-"""A run that stopped for an operator executes nothing until somebody has looked, whatever else it was waiting for comes
-meanwhile."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -211,7 +211,6 @@ def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, wh
 def test_an_heir_that_its_origin_knows_nothing_of_is_found_and_its_parent_does_not_believe_it(
     stage: Stage, tools: Toolbox
 ) -> None:
-    """Whoever can write rows makes a run that says it goes on from another."""
     run = stage.start(counting(tools, 1))
     forged = stage.start(counting(tools, 1))
     everything(stage)

@@ -1,5 +1,3 @@
-"""What nodes say for people: kept once whatever replays, within bounds, beside the steps, and by whoever drives."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime

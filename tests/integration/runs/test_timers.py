@@ -1,5 +1,3 @@
-"""What is due is settled in batches by one process at a time, with the bytes that the services would write."""
-
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor

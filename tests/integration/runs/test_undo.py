@@ -1,6 +1,3 @@
-"""A run undoes its effects on the real database: who says so, what is shown first, what each row and fact says, and
-what becomes of children."""
-
 from __future__ import annotations
 
 from typing import Any

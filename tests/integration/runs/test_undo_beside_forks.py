@@ -1,6 +1,3 @@
-"""A run that undoes what it did goes on beside whatever was begun again of its line: it takes back its own effects, and
-does no work that another does too."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,3 @@
-"""A child that ended well is reopened when its parent undoes its effects: in its place, once, and whatever goes wrong
-in between."""
-
 from __future__ import annotations
 
 import asyncio

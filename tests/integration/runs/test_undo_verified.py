@@ -1,6 +1,3 @@
-"""Whoever has the installation's key and writes something about undoing that did not happen is found out all the
-same."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

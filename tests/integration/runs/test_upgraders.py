@@ -1,6 +1,3 @@
-"""A version's state has a number, and says how states of older numbers become one of its own: step by step, in order,
-whether a run is moved or its checkpoint was written by other code of the version."""
-
 from __future__ import annotations
 
 from functools import partial

@@ -1,6 +1,3 @@
-"""The number of a state where no node goes on from it as it is: when its run is ended or undone, forked, renewed, moved
-off a stop, or was changed by a message."""
-
 from __future__ import annotations
 
 from typing import Any

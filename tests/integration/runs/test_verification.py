@@ -1,6 +1,3 @@
-"""Whoever changes one thing anywhere in the record, as the database's superuser but without the installation's key, is
-found out."""
-
 from __future__ import annotations
 
 import json

@@ -1,6 +1,3 @@
-"""Why a run doesn't move has one answer, and what it says may be done can be done: for every situation that a run comes
-into by living, every role, and every act."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,6 +1,3 @@
-"""Checkpoints leave an installation as files: some of each agent, version and node, without what is private, whole or
-not at all; and what was exported replays."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -277,7 +274,6 @@ def test_an_encrypted_export_opens_under_its_key_only(
 def test_a_version_that_is_not_installed_here_is_left_out_by_name_unless_it_goes_as_it_is(
     stage: Stage, tools: Toolbox, tmp_path: Path, capsys: Any
 ) -> None:
-    """Nobody here can say what of it is secret."""
     agent = everything(tools)
     through(stage, tools, agent)
     registry.remove(agent.graph_id)

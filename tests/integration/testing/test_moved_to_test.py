@@ -1,6 +1,3 @@
-"""A run that was moved between two visits becomes a test of the version that it was moved to; one that two versions
-did a visit of does not."""
-
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,3 @@
-"""What is private leaves in no text either: not in a fork's question, escaped, cut, or in JSON that a model writes."""
-
 from __future__ import annotations
 
 import json

@@ -1,6 +1,3 @@
-"""What a run's record holds of other runs, and of earlier versions of its own, leaves without what those declared as
-secret; where one of them isn't installed, it does not leave redacted."""
-
 from __future__ import annotations
 
 import re
@@ -260,7 +257,6 @@ def test_what_another_version_declares_is_in_no_file(
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_what_another_version_declares_is_in_no_test(stage: Stage, way: Callable[[Stage], tuple[Run, str]]) -> None:
-    """Where one can be made at all: then it is without it, and else nothing is given."""
     run, _ = way(stage)
     given = ""
     try:
@@ -271,7 +267,6 @@ def test_what_another_version_declares_is_in_no_test(stage: Stage, way: Callable
 
 
 def test_forks_of_a_run_say_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
-    """Whatever a fork's version is, nothing of it comes back."""
     run = started(stage, holder("kept-holder", Open))
     holder("kept-holder", Closed, "2.0.0")
     forking.fork(run.pk, Wanted(2, version="2.0.0"), by=OLGA, justification=WHY)

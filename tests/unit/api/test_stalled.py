@@ -1,5 +1,3 @@
-"""Who doesn't take the answer: a client of either protocol is let go after a while, and one that is only slow isn't."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""What counts as JSON here: one meaning for every reader, or it is refused."""
-
 from __future__ import annotations
 
 import json

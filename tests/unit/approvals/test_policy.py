@@ -1,5 +1,3 @@
-"""Who may decide: default no."""
-
 from __future__ import annotations
 
 from dataclasses import replace

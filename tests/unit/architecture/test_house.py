@@ -74,7 +74,6 @@ def test_no_field_has_a_fixed_date_or_time_as_default() -> None:
 
 
 def test_what_follows_a_commit_has_a_name_of_its_own() -> None:
-    """Where it fails, Django names the function in its log; of a partial it trips over that, and the done act fails."""
     files = [
         path for room in ("runs", "approvals", "ledger", "durableagents") for path in (CHECKOUT / room).rglob("*.py")
     ]

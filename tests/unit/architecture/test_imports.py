@@ -1,6 +1,3 @@
-"""Imports go one way, and the pure rooms are pure: anybody may test an agent without a database, a model or
-settings."""
-
 from __future__ import annotations
 
 import subprocess
@@ -33,7 +30,6 @@ for module in {PURE!r}:
 
 
 def test_what_answers_people_loads_no_library_of_models(tmp_path: Path) -> None:
-    """That is a quarter of all the modules that web would load, at each start. Who asks a model loads it."""
     code = """
 import sys
 import django

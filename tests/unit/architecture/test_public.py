@@ -1,5 +1,3 @@
-"""What an integrator reads in an editor: each public name says what its fields and parameters mean."""
-
 from __future__ import annotations
 
 import dataclasses

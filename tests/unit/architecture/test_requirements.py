@@ -1,5 +1,3 @@
-"""What is installed is what is used: nothing to keep up to date for nobody, nothing imported that nobody asked for."""
-
 from __future__ import annotations
 
 import functools

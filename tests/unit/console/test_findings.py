@@ -1,5 +1,3 @@
-"""What witnesses tell against the record is loud on every page, until somebody has answered it, and nothing else is."""
-
 from __future__ import annotations
 
 from ledger import events as e

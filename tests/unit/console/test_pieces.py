@@ -1,6 +1,3 @@
-"""What a page holds by the hundred is drawn by hand: nothing from outside is markup in it, and every kind of it has its
-words."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Who judges calls that are the same from the outside finds what must not be."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""Who judges from the outside what two people settle finds what must not be."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""What the onboarding form takes and refuses, and that a refusal names the field and the fix."""
-
 from __future__ import annotations
 
 import copy

@@ -1,6 +1,3 @@
-"""A person changes a call before they let it go out: what leaves is what they said yes to, once, and the agent is told
-of it."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What a gate says a call is about: frozen in the plan, and nothing at all where it declares none."""
-
 from __future__ import annotations
 
 from dataclasses import replace

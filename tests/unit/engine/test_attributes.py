@@ -1,5 +1,3 @@
-"""What a run is found by: declared with types, set at the start and in steps, once whatever dies, refused by name."""
-
 from __future__ import annotations
 
 from datetime import UTC, date, datetime

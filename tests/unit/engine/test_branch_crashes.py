@@ -1,9 +1,3 @@
-"""However fast the branches of a node are, in whatever order people answer and wherever workers die: the same end.
-
-The programs of `test_crashes` with gathers in them, nested too. Hypothesis draws how long each call takes (in turns of
-the event loop), which of the open waits are answered each time the run parks, and the deaths.
-"""
-
 from __future__ import annotations
 
 import asyncio

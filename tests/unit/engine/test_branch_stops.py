@@ -1,6 +1,3 @@
-"""Where one branch must stop, or the whole run: what is in flight is recorded, nothing more begins, and nothing is
-lost."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,6 +1,3 @@
-"""A run comes to a cap and stands still; nothing is sent beyond it, nothing is debited twice, and nothing is forgotten,
-whatever dies in between."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -102,7 +99,6 @@ async def test_a_raise_that_is_not_enough_is_asked_for_again(tools: Toolbox, out
 
 @pytest.mark.parametrize("name", ["look", "order", "mail"])
 async def test_calls_at_once_share_what_is_left(tools: Toolbox, outside: Outside, name: str) -> None:
-    """What is set aside for those under way is not there for the next one."""
     story = Story(at_once(tools, *[name] * 7), caps=Caps(tool_calls=3))
     assert await story.drive() == "paused" and len(outside.requests) == 3
     story.run.raise_budget(Caps(tool_calls=7))

@@ -1,5 +1,3 @@
-"""What is known of a keyed tool's other side decides whether it is called at all, and whether a call is repeated."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -149,7 +147,6 @@ async def test_what_never_left_is_sent_all_the_same(tools: Toolbox, outside: Out
 
 @pytest.mark.parametrize(("said", "how"), [(Happened(Done(ref="there")), "completed"), (DidNotHappen(), "parked")])
 async def test_its_hook_is_asked_first(tools: Toolbox, outside: Outside, said: Any, how: str) -> None:
-    """What it finds is believed. That it finds nothing isn't enough to send the call again: a person says so."""
     outside.hook = lambda args, call: said
     story = Certified(one_call(tools, "hooked"), kill_at=[("CP2", "hooked")], known=Known("allow", BAD[0]))
     assert await story.settle() == how and len(outside.requests) == 0

@@ -1,5 +1,3 @@
-"""What each replay class makes of a call whose worker died around it, judged by the other side's own record."""
-
 from __future__ import annotations
 
 import threading

@@ -1,10 +1,3 @@
-"""Whatever a node does and wherever its worker dies, the run ends as if nobody had died.
-
-Hypothesis makes up agents (calls of every class, values, sleeps, gates, refusals, loops over several visits) and
-deaths: at the n-th write to the journal, before it took effect or after, and inside calls. Every story is then told
-again without deaths, and both must come to the same end; what the other side saw is the judge.
-"""
-
 from __future__ import annotations
 
 import asyncio

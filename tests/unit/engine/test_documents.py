@@ -1,6 +1,3 @@
-"""What is shown with a question: its digest is in the plan, the same bytes come at each repeat, and what can't be shown
-is refused by name where it is given."""
-
 from __future__ import annotations
 
 import hashlib

@@ -1,6 +1,3 @@
-"""The other side rejects a call's key: that is no refusal. Somebody may have got what was ordered, so a person is
-asked, with the suspicion on record; no other key is made before that person says so."""
-
 from __future__ import annotations
 
 import threading

@@ -1,6 +1,3 @@
-"""A key protects for as long as the other side remembers it. After that a keyed call in doubt is treated as an unsafe
-one."""
-
 from __future__ import annotations
 
 import threading

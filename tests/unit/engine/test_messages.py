@@ -1,6 +1,3 @@
-"""Messages with an answer, in the engine: handled once, in order, at a point that a replay finds again; refused without
-a trace; whatever dies when."""
-
 from __future__ import annotations
 
 from datetime import timedelta

@@ -1,6 +1,3 @@
-"""A moved run does what is left of its work once, wherever a worker dies after the move, and from every prefix of its
-journal."""
-
 from __future__ import annotations
 
 import asyncio
@@ -172,7 +169,6 @@ async def _with_lost_checkpoints(how: str, nth: int, lost: int) -> tuple[Story, 
 
 
 def test_a_visit_that_was_entered_since_the_move_is_not_left_where_its_checkpoint_is_lost(outside: Outside) -> None:
-    """Whoever moves it once more does that visit again, and enters none anew."""
     with only_for_now():
         tools = Toolbox(outside)
         old, new = versions(tools, REENTERED)

@@ -1,9 +1,3 @@
-"""What models answer, through the clients of OpenAI and Anthropic: answers that are none, answers of no use, and files.
-
-Each case is tried watched and unwatched, by an assistant, by whole Pydantic AI agents and by `ctx.model`. The stand-in
-refuses what the real interfaces refuse, so a conversation that can't go on fails its case.
-"""
-
 from __future__ import annotations
 
 import asyncio

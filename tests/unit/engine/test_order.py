@@ -1,5 +1,3 @@
-"""What has no order of its own is refused by name: a repeat must be the same call in every process."""
-
 from __future__ import annotations
 
 from collections.abc import Set

@@ -1,5 +1,3 @@
-"""What a yes has to show: from where on, what counts as typed, and that the engine uses none that showed too little."""
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,6 +1,3 @@
-"""Whole Pydantic AI agents, as their documentation writes them, in a `think`: each request and each call of theirs is
-on record, so whoever dies, nothing is asked or done twice."""
-
 from __future__ import annotations
 
 import json
@@ -128,7 +125,6 @@ async def test_an_agent_of_the_documentation_works_as_it_is(name: str) -> None:
 
 @each_case("name", CASES)
 async def test_every_prefix_of_its_journal_leads_to_the_same_end(name: str) -> None:
-    """What is on record is never asked or done again: what is made after the cut is exactly what lay behind it."""
     case, world = CASES[name], fresh()
     whole = await tell(case)
     for cut in whole.commits[:-1]:

@@ -1,5 +1,3 @@
-"""What a whole Pydantic AI agent may do wrong, and what is done to it: refused by name, found, or told to its model."""
-
 from __future__ import annotations
 
 from datetime import timedelta

@@ -1,5 +1,3 @@
-"""What a whole Pydantic AI agent does otherwise on a replay is found; what its tools and models come to, it is told."""
-
 from __future__ import annotations
 
 import asyncio
@@ -171,7 +169,6 @@ async def test_what_a_person_knows_of_a_call_that_happened_is_its_answer(receipt
 
 
 async def test_nor_is_one_that_only_its_toolset_knows() -> None:
-    """Nobody sees it behind a prefix, so the engine's own counts."""
     inner: FunctionToolset[None] = FunctionToolset(timeout=0.01)
     agent = Agent(calling([("bank_pay", {})], "{}"), toolsets=[inner.prefixed("bank")])
 

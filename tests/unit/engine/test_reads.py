@@ -1,6 +1,3 @@
-"""A read may be answered by what another call read lately, which is on record; and one that has become too old is made
-again, where nothing was made of it yet."""
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""What a retry tries again: the last failure of each line of calls, found in one pass over what is on record."""
-
 from __future__ import annotations
 
 import sys

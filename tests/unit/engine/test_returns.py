@@ -1,5 +1,3 @@
-"""What a node leaves behind is checked against what it declared; what doesn't fit fails the run once, in words."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,6 +1,3 @@
-"""What hooks keep back is kept back from a whole Pydantic AI agent too, in the same way each time; and what a cache has
-needs no permit."""
-
 from __future__ import annotations
 
 import asyncio
@@ -98,7 +95,6 @@ class SlowReads(MemoryReads):
 
 @pytest.mark.parametrize("known", [0, 3])
 async def test_reads_at_once_come_to_a_cap_and_not_round_in_a_circle(outside: Outside, known: int) -> None:
-    """What the cache is asked for is set aside for nobody, or one that came to the cap would send all of them back."""
     look, reads = reading(outside), SlowReads()
     for item in ["a", "b", "c"][:known]:
         assert await Story(reader(look, item=item), reads=reads).settle() == "completed"

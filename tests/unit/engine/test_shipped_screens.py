@@ -72,7 +72,6 @@ async def test_a_prompt_that_is_too_large_is_refused(tools: Toolbox) -> None:
     [{"a": LONG}, {"a": [LONG]}, {"a": {"b": {"c": LONG}}}, {LONG: 1}, {"a": 1, "b": ["x" * 100_000] * 41}, [LONG]],
 )
 def test_nothing_too_large_passes_to_a_tool_wherever_it_hides(arguments: Any) -> None:
-    """What is told without writing it out is told as the hook tells it."""
     assert not may_pass_to_tool(arguments)
     piece = Piece(arguments, "node", "", "tool", "", "", "")
     assert SIZE.function(piece) is not None

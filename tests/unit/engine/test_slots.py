@@ -124,8 +124,6 @@ async def test_the_key_is_a_function_of_the_slot_and_nothing_else(tools: Toolbox
 
 
 async def test_a_tool_that_the_agent_does_not_declare_is_not_called(tools: Toolbox, outside: Outside) -> None:
-    """Whoever settles a call in doubt finds its tool through the agent: one that is nowhere declared could never be
-    settled."""
 
     async def node(state: Notes, ctx: Context) -> End:
         chosen = tools.mail  # by name, the declaration itself would be refused

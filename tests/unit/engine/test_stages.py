@@ -1,6 +1,3 @@
-"""Several people say yes before a call leaves: so many of each stage, each once, in order; a forged one counts for
-nothing."""
-
 from __future__ import annotations
 
 import json

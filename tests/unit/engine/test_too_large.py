@@ -1,6 +1,3 @@
-"""An answer that no journal takes, to a call that has had its effect: the call isn't lost, and isn't made again and
-again."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,3 @@
-"""A write that is cut off in the middle: nobody knows whether it was made, so nothing is written after it, nothing
-twice, and what another branch holds isn't lost."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""What a tool says about its failure decides what happens next; a tool can say it in no way that loses a call."""
-
 from __future__ import annotations
 
 import asyncio

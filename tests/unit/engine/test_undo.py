@@ -1,6 +1,3 @@
-"""What a run did is undone before it ends: the last effect first, each once, whoever dies; what can't be is put to a
-person."""
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,6 +1,3 @@
-"""News that nobody knew of when the plan was made reach a person: also those that came in the moment in between, and
-those about the undos' own calls."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,3 @@
-"""What a node waits for by itself, a signal or a person's answer: early, late, twice, never; the same on every
-replay."""
-
 from __future__ import annotations
 
 from datetime import timedelta

@@ -206,7 +206,6 @@ async def test_it_goes_on_as_no_other_run(returned: Any) -> None:
 async def test_whoever_comes_past_the_steps_sends_nothing(
     tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a bug in them would do: the last word is with what sends."""
     story = Story(two_orders(tools))
     await story.settle()
     before = len(outside.requests)

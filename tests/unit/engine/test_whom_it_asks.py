@@ -1,5 +1,3 @@
-"""Which models a conversation asks, and that a run keeps them; and how a long one stays within their window."""
-
 from __future__ import annotations
 
 import os

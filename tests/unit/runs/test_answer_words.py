@@ -1,5 +1,3 @@
-"""What is wrong with an answer is said as a form says it, never as a schema does."""
-
 from __future__ import annotations
 
 import time

@@ -1,6 +1,3 @@
-"""When silence is enough to take a worker's runs away, and when it must not be: a watcher, its roll calls, and a clock
-told by hand."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,6 +1,3 @@
-"""Stories and replays of whole Pydantic AI agents: their tools are effects as any, their models say what the test says,
-and no provider is ever asked."""
-
 from __future__ import annotations
 
 from collections import Counter

@@ -1,6 +1,3 @@
-"""A recorded visit, driven again: the same code does the same whatever of it is on record, other code is told from it
-by the first thing that it does otherwise, and nothing ever leaves."""
-
 from __future__ import annotations
 
 import asyncio

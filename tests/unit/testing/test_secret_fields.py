@@ -1,5 +1,3 @@
-"""Which fields are secret by their types is seen wherever a type can stand; and such values leave with no export."""
-
 from __future__ import annotations
 
 import dataclasses
