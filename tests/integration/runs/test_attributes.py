@@ -23,7 +23,7 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, fresh
 from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_children import everything
-from tests.world import OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import OLGA, Asked, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 ALL = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": Money(), "due": Date(), "urgent": Flag()}
@@ -56,15 +56,6 @@ def test_rows_are_what_the_journal_set_last(stage: Stage, sells: Agent) -> None:
     assert told(run) == {"customer": "ACME", "tags": ["b"], "score": 3, "due": "2026-03-31", "urgent": False}
     assert [event.by for event in events(run, e.AttributesSet)] == [PERSON.ref, "agent", "agent"]
     assert {row.created_at for row in Attribute.objects.filter(run_id=run.id)} == {fresh(run).created_at}
-    check_against_journal(run)
-
-
-@pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
-def test_a_death_anywhere_sets_each_thing_once(stage: Stage, sells: Agent, point: str, outside: Outside) -> None:
-    run = stage.start(sells)
-    stage.kill_at = [(point, "order")]
-    assert stage.settle(run) == "parked" and stage.kill_at == []
-    assert len(events(run, e.AttributesSet)) == 2 and told(run)["score"] == 3
     check_against_journal(run)
 
 
@@ -115,20 +106,6 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
     assert told(child)["customer"] == "ACME"
     check_against_journal(run)
     check_against_journal(child)
-
-
-def test_two_branches_at_once_set_each_its_own(stage: Stage, tools: Toolbox) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        async def one(name: str) -> None:
-            await ctx.call(tools.order, Item(name=name))
-            await ctx.set_attributes(**{name: [name]})
-
-        await ctx.gather(*(one(name) for name in ("one", "two", "three")))
-        return End()
-
-    run = stage.start(agent_of(node, tools=tools.all(), attributes=dict.fromkeys(("one", "two", "three"), Keywords())))
-    assert stage.drive() == "completed" and told(run) == {"one": ["one"], "two": ["two"], "three": ["three"]}
-    check_against_journal(run)
 
 
 @pytest.mark.parametrize(

@@ -105,22 +105,6 @@ def test_an_end_is_told_once_however_many_tell_it(stage: Stage, helper: Agent) -
     whole(run, child)
 
 
-@pytest.mark.parametrize(("text", "told"), [("fail", "failed: no_luck")])
-def test_a_child_that_fails_is_told_to_the_node(stage: Stage, helper: Agent, text: str, told: str) -> None:
-    run = stage.start(parent_of(helper, text))
-    everything(stage)
-    assert output(run) == [told]
-    whole(run, *children(run))
-
-
-def test_many_at_once_come_back_in_order(stage: Stage, helper: Agent, outside: Outside) -> None:
-    texts = [f"t{i}" for i in range(12)]
-    run = stage.start(crowd_of(helper, *texts))
-    everything(stage, most=200)
-    assert output(run) == [f"order:{text}" for text in texts] and len(outside.executed()) == 12
-    whole(run, *children(run))
-
-
 @pytest.mark.parametrize("point", ["CP1", "CP8"])
 def test_a_parent_that_dies_starts_nobody_twice(stage: Stage, helper: Agent, outside: Outside, point: str) -> None:
     stage.kill_at = [(point, "")]
