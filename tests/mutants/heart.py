@@ -183,7 +183,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "any code is genuine": (Operator(f"{CODES}:is_genuine", "returns", "True"), "test_forgery"),
     "any row's code is genuine": (
         Operator(f"{CODES}:is_rows_code", "returns", "True"),
-        "test_forged_queues test_genuine",
+        "test_forged_decisions",
     ),
     "the hash leaves out the time": (Operator(f"{CHAIN}:microseconds", "returns", "0"), "test_chain"),
     "the code leaves out the place": (Operator(f"{CODES}:event_code", "drop", "place"), "test_forgery"),

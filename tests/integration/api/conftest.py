@@ -31,11 +31,7 @@ class Api:
 
     def post(self, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **more: Any) -> Any:
         return self.client.post(
-            _address(path),
-            body,
-            content_type="application/json",
-            headers=self.headers | (headers or {}),
-            **more,
+            _address(path), body, content_type="application/json", headers=self.headers | (headers or {}), **more
         )
 
     def send(self, path: str, raw: bytes, *, content_type: str = "application/json", method: str = "POST") -> Any:

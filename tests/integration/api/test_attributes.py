@@ -82,9 +82,6 @@ def found(api: Api, where: str = "", **more: Any) -> list[str]:
     raise AssertionError("the pages go on for ever")
 
 
-# --- setting ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api) -> None:
     given = {
         "customer": "ACME & Söhne",
@@ -106,7 +103,7 @@ def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api)
     assert row["attributes"][0] == {"name": "customer", "kind": "keyword", "title": "Customer"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "fields"),
     [
         ({"custmer": "ACME"}, ["attributes.custmer"]),
@@ -119,9 +116,7 @@ def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api)
         ({f"n{i}": 1 for i in range(17)}, ["attributes"]),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name_and_nothing_is_started(
-    integrator: Api, given: Any, fields: list[str]
-) -> None:
+def test_what_does_not_fit_is_refused_by_name_at_a_start(integrator: Api, given: Any, fields: list[str]) -> None:
     before = Run.objects.count()
     body = {"agent": "sale", "input": {"item": "chair", "amount": 1}, "attributes": given}
     answer = integrator.post("runs", body)
@@ -129,8 +124,6 @@ def test_what_does_not_fit_is_refused_by_name_and_nothing_is_started(
     assert all(one["problem"] and one["fix"] for one in answer.json()["errors"])
     assert Run.objects.count() == before and not Attribute.objects.exists()
 
-
-# --- finding ----------------------------------------------------------------------------------------------------------
 
 EXPRESSIONS = {
     'customer = "ACME & Co"': "a",
@@ -178,7 +171,7 @@ def five(sell: Sell) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("is_walked", [False, True])
-def test_expressions_find_what_they_say(
+def test_expressions_match(
     five: dict[str, str], auditor: Api, is_walked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_walked:  # as where there are many
@@ -231,9 +224,6 @@ def test_what_can_not_be_read_is_refused_with_its_place(auditor: Api, where: str
     assert says in body["errors"][0]["problem"] and body["errors"][0]["fix"], body
 
 
-# --- sorting, pages ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("is_walked", [False, True])
 @pytest.mark.parametrize("name", ["customer", "score", "amount", "due", "urgent"])
 def test_pages_in_an_attributes_order_have_every_run_once(
@@ -262,9 +252,6 @@ def test_pages_in_an_attributes_order_have_every_run_once(
     for limit in (1, 2, 5, 100):
         assert found(auditor, sort=name, limit=limit, agent="sale") == wanted, limit
         assert found(auditor, sort=f"-{name}", limit=limit, agent="sale") == wanted[::-1], limit
-
-
-# --- who sees what ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("few", [0, 3, 2000])

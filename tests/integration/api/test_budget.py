@@ -37,9 +37,6 @@ def started(story: Story, **budget: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-# --- a start ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_start_names_its_budget_and_every_answer_tells_it(start: Callable[..., dict[str, Any]], auditor: Api) -> None:
     run = start(budget={"usd": "12.5", "model_calls": 7, "wall_seconds": 3600})
     told = run["budget"]
@@ -93,9 +90,6 @@ def test_a_repeat_is_the_same_run_and_another_budget_another_request(integrator:
     assert Run.objects.count() == 1
 
 
-# --- what a key may give ----------------------------------------------------------------------------------------------
-
-
 def limited(**budget: Any) -> Api:
     return Api(issue_key(person("shop", "integrator"), "till", budget=budget))
 
@@ -113,12 +107,9 @@ def test_a_key_gives_no_more_than_it_may(db: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
-    [({"usd": "1000"}, "1000 is more than this key may give (5.00)"), ({"usd": None}, "lifted")],
+    ("given", "problem"), [({"usd": "1000"}, "1000 is more than this key may give (5.00)"), ({"usd": None}, "lifted")]
 )
-def test_what_a_key_may_not_give_at_a_start_it_may_not_give_later(
-    db: None, given: dict[str, Any], problem: str
-) -> None:
+def test_a_key_may_not_give_later_what_it_may_not_at_a_start(db: None, given: dict[str, Any], problem: str) -> None:
     operator = Api(issue_key(person("olga", "operator"), "till", budget={"usd": "5.00"}))
     run = operator.post("runs", START).json()
     refused = operator.post(f"runs/{run['id']}/budget", {"budget": given, "justification": WHY})
@@ -126,9 +117,6 @@ def test_what_a_key_may_not_give_at_a_start_it_may_not_give_later(
     assert Head.objects.get(pk=run["id"]).cap_usd_micro == 5_000_000
     within = operator.post(f"runs/{run['id']}/budget", {"budget": {"usd": "4", "steps": None}, "justification": WHY})
     assert within.status_code == 200 and within.json()["budget"]["caps"]["usd"] == "4.00"
-
-
-# --- a run that came to a cap -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -184,9 +172,6 @@ def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
     assert is_problem(refused, 403) and "the queue finance_po" in refused.json()["detail"]
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"budget_queue": "nobodys"})
     assert is_problem(caller("approver_finance").post(address, body), 403)
-
-
-# --- prices -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_prices_in_force_are_listed(auditor: Api) -> None:

@@ -3,25 +3,37 @@ sixty-four at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.models import Decision
+from approvals.api.schemas import ApprovalRow
+from approvals.granting import using
+from approvals.models import Approval, Claim, Decision
 from durableagents import Gate
 from runs.models import Run
+from runs.services import lifecycle
+from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem, issue_key, person
+from tests.integration.api.test_story import Story, story
+from tests.integration.api.worker import working
 from tests.integration.approvals.setup import WHY
 from tests.integration.approvals.test_stages import LEGAL_THEN_TWO, ONE, buying
+from tests.integration.console.conftest import SHOP, buyer
+from tests.integration.console.stage import question, settled
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
 from tests.integration.runs.stage import Stage, fresh, output, problems
 from tests.world import Outside, Toolbox, only_for_now
 
+__all__ = ["finance", "story"]
+
 pytestmark = pytest.mark.django_db(transaction=True)
+REASON = {"justification": WHY}
 FINANCE, LEGAL = "approver_finance", "approver_legal"
 
 
@@ -98,7 +110,7 @@ def test_two_stages_a_quorum_with_an_abstention_and_a_deputy(
     assert problems(run) == [] and output(run).startswith("pay:")
 
 
-def test_sixty_four_at_once_and_one_is_first_and_the_others_are_told_who_and_when(
+def test_of_64_at_once_one_is_first_and_the_others_learn_who(
     ask: Callable[[Gate], Run],
     people: People,
     stage: Stage,  # noqa: F811
@@ -137,3 +149,202 @@ def test_sixty_four_at_once_and_one_is_first_and_the_others_are_told_who_and_whe
     ended = stage.drive()
     assert ended in ("completed", "failed") and len(outside.requests) == (winner.verdict == "approve")
     assert str(fresh(run).state) == ended and problems(run) == []
+
+
+def test_a_case_is_claimed_read_taken_over_and_let_go(story: Story, caller: Callable[[Any], Api]) -> None:
+    story.start().to_the_gate()
+    id = story.approval()["id"]
+    finance, frank = caller("approver_finance"), Api(issue_key(person("frank", "approver_finance"), "test"))
+    answer = finance.post(f"approvals/{id}/claim", {})
+    (mine,) = ApprovalRow.model_validate(answer.json()).claims
+    assert answer.status_code == 200 and (mine.by, mine.role) == ("key:approver_finance", "approver_finance")
+    assert mine.until - mine.at == timedelta(minutes=10)
+    (seen,) = caller("auditor").get("approvals?state=open").json()["results"]
+    assert [one["id"] for one in seen["claims"]] == [mine.id]
+    again = finance.post(f"approvals/{id}/claim", {"minutes": 60}).json()["claims"][0]
+    assert again["id"] == mine.id and datetime.fromisoformat(again["until"]) > datetime.now(UTC) + timedelta(minutes=59)
+    refused = frank.post(f"approvals/{id}/claim", {})
+    assert is_problem(refused, 409, "claimed")
+    problem = refused.json()
+    assert problem["claims"] == [{"id": mine.id, "by": "key:approver_finance", "until": problem["claims"][0]["until"]}]
+    assert is_problem(frank.post(f"approvals/{id}/release", {}), 409, "not-on-it")
+    taken = frank.post(f"approvals/{id}/claim", {"take_over": mine.id}).json()["claims"]
+    assert [one["by"] for one in taken] == ["key:frank"]
+    gone = finance.post(f"approvals/{id}/release", {})
+    assert is_problem(gone, 409, "not-on-it") and "key:frank took it over" in gone.json()["detail"]
+    assert frank.post(f"approvals/{id}/release", {}).json()["claims"] == []
+    finance.post(f"approvals/{id}/claim", {})
+    decided = story.decide()
+    assert decided.status_code == 200 and decided.json()["claims"] == []
+    assert is_problem(finance.post(f"approvals/{id}/claim", {}), 409, "already-decided")
+
+
+def test_only_deciders_may_claim_and_misfits_are_refused(story: Story, caller: Callable[[Any], Api]) -> None:
+    story.start().to_the_gate()
+    id = story.approval()["id"]
+    for role in ("approver_legal", "operator", "auditor"):
+        assert is_problem(caller(role).post(f"approvals/{id}/claim", {}), 403, "forbidden")
+        assert is_problem(caller(role).post(f"approvals/{id}/release", {}), 409, "not-on-it")
+    finance = caller("approver_finance")
+    for body in (
+        {"minutes": 0},
+        {"minutes": 61},
+        {"minutes": True},
+        {"minutes": "5"},
+        {"take_over": 0},
+        {"take_over": 2**63},
+        {"take_over": "1"},
+        {"who": 1},
+    ):
+        assert is_problem(finance.post(f"approvals/{id}/claim", body), 422, "invalid-input"), body
+    assert is_problem(finance.post(f"approvals/{id}/release", {"minutes": 1}), 422)
+    assert is_problem(finance.post(f"approvals/{story.id}/claim", {}), 404)
+    assert finance.post(f"approvals/{id}/claim", {"take_over": 2**53 - 1}).status_code == 200, (
+        "nobody's, and there is room"
+    )
+    assert Claim.objects.count() == 1
+
+
+def put() -> Approval:
+    """An open question to finance, of a run that a shop started."""
+    run = lifecycle.start("buyer@1.0.0", {"item": "chairs", "amount": 5000}, by=SHOP)
+    with working():
+        settled(run, "waiting_human")
+    return question(run)
+
+
+@pytest.fixture
+def case() -> Iterator[str]:
+    with buyer():
+        yield f"approvals/{put().id}"
+
+
+@pytest.fixture
+def finance(caller: Callable[[Any], Api]) -> Api:
+    return caller("approver_finance")
+
+
+@pytest.fixture
+def ira() -> Api:
+    """An integrator who sees none of it."""
+    return Api(issue_key(person("ira", "integrator"), "test"))
+
+
+def test_who_is_asked_sees_the_case_and_answers_and_reads_nothing_of_it(case: str, finance: Api, ira: Api) -> None:
+    assert ira.get(case).status_code == 404
+    assert ira.post(f"{case}/inquiries/0/answer", {"answer": "Yes, they do."}).status_code == 404
+    asked = finance.post(f"{case}/inquiries", {"to": "ira", "question": "Do you know them?"})
+    assert asked.status_code == 201 and asked.json()["n"] == 0 and asked.json()["stops_clock"] is False
+    finance.post(f"{case}/inquiries", {"to": "approver_finance2", "question": "And you?"})
+    assert ira.get(case).status_code == 200, ira.get(case).content
+    seen = ira.get(case).json()
+    assert seen["hidden"] is True and seen["arguments"] is None and seen["evidence"] == [] and seen["why"] == ""
+    assert [each["question"] for each in seen["inquiries"]] == ["Do you know them?"]
+    assert ira.get(f"runs/{seen['run_id']}").status_code == 404, "the case alone, and not its run"
+    assert (
+        ira.post(f"{case}/decision", {"verdict": "approve", "plan_hash": seen["plan_hash"], **REASON}).status_code
+        == 403
+    )
+    assert ira.post(f"{case}/inquiries/0/answer", {"answer": ""}).status_code == 422
+    answered = ira.post(f"{case}/inquiries/0/answer", {"answer": "For ten years."})
+    assert answered.status_code == 200 and answered.json()["outcome"] == "answered"
+    again = ira.post(f"{case}/inquiries/0/answer", {"answer": "For eleven."})
+    assert again.status_code == 409 and again.json()["code"] == "already-ended"
+    (row,) = finance.get(case).json()["inquiries"]
+    assert (row["answer"], row["ended_by"], row["is_genuine"]) == ("For ten years.", "key:ira", True)
+    assert ira.get(case).status_code == 200, "what one answered can still be read"
+
+
+def test_who_has_it_reads_it_and_decides_it_and_no_other(case: str, finance: Api, ira: Api) -> None:
+    handed = finance.post(f"{case}/delegations", {"to": "ira", **REASON})
+    assert handed.status_code == 201 and handed.json()["to"] == "ira"
+    seen = ira.get(case).json()
+    assert seen["hidden"] is False and seen["arguments"]["amount"] == 5000
+    assert [each["to"] for each in seen["delegations"]] == ["ira"]
+    handing_on = ira.post(f"{case}/delegations", {"to": "approver_finance", **REASON})
+    assert handing_on.status_code == 403 and "isn't handed on" in handing_on.json()["detail"]
+    decided = ira.post(f"{case}/decision", {"verdict": "approve", "plan_hash": seen["plan_hash"], **REASON})
+    assert decided.status_code == 200 and decided.json()["state"] == "approved"
+    assert decided.json()["decision"]["standing"]["deputy_of"]["name"] == "approver_finance"
+    with working():
+        settled(Run.objects.get(), "completed")
+    assert ira.get(f"approvals/{put().id}").status_code == 404
+
+
+@each_case(
+    "body",
+    [
+        {},
+        {"to": 5, "question": "Why?"},
+        {"to": "x" * 500, "question": "Why?"},
+        {"to": "ira", "question": "x" * 9000},
+        {"to": "ira", "question": "a\x00b"},
+        {"to": "ira\u202e", "question": "Why?"},
+        {"to": "ira", "question": "Why?", "n": 1},
+    ],
+)
+def test_what_is_wrong_is_refused_and_changes_nothing(case: str, finance: Api, ira: Api, body: Any) -> None:
+    answer = finance.post(f"{case}/inquiries", body)
+    assert answer.status_code in (400, 422), answer.content
+    assert Approval.objects.get().inquiries.count() == 0
+
+
+@pytest.fixture
+def granted_case() -> Iterator[Approval]:
+    with buyer():
+        yield put()
+
+
+@pytest.fixture
+def boss() -> Api:
+    return Api(issue_key(User.objects.create_superuser("boss"), "test"))
+
+
+def decision(granted_case: Approval, **again: Any) -> dict[str, Any]:
+    until = (datetime.now(UTC) + timedelta(days=3)).isoformat()
+    said = {"times": 1, "until": until} | again
+    return {"verdict": "approve", "plan_hash": granted_case.plan_hash, "again": said, **REASON}
+
+
+def test_given_used_read_withdrawn(
+    granted_case: Approval, finance: Api, boss: Api, caller: Callable[[Any], Api]
+) -> None:
+    at = f"approvals/{granted_case.id}/decision"
+    refused = finance.post(at, decision(granted_case))
+    assert is_problem(refused, 422) and "may not be allowed in finance_po" in refused.json()["detail"]
+    assert Approval.objects.get(pk=granted_case.pk).state == "open"
+    bounds = {"times": 2, "days": 30, **REASON}
+    assert is_problem(finance.post("queues/finance_po/grants", bounds), 403)
+    assert boss.post("queues/finance_po/grants", bounds).json()["grants"] == {"times": 2, "days": 30, "sum": None}
+    for wrong in ({"times": 3}, {"times": 0}, {"until": "soon"}, {"sum": "5"}, {"scope": "all"}, {"more": 1}):
+        answer = finance.post(at, decision(granted_case, **wrong))
+        assert is_problem(answer, 422) and "again" in answer.json()["errors"][0]["field"], wrong
+    assert is_problem(finance.post(at, decision(granted_case) | {"verdict": "reject"}), 422)
+    assert is_problem(finance.post(at, decision(granted_case) | {"arguments": {}}), 422)
+    given = finance.post(at, decision(granted_case, times=2))
+    assert given.status_code == 200 and given.json()["decision"]["standing"]["again"]["times"] == 2
+    second = put()
+    with working():
+        settled(Run.objects.get(pk=second.run_id), "completed")
+    (grant,) = finance.get("grants").json()["results"]
+    assert (grant["used"], grant["times"], grant["state"], grant["by"]) == (1, 2, "active", "key:approver_finance")
+    assert grant["uses"][0]["approval_id"] == str(second.id) and grant["fields"] == ["amount", "extra", "item"]
+    told = finance.get(f"approvals/{second.id}").json()["decision"]
+    assert told["standing"] == {"grant": grant["id"], "use": 1} and told["by"] == "user:approver_finance"
+    # who decides elsewhere, or starts runs, is shown none; who answers for it all
+    for role, status in (("approver_legal", 404), ("integrator", 404), ("operator", 200), ("auditor", 200)):
+        assert caller(role).get(f"grants/{grant['id']}").status_code == status, role
+        assert len(caller(role).get("grants").json()["results"]) == (status == 200)
+    end = f"grants/{grant['id']}/end"
+    assert is_problem(caller("auditor").post(end, REASON), 403)
+    assert is_problem(caller("approver_legal").post(end, REASON), 404)
+    assert is_problem(finance.post(end, {}), 422)
+    ended = caller("operator").post(end, REASON).json()
+    assert (ended["state"], ended["end"]["by"], ended["end"]["role"]) == ("taken_back", "key:operator", "operator")
+    assert is_problem(finance.post(end, REASON), 409)
+    third = put()
+    using.look([], float("inf"))
+    assert Approval.objects.get(pk=third.pk).state == "open"
+    assert is_problem(finance.get("grants?cursor=x"), 400)
+    assert finance.get("grants?queue=finance_po&limit=1").json()["results"]
+    assert boss.post("queues/finance_po/grants", REASON).json()["grants"] is None

@@ -1,24 +1,29 @@
-"""Over HTTP: requeueing a run, one or many; draining a worker; declaring a host dead."""
+"""What operators see and do over HTTP: the fleet, incidents, halts, limits and shared budgets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from ledger.clock import database_now
 from ledger.models import ActRecord, OverrideRecord
+from runs.api.halts.shapes import HaltPage, HaltRow
+from runs.api.limits import LimitPage
+from runs.api.schemas import IncidentPage
 from runs.fleet import members
-from runs.models import Process
+from runs.models import Halt, Incident, Limit, Pool, Process, Run
 from runs.services.bulk import working
-from tests.integration.api.conftest import Api, is_problem
+from tests.cases import each_case
+from tests.integration.api.conftest import START, Api, is_problem
+from tests.integration.api.test_pages import follow
 from tests.integration.runs.conftest import stage  # noqa: F401 (fixture)
 from tests.integration.runs.stage import Stage, fresh, kinds
 from tests.world import agent_of, ends_with, only_for_now
 
-pytestmark = pytest.mark.django_db(transaction=True)
 WHY = {"justification": "It has said nothing for ten minutes."}
 
 
@@ -30,6 +35,7 @@ def run(stage: Stage) -> Any:  # noqa: F811
         yield found
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_run_is_given_back_and_why_offers_it(operator: Api, auditor: Api, run: Any) -> None:
     (offer,) = [a for a in operator.get(f"runs/{run.id}/why").json()["acts"] if a["act"] == "requeue"]
     assert (offer["method"], offer["path"], offer["allowed"]) == ("POST", f"/api/v1/runs/{run.id}/requeue", True)
@@ -42,6 +48,7 @@ def test_a_run_is_given_back_and_why_offers_it(operator: Api, auditor: Api, run:
     assert incident["run_id"] == str(run.id)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_many_at_once_each_with_its_record(operator: Api, run: Any) -> None:
     asked = WHY | {"action": "requeue", "runs": [str(run.id), str(uuid4())]}
     batch = operator.post("bulk", asked).json()
@@ -53,6 +60,7 @@ def test_many_at_once_each_with_its_record(operator: Api, run: Any) -> None:
     assert record.after["batch"] == batch["id"]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_worker_is_drained_and_a_host_declared_dead(operator: Api, auditor: Api, stage: Stage) -> None:  # noqa: F811
     worker = stage.worker.id
     assert is_problem(auditor.post(f"fleet/{worker}/drain", WHY), 403, "forbidden")
@@ -70,3 +78,231 @@ def test_a_worker_is_drained_and_a_host_declared_dead(operator: Api, auditor: Ap
     assert is_problem(operator.post("fleet/dead", dead), 404, "not-found")
     members.hang_up()
     assert list(ActRecord.objects.order_by("id").values_list("action", flat=True)) == ["drain", "declare_dead"]
+
+
+pytestmark = pytest.mark.django_db
+
+
+def lose(run_id: str, seq: int = 1, *, host: str = "one", cause: str = "proof", call: str = "") -> int:
+    now = database_now()
+    in_doubt = [
+        {"slot": "0.1/1", "attempt": 0, "tool": call, "replay_class": "unsafe_on_replay", "intent_at": now.isoformat()}
+    ]
+    row = Incident.objects.create(
+        run_id=UUID(run_id),
+        seq=seq,
+        at=now,
+        cause=cause,
+        proof="reaped",
+        worker=uuid4(),
+        host=host,
+        pid=42,
+        epoch=1,
+        reached="intent_durable",
+        in_doubt=in_doubt if call else [],
+        replayed=3,
+        is_counted=False,
+        deaths=0,
+        is_stopped=False,
+        last_sign_at=now,
+        detected_at=now,
+    )
+    return row.id
+
+
+def test_they_come_newest_first_in_their_documented_shape(auditor: Api, start: Callable[..., Any]) -> None:
+    run = start()["id"]
+    ids = [lose(run, seq, call="mail") for seq in (1, 2, 3)]
+    answer = auditor.get("incidents").json()
+    IncidentPage.model_validate_json(auditor.get("incidents").content)
+    assert [row["id"] for row in answer["results"]] == ids[::-1]
+    assert answer["results"][0]["calls"][0] | {"intent_at": ""} == {
+        "slot": "0.1/1",
+        "attempt": 0,
+        "tool": "mail",
+        "replay_class": "unsafe_on_replay",
+        "intent_at": "",
+        "fate": "open",
+        "why": "nobody has come to it yet",
+    }
+    for limit in (1, 2, 3):
+        assert [row["id"] for row in follow(auditor, f"incidents?limit={limit}")] == ids[::-1]
+
+
+def test_what_names_nothing_is_refused_in_words(operator: Api, start: Callable[..., Any]) -> None:
+    for query in ("cause=magic", "run=1", "before=-1", "host=%00", "nonsense=1"):
+        assert is_problem(operator.get(f"incidents?{query}"), 400)
+    assert is_problem(operator.get(f"runs/{uuid4()}/incidents"), 404)
+
+
+TOOL = {"scope": "tool", "key": "charge"} | WHY
+
+
+def test_an_operator_halts_lifts_in_stages_and_everybody_reads_it(operator: Api, auditor: Api) -> None:
+    answer = operator.post("halts", TOOL)
+    assert answer.status_code == 201, answer.content
+    told = answer.json()
+    assert HaltRow.model_validate(told) and (told["scope"], told["key"], told["revision"]) == ("tool", "charge", 0)
+    path = f"halts/{told['id']}"
+    staged = operator.post(f"{path}/stage", WHY | {"share": 12.5, "tags": ["beta"], "revision": 0}).json()
+    assert (staged["is_staged"], staged["share"], staged["tags"]) == (True, "12.5", ["beta"])
+    is_problem(operator.post(f"{path}/stage", WHY | {"share": 20, "revision": 0}), 409)
+    assert operator.post(f"{path}/stage", WHY).json()["is_staged"] is False
+    assert operator.post(f"{path}/lift", WHY).json()["state"] == "lifted"
+    is_problem(operator.post(f"{path}/lift", WHY), 409)
+    page = auditor.get("halts").json()
+    assert HaltPage.model_validate(page) and [row["state"] for row in page["results"]] == ["lifted"]
+    assert ActRecord.objects.filter(subject=f"halt {told['id']}").count() == 4
+
+
+@each_case(
+    "body",
+    [
+        {"scope": "tool"},
+        {"scope": "tol", "key": "charge"},
+        {"scope": "all"},
+        {"scope": "all", "confirm": "yes"},
+        {"scope": "tool", "key": "charge", "justification": ""},
+        {"scope": "tool", "key": "charge\u0000"},
+        {"scope": "tool", "key": "c" * 400},
+        {"scope": "tool", "key": "charge", "stray": 1},
+        {"scope": "tag", "key": "a", "kind": "starts"},
+        {"key": "charge"},
+    ],
+)
+def test_bad_input_halts_nothing(operator: Api, body: dict[str, Any]) -> None:
+    is_problem(operator.post("halts", WHY | body), 422)
+    assert not Halt.objects.exists() and not ActRecord.objects.filter(subject__startswith="halt").exists()
+
+
+def test_who_does_not_see_every_run_is_not_told_of_calls_in_flight(operator: Api, integrator: Api) -> None:
+    it = operator.post("halts", TOOL).json()
+    assert it["in_flight"] == [] and it["held"] == 0
+    theirs = integrator.get(f"halts/{it['id']}").json()
+    assert theirs["in_flight"] is None and theirs["held"] is None
+
+
+KEY = {"key": "tool:charge"} | WHY
+
+
+def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, auditor: Api) -> None:
+    answer = operator.post("limits", KEY | {"per_minute": 60, "at_once": 4})
+    assert answer.status_code == 200, answer.content
+    told = answer.json()
+    assert told["rule"] == {
+        "per_minute": 60,
+        "burst": None,
+        "at_once": 4,
+        "breaker": None,
+        "rest": None,
+        "weight": None,
+    }
+    assert (told["breaker"], told["waiting"], told["under_way"], told["runs"]) == ("closed", 0, 0, [])
+    assert operator.post("limits/open", KEY).json()["is_by_hand"] is True
+    page = auditor.get("limits?limit=1").json()
+    assert LimitPage.model_validate(page) and [row["key"] for row in page["results"]] == ["tool:charge"]
+    assert operator.post("limits/close", KEY).json()["breaker"] == "closed"
+    assert operator.post("limits/reset", KEY).json()["rule"]["per_minute"] is None
+    assert ActRecord.objects.filter(subject="limit tool:charge").count() == 4
+
+
+@each_case(
+    ("body", "status"),
+    [
+        ({"key": "charge", "at_once": 1}, 422),
+        ({"key": "tool:a", "weight": 1}, 422),
+        ({"key": "tool:a", "at_once": 0}, 422),
+        ({"key": "tool:a", "at_once": "1"}, 422),
+        ({"key": "tool:a", "at_once": True}, 422),
+        ({"key": "tool:a\u0000", "at_once": 1}, 422),
+        ({"key": "tool:" + "a" * 400, "at_once": 1}, 422),
+        ({"at_once": 1}, 422),
+        ({"key": "tool:a", "at_once": 1, "justification": ""}, 422),
+        ({"key": "tool:a", "stray": 1}, 422),
+    ],
+)
+def test_bad_input_changes_nothing(operator: Api, body: dict[str, Any], status: int) -> None:
+    is_problem(operator.post("limits", WHY | body), status)
+    assert not Limit.objects.exists() and not ActRecord.objects.filter(subject__startswith="limit").exists()
+
+
+def test_a_start_names_a_priority_its_caller_may_give(integrator: Api, operator: Api, auditor: Api) -> None:
+    assert integrator.post("runs", START).json()["priority"] == 0
+    run = integrator.post("runs", START | {"priority": 5}).json()
+    assert run["priority"] == 5 == Run.objects.get(pk=run["id"]).priority
+    before = Run.objects.count()
+    is_problem(integrator.post("runs", START | {"priority": 6}), 422)
+    assert Run.objects.count() == before, "refused, nothing was started"
+    assert operator.post("runs", START | {"priority": 100}).json()["priority"] == 100
+    told = operator.post(f"runs/{run['id']}/priority", {"priority": -3} | WHY)
+    assert told.status_code == 200 and auditor.get(f"runs/{run['id']}").json()["priority"] == -3
+    record = ActRecord.objects.filter(subject=f"run {run['id']}", action="priority").latest("id")
+    assert (record.before, record.after) == ({"priority": 5}, {"priority": -3})
+    is_problem(operator.post(f"runs/{run['id']}/priority", {"priority": 1}), 422)
+    is_problem(operator.post(f"runs/{run['id']}/priority", {"priority": 101} | WHY), 422)
+
+
+RESEARCH = WHY | {
+    "name": "Research",
+    "scope": "tag",
+    "whose": "team:research",
+    "resource": "usd",
+    "limit": "500.00",
+    "period": "month",
+    "zone": "Europe/Berlin",
+}
+
+
+def made(api: Api, **changed: Any) -> dict[str, Any]:
+    answer = api.post("pools", RESEARCH | changed)
+    assert answer.status_code == 201, answer.content
+    return dict(answer.json())
+
+
+def test_a_pool_is_made_read_listed_set_anew_and_switched_off(operator: Api, auditor: Api) -> None:
+    one = made(operator)
+    assert (one["limit"], one["used"], one["left"], one["waiting"]) == ("500.00", "0.00", "500.00", 0)
+    where = f"pools/{one['id']}"
+    assert auditor.get(where).json() == one and auditor.get("pools").json()["results"] == [one]
+    changed = operator.post(where, WHY | {"limit": 600, "name": "Research and reading"}).json()
+    assert (changed["limit"], changed["name"]) == ("600.00", "Research and reading")
+    assert is_problem(operator.post(where, WHY | {"limit": 700, "if_limit": "500.00"}), 409, "pool-moved")
+    assert is_problem(operator.post(where, {"limit": 700}), 422, "justification-required")
+    assert is_problem(operator.post(where, WHY), 422, "invalid-input")
+    assert operator.post(f"{where}/off", WHY).json()["off_at"] is not None
+    assert is_problem(operator.post(f"{where}/off", WHY), 409, "illegal-state")
+    assert auditor.get("pools").json()["results"] == [] and auditor.get(where).json()["off_at"] is not None
+    assert is_problem(auditor.get("pools/404"), 404)
+
+
+def test_a_repeat_makes_one(operator: Api) -> None:
+    first, again = (operator.post("pools", RESEARCH, headers={"Idempotency-Key": "p"}) for _ in range(2))
+    assert first.content == again.content and Pool.objects.count() == 1
+
+
+@each_case(
+    ("wrong", "field"),
+    [
+        ({"limit": -1}, "limit"),
+        ({"limit": "1e9999"}, "limit"),
+        ({"limit": None}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"resource": "eur"}, "resource"),
+        ({"resource": "tool_calls", "limit": 1.5}, "limit"),
+        ({"zone": "Berlin"}, "zone"),
+        ({"period": "hour"}, "period"),
+        ({"scope": "team"}, "scope"),
+        ({"scope": "all"}, "whose"),
+        ({"whose": ""}, "whose"),
+        ({"whose": "a\u0000b"}, "whose"),
+        ({"scope": "agent"}, "whose"),
+        ({"scope": "person"}, "whose"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "a\u202eb"}, "name"),
+        ({"currency": "EUR"}, "currency"),
+    ],
+)
+def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:
+    answer = operator.post("pools", RESEARCH | wrong)
+    assert answer.status_code == 422, answer.content
+    assert field in [each["field"] for each in answer.json()["errors"]] and not Pool.objects.exists()

@@ -31,11 +31,7 @@ def test_a_repeat_is_the_same_bytes_and_no_second_run(integrator: Api, operator:
     assert first.status_code == 201
     operator.post(f"runs/{first.json()['id']}/pause", {"justification": "so that the run looks different now"})
     again = keyed(integrator, "k-1")
-    assert (again.status_code, again.content, again["Location"]) == (
-        201,
-        first.content,
-        first["Location"],
-    )
+    assert (again.status_code, again.content, again["Location"]) == (201, first.content, first["Location"])
     assert Run.objects.count() == 1
 
 

@@ -149,9 +149,6 @@ def test_a_failed_run_is_moved_and_retried_over_http_and_from_a_shell(
     assert [*records] == ["retry", "migrate"]
 
 
-# --- a repeat under a key ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that were tried, in order."""
@@ -167,9 +164,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_repeat_tries_what_was_busy_once_more_and_nothing_else(
-    operator: Api, runs: list[str], looks: list[str]
-) -> None:
+def test_a_repeat_tries_only_what_was_busy(operator: Api, runs: list[str], looks: list[str]) -> None:
     with psycopg.connect(dsn(name="somebody else")) as holder:
         holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[1]])
         first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]

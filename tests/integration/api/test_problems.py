@@ -35,12 +35,7 @@ def raises(request: Any) -> Any:
     raise _RAISES["error"]
 
 
-urlpatterns = [
-    path("api/raises", Raises.as_view()),
-    path("api/bare", raises),
-    path("page", raises),
-    *urlpatterns,
-]
+urlpatterns = [path("api/raises", Raises.as_view()), path("api/bare", raises), path("page", raises), *urlpatterns]
 
 
 @pytest.fixture
@@ -98,16 +93,7 @@ def test_too_many_requests_say_when_to_come_back(faulty: Any) -> None:
 
 @each_case(
     "address",
-    [
-        "/api",
-        "/api/",
-        "/api/v1",
-        "/api/v1/",
-        "/api/v1/nothing",
-        "/api/v2/runs",
-        "/api/v1/runs/",
-        "/api/v1/runs/x/pause",
-    ],
+    "/api /api/ /api/v1 /api/v1/ /api/v1/nothing /api/v2/runs /api/v1/runs/ /api/v1/runs/x/pause".split(),
 )
 @each_case("method", ["GET", "POST", "DELETE"])
 def test_addresses_that_lead_nowhere(address: str, method: str) -> None:
@@ -133,13 +119,7 @@ def test_a_method_that_is_not_there_says_which_are(auditor: Api) -> None:
 
 @each_case(
     "kind",
-    [
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "multipart/form-data; boundary=x",
-        "application/xml",
-        "",
-    ],
+    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""],
 )
 def test_what_is_not_json_is_415(integrator: Api, kind: str) -> None:
     assert is_problem(integrator.send("runs", b"agent=order", content_type=kind), 415, "unsupported-media-type")

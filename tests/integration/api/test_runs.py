@@ -24,12 +24,7 @@ def test_a_started_run_is_there_with_all_its_parts(integrator: Api, auditor: Api
     run = answer.json()
     assert answer.status_code == 201 and answer["Location"] == f"/api/v1/runs/{UUID(run['id'])}"
     assert auditor.get(answer["Location"]).json() == run
-    assert (run["agent"], run["version"], run["state"], run["status"]) == (
-        "order",
-        "1.0.0",
-        "pending",
-        "running",
-    )
+    assert (run["agent"], run["version"], run["state"], run["status"]) == ("order", "1.0.0", "pending", "running")
     assert run["waiting_for"] == [] and run["step_index"] == 0 and run["epoch"] == 0
     assert run["last_checkpoint_at"] is None and run["output"] is None and run["error"] is None
     assert run["tags"] == ["a", "b"] and run["created_by"] == "key:integrator"
@@ -81,11 +76,7 @@ def test_each_act_leaves_its_record(operator: Api, auditor: Api, start: Callable
     records = auditor.get(f"runs/{run}/overrides").json()["results"]
     assert [record["action"] for record in records] == ["pause", "resume", "cancel"]
     for record in records:
-        assert (record["by"], record["role"], record["auth"]) == (
-            "key:operator",
-            "operator",
-            "api_key",
-        )
+        assert (record["by"], record["role"], record["auth"]) == ("key:operator", "operator", "api_key")
         assert record["justification"] == BECAUSE["justification"] and record["address"] == "127.0.0.1"
         assert len(record["chain"]) == 64 and record["before"] != record["after"]
 
@@ -102,9 +93,7 @@ def test_each_act_leaves_its_record(operator: Api, auditor: Api, start: Callable
         (["cancel"], "cancel"),
     ],
 )
-def test_an_act_that_the_state_forbids_changes_nothing(
-    operator: Api, start: Callable[..., Any], before: list[str], act: str
-) -> None:
+def test_a_forbidden_act_changes_nothing(operator: Api, start: Callable[..., Any], before: list[str], act: str) -> None:
     run = start()["id"]
     for step in before:
         assert operator.post(f"runs/{run}/{step}", BECAUSE).status_code == 200

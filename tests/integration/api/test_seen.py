@@ -50,20 +50,7 @@ def listed(api: Api, **query: Any) -> list[str]:
         answer = api.get(answer.json()["next"])
 
 
-# --- others -----------------------------------------------------------------------------------------------------------
-
-
-OF_NO_RUN = (
-    "api-schema",
-    "start",
-    "healthz",
-    "readyz",
-    "password",
-    "login",
-    "sign_in_code",
-    "sign_in_factor",
-    "second_factor",
-)
+OF_NO_RUN = (*"api-schema start healthz readyz password login sign_in_code sign_in_factor second_factor".split(),)
 
 
 def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
@@ -162,16 +149,8 @@ def test_lists_go_on_page_by_page_and_name_nobody_elses_run(integrator: Api) -> 
     assert listed(integrator, state="failed") == []
 
 
-# --- own tags ---------------------------------------------------------------------------------------------------------
-
-
 @each_case(
-    ("tags", "own"),
-    [
-        (["late", "acme"], "acme"),
-        ({"tenant": "acme"}, "tenant:acme"),
-        ({"tenant": "acme"}, "tenant"),
-    ],
+    ("tags", "own"), [(["late", "acme"], "acme"), ({"tenant": "acme"}, "tenant:acme"), ({"tenant": "acme"}, "tenant")]
 )
 def test_a_tag_of_ones_own_shows_its_runs_until_it_is_taken(integrator: Api, tags: Any, own: str) -> None:
     run, browser = theirs(tags=tags), Client()
@@ -222,9 +201,7 @@ def test_a_run_that_is_seen_names_no_other_that_isn_t(integrator: Api, operator:
         ("acme", " \n"),
     ],
 )
-def test_a_tag_that_no_run_could_carry_and_one_without_a_reason_are_refused(
-    integrator: Api, tag: str, why: str
-) -> None:
+def test_an_impossible_tag_and_one_without_a_reason_are_refused(integrator: Api, tag: str, why: str) -> None:
     boss = Client()
     boss.force_login(person("boss", is_staff=True, is_superuser=True))
     answer = boss.post("/admin/durableagents/owntag/add/", {"user": me().pk, "tag": tag, "given_for": why})
@@ -247,13 +224,8 @@ def test_a_wider_role_sees_everything_and_no_role_nothing(caller: Callable[[Any]
     assert is_problem(api.get(f"runs/{run.pk}"), 403)
 
 
-# --- keys of the business ---------------------------------------------------------------------------------------------
-
-
 @each_case("rule", ["refuse", "join", "replace", "debounce"])
-def test_a_key_that_a_run_of_others_has_names_no_run_and_touches_none(
-    integrator: Api, operator: Api, rule: str
-) -> None:
+def test_anothers_key_names_no_run_and_touches_none(integrator: Api, operator: Api, rule: str) -> None:
     hidden = operator.post("runs", START | {"business_key": "acme-7"}).json()["id"]
     asked = START | {"business_key": "acme-7", "on_conflict": rule}
     asked |= {"debounce_seconds": 60} if rule == "debounce" else {}
@@ -262,9 +234,6 @@ def test_a_key_that_a_run_of_others_has_names_no_run_and_touches_none(
     assert is_problem(answer, 409, "business-key-taken") and hidden not in answer.content.decode()
     assert Run.objects.count() == 1 and Run.objects.get().state == "pending"
     assert [row["kind"] for row in operator.get(f"runs/{hidden}/events").json()["results"]][-1] != "SignalReceived"
-
-
-# --- limits -----------------------------------------------------------------------------------------------------------
 
 
 def test_limits_tell_what_counts_and_nothing_of_who_waits(integrator: Api, operator: Api) -> None:

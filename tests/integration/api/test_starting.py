@@ -1,14 +1,17 @@
-"""Starts over HTTP that are more than an input: under a key of the business, at a time, with a signal, many at once."""
+"""Starts over HTTP by key, time, signal and schedule, and acts on many runs at once."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.utils import timezone
 
-from runs.models import Run
+from runs.models import Batch, BatchItem, Run, Schedule
+from runs.services.bulk import working
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
 
@@ -95,9 +98,6 @@ def test_what_does_not_go_together_is_refused_by_name(integrator: Api, body: dic
     assert not Run.objects.exists()
 
 
-# --- many at once -----------------------------------------------------------------------------------------------------
-
-
 def bulk(api: Api, runs: Any, key: str | None = "b") -> Any:
     return api.post("runs/bulk", {"runs": runs}, headers={"Idempotency-Key": key} if key else {})
 
@@ -114,3 +114,132 @@ def test_each_of_many_is_started_or_says_why_not(integrator: Api) -> None:
 
 def test_many_without_a_key_of_the_request_are_refused(integrator: Api) -> None:
     assert is_problem(bulk(integrator, [START], key=None), 400) and not Run.objects.exists()
+
+
+NIGHTLY = START | {"name": "Nightly", "cron": "30 6 * * mon-fri", "zone": "Europe/Berlin"}
+WHY = {"justification": "for the test"}
+REASON = "The supplier is down."
+
+
+def set_up(api: Api, **changed: Any) -> dict[str, Any]:
+    answer = api.post("schedules", NIGHTLY | changed)
+    assert answer.status_code == 201, answer.content
+    return answer.json()
+
+
+def test_a_schedule_is_set_read_listed_changed_paused_resumed_and_taken_away(integrator: Api, auditor: Api) -> None:
+    one = set_up(integrator)
+    assert len(one["next"]) == 3 and one["last"] == [] and one["missed"] == one["overlap"] == "skip"
+    where = f"schedules/{one['id']}"
+    assert auditor.get(where).json() == one and auditor.get("schedules").json()["results"] == [one]
+    changed = integrator.post(where, NIGHTLY | {"cron": "@daily", "overlap": "queue"}).json()
+    assert (changed["cron"], changed["overlap"], changed["id"]) == ("@daily", "queue", one["id"])
+    paused = integrator.post(f"{where}/pause", WHY).json()
+    assert paused["is_paused"] and paused["next"] == []
+    assert is_problem(integrator.post(f"{where}/pause", WHY), 409, "illegal-state")
+    assert is_problem(integrator.post(f"{where}/resume", {}), 422, "justification-required")
+    assert len(integrator.post(f"{where}/resume", WHY).json()["next"]) == 3
+    assert integrator.post(f"{where}/delete", WHY).status_code == 200
+    assert is_problem(integrator.get(where), 404) and auditor.get("schedules").json()["results"] == []
+
+
+def test_a_repeat_sets_one(integrator: Api) -> None:
+    first, again = (integrator.post("schedules", NIGHTLY, headers={"Idempotency-Key": "s"}) for _ in range(2))
+    assert first.content == again.content and Schedule.objects.count() == 1
+
+
+@each_case(
+    ("wrong", "field"),
+    [
+        ({"cron": "0 0 31 2 *"}, "cron"),
+        ({"cron": "hourly"}, "cron"),
+        ({"cron": ""}, "cron"),
+        ({"cron": 5}, "cron"),
+        ({"zone": "Berlin"}, "zone"),
+        ({"zone": ""}, "zone"),
+        ({"missed": "maybe"}, "missed"),
+        ({"overlap": "debounce"}, "overlap"),
+        ({"input": {"item": ""}}, "input.item"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"budget": {"steps": -1}}, "budget.steps"),
+        ({"start_at": "soon"}, "start_at"),
+    ],
+)
+def test_what_could_start_nothing_is_refused_by_name(integrator: Api, wrong: dict[str, Any], field: str) -> None:
+    answer = integrator.post("schedules", NIGHTLY | wrong)
+    assert is_problem(answer, 422, "invalid-input"), answer.json()
+    assert field in [each["field"] for each in answer.json()["errors"]] and not Schedule.objects.exists()
+
+
+def test_operators_change_others_schedules(integrator: Api, operator: Api, caller: Callable[[str | None], Api]) -> None:
+    one = set_up(operator)
+    where = f"schedules/{one['id']}"
+    assert is_problem(integrator.post(f"{where}/pause", WHY), 404, "not-found")
+    assert is_problem(integrator.post(where, NIGHTLY), 404, "not-found")
+    assert is_problem(integrator.get(where), 404) and integrator.get("schedules").json()["results"] == []
+    for empty in (where, f"{where}/pause", f"{where}/delete"):
+        assert is_problem(integrator.post(empty, {}), 404, "not-found"), "whose it isn't, for them there is none"
+    assert operator.post(f"schedules/{set_up(integrator)['id']}/pause", WHY).status_code == 200
+
+
+pytestmark = pytest.mark.django_db
+
+
+def ask(api: Api, action: str = "pause", headers: Any = None, **more: Any) -> Any:
+    return api.post("bulk", {"action": action, "justification": REASON} | more, headers=headers)
+
+
+def test_one_request_pauses_all_that_fit_and_its_repeat_is_the_same_act(operator: Api, start: Any) -> None:
+    ids = {start()["id"] for _ in range(3)}
+    key = {"Idempotency-Key": "pause-1"}
+    answer = ask(operator, headers=key, filter={"agent": "order", "state": "pending"})
+    assert answer.status_code == 202, answer.content
+    row = answer.json()
+    assert (row["state"], row["total"], row["left"]) == ("running", 3, 3) and row["forecast"]["may"] == 3
+    again = ask(operator, headers=key, filter={"agent": "order", "state": "pending"})
+    assert again.content == answer.content and Batch.objects.count() == 1
+    assert is_problem(ask(operator, headers=key, filter={"agent": "order"}), 422, "idempotency-mismatch")
+    assert not working.work(60)
+    row = operator.get(f"bulk/{row['id']}").json()
+    assert (row["state"], row["done"], row["refused"], row["left"]) == ("done", 3, 0, 0)
+    page = operator.get(f"bulk/{row['id']}/items", limit=2).json()
+    rest = operator.get(page["next"]).json()
+    assert {item["run"] for item in [*page["results"], *rest["results"]]} == ids and rest["next"] is None
+    assert operator.get(f"bulk/{row['id']}/items", outcome="refused").json()["results"] == []
+    records = operator.get(f"runs/{min(ids)}/overrides").json()["results"]
+    assert [record["after"]["batch"] for record in records] == [row["id"]]
+    assert operator.get("bulk").json()["results"][0]["id"] == row["id"]
+
+
+@each_case(
+    ("body", "field"),
+    [
+        ({"filter": {"state": "asleep"}}, "filter.state"),
+        ({"runs": []}, "runs"),
+        ({"runs": ["x"]}, "runs.0"),
+        ({"filter": {"colour": "red"}}, "filter.colour"),
+        ({"filter": {}, "action": "explode"}, "action"),
+        ({"filter": {"agent": "none-such"}}, "filter"),
+        ({}, "filter"),
+    ],
+)
+def test_what_can_not_be_meant_is_named(operator: Api, body: dict[str, Any], field: str) -> None:
+    answer = ask(operator, **body)
+    assert is_problem(answer, 422) and answer.json()["errors"][0]["field"] == field, answer.json()
+    assert not Batch.objects.exists() and not BatchItem.objects.exists()
+
+
+def test_an_integrator_acts_on_and_sees_their_own(integrator: Api, operator: Api, start: Any, caller: Any) -> None:
+    mine = start()["id"]
+    others = operator.post("runs", {"agent": "order", "input": {"item": "desk", "amount": 1}}).json()["id"]
+    row = ask(integrator, runs=[mine, others]).json()
+    assert not working.work(60)
+    told = {item["run"]: item for item in integrator.get(f"bulk/{row['id']}/items").json()["results"]}
+    assert told[mine]["outcome"] == "done" and told[others]["code"] == "not-found"
+    assert ask(integrator, filter={"agent": "order"}).json()["total"] == 1, "what they don't see doesn't fit"
+    seen = ask(operator, runs=[others], start=False).json()["id"]
+    assert is_problem(integrator.get(f"bulk/{seen}"), 404)
+    assert [one["id"] for one in integrator.get("bulk").json()["results"]].count(seen) == 0
+    assert is_problem(ask(integrator, "retry", runs=[mine]), 403, "forbidden")
+    assert str(Run.objects.get(pk=others).state) == "pending"

@@ -19,6 +19,7 @@ from ledger.api.schemas import EntryPage, EventPage
 from runs.api.schemas import MessagePage, RunRow
 from runs.models import Wait
 from runs.workers.run_loop import Host
+from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem
 from tests.integration.api.worker import TOKENS, purchase_agent, working
 
@@ -80,6 +81,12 @@ class Story:
 def story(caller: Callable[[Any], Api]) -> Iterator[Story]:
     with purchase_agent(), working() as host:
         yield Story(caller, host)
+
+
+@pytest.fixture
+def at_gate(story: Story) -> Story:
+    story.start().to_the_gate()
+    return story
 
 
 def test_a_purchase_from_start_to_end(story: Story) -> None:
@@ -152,14 +159,13 @@ def test_a_forged_callback_finds_nothing(story: Story) -> None:
     assert story.now()["state"] == "waiting_tool"
 
 
-@pytest.mark.parametrize("role", ["integrator", "operator", "approver_legal", "auditor", "nobody", "superuser"])
-def test_only_the_queues_own_role_decides(story: Story, role: str) -> None:
-    story.start().to_the_gate()
-    assert is_problem(story.decide(role), 403, "forbidden")
-    assert story.approval()["state"] == "open"
+@each_case("role", ["integrator", "operator", "approver_legal", "auditor", "nobody", "superuser"])
+def test_only_the_queues_own_role_decides(at_gate: Story, role: str) -> None:
+    assert is_problem(at_gate.decide(role), 403, "forbidden")
+    assert at_gate.approval()["state"] == "open"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "status", "code"),
     [
         ({"justification": ""}, 422, "justification-required"),
@@ -172,10 +178,11 @@ def test_only_the_queues_own_role_decides(story: Story, role: str) -> None:
         ({"plan_hash": "0" * 64}, 409, "stale-plan"),
     ],
 )
-def test_a_decision_that_is_none_changes_nothing(story: Story, changed: dict[str, Any], status: int, code: str) -> None:
-    story.start().to_the_gate()
-    assert is_problem(story.decide(**changed), status, code)
-    assert story.approval()["state"] == "open" and story.now()["state"] == "waiting_human"
+def test_a_decision_that_is_none_changes_nothing(
+    at_gate: Story, changed: dict[str, Any], status: int, code: str
+) -> None:
+    assert is_problem(at_gate.decide(**changed), status, code)
+    assert at_gate.approval()["state"] == "open" and at_gate.now()["state"] == "waiting_human"
 
 
 def test_a_second_decision_hears_of_the_first(story: Story) -> None:

@@ -148,9 +148,7 @@ def busy_hashing() -> Iterator[None]:
         password_check._hashing.release()
 
 
-def test_beyond_a_few_hashes_at_a_time_one_is_told_to_come_back(
-    olga: str, busy_hashing: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_hashes_at_once_are_put_off(olga: str, busy_hashing: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(password_check, "WAIT_SECONDS", 0.05)
     answer = sign_in(olga, RIGHT, "192.0.2.1")
     assert answer.status_code == 503 and int(answer["Retry-After"]) > 0

@@ -1,26 +1,44 @@
-"""Approving with changes: what was asked for is over, what it became is asked for, and a yes binds that."""
+"""Approving with changes: the new question, which arguments a change may send, and what else has a say in it."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
+from pydantic import BaseModel, Field, WithJsonSchema, model_validator
 
 from approvals.cases.amending import Amended, amend
 from approvals.models import Approval, Decision
-from approvals.services import AlreadyDecided, StalePlan, decide
-from durableagents import Context, End
+from approvals.services import AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, decide
+from durableagents import Context, End, Gate, PolicyDenied
+from durableagents import Stage as Then
+from durableagents.identity.auth import issue_key
+from durableagents.testing import replay_checkpoints
 from ledger import events as e
 from ledger.actors import Actor
+from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent, registry
 from runs.models import Run, Wait
+from runs.queries.recordings.folder import Wish, export
+from tests.cases import each_case
+from tests.integration.api.conftest import Api, is_problem
 from tests.integration.approvals.setup import boss, limited, somebody, sound
+from tests.integration.approvals.test_policies import put as put_policy
+from tests.integration.approvals.test_stepup import fresh, plan, rule
+from tests.integration.approvals.timing import SOON, make_late, sweep, timing
+from tests.integration.halts.test_standing_still import HOUR
 from tests.integration.runs.stage import Stage, at_once, events, output
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -53,9 +71,7 @@ def change(approval: Approval, by: Actor, why: str = "half will do", **arguments
     return amend(approval.id, plan_hash=approval.plan_hash, arguments=arguments, justification=why, by=by)
 
 
-def test_exactly_what_was_made_of_it_goes_out_once_and_the_agent_is_told(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
+def test_the_changed_call_is_sent_once_and_told(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
     first = asked(stage, paying(tools))
     done = change(first, fiona, amount=2500)
     first = Approval.objects.get(pk=first.id)
@@ -87,9 +103,7 @@ def test_a_smaller_sum_is_approved_by_whoever_has_a_limit(stage: Stage, tools: T
     sound(first.run)
 
 
-def test_what_it_became_waits_for_somebody_who_may_approve_that(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
+def test_a_change_waits_for_who_may_approve_it(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
     chief, dora = boss(), somebody("dora", ROLE)
     limited(chief, "6000")
     limited(chief, None, "dora")
@@ -143,17 +157,21 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+@pytest.fixture
+def payment(stage: Stage, tools: Toolbox) -> Approval:
+    return asked(stage, paying(tools))
+
+
+@each_case(("given", "said"), [w[1:] for w in WRONG])
 def test_what_does_not_fit_is_refused_by_name_and_changes_nothing(
-    stage: Stage, tools: Toolbox, fiona: Actor, given: dict[str, Any], said: str
+    payment: Approval, fiona: Actor, given: dict[str, Any], said: str
 ) -> None:
-    first = asked(stage, paying(tools))
     with pytest.raises(InvalidInput) as refused:
-        change(first, fiona, **given)
+        change(payment, fiona, **given)
     error = refused.value.extra["errors"][0]
     assert error["field"].startswith("arguments") and said in f"{error['problem']} {error['fix']}"
     assert Approval.objects.get().state == "open" and not Decision.objects.exists()
-    sound(first.run)
+    sound(payment.run)
 
 
 def test_a_gate_that_names_no_field_lets_nobody_change_anything(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
@@ -211,9 +229,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize(("statement", "found"), FORGED, ids=[f[1] for f in FORGED])
-def test_verification_finds_a_row_that_says_otherwise(
-    stage: Stage, tools: Toolbox, fiona: Actor, statement: str, found: str
-) -> None:
+def test_verification_finds_forged_rows(stage: Stage, tools: Toolbox, fiona: Actor, statement: str, found: str) -> None:
     first = asked(stage, paying(tools))
     change(first, fiona, amount=2500)
     sound(first.run)
@@ -221,3 +237,309 @@ def test_verification_finds_a_row_that_says_otherwise(
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement)
     assert found in "\n".join(verify(first.run_id).problems)
+
+
+LEGAL = "approver_legal"
+
+
+def say(by: Actor, verdict: str = "approve", role: str = ROLE, **more: Any) -> Approval:
+    of = Approval.objects.get(state="open")
+    by = replace(by, role=role)
+    return decide(of.id, verdict=verdict, plan_hash=of.plan_hash, justification="as quoted", by=by, **more)
+
+
+def sent(outside: Outside) -> list[Any]:
+    return [json.loads(request.body)["amount"] for request in outside.requests]
+
+
+def staged(tools: Toolbox, gate: Gate) -> Agent:
+    pay = replace(tools.pay, gate=replace(gate, editable=["amount"]))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(pay, Item(name="po", amount=5000))).amount)
+
+    return agent_of(node, tools=[pay])
+
+
+def test_a_change_at_a_later_stage_asks_all_again(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    lena = somebody("lena", LEGAL)
+    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")])))
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(state="open")
+    done = change(second, fiona, amount=2500)
+    assert done.approval.state == "open" and "decides in legal" in done.why_open
+    anew = Approval.objects.get(state="open")
+    assert (anew.queue, anew.case_id, anew.revision) == ("legal", anew.id, second.revision + 1)
+    assert "passed" not in plan(anew) and plan(anew)["stage"] == 1
+    assert stage.drive() != "completed" and outside.requests == []
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked" and outside.requests == []
+    say(fiona)
+    assert stage.drive() == "completed" and sent(outside) == [2500]
+    sound(first.run)
+
+
+def test_a_change_voids_other_votes_and_counts(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    frank = somebody("frank", ROLE)
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2)))
+    say(frank)
+    with pytest.raises(AlreadyVoted):
+        change(Approval.objects.get(), frank, amount=1)
+    done = change(Approval.objects.get(), fiona, amount=2500)
+    assert done.approval.state == "open" and "counted" in done.why_open
+    with pytest.raises(AlreadyVoted):
+        say(fiona)
+    say(frank)
+    assert stage.drive() == "completed" and sent(outside) == [2500]
+    sound(first.run)
+
+
+def test_policies_judge_the_changed_call(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    agent, admin, lena = paying(tools, 1000), boss(), somebody("lena", LEGAL)
+    put_policy(admin, tool="pay", condition="args.amount >= 3000")
+    first = asked(stage, agent)
+    change(first, fiona, amount=4000)
+    assert stage.drive() == "parked" and outside.requests == []
+    demanded = Approval.objects.get(state="open")
+    assert demanded.queue == "legal" and plan(demanded)["arguments"]["amount"] == 4000
+    by = replace(lena, role=LEGAL)
+    with pytest.raises(InvalidInput, match="names no field"):
+        amend(demanded.id, plan_hash=demanded.plan_hash, arguments={"amount": 1}, justification="so be it", by=by)
+    say(lena, role=LEGAL)
+    assert stage.drive() == "completed" and sent(outside) == [4000]
+    sound(first.run)
+
+
+def test_a_forbidden_change_sends_nothing(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    pay = replace(tools.pay, gate=Gate("finance_po", "any", editable=["amount"]))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            await ctx.call(pay, Item(name="po", amount=1000))
+        except PolicyDenied as no:
+            return End(no.policy)
+        return End("paid")
+
+    agent = agent_of(node, tools=[pay])
+    put_policy(boss(), effect="deny", tool="pay", condition="args.amount >= 3000")
+    first = asked(stage, agent)
+    change(first, fiona, amount=4000)
+    assert stage.drive() == "completed" and output(first.run) == "orders" and outside.requests == []
+    sound(first.run)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["legal has its own time", "legal says nothing of time"])
+def test_back_at_the_first_stage_its_own_terms_count(stage: Stage, tools: Toolbox, fiona: Actor, is_told: bool) -> None:
+    """And has no more time than was left where it was changed."""
+    admin, lena = boss(), somebody("lena", LEGAL)
+    timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
+    if is_told:
+        timing(admin, "legal", on_timeout="remind", every_hours=3)
+    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], within=2 * HOUR)))
+    say(lena, role=LEGAL)
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(state="open")
+    assert second.timing["steps"] == [{"to": "legal", "minutes": 240}]
+    change(second, fiona, amount=2500)
+    anew = Approval.objects.get(state="open")
+    assert (anew.queue, anew.deadline) == ("legal", second.deadline)
+    told = [x.payload for x in events(first.run, e.ApprovalTimed) if x.approval_id == str(anew.id)]
+    assert told == ([first.timing] if is_told else [])
+    assert anew.timing == first.timing and anew.look_at is None
+    assert anew.wait.detail.get("on_timeout") == ("remind" if is_told else None)
+    sound(first.run)
+    make_late(anew)
+    sweep()
+    assert Approval.objects.get(pk=anew.pk).state == ("open" if is_told else "expired")
+    sound(first.run)
+
+
+def test_above_a_threshold_a_change_needs_a_proven_yes(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
+) -> None:
+    first = asked(stage, paying(tools, 1500, declared="amount USD"))
+    rule(minutes=5, type_amount=True, above=Decimal(2000))
+    done = change(first, fiona, amount=4000)
+    assert done.approval.state == "open" and "Type the amount" in done.why_open
+    with pytest.raises(InvalidInput):
+        say(fresh(fiona), typed={"amount": "1500"})
+    say(fresh(fiona), typed={"amount": "4000"})
+    assert stage.drive() == "completed" and sent(outside) == [4000]
+    sound(first.run)
+
+
+def test_a_change_is_replayed(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor, tmp_path: Path) -> None:
+    """By the same code and by a later version: the node asks for what it asked for, and is given what came of it."""
+    agent = paying(tools)
+    first = asked(stage, agent)
+    change(first, fiona, amount=2500)
+    assert stage.drive() == "completed"
+    done = export(tmp_path / "kept", Wish(50, database_now() - timedelta(days=1), payloads="full"))
+    assert done.left_out == []
+    (replayed,) = replay_checkpoints(tmp_path / "kept", [agent])
+    assert replayed.answered >= 1 and sent(outside) == [2500]
+
+
+def test_a_change_keeps_everybody_who_was_asked(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    """It went to legal because nobody answered; what finance makes of it, legal may decide too, until the same time."""
+    admin, lena = boss(), replace(somebody("lena", LEGAL), role=LEGAL)
+    timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
+    limited(admin, "1000")
+    first = asked(stage, staged(tools, Gate("finance_po", "large sums", amount="amount USD", within=SOON)))
+    sweep()
+    first = Approval.objects.get(pk=first.pk)
+    change(first, fiona, amount=4000)
+    anew = Approval.objects.get(state="open")
+    assert anew.escalated_to == ["legal"] == anew.wait.also and anew.deadline == first.deadline
+    escalated = events(first.run, e.ApprovalEscalated)
+    assert [(x.cause, x.n) for x in escalated] == [("timeout", 0), ("amended", 1)]
+    sound(first.run)
+    decide(anew.id, verdict="approve", plan_hash=anew.plan_hash, justification="so be it", by=lena)
+    assert stage.drive() == "completed" and sent(outside) == [4000]
+    sound(first.run)
+
+
+class Address(BaseModel):
+    street: str = "High Street"
+    lines: list[dict[str, int]] = []
+
+
+class Order(Item):
+    qty: int = 1
+    total: int = 10
+    ratio: float = 1.0
+    price: Annotated[Decimal, WithJsonSchema({"type": "string"})] = Decimal(1)
+    code: Annotated[str, Field(pattern=r"^(a+)+$")] = "a"
+    ship: Address = Address()
+    stops: list[Address] = []
+
+    @model_validator(mode="after")
+    def _derived(self) -> Order:
+        self.total = self.qty * 10
+        return self
+
+
+def ordering(tools: Toolbox, *fields: str) -> Agent:
+    assert tools.pay.gate is not None
+    pay = replace(tools.pay, input=Order, gate=replace(tools.pay.gate, editable=list(fields)))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(pay, Order(name="po", amount=5000))).amount)
+
+    return agent_of(node, tools=[pay])
+
+
+def refused(first: Approval, by: Actor, **given: Any) -> dict[str, str]:
+    """What a change was refused for, by its field; and it left nothing behind."""
+    with pytest.raises(InvalidInput) as error:
+        change(first, by, **given)
+    assert Approval.objects.get().state == "open" and not Decision.objects.exists()
+    found: dict[str, str] = error.value.extra["errors"][0]
+    return found
+
+
+def without_code(first: Approval, do: Callable[[], Any]) -> Any:
+    """Done by a process that has none of the agent's code."""
+    agent = registry.find(first.run.graph_id)
+    registry._agents[agent.name].pop(agent.version)
+    try:
+        return do()
+    finally:
+        registry._agents[agent.name][agent.version] = agent
+
+
+def test_a_dependent_field_may_not_be_changed(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "qty"))
+    found = refused(first, fiona, qty=3)
+    assert found["field"] == "arguments.total" and "changes with it, and may not be changed" in found["problem"]
+    sound(first.run)
+    assert outside.requests == []
+
+
+def test_what_changes_along_with_a_field_and_may_is_shown_and_sent(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "qty", "total"))
+    second = change(first, fiona, qty=3).approval
+    given = json.loads(bytes(second.plan))["arguments"]
+    assert (given["qty"], given["total"], second.state) == (3, 30, "approved")
+    assert stage.drive() == "completed"
+    sound(first.run)
+
+
+def test_a_worker_sends_only_what_was_approved(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "qty"))
+    without_code(first, lambda: change(first, fiona, qty=3))
+    assert stage.drive() == "parked" and outside.requests == []
+    plan = json.loads(bytes(Approval.objects.get(state="open").plan))
+    assert plan["arguments"]["qty"] == 1 and "total would change with what was put" in str(plan["evidence"])
+    assert list(verify(first.run_id).problems) == []
+
+
+@pytest.fixture
+def order(stage: Stage, tools: Toolbox) -> Approval:
+    """A question of which everything may be changed but the total."""
+    return asked(stage, ordering(tools, "ratio", "qty", "ship", "stops"))
+
+
+@each_case("given", [{}, {"ratio": 1}, {"ratio": 1.0}, {"qty": 1, "ratio": 1}])
+def test_numbers_are_compared_by_value(order: Approval, fiona: Actor, given: dict[str, Any]) -> None:
+    assert refused(order, fiona, **given)["problem"] == "are what was asked for"
+
+
+NESTED: list[tuple[dict[str, Any], str]] = [
+    ({"ship": {"street": "Low Street", "zip": "1"}}, "arguments.ship"),
+    ({"stops": [{"street": "x"}, {"strete": "y"}]}, "arguments.stops.1"),
+]
+
+
+@each_case("has_code", [True, False])
+@each_case(("given", "field"), NESTED)
+def test_a_name_within_a_field_that_the_tool_does_not_know_is_refused(
+    order: Approval, fiona: Actor, given: dict[str, Any], field: str, has_code: bool
+) -> None:
+    do = lambda: refused(order, fiona, **given)  # noqa: E731
+    found = do() if has_code else without_code(order, do)
+    assert found["field"] == field and "holds what is not asked for" in found["problem"]
+
+
+def test_an_amount_that_is_emptied_is_said_to_be_empty(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "price"))
+    assert refused(first, fiona, price="") == {"field": "arguments.price", "problem": "is empty", "fix": "fill it in"}
+    found = refused(first, fiona, price="much")
+    assert (found["problem"], found["fix"]) == ("input should be a valid decimal", "change it")
+
+
+def test_a_pattern_keeps_nobody_waiting(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "code"))
+    began = time.process_time()
+    assert refused(first, fiona, code="a" * 40 + "!")["field"] == "arguments.code"
+    assert time.process_time() - began < 5
+
+
+def test_the_stage_that_was_read_is_checked_with_changes_too(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "amount"))
+    by = replace(fiona, role=ROLE)
+
+    def at(number: int | None) -> Any:
+        return amend(
+            first.id, plan_hash=first.plan_hash, arguments={"amount": 4000}, justification="so", by=by, stage=number
+        )
+
+    with pytest.raises(OtherStage):
+        at(2)
+    assert Approval.objects.get().state == "open"
+    assert at(1).approval.state == "approved"
+
+
+def test_over_http_arguments_that_are_nothing_approve_nothing(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "amount"))
+    finance = Api(issue_key(User.objects.get(pk=fiona.person), "test"))
+    body = {"verdict": "approve", "plan_hash": first.plan_hash, "justification": "so be it"}
+    to = f"approvals/{first.id}/decision"
+    for given in (None, [], "x", 0, False):
+        answer = finance.post(to, body | {"arguments": given})
+        assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "arguments"
+    assert is_problem(finance.post(to, body | {"arguments": {}}), 422)
+    assert is_problem(finance.post(to, body | {"arguments": {"amount": 4000}, "stage": 2}), 409, "other-stage")
+    assert Approval.objects.get().state == "open"
+    assert finance.post(to, body | {"arguments": {"amount": 4000}, "stage": 1}).json()["state"] == "approved"

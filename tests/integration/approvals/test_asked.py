@@ -79,9 +79,7 @@ def test_what_a_worker_knew_a_moment_ago_opens_no_question(stage: Stage, kind: s
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_question_that_meets_a_removal_under_way_waits_for_it_and_is_refused(
-    stage: Stage, kind: str, how: str
-) -> None:
+def test_a_question_waits_for_a_removal_under_way_and_is_refused(stage: Stage, kind: str, how: str) -> None:
     admin = boss()
     added(admin)
     run = stage.start(asking(kind))

@@ -108,9 +108,7 @@ def test_of_limits_that_are_set_at_once_one_counts_and_none_is_lost(stage: Stage
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_a_deputy_whose_place_is_being_taken_waits_to_hear_whether_it_was(
-    stage: Stage, tools: Toolbox, is_kept: bool
-) -> None:
+def test_a_deputy_waits_for_the_removal_of_their_place(stage: Stage, tools: Toolbox, is_kept: bool) -> None:
     """Whoever decides holds the place to the end, and whoever ends it holds it, too: one comes wholly first."""
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     approval, row = asked(stage, tools), away(ann, "bob")

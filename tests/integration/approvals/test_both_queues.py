@@ -80,9 +80,7 @@ def said(verdict: str, role: str, queue: str | None) -> None:
     sound(decision.approval.run)
 
 
-def test_inbox_marks_missed_deadlines_and_counts_only_what_is_within_the_readers_limit(
-    escalated: Approval, bo: Actor
-) -> None:
+def test_inbox_marks_missed_deadlines_and_counts_within_the_readers_limit(escalated: Approval, bo: Actor) -> None:
     for who, is_beyond in ((somebody("fran", FINANCE), True), (somebody("lena", LEGAL), False), (bo, False)):
         client = page_of(who)
         page = client.get("/inbox?late=1").content.decode()
@@ -138,9 +136,7 @@ def test_who_decides_at_both_says_yes_where_they_may_and_no_where_it_was_asked_f
     sound(escalated.run)
 
 
-def test_who_stands_in_at_the_further_queue_says_yes_in_that_place(
-    stage: Stage, escalated: Approval, outside: Outside
-) -> None:
+def test_a_deputy_decides_at_the_further_queue(stage: Stage, escalated: Approval, outside: Outside) -> None:
     lena, bo = somebody("lena", LEGAL), somebody("bo", FINANCE)
     away(lena, "bo")
     by = as_decider(escalated, bo)
@@ -150,9 +146,7 @@ def test_who_stands_in_at_the_further_queue_says_yes_in_that_place(
     assert stage.drive() == "completed" and len(outside.requests) == 1
 
 
-def test_a_yes_at_the_further_queue_is_one_word_of_those_that_it_takes(
-    stage: Stage, tools: Toolbox, bo: Actor, outside: Outside
-) -> None:
+def test_a_yes_at_the_further_queue_is_one_vote(stage: Stage, tools: Toolbox, bo: Actor, outside: Outside) -> None:
     admin = boss()
     timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
     stage.start(staged(tools, Gate("finance_po", "large sums", amount="amount USD", within=SOON, quorum=2)))
@@ -184,9 +178,7 @@ def test_a_change_is_made_where_it_was_asked_first_and_approved_where_what_it_be
     sound(escalated.run)
 
 
-def test_a_change_stands_where_the_yes_to_it_would_have_to_be_shown_more(
-    stage: Stage, escalated: Approval, settings: Any
-) -> None:
+def test_a_change_stays_where_its_yes_needs_more_proof(stage: Stage, escalated: Approval, settings: Any) -> None:
     """In another's place with a second factor alone: what was changed is asked for, and the change isn't lost."""
     lena, bo = somebody("lena", LEGAL), somebody("bo", FINANCE)
     away(lena, "bo")
@@ -208,9 +200,7 @@ def test_who_acts_under_a_role_of_neither_is_told_where_it_is_decided(escalated:
     assert Approval.objects.get().state == "open" and not Decision.objects.exists()
 
 
-def test_who_decides_at_the_further_queue_alone_is_offered_no_change_and_told_why(
-    escalated: Approval, bo: Actor
-) -> None:
+def test_a_decider_of_the_further_queue_alone_may_not_change_and_reads_why(escalated: Approval, bo: Actor) -> None:
     lena, why = page_of(somebody("lena", LEGAL)), "Changes are made in finance_po, which is asked first"
     page = lena.get(f"/inbox/{escalated.id}").content.decode()
     assert 'data-verdict="approve"' in page and "Change…" not in page

@@ -22,7 +22,7 @@ from runs.engine.tools import Tool
 from runs.models import Run
 from runs.services import lifecycle, signals
 from tests.integration.approvals.setup import boss, somebody
-from tests.integration.approvals.test_documents_beside import text
+from tests.integration.approvals.test_documents import text
 from tests.integration.approvals.test_policies import put
 from tests.integration.runs.stage import Stage, events, fresh, problems
 from tests.integration.runs.stories import as_superuser
@@ -171,9 +171,7 @@ def test_what_expired_is_asked_anew_of_all_who_had_to_say_yes(stage: Stage, tool
     assert problems(run) == []
 
 
-def test_it_is_asked_anew_with_what_was_shown_and_of_whom_was_asked(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_it_is_asked_again_of_the_same_with_the_same(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The tool has a gate of its own, which this call doesn't need."""
     run = given(stage, dealing(tools, tools.pay, "legal", documents=[text()]))
     shown = Approval.objects.get(run=run).documents
@@ -205,9 +203,7 @@ def test_a_question_that_an_older_process_asked_without_documents_is_answered(
 
 
 @pytest.mark.parametrize("nodes", ["one", "two"])
-def test_one_person_does_not_say_it_for_the_queue_that_a_policy_asks_besides(
-    stage: Stage, tools: Toolbox, outside: Outside, nodes: str
-) -> None:
+def test_one_person_is_not_two_queues(stage: Stage, tools: Toolbox, outside: Outside, nodes: str) -> None:
     async def node(state: Deal, ctx: Context) -> End:
         body = Item(name="po", amount=5)
         grant = await ctx.approve("finance_po", title="May I?", tool=tools.order, body=body)

@@ -1,4 +1,4 @@
-"""What time brings to a question: reminders, a further queue, waiting for ever, an end of its own. Never a yes."""
+"""Deadlines of approvals: what time brings, with stages, policies and grants, and when somebody moves them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,42 @@ from django.utils import timezone
 from approvals.calendars.asof import calendar_of
 from approvals.deadlines import away, due
 from approvals.deadlines.bodies import AbsenceBody
-from approvals.models import Approval, Decision, Escalation, Queue, Timing
+from approvals.models import Approval, Decision, Escalation, Notice, Queue, Timing
+from approvals.notices import addressing, channels, courier
+from approvals.notices.bodies import ChannelBody
 from approvals.queues import acts as queue_acts
+from approvals.queues.bodies import QueueBody
 from approvals.services import AlreadyDecided, decide
+from approvals.stepup.checking import ProofNeeded
 from approvals.timing.course import read
-from durableagents import WorkingHours
+from durableagents import Context, End, Expired, Gate, PolicyDenied, WorkingHours
+from durableagents import Stage as Then
 from ledger import events as e
 from ledger.actors import Actor
+from ledger.codec import unpack
 from ledger.errors import Forbidden
+from ledger.models import Event
 from ledger.verification.runs import verify
+from runs.engine.agents import Agent
 from runs.engine.gate.timing import QueueTiming, Step, Time, settle
+from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.integration.approvals.post import Postbox, postbox
 from tests.integration.approvals.setup import WHY, boss, say, somebody
+from tests.integration.approvals.test_rule_changes import anna, bert, guarded
+from tests.integration.approvals.test_stages import TWO
+from tests.integration.approvals.test_stages import buying as staged
+from tests.integration.approvals.test_stages import say as say_at_stage
+from tests.integration.approvals.test_stepup import fresh, rule
 from tests.integration.approvals.timing import SOON, at_once, calendar, make_late, paying, sweep, timing
+from tests.integration.halts.halting import everybody_goes_on, halt, lift
+from tests.integration.halts.test_standing_still import HOUR, is_about, left, pass_time
 from tests.integration.runs import stage as threads
-from tests.integration.runs.stage import Stage, events, kinds, output
-from tests.world import FIONA, LENA, OLGA, Outside, Toolbox
+from tests.integration.runs.aging import written_as
+from tests.integration.runs.stage import Stage, events, kinds, output, waiting
+from tests.world import FIONA, LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 TO_LOOK_AT = due._TO_LOOK_AT
@@ -50,9 +68,6 @@ def put(stage: Stage, tools: Toolbox, **gate: Any) -> Approval:
 
 def yes(approval: Approval, by: Actor, verdict: str = "approve") -> Approval:
     return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification="as quoted", by=by)
-
-
-# --- by the calendar ------------------------------------------------------------------------------------------------
 
 
 def test_working_hours_count_in_the_queues_calendar_as_of_then(stage: Stage, tools: Toolbox) -> None:
@@ -98,9 +113,6 @@ def test_what_time_says_is_no_part_of_what_is_approved(stage: Stage, tools: Tool
     assert not {"timing", "deadline", "on_timeout", "calendar"} & set(events(asked.run, e.ApprovalRequested)[0].payload)
 
 
-# --- whose word counts ------------------------------------------------------------------------------------------------
-
-
 @each_case(
     ("queue", "gate", "word"),
     [
@@ -138,9 +150,6 @@ def test_whoever_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> 
     assert for_ever.said is not None and for_ever.said["every"] == 1
 
 
-# --- a further queue --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def escalated(stage: Stage, tools: Toolbox) -> Approval:
     """A question to finance that nobody answered, open at legal besides."""
@@ -150,9 +159,7 @@ def escalated(stage: Stage, tools: Toolbox) -> Approval:
     return Approval.objects.get(state="open")
 
 
-def test_what_nobody_answered_is_put_to_a_further_queue_with_a_time_of_its_own(
-    stage: Stage, escalated: Approval
-) -> None:
+def test_an_unanswered_question_escalates_with_a_deadline_of_its_own(stage: Stage, escalated: Approval) -> None:
     run, wait = escalated.run, escalated.wait
     (event,) = events(run, e.ApprovalEscalated)
     assert (event.to, event.cause, event.n) == ("legal", "timeout", 0)
@@ -166,7 +173,7 @@ def test_what_nobody_answered_is_put_to_a_further_queue_with_a_time_of_its_own(
 
 
 @pytest.mark.parametrize(("by", "where"), [(FIONA, None), (LENA, "legal")])
-def test_both_may_decide_it_and_the_record_says_where(
+def test_both_queues_may_decide(
     stage: Stage, escalated: Approval, by: Actor, where: str | None, outside: Outside
 ) -> None:
     yes(escalated, by)
@@ -191,9 +198,7 @@ def test_between_the_deadline_and_the_sweep_whoever_was_asked_may_still_answer(s
     assert "ApprovalEscalated" not in kinds(asked.run) and stage.drive() == "completed"
 
 
-def test_after_the_last_queue_nobody_answered_is_told_and_is_no_rejection(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_after_the_last_queue_it_expires_without_rejection(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     at_once("finance_po", "legal")
     asked = put(stage, tools, within=SOON)
     sweep()
@@ -222,9 +227,6 @@ def test_a_gate_names_whom_it_goes_to_where_its_queue_names_nobody(stage: Stage,
     assert Approval.objects.get().escalated_to == ["legal"] and problems(asked.run) == []
 
 
-# --- for ever ---------------------------------------------------------------------------------------------------------
-
-
 def test_what_waits_for_ever_reminds_at_intervals_that_stretch(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), on_timeout="remind", every_hours=1)
     asked = put(stage, tools, within=SOON)
@@ -244,9 +246,6 @@ def test_what_waits_for_ever_reminds_at_intervals_that_stretch(stage: Stage, too
     assert stage.drive() == "completed"
 
 
-# --- reminders --------------------------------------------------------------------------------------------------------
-
-
 def soon_due(stage: Stage, tools: Toolbox) -> Approval:
     timing(boss(), remind=[50, 80])
     asked = put(stage, tools, within=timedelta(hours=1))
@@ -262,9 +261,7 @@ def look(asked: Approval, monkeypatch: pytest.MonkeyPatch, after: timedelta) -> 
     due.look([], float("inf"))
 
 
-def test_people_are_reminded_before_the_deadline_once_each(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_people_are_reminded_once_in_time(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = soon_due(stage, tools)
     for minutes, reminded in ((29, 0), (31, 1), (32, 1), (49, 2), (59, 2)):
         look(asked, monkeypatch, timedelta(minutes=minutes))
@@ -300,17 +297,12 @@ def test_nobody_is_reminded_of_what_is_paused(stage: Stage, tools: Toolbox, monk
     assert Approval.objects.get().reminded == 1
 
 
-def test_nobody_is_reminded_of_what_was_decided_withdrawn_or_is_over(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_questions_bring_no_reminder(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = soon_due(stage, tools)
     lifecycle.cancel(asked.run_id, by=OLGA, justification="no longer")
     look(asked, monkeypatch, timedelta(minutes=31))
     due._look_at(asked.id, asked.run_id)
     assert Approval.objects.get().reminded == 0 and problems(asked.run) == []
-
-
-# --- who is there -----------------------------------------------------------------------------------------------------
 
 
 def test_where_everybody_is_away_it_goes_further_at_once(stage: Stage, tools: Toolbox) -> None:
@@ -344,12 +336,7 @@ def test_who_has_a_deputy_is_not_away(stage: Stage, tools: Toolbox) -> None:
     assert not away.is_deserted("legal")
 
 
-# --- attacks ----------------------------------------------------------------------------------------------------------
-
-
-def test_sixty_four_at_the_moment_of_the_escalation_one_wins_and_nothing_is_lost(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_of_64_at_the_moment_of_escalation_one_wins(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
     asked = put(stage, tools, within=SOON)
     people = [FIONA if n % 2 else replace(FIONA, name=f"f{n}") for n in range(32)]
@@ -428,3 +415,221 @@ def test_a_run_that_failed_and_is_retried_asks_on_under_its_terms(stage: Stage, 
     lifecycle.resume(run.id, by=OLGA, justification="go on")
     yes(Approval.objects.get(), LENA)
     assert stage.drive() == "completed" and problems(asked.run) == []
+
+
+__all__ = ["anna", "bert", "escalated", "guarded", "postbox"]  # fixtures
+LEGAL = {"on_timeout": "escalate", "steps": [{"to": "legal", "hours": 4}]}
+
+
+def deliver() -> None:
+    addressing.address_all()
+    courier.carry(courier.BY_MAIL)
+
+
+def board(by: Actor) -> None:
+    """A third queue."""
+    queue_acts.create(QueueBody(name="board", title="Board", role="approver_legal", justification=WHY), by=by)
+    wait_hooks.queues.forget()
+
+
+def test_whoever_may_decide_it_now_is_told_that_it_went_further(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    admin = boss()
+    for name, role in (("fiona", "finance"), ("lena", "legal"), ("otto", "operations")):
+        somebody(name, f"approver_{role}", email=f"{name}@example.org")
+    for queue in ("legal", "finance_po"):
+        body = ChannelBody(
+            name=queue,
+            queue=queue,
+            form="mailbox",
+            address=f"{queue}@example.org",
+            kinds=["escalated"],
+            justification=WHY,
+        )
+        channels.add(body, by=admin)
+    timing(admin, **LEGAL)
+    put(stage, tools, within=SOON)
+    deliver()
+    assert postbox.to == ["fiona@example.org"]
+    sweep()
+    deliver()
+    told = ["fiona@example.org", "finance_po@example.org", "legal@example.org", "lena@example.org"]
+    assert sorted(postbox.to[1:]) == sorted(told)
+    assert postbox.mails[-1]["Subject"].startswith("Escalated: Pay")
+    assert "Queue: finance_po, legal" in postbox.text()
+    (soon,) = Notice.objects.filter(kind="due_soon", state="new").order_by("-due_at")[:1]
+    assert soon.due_at > timezone.now() + timedelta(hours=2), "and again before its new deadline"
+
+
+def test_each_stage_has_the_time_of_its_own_queue(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    admin = boss()
+    board(admin)
+    timing(admin, "finance_po", on_timeout="remind", every_hours=3)
+    timing(admin, "legal", remind=[50])
+    stage.start(
+        staged(
+            tools, Gate("legal", "large sums", then=[Then("finance_po")], on_timeout="escalate", escalate_to="board")
+        )
+    )
+    assert stage.drive() == "parked"
+    first = Approval.objects.get()
+    assert first.timing["on_timeout"] == "escalate" and first.timing["steps"][0]["to"] == "board"
+    assert first.timing["remind"] == [50]
+    say_at_stage(somebody("lena", "approver_legal"))
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(state="open")
+    assert (second.queue, second.timing["on_timeout"], second.timing["steps"]) == ("finance_po", "reject", []), (
+        "code names a further queue for its own queue alone, and to escalate to nobody is a no"
+    )
+    say_at_stage(somebody("fiona", "approver_finance"))
+    assert stage.drive() == "completed" and problems(first.run) == [] and len(outside.executed()) == 1
+
+
+def test_a_decider_after_escalation_is_one_of_the_quorum(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    lena, fiona = somebody("lena", "approver_legal"), somebody("fiona", "approver_finance")
+    timing(boss(), **LEGAL)
+    stage.start(staged(tools, replace(TWO, within=SOON)))
+    assert stage.drive() == "parked"
+    asked = Approval.objects.get()
+    sweep()
+    yes(asked, replace(lena, role="approver_legal"))
+    assert Approval.objects.get().state == "open"
+    with pytest.raises(Exception, match="one word"):
+        yes(asked, replace(lena, role="approver_legal"))
+    yes(asked, replace(fiona, role="approver_finance"))
+    assert stage.drive() == "completed" and len(outside.executed()) == 1 and problems(asked.run) == []
+    assert [(x.standing or {}).get("queue") for x in Decision.objects.order_by("id")] == ["legal", None]
+
+
+def test_reminders_wait_for_a_halt_to_end(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    timing(boss(), remind=[50])
+    asked = put(stage, tools, within=timedelta(hours=1))
+    it = halt("agent", asked.run.agent)
+    look(asked, monkeypatch, timedelta(minutes=31))
+    due._look_at(asked.id, asked.run_id)
+    assert Approval.objects.get().reminded == 0
+    lift(it)
+    everybody_goes_on()
+    look(asked, monkeypatch, timedelta(minutes=32))
+    assert Approval.objects.get().reminded == 1
+
+
+def test_what_went_further_has_its_own_time_whatever_stood_still_before(stage: Stage, tools: Toolbox) -> None:
+    timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 1}], at_once_if_away=True)
+    fritz = somebody("fritz", "approver_finance")
+    asked = put(stage, tools, within=timedelta(days=2))
+    it = halt("agent", asked.run.agent)
+    pass_time(3 * HOUR)
+    lift(it)
+    everybody_goes_on()
+    away.leave(AbsenceBody(ends_at=timezone.now() + timedelta(days=2), justification=WHY), by=fritz)
+    Approval.objects.update(look_at=timezone.now())
+    sweep()
+    assert Approval.objects.get().escalated_to == ["legal"]
+    (wait,) = waiting(asked.run)
+    assert is_about(left(wait), HOUR)
+    pass_time(HOUR + timedelta(minutes=1))
+    sweep()
+    assert Approval.objects.get().state == "expired", "and not three hours later"
+
+
+@pytest.mark.parametrize("where", ["finance_po", "legal"])
+def test_a_yes_has_to_show_what_either_queue_asks(stage: Stage, tools: Toolbox, where: str) -> None:
+    admin = rule(where, minutes=5)
+    lena = somebody("lena", "approver_legal")
+    timing(admin, **LEGAL)
+    asked = put(stage, tools, within=SOON)
+    sweep()
+    with pytest.raises(ProofNeeded):
+        yes(asked, lena)
+    yes(asked, fresh(lena))
+    assert stage.drive() == "completed" and problems(asked.run) == []
+
+
+def test_a_late_answer_is_refused_and_the_agent_learns_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    pay = replace(tools.pay, gate=Gate("finance_po", "any", within=SOON))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            await ctx.call(pay, Item(name="po", amount=1))
+        except Expired as nobody:
+            return End(f"{nobody.verdict} by {nobody.by}")
+        except PolicyDenied:
+            return End("denied")
+        return End("paid")
+
+    agent: Agent = agent_of(node, tools=[pay])
+    run = stage.start(agent)
+    assert stage.drive() == "parked"
+    with pytest.raises(AlreadyDecided):
+        yes(Approval.objects.get(), FIONA)
+    sweep()
+    assert stage.drive() == "completed" and output(run) == "expired by system:sweeper"
+    assert "ApprovalTimed" not in kinds(run) and not events(run, e.ApprovalReminded) and outside.requests == []
+
+
+def moved(asked: Approval, by: timedelta, *, wait_alone: bool = False) -> None:
+    """Its rows, as whoever has the application's rights in the database can move them."""
+    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline + by)
+    if not wait_alone:
+        Approval.objects.filter(pk=asked.pk).update(deadline=asked.deadline + by)
+
+
+@pytest.mark.parametrize("word", ["reject", "escalate", "remind"])
+@pytest.mark.parametrize("wait_alone", [True, False])
+def test_a_forged_deadline_brings_nothing_about(stage: Stage, tools: Toolbox, word: str, wait_alone: bool) -> None:
+    """No further queue gets power by it, nobody's time is cut short; the sweeper puts the rows right."""
+    said = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
+    timing(boss(), on_timeout=word, **said)
+    asked = put(stage, tools, within=timedelta(days=7))
+    moved(asked, -timedelta(days=8), wait_alone=wait_alone)
+    sweep()
+    now = Approval.objects.get()
+    assert (now.state, now.escalated_to, now.reminded) == ("open", None, 0)
+    assert abs(now.deadline - asked.deadline) < timedelta(seconds=1) and now.wait.deadline == now.deadline
+    assert problems(asked.run) == [] and "ApprovalEscalated" not in kinds(asked.run)
+    with pytest.raises(Forbidden):
+        yes(now, LENA)
+    yes(now, FIONA)
+    assert stage.drive() == "completed" and problems(asked.run) == []
+
+
+@pytest.mark.parametrize("word", ["reject", "escalate", "remind"])
+def test_what_came_before_its_time_is_found(stage: Stage, tools: Toolbox, word: str) -> None:
+    """As it stands there where somebody with the key wrote it: the deadline was later than that."""
+    said = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
+    timing(boss(), on_timeout=word, **said)
+    asked = put(stage, tools, within=SOON)
+    sweep()
+    assert problems(asked.run) == []
+    row = Event.objects.get(run_id=asked.run_id, kind="ApprovalRequested")
+    event = e.decode(bytes(row.clear), unpack(row.sealed))
+    later = (asked.deadline + timedelta(days=1)).isoformat()
+    written_as(row, replace(event, deadline=later))  # type: ignore[call-arg]
+    assert any("before its time was over" in each for each in problems(asked.run))
+
+
+def test_a_forged_escalation_keeps_nobody_from_being_asked_and_gives_no_power(stage: Stage, tools: Toolbox) -> None:
+    """Neither a row without its code, nor what the question and its wait say of where it went."""
+    timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
+    asked = put(stage, tools, within=timedelta(hours=1))
+    Escalation.objects.create(
+        approval=asked,
+        n=1,
+        run_id=asked.run_id,
+        queue="legal",
+        cause="timeout",
+        deadline=asked.deadline,
+        at=asked.opened_at,
+    )
+    Approval.objects.update(escalated_to=["legal"])
+    Wait.objects.update(also=["legal"])
+    with pytest.raises(Forbidden):
+        yes(asked, LENA)
+    with pytest.raises(Forbidden):
+        lifecycle.cancel(asked.run_id, justification="enough of it", by=LENA)
+    make_late(asked)
+    sweep()
+    assert [(row.n, row.is_genuine) for row in Escalation.objects.order_by("n")] == [(1, False), (2, True)]
+    assert any("escalation" in each for each in problems(asked.run))
+    yes(Approval.objects.get(), LENA)
+    assert stage.drive() == "completed"

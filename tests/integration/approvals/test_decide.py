@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import Error, connection, transaction
+from django.test import Client
 from django_fsm import TransitionNotAllowed
 
+from approvals.brief import plan_of
+from approvals.grants.models import StandingUse
+from approvals.grants.terms import asked_of
 from approvals.models import FROZEN, Approval, ApprovalState, Decision
-from approvals.services import GRANT_LIVES, AlreadyDecided, StalePlan, decide
-from durableagents import Context, End
+from approvals.queue_models import Limit, Queue
+from approvals.queues import acts
+from approvals.queues.bodies import ReasonsBody
+from approvals.queues.listed import reasons_in
+from approvals.queues.standing import facts_of
+from approvals.repeats import repeats_of
+from approvals.services import GRANT_LIVES, AlreadyDecided, StalePlan, decide, reads_as_hashed
+from durableagents import Amount, Context, End, Evidence
 from ledger import events as e
 from ledger.actors import Actor
+from ledger.codes import number_text
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, JustificationRequired, NotFound
+from ledger.models import ActRecord
+from ledger.web.bodies import fit
+from ledger.web.seeing.viewers import NOTHING, looking_as
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle
+from tests.cases import each_case
+from tests.integration.approvals.granting import allowed, asks, given, paying, state, swept
+from tests.integration.approvals.setup import WHY, boss, limited, say, somebody, sound
+from tests.integration.approvals.setup import asked as asked_plainly
+from tests.integration.approvals.test_amending import asked as asked_changing
+from tests.integration.approvals.test_amending import change
+from tests.integration.approvals.test_at_once import records_hold
+from tests.integration.approvals.test_rule_changes import anna, bert, guarded
+from tests.integration.console.conftest import text_of
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, dump, events, now, output
@@ -78,9 +107,7 @@ def test_a_yes_is_on_record_with_everything_that_it_was_about(stage: Stage, aske
     assert Wait.objects.get(pk=asked.wait_id).consumed_at is not None
 
 
-def test_a_no_grants_nothing_and_reaches_the_node_with_its_reason(
-    stage: Stage, asked: Approval, outside: Outside
-) -> None:
+def test_a_no_reaches_the_node_with_its_reason(stage: Stage, asked: Approval, outside: Outside) -> None:
     deciding(asked, verdict="reject", justification="no budget")
     wait = Wait.objects.get(pk=asked.wait_id)
     assert (wait.resolution, wait.grant_hash, wait.grant_expires_at) == ("rejected", None, None)
@@ -98,11 +125,11 @@ FAULTS: list[tuple[str, dict[str, Any], type[DurableAgentsError], int]] = [
 ]
 
 
-@pytest.mark.parametrize("first", range(len(FAULTS)), ids=[f[0] for f in FAULTS])
+@each_case("first", range(len(FAULTS)))
 def test_one_is_told_the_first_thing_that_is_wrong_and_nothing_changes(asked: Approval, first: int) -> None:
     wrong: dict[str, Any] = {}
-    for _, change, _, _ in FAULTS[first:]:
-        wrong |= change
+    for _, fault, _, _ in FAULTS[first:]:
+        wrong |= fault
     before = dump()
     _, _, error, status = FAULTS[first]
     with pytest.raises(error) as refused:
@@ -111,9 +138,7 @@ def test_one_is_told_the_first_thing_that_is_wrong_and_nothing_changes(asked: Ap
     assert dump() == before
 
 
-@pytest.mark.parametrize(
-    "by", [OLGA, LENA, SHOP, NOBODY, replace(OLGA, role="superuser"), replace(OLGA, role="auditor")]
-)
+@each_case("by", [OLGA, LENA, SHOP, NOBODY, replace(OLGA, role="superuser"), replace(OLGA, role="auditor")])
 def test_nobody_but_finance_decides_for_finance(asked: Approval, by: Actor) -> None:
     before = dump()
     for verdict in ("approve", "reject"):
@@ -142,9 +167,7 @@ def test_what_is_not_there_is_not_found(asked: Approval) -> None:
 
 @pytest.mark.parametrize("first", ["approve", "reject"])
 @pytest.mark.parametrize("second", ["approve", "reject"])
-def test_the_first_decision_stands_and_the_second_is_told_whose_it_was(
-    asked: Approval, first: str, second: str
-) -> None:
+def test_the_first_decision_counts_and_the_second_learns_whose(asked: Approval, first: str, second: str) -> None:
     deciding(asked, verdict=first)
     before = dump()
     for by, plan_hash in ((FRANK, asked.plan_hash), (FIONA, asked.plan_hash), (FRANK, "0" * 64)):
@@ -199,9 +222,6 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
     assert stage.drive() == "completed" and len(outside.requests) == 1
 
 
-# --- the database keeps the question as it was put ---
-
-
 @pytest.mark.parametrize("field", FROZEN)
 def test_a_question_that_was_put_can_not_be_changed(asked: Approval, stage: Stage, tools: Toolbox, field: str) -> None:
     column = {f: f"{f}_id" for f in ("run", "wait", "previous")}.get(field, field)
@@ -238,22 +258,22 @@ def test_bytes_that_are_not_what_was_hashed_can_not_be_decided(stage: Stage, ask
 
 
 def test_an_approvals_moves_are_held_to_by_the_database_too(asked: Approval) -> None:
-    for state in ApprovalState:
+    for held in ApprovalState:
         with connection.cursor() as cursor:
             cursor.execute("SET session_replication_role = replica")
-            cursor.execute("UPDATE approvals_approval SET state = %s WHERE id = %s", [state, asked.id])
+            cursor.execute("UPDATE approvals_approval SET state = %s WHERE id = %s", [held, asked.id])
             cursor.execute("SET session_replication_role = origin")
-        for target in set(ApprovalState) - {state}:
+        for target in set(ApprovalState) - {held}:
             move = {
                 t.target: t.name
                 for t in Approval._meta.get_field("state").get_all_transitions(Approval)
-                if t.source == state
+                if t.source == held
             }
             if target in move:
                 continue
             with pytest.raises(Error, match="Invalid transition"), transaction.atomic():
                 Approval.objects.filter(pk=asked.pk).update(state=target)
-        if state in ("approved", "rejected", "expired"):
+        if held in ("approved", "rejected", "expired"):
             with pytest.raises(TransitionNotAllowed):
                 Approval.objects.get(pk=asked.pk).approve()
 
@@ -296,3 +316,216 @@ def test_a_deadline_that_was_moved_in_the_tables_is_over_when_the_journal_says_s
     with pytest.raises(AlreadyDecided, match="expired"):
         deciding(asked)
     assert Wait.objects.get(pk=asked.wait_id).grant_hash is None
+
+
+NUMBERS = [2.0**53, -(2.0**53), 1.7e18, 9.9e20, 1e21, 1e22, 1e23, 1.7976931348623157e308, 5e-324, -0.0, 2.5]
+
+
+class Weighed(Item):
+    weight: float
+
+
+def weighing(tools: Toolbox, weight: float) -> Agent:
+    assert tools.pay.gate is not None
+    gate = replace(tools.pay.gate, editable=["weight"])
+    pay = replace(tools.pay, input=Weighed, gate=gate)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        shown = [Evidence("scales", "here", {"measured": [weight]})]
+        done = await ctx.call(pay, Weighed(name="po", amount=5000, weight=weight), evidence=shown)
+        return End(done.amount)
+
+    return agent_of(node, tools=[pay])
+
+
+@pytest.mark.parametrize("weight", NUMBERS)
+@pytest.mark.parametrize(("verdict", "end"), [("approve", "completed"), ("reject", "failed")])
+def test_any_float_is_decided(
+    stage: Stage, tools: Toolbox, fiona: Actor, weight: float, verdict: str, end: str
+) -> None:
+    first = asked_changing(stage, weighing(tools, weight))
+    assert reads_as_hashed(first) and plan_of(first)["arguments"]["weight"] == weight
+    sound(first.run)
+    say(first, fiona, verdict)
+    assert stage.drive() == end
+    sound(first.run)
+
+
+@pytest.mark.parametrize("weight", NUMBERS)
+def test_any_float_can_replace_another(stage: Stage, tools: Toolbox, fiona: Actor, weight: float) -> None:
+    first = asked_changing(stage, weighing(tools, 1.25e18))
+    assert change(first, fiona, weight=weight).approval.state == "approved"
+    assert stage.drive() == "completed"
+    sound(first.run)
+
+
+def nothing(_item: Item) -> Amount:
+    """What an agent says that works out a difference."""
+    return Amount(Decimal("-0.00"), "USD")
+
+
+def verified(capsys: pytest.CaptureFixture[str]) -> bool:
+    """Whether `ledger verify` finds nothing."""
+    call_command("ledger", "verify", "--all")
+    return capsys.readouterr().out.endswith(" 0 problem(s)\n")
+
+
+def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) -> None:
+    """A call about it is let through by a standing grant, also where its plan was written with the sign."""
+    allowed(boss())
+    agent = paying(tools, amount=nothing)
+    grant = given(asks(stage, agent), fiona, sum="-0.0")
+    assert grant.is_genuine and not grant.most.is_signed()
+    assert stage.drive() == "completed"
+    case = asks(stage, agent)
+    amount = asked_of(bytes(case.plan)).amount
+    assert amount is not None and str(amount) == "$0" and b'"-0' not in bytes(case.plan)
+    before = asked_of(bytes(case.plan).replace(b'"value":"0.00"', b'"value":"-0.00"')).amount
+    assert b'"value":"0.00"' in bytes(case.plan) and str(before) == "$0"
+    swept()
+    assert state(case.run) == "approved" and stage.drive() == "completed"
+    assert StandingUse.objects.get().is_genuine and verified(capsys)
+    sound(case.run)
+
+
+def test_a_row_is_sealed_over_what_the_database_keeps(db: None) -> None:
+    """Whoever makes it, and the text of every other number is what it always was."""
+    limited(boss(), "9000")
+    row = Limit.objects.get()
+    row.most = Decimal("-0.000")
+    row.seal()
+    row.save()
+    assert Limit.objects.get().is_genuine
+    for text in ("0", "0.000001", "-0.000001", "-12.5", "250.00", "1E+15", "999999999999999.999999", "1000"):
+        assert number_text(Decimal(text)) == f"{Decimal(text):.6f}"
+    assert number_text(None) is None and number_text(Decimal("-0.00")) == "0.000000"
+
+
+def test_identical_requests_are_pointed_out_in_the_list_and_on_the_case(
+    stage: Stage, tools: Toolbox, django_assert_num_queries: Callable[[int], AbstractContextManager[Any]]
+) -> None:
+    assert tools.pay.gate is not None
+    pay, amounts = replace(tools.pay, gate=replace(tools.pay.gate, same=["name"])), iter((5000, 5000, 5000, 6000))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(pay, Item(name="po", amount=next(amounts)))).ref)
+
+    agent = agent_of(node, tools=[pay])
+    for _ in range(4):
+        stage.start(agent)
+        assert stage.drive() == "parked"
+    ann = somebody("ann", "approver_finance")
+    *same, other = Approval.objects.order_by("opened_at")
+    decided, first, second = same
+    say(decided, ann)
+    held = frozenset({"approver_finance"})
+    with django_assert_num_queries(1):
+        found = repeats_of([first, second, other], held)
+    assert {of: [(one.id, one.state) for one in all_] for of, all_ in found.items()} == {
+        first.id: [(second.id, "open"), (decided.id, "approved")],
+        second.id: [(first.id, "open"), (decided.id, "approved")],
+    }
+    with looking_as(NOTHING):
+        assert repeats_of([first], frozenset()) == {}
+    client = Client()
+    client.force_login(User.objects.get(pk=ann.person))
+    assert text_of(client.get("/inbox")).count("2 more with the same arguments") == 2
+    page = client.get(f"/inbox/{first.id}")
+    assert "2 more requests with the same arguments" in text_of(page)
+    assert re.search(rf'/inbox/{decided.id}">\s*Approved</a>', page.content.decode())
+    assert 'id="repeats"' not in client.get(f"/inbox/{other.id}").content.decode()
+
+
+__all__ = ["anna", "bert", "guarded"]  # fixtures
+SHORT = ["Duplicate of an order that is there.", "Budget line is used up.", "Über dem Limit"]
+
+
+def offer(by: Actor, *reasons: str, queue: str = "finance_po") -> Queue:
+    return acts.offer(queue, ReasonsBody(reasons=list(reasons), justification=WHY), by=by)
+
+
+def offered(approval: Approval, by: Actor) -> tuple[str, ...]:
+    queue = facts_of(approval, None, by, frozenset()).queue
+    return () if queue is None else queue.reasons
+
+
+def test_reasons_are_set_set_anew_and_ended_on_record(stage: Stage, tools: Toolbox) -> None:
+    admin, fiona, approval = boss(), somebody("fiona", "approver_finance"), asked_plainly(stage, tools)
+    assert offered(approval, fiona) == ()
+    row = offer(admin, *SHORT)
+    assert row.reasons == SHORT and Queue.objects.get(name="finance_po").is_genuine
+    assert offered(approval, fiona) == tuple(SHORT)
+    offer(admin, *reversed(SHORT))
+    assert offered(approval, fiona) == tuple(reversed(SHORT))
+    offer(admin)
+    assert offered(approval, fiona) == () and Queue.objects.get(name="finance_po").reasons is None
+    rows = records_hold("finance_po")
+    assert [each.action for each in rows] == ["queue_reasons"] * 3
+    assert rows[0].after["reasons"] == SHORT and "reasons" not in rows[0].before and "reasons" not in rows[2].after
+
+
+@pytest.fixture
+def admin(stage: Stage) -> Actor:
+    return boss()
+
+
+@each_case(
+    "reasons",
+    [
+        [""],
+        ["  "],
+        [" a reason"],
+        ["a reason "],
+        ["two\nlines"],
+        ["two\rlines"],
+        ["a\u2028b c"],
+        ["tab\there"],
+        ["hid\u200bden"],
+        ["turned \u202e round"],
+        ["x" * 201],
+        ["NUL \x00 in it"],
+        ["x"],
+        ["…"],
+        ["twice", "Twice"],
+        [f"reason {n}" for n in range(21)],
+        ["a word", 7],
+        [None],
+        "a word",
+        None,
+        [["a word"]],
+    ],
+)
+def test_what_nobody_should_be_offered_is_refused_by_its_name(admin: Actor, reasons: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        acts.offer("finance_po", fit(ReasonsBody, {"reasons": reasons, "justification": WHY}), by=admin)
+    assert all(each["field"].startswith("reasons") for each in refused.value.extra["errors"])
+    assert Queue.objects.get(name="finance_po").reasons is None and not ActRecord.objects.exists()
+
+
+def test_who_may_not_and_who_says_nothing_set_none(stage: Stage) -> None:
+    admin = boss()
+    offer(admin, *SHORT)
+    with pytest.raises(Forbidden):
+        offer(somebody("fiona", "approver_finance"), "Because.")
+    with pytest.raises(NotFound):
+        offer(admin, "Because.", queue="nowhere")
+    with pytest.raises(InvalidInput, match="Nothing would change"):
+        offer(admin, *SHORT)
+    with pytest.raises(JustificationRequired):
+        acts.offer("finance_po", ReasonsBody(reasons=[], justification=" "), by=admin)
+    assert Queue.objects.get(name="finance_po").reasons == SHORT and ActRecord.objects.count() == 1
+
+
+@pytest.mark.parametrize("written", ['["Approve it at once."]', '{"a": 1}', "7", '"text"', "[null]", "[]"])
+def test_forged_reasons_are_not_offered_and_nobody_decides_there(stage: Stage, tools: Toolbox, written: str) -> None:
+    admin, fiona, approval = boss(), somebody("fiona", "approver_finance"), asked_plainly(stage, tools)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE approvals_queue SET reasons = %s::jsonb WHERE name = 'finance_po'", [written])
+    assert offered(approval, fiona) == () and not Queue.objects.get(name="finance_po").is_genuine
+    assert all(isinstance(each, str) for each in reasons_in(Queue.objects.get(name="finance_po").reasons))
+    with pytest.raises(DurableAgentsError):
+        say(approval, fiona)
+    assert not Decision.objects.exists()
+    offer(admin, "As agreed.")
+    say(approval, fiona)
+    assert Decision.objects.get().justification == "as quoted", "the record has what was written"

@@ -1,13 +1,15 @@
-"""Documents in a case on the real database: stored once, shown from the bytes that the plan names, and nobody says yes
-to what can't be shown."""
+"""Documents of a case: drawing them, serving them, other parts of a gate that meet them, and running out of time."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -17,19 +19,27 @@ from django.db import DatabaseError, connection, transaction
 from PIL import Image
 
 from approvals.brief import Brief, brief
-from approvals.documents import drawn
+from approvals.cases.amending import amend
+from approvals.documents import drawing, drawn
 from approvals.documents.checking import NotShown
 from approvals.models import Approval, Decision, Document
+from approvals.services import decide
 from durableagents import Context, End, Rejected
 from durableagents import Document as Given
+from durableagents import Stage as Further
 from durableagents.grants import APPEND_ONLY, FROZEN
+from durableagents.identity import rights
+from durableagents.identity.auth import issue_key
 from ledger import events as e
+from ledger.errors import Busy
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.gate.documents import Named, named_in
-from tests.integration.approvals.setup import say, somebody, sound
+from runs.models import Wait
+from tests.integration.api.conftest import Api, is_problem
+from tests.integration.approvals.setup import boss, say, somebody, sound
 from tests.integration.console.conftest import Reader
-from tests.integration.runs.stage import Stage, at_once, events
+from tests.integration.runs.stage import Stage, at_once, events, now
 from tests.papers import broken_pdf, jpeg, pdf, pdf_bytes, png, text
 from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
@@ -110,9 +120,6 @@ def damage(digest: str, content: bytes | None) -> None:
         past_the_triggers("UPDATE approvals_document SET content = %s WHERE digest = %s", content, digest)
 
 
-# --- stored, once, with the question ----------------------------------------------------------------------------------
-
-
 def test_what_is_shown_is_stored_with_its_question_and_its_digest_is_in_the_plan(stage: Stage, tools: Toolbox) -> None:
     given = [text(), pdf(), png()]
     approval = asked(stage, paying(tools, given))
@@ -169,9 +176,6 @@ def test_nobody_puts_other_bytes_under_a_digest_nor_takes_any_away(stage: Stage,
 
 def test_the_applications_role_may_only_add() -> None:
     assert "approvals_document" in APPEND_ONLY and "approvals_document" not in FROZEN
-
-
-# --- shown ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_text_is_marked_word_by_word_against_the_revision_before(stage: Stage, tools: Toolbox) -> None:
@@ -233,8 +237,6 @@ def test_a_revision_of_a_pdf_is_told_by_its_digest(stage: Stage, tools: Toolbox)
     assert told == [same.format(1), other.format(2), other.format(3), other.format(4)]
 
 
-# --- what can't be shown ----------------------------------------------------------------------------------------------
-
 UNSHOWN: dict[str, tuple[Any, str]] = {
     "broken": (broken_pdf, "it can't be opened"),
     "too long": (lambda: pdf(41), "it has 41 pages, and 40 can be shown"),
@@ -273,9 +275,7 @@ def animated() -> Given:
 
 
 @pytest.mark.parametrize("which", UNSHOWN)
-def test_what_can_not_be_shown_can_be_rejected_and_not_approved(
-    stage: Stage, tools: Toolbox, outside: Outside, which: str
-) -> None:
+def test_what_is_not_shown_can_only_be_rejected(stage: Stage, tools: Toolbox, outside: Outside, which: str) -> None:
     make, problem = UNSHOWN[which]
     given = make()
     approval = asked(stage, paying(tools, [text(), given], [text()]))
@@ -296,9 +296,7 @@ def test_what_can_not_be_shown_can_be_rejected_and_not_approved(
 
 
 @pytest.mark.parametrize("content", [None, b"Pay 900 USD to Mallory.\n", b"Pay 100 USD to Acme.\r\n", b""])
-def test_a_row_that_is_not_its_digest_is_not_shown_nor_approved_and_is_named(
-    stage: Stage, tools: Toolbox, content: bytes | None
-) -> None:
+def test_a_row_unlike_its_digest_is_named_and_not_shown(stage: Stage, tools: Toolbox, content: bytes | None) -> None:
     approval = asked(stage, paying(tools, [text()]))
     damage(text().digest, content)
     wrong = "not stored" if content is None else "not those that the plan names"
@@ -341,9 +339,7 @@ def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:
     assert stage.drive() == "completed"
 
 
-def test_a_list_of_the_revision_before_that_can_not_be_read_keeps_nobody_from_deciding(
-    stage: Stage, tools: Toolbox
-) -> None:
+def test_an_unreadable_list_of_the_revision_before_stops_nobody(stage: Stage, tools: Toolbox) -> None:
     approval = revised(stage, asked(stage, paying(tools, [text("one\n")], [text("two\n"), pdf()])))
     past_the_triggers("UPDATE approvals_approval SET plan = %s WHERE revision = 1", b'{"documents": 7}')
     found = opened(approval)
@@ -352,9 +348,7 @@ def test_a_list_of_the_revision_before_that_can_not_be_read_keeps_nobody_from_de
     assert stage.drive() == "completed"
 
 
-def test_a_drawing_that_takes_too_long_is_tried_again_later(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_drawing_is_tried_again_later(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     approval = asked(stage, paying(tools, [pdf()]))
     with monkeypatch.context() as patched:
         patched.setattr(drawn, "MOST_SECONDS", 0.01)
@@ -392,3 +386,316 @@ def test_names_say_what_a_plan_names() -> None:
         "contract.txt",
         "receipt.png",
     ]
+
+
+__all__ = ["_nothing_drawn"]
+
+
+def test_each_stage_is_shown_the_same(stage: Stage, tools: Toolbox) -> None:
+    approval = asked(stage, paying(tools, [text()], then=[Further("legal")]))
+    first = approval.documents
+    say(approval, somebody("ann", "approver_finance"))
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(state="open")
+    assert second.queue == "legal" and second.documents == first == json.loads(bytes(second.plan))["documents"]
+    lee = replace(somebody("lee", "approver_legal"), role="approver_legal")
+    damage(text().digest, b"other")
+    with pytest.raises(NotShown):
+        decide(second.id, verdict="approve", plan_hash=second.plan_hash, justification="as read", by=lee)
+    damage(text().digest, text().bytes)
+    decide(second.id, verdict="approve", plan_hash=second.plan_hash, justification="as read", by=lee)
+    assert stage.drive() == "completed"
+    sound(approval.run)
+
+
+def test_a_change_keeps_documents_unless_one_is_damaged(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    made: list[int] = []
+
+    def documents(args: Item) -> list[Given]:
+        made.append(args.amount)
+        return [text(f"Pay {args.amount} USD.\n")]
+
+    approval = asked(stage, paying(tools, editable=["amount"], documents=documents))
+    ann = replace(somebody("ann", "approver_finance"), role="approver_finance")
+    given = {"plan_hash": approval.plan_hash, "arguments": {"amount": 4000}, "justification": "less", "by": ann}
+    digest = approval.documents[0]["sha256"]
+    damage(digest, b"other")
+    with pytest.raises(NotShown):
+        amend(approval.id, **given)
+    damage(digest, b"Pay 5000 USD.\n")
+    following = amend(approval.id, **given).approval
+    assert following.state == "approved" and following.documents == approval.documents
+    assert stage.drive() == "completed" and [json.loads(x.body)["amount"] for x in outside.requests] == [4000]
+    assert set(made) == {5000}, "what they were shown is of what was asked for"
+    sound(approval.run)
+
+
+def test_a_yes_that_lapsed_is_asked_for_again_with_the_same_documents(stage: Stage, tools: Toolbox) -> None:
+    approval = asked(stage, paying(tools, [text()]))
+    say(approval, somebody("ann", "approver_finance"))
+    Wait.objects.filter(kind="approval").update(grant_expires_at=now() - timedelta(seconds=1))
+    assert stage.drive() == "parked"
+    again = Approval.objects.get(state="open")
+    assert again.id != approval.id and again.documents == approval.documents
+    assert opened(again).documents[0].problem == ""
+
+
+def test_a_grant_carries_what_was_shown(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """`ctx.approve` for a call that is made later: what was shown with the yes is shown with the next question."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        body = Item(name="po", amount=5000)
+        grant = await ctx.approve("finance_po", title="Pay", tool=tools.pay, body=body, documents=[text(), pdf()])
+        return End((await ctx.call(tools.pay, body, grant=grant)).ref)
+
+    approval = asked(stage, agent_of(node, tools=tools.all()))
+    say(approval, somebody("ann", "approver_finance"))
+    Wait.objects.filter(kind="approval").update(grant_expires_at=now() - timedelta(seconds=1))
+    assert stage.drive() == "parked"
+    again = Approval.objects.get(state="open")
+    assert again.documents == approval.documents and outside.requests == []
+    say(again, somebody("bob", "approver_finance"))
+    assert stage.drive() == "completed"
+
+
+def reader_of(name: str, *roles: str) -> Reader:
+    return Reader(User.objects.get(pk=somebody(name, *roles).person))
+
+
+def api_of(name: str, *roles: str) -> Api:
+    return Api(issue_key(User.objects.get(pk=somebody(name, *roles).person), "test"))
+
+
+def addresses(approval: Any) -> list[str]:
+    """All of the first document's, on the page and for programs."""
+    below = f"approvals/{approval}/documents/1"
+    return [f"/{below}", f"/{below}/pages/1", f"/api/v1/{below}", f"/api/v1/{below}/pages", f"/api/v1/{below}/pages/1"]
+
+
+def pixels(answer: Any) -> Image.Image:
+    return Image.open(io.BytesIO(answer.content))
+
+
+def test_the_original_comes_as_a_file_that_runs_nothing(stage: Stage, tools: Toolbox) -> None:
+    given = [text("<script>alert(1)</script>", "ünïcode “note”.txt"), pdf()]
+    approval = asked(stage, paying(tools, given))
+    ann, program = reader_of("ann", "approver_finance"), api_of("bob", "approver_finance")
+    for n, one in enumerate(given, 1):
+        for answer in (
+            ann.get(f"/approvals/{approval.id}/documents/{n}"),
+            program.get(f"approvals/{approval.id}/documents/{n}"),
+        ):
+            assert answer.status_code == 200 and answer.content == one.bytes
+            assert answer["Content-Type"].startswith(one.media_type)
+            assert answer["Content-Disposition"].startswith("attachment; filename")
+            assert answer["X-Content-Type-Options"] == "nosniff" and answer["Cache-Control"] == "no-store"
+            assert answer["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
+            assert answer["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+def test_a_page_is_a_picture_made_here_that_no_browser_keeps(stage: Stage, tools: Toolbox) -> None:
+    approval = asked(stage, paying(tools, [pdf(6)]))
+    ann = reader_of("ann", "approver_finance")
+    path = f"/approvals/{approval.id}/documents/1/pages"
+    for page in (6, 1, 5):
+        answer = ann.get(f"{path}/{page}")
+        assert (answer.status_code, answer["Content-Type"]) == (200, "image/png")
+        assert pixels(answer).size == (1240, 1754) and pixels(answer).format == "PNG"
+        assert answer["Content-Security-Policy"].endswith("sandbox") and answer["Cache-Control"] == "no-store"
+        assert "ETag" not in answer
+    assert [ann.get(f"{path}/{page}").status_code for page in (0, 7, 999)] == [404] * 3
+    damage(pdf(6).digest, pdf(6, "Other").bytes)
+    drawn.kept.forget()
+    assert ann.get(f"{path}/1").status_code == 409
+
+
+def test_what_can_not_be_shown_is_a_problem_by_name(stage: Stage, tools: Toolbox) -> None:
+    approval = asked(stage, paying(tools, [broken_pdf()]))
+    program = api_of("bob", "approver_finance")
+    pages = program.get(f"approvals/{approval.id}/documents/1/pages").json()
+    assert pages["problem"].startswith("it can't be opened") and pages["pages"] == []
+    body = {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "as seen"}
+    decision = f"approvals/{approval.id}/decision"
+    for answer in (program.get(f"approvals/{approval.id}/documents/1/pages/1"), program.post(decision, body)):
+        assert is_problem(answer, 409)
+        problem = answer.json()
+        assert problem["type"].endswith("document-not-shown") and problem["document"] == "invoice.pdf"
+    assert program.post(decision, body | {"verdict": "reject"}).status_code == 200
+
+
+def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A program in its place reports what is left: no environment, no way to write, little memory, never root."""
+    monkeypatch.setenv("DURABLEAGENTS_SECRET_KEY", "zz-secret")
+    spy = tmp_path / "spy.py"
+    spy.write_text(
+        "import json, os, sys\n"
+        f"sys.path.insert(0, {str(drawn._PROGRAM.parent)!r})\n"
+        "import drawing\n"
+        f"file = open({str(tmp_path / 'written')!r}, 'w')\n"
+        "drawing.confine()\n"
+        "found = [sorted(set(os.environ) - {'LC_CTYPE'}), os.getuid()]\n"
+        "try:\n"
+        "    with file:\n"
+        "        file.write('x')\n"
+        "    found.append('wrote')\n"
+        "except OSError as error:\n"
+        "    found.append(type(error).__name__)\n"
+        "try:\n"
+        "    bytearray(2 * drawing.MOST_MEMORY)\n"
+        "except MemoryError:\n"
+        "    found.append('no memory')\n"
+        "print(json.dumps({'problem': json.dumps(found), 'lengths': []}))\n"
+    )
+    monkeypatch.setattr(drawn, "_PROGRAM", spy)
+    named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
+    assert json.loads(drawn.facts_of(named, lambda: pdf().bytes).problem) == [
+        [],
+        os.getuid() or drawing.NOBODY,
+        "OSError",
+        "no memory",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("roles", "status"),
+    [
+        (("approver_finance",), 200),
+        (("operator",), 200),  # whom an administrator lets
+        (("approver_legal",), 403),  # sees the case, and does not read what is asked
+        (("integrator",), 404),  # a run of somebody else's
+    ],
+)
+def test_only_readers_of_a_case_get_them(stage: Stage, tools: Toolbox, roles: tuple[str, ...], status: int) -> None:
+    approval = asked(stage, paying(tools, [pdf()]))
+    person = somebody("pat", *roles)
+    user = User.objects.get(pk=person.person)
+    if roles == ("operator",):
+        rights.let_read_payloads(user.pk, True, by=boss(), justification="they repair it")
+    browser, program = Reader(user), Api(issue_key(user, "test"))
+    found = {path: (program if "/api/" in path else browser).get(path).status_code for path in addresses(approval.id)}
+    assert set(found.values()) == {status}, found
+    assert len(program.get(f"approvals/{approval.id}").json().get("documents", [])) == (1 if status == 200 else 0)
+
+
+def test_what_one_is_shown_opens_no_door_to_the_same_bytes_elsewhere(stage: Stage, tools: Toolbox) -> None:
+    """Bytes are kept once; who reads them in one case is still nobody in another."""
+    mine = asked(stage, paying(tools, [text()]))
+    other = paying(tools, [text()], queue="legal")
+    stage.start(other)
+    assert stage.drive() == "parked"
+    theirs = Approval.objects.get(queue="legal", state="open")
+    ann = reader_of("ann", "approver_finance")
+    assert ann.get(f"/approvals/{mine.id}/documents/1").status_code == 200
+    assert ann.get(f"/approvals/{theirs.id}/documents/1").status_code == 403
+
+
+PAGE = (1240, 1754)
+NEVER = 60.0  # seconds that whoever waits in vain would wait, and a drawing that nobody lets go
+SOON = NEVER / 2  # whoever doesn't wait has their answer by then, however busy the machine is
+
+
+class Slow:
+    """In the place of the process that draws: each drawing takes until the story lets it go, and shows so many pages,
+    or fails by bad luck where there are none."""
+
+    def __init__(self) -> None:
+        self.pages, self.begun, self.go = 1, 0, Event()
+
+    def __call__(self, named: Named, content: bytes, first: int) -> tuple[dict[str, Any], list[bytes]]:
+        self.begun += 1
+        if not self.go.wait(NEVER):
+            self.go.set()  # whoever waited for this one need not wait for the others too
+        if not self.pages:
+            return {"problem": "to draw it takes more than 20 seconds", "luck": True}, []
+        drawn_now = min(drawn.TOGETHER, self.pages - first + 1)
+        return {"pages": [PAGE] * self.pages}, [b"a picture"] * drawn_now
+
+    def finish(self) -> None:
+        """All that is being drawn is done now; what is begun later is not."""
+        self.go.set()
+        settled()
+        self.go.clear()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch, _nothing_drawn: None) -> Iterator[Slow]:
+    slow = Slow()
+    monkeypatch.setattr(drawn, "_ask", slow)
+    monkeypatch.setattr(drawn, "PAGE_SECONDS", 0.1)
+    monkeypatch.setattr(drawn, "ACT_SECONDS", NEVER)
+    monkeypatch.setattr(drawn, "WAITS_SECONDS", NEVER)
+    yield slow
+    slow.go.set()
+
+
+@pytest.fixture
+def ten(stage: Stage, tools: Toolbox) -> Approval:
+    """A question with as many documents as there may be."""
+    return asked(
+        stage, paying(tools, [Given(f"{n}.pdf", "application/pdf", pdf(words=str(n)).bytes) for n in range(10)])
+    )
+
+
+def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(ten: Approval, slow: Slow) -> None:
+    ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
+    began = monotonic()
+    page = ann.read("/inbox")
+    assert "Being drawn:" in page and "You may reject it." in page
+    assert monotonic() - began < SOON and 0 < len(drawn._under_way) <= drawn.AT_ONCE
+    began = monotonic()
+    answer = ann.post(f"/approvals/{ten.id}/decision", verdict="reject", plan_hash=ten.plan_hash, justification="no")
+    assert answer.status_code == 302 and monotonic() - began < SOON
+    assert Approval.objects.get(pk=ten.pk).state == "rejected"
+
+
+def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, slow: Slow) -> None:
+    looks = []
+    while (found := opened(ten)).not_shown and len(looks) < 10:
+        looks.append([each.is_drawing for each in found.documents].count(True))
+        slow.finish()
+    assert looks == [10, 8, 6, 4, 2] and opened(ten).not_shown == ""
+    page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
+    assert page.content.count(b"<img loading=") == 10 and b"data-lapses" not in page.content
+
+
+def test_a_yes_waits_for_all_of_it_so_long_and_no_longer_and_goes_on_the_next_time(
+    ten: Approval, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow.pages = 9
+    ann = somebody("ann", "approver_finance")
+    with monkeypatch.context() as patch:
+        patch.setattr(drawn, "ACT_SECONDS", 0.1)
+        for n in (1, 2):
+            began = monotonic()
+            with pytest.raises(Busy):
+                say(ten, ann)
+            assert monotonic() - began < SOON and Approval.objects.get(pk=ten.pk).state == "open"
+            slow.finish()
+            assert slow.begun == n
+    slow.go.set()
+    say(ten, ann)
+    assert Approval.objects.get(pk=ten.pk).state == "approved" and slow.begun == 30, "each page once"
+
+
+def test_a_yes_waits_for_none_that_is_not_drawn(ten: Approval, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow.pages = 0
+    monkeypatch.setattr(drawn, "ACT_SECONDS", 0.1)
+    ann = somebody("ann", "approver_finance")
+    with pytest.raises(Busy):
+        say(ten, ann)
+    slow.finish()
+    with pytest.raises(Exception, match="more than 20 seconds"):
+        say(ten, ann)
+    assert Approval.objects.get(pk=ten.pk).state == "open"
+
+
+def test_a_drawing_that_breaks_off_here_is_a_document_that_can_not_be_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(drawn, "_ask", broken)
+    named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
+    assert drawn.facts_of(named, lambda: pdf().bytes).problem == "to draw it failed"
+    assert "no more processes" in caplog.text and not drawn._under_way

@@ -1,37 +1,62 @@
-"""What somebody put beside a question past us (a decision, a state, a plan, a deputy) is no fact, is told as what it
-is, and answers nobody with an error of ours."""
+"""Rows of decisions, queues and records that somebody wrote past us: none counts, and verification names each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from io import StringIO
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from django.test import Client
 
+from approvals import trail
+from approvals.calendars.asof import all_of_them, next_version
+from approvals.consulting.delegations import delegate
+from approvals.deadlines import acts as deadline_acts
 from approvals.deadlines import away as absences
-from approvals.models import Absence, Approval, Decision
-from approvals.queue_models import Deputy
+from approvals.models import Absence, Approval, Calendar, Decision, Timing
+from approvals.notices import channels, words
+from approvals.notices.addressing import is_for
+from approvals.notices.bodies import ChannelBody
+from approvals.notices.recipients import case_of
+from approvals.outbox.models import Notice
+from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues import acts, deputies
-from approvals.queues.bodies import ProofBody
+from approvals.queues import acts as queue_acts
+from approvals.queues.bodies import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
+from durableagents import Context, End
+from durableagents.identity.invitations import roles_of
+from durableagents.models import Invitation
 from ledger.actors import Actor
+from ledger.append import acted
 from ledger.clock import database_now
+from ledger.errors import InvalidInput
+from ledger.models import FourEyes, Json, RuleChange
 from ledger.verification.registers import verify_registers
-from runs.models import Run, Wait
+from ledger.web.roles import is_role
+from runs.journal import wait_hooks
+from runs.models import Ramp, Run, Wait
+from runs.services import lifecycle
+from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem, issue_key
-from tests.integration.approvals.setup import WHY, asked, away, boss, say, somebody
+from tests.integration.approvals.setup import WHY, asked, away, boss, limited, say, somebody
 from tests.integration.approvals.test_amending import paying
-from tests.integration.approvals.test_damaged import forge, forge_deputy
+from tests.integration.approvals.test_queues import forged as forged_row
 from tests.integration.approvals.test_stages import FINANCE, forged
-from tests.integration.approvals.timing import make_late, sweep
+from tests.integration.approvals.timing import calendar, make_late, sweep, timing
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.stage import Stage, events
 from tests.integration.runs.stories import as_superuser
-from tests.world import Toolbox
+from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
+HUGE = "9" * 5000  # more digits than Python reads
 
 
 def reads(by: Actor) -> Reader:
@@ -40,9 +65,6 @@ def reads(by: Actor) -> Reader:
 
 def calls(by: Actor) -> Api:
     return Api(issue_key(User.objects.get(pk=by.person), uuid4().hex))
-
-
-# --- a decision -------------------------------------------------------------------------------------------------------
 
 
 def test_an_expired_question_was_decided_by_nobody_whatever_a_row_says(stage: Stage, tools: Toolbox) -> None:
@@ -79,9 +101,7 @@ def test_what_was_decided_is_genuine_and_says_no_more_than_it_did(stage: Stage, 
         {"verdict": "approve", "arguments": {"amount": 1}},
     ],
 )
-def test_an_open_question_with_a_forged_decision_is_refused_in_words(
-    stage: Stage, tools: Toolbox, said: dict[str, Any]
-) -> None:
+def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolbox, said: dict[str, Any]) -> None:
     stage.start(paying(tools))
     assert stage.drive() == "parked"
     approval, fiona, frank = Approval.objects.get(), somebody("fiona", FINANCE), somebody("frank", FINANCE)
@@ -114,8 +134,6 @@ def test_whoever_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Tool
     decide(approval.id, verdict="abstain", plan_hash=approval.plan_hash, justification="not mine", by=frank)
     assert told not in reads(frank).read(f"/inbox/{approval.id}"), "what somebody said is theirs"
 
-
-# --- a question -------------------------------------------------------------------------------------------------------
 
 STAGES = '"stages": [{"queue": "finance_po", "quorum": 1}, {"queue": "legal", "quorum": 2}]'
 PLANS = [
@@ -201,9 +219,6 @@ def test_a_question_whose_plan_nobody_can_read_is_decided_by_nobody(stage: Stage
     assert not Decision.objects.exists()
 
 
-# --- a deputy, an absence ---------------------------------------------------------------------------------------------
-
-
 def named(what: str) -> list[str]:
     (listed,) = [each for each in verify_registers() if each.name == "what is set up"]
     return [problem for problem in listed.problems if problem.startswith(what)]
@@ -234,3 +249,754 @@ def test_a_forged_absence_that_is_ended_is_over_and_stays_forged() -> None:
     absences.come_back(row.pk, by=ann, justification=WHY)
     row.refresh_from_db()
     assert row.ended_at is not None and not row.is_genuine and len(named(f"absence {row.pk} ")) == 1
+
+
+TO_LEGAL = "UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'"
+PUT = (
+    "INSERT INTO approvals_queue (name, title, role, state, currency, needs_amount, set_by, made_at, changed_at, code)"
+    " VALUES ('zzz', 'z', 'newcomers', 'open', 'USD', false, 'user:boss', now(), now(), '\\x00')"
+)
+
+
+@pytest.fixture
+def lena() -> Actor:
+    return somebody("lena", "approver_legal")
+
+
+@pytest.fixture
+def ira() -> Actor:
+    """An integrator, who sees no run but their own."""
+    return somebody("ira", "integrator")
+
+
+@pytest.fixture
+def case(stage: Stage, tools: Toolbox) -> Approval:
+    return asked(stage, tools)
+
+
+def over_api(case: Approval, by: Actor) -> tuple[int, object]:
+    answer = client_of(by).get(f"/api/v1/approvals/{case.pk}")
+    return answer.status_code, answer.json().get("arguments")
+
+
+def opened(case: Approval, by: Actor) -> set[str]:
+    """What somebody is let in to."""
+    paths = ("/runs", f"/runs/{case.run_id}", "/inbox", "/audit", "/api/v1/approvals", f"/api/v1/runs/{case.run_id}")
+    return {path for path in paths if client_of(by).get(path).status_code == 200}
+
+
+def test_a_queue_that_is_put_in_makes_no_group_a_role(case: Approval) -> None:
+    eve, admin = somebody("eve", "newcomers"), boss()
+    assert opened(case, eve) == set()
+    forged_row(PUT)
+    assert opened(case, eve) == set() and not is_role("newcomers")
+    assert "zzz" in wait_hooks.queues and wait_hooks.queues["zzz"] == ""
+    page = client_of(admin).get("/queues").content.decode()
+    assert "zzz" in page and "not genuine" in page
+    told = client_of(admin).get("/setup").content.decode()
+    assert "Queue zzz" in told and "written past this installation" in told
+
+
+def test_what_was_a_role_by_a_queue_is_none_once_that_is_removed_or_changed_past_us(case: Approval) -> None:
+    """In the very process that has known it as one."""
+    eve, now = somebody("eve", "managers"), database_now()
+    older = Queue(name="older", title="Older", role="managers", set_by="user:boss", made_at=now, changed_at=now)
+    older.seal()
+    older.save()
+    assert {"/runs", "/audit"} <= opened(case, eve) and is_role("managers")
+    forged_row("UPDATE approvals_queue SET title = 'x' WHERE name = 'older'")
+    assert opened(case, eve) == set()
+    acts.change("older", QueueChangeBody(title="Older", justification=WHY), by=boss())
+    assert {"/runs", "/audit"} <= opened(case, eve)
+    acts.remove("older", by=Actor("user", "boss", person=User.objects.get(username="boss").pk), justification=WHY)
+    assert opened(case, eve) == set() and not is_role("managers")
+
+
+def test_the_roles_of_the_settings_are_roles_before_anything_was_read() -> None:
+    wait_hooks.queues.forget()
+    assert is_role("approver_finance") and is_role("operator") and not is_role("managers") and not is_role("")
+
+
+def test_whoever_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Actor, ira: Actor) -> None:
+    """Neither they, nor whoever stands in for them; nor whose queue it was, until an administrator sets it anew."""
+    finn, admin = somebody("finn", "approver_finance"), boss()
+    away(lena, "ira")
+    assert over_api(case, lena) == (200, None) and over_api(case, finn)[1] and over_api(case, ira)[0] == 404
+    forged_row(TO_LEGAL)
+    assert over_api(case, lena) == (200, None) and over_api(case, ira)[0] == 404 and over_api(case, finn) == (200, None)
+    (wait,) = client_of(lena).get(f"/api/v1/runs/{case.run_id}").json()["waiting_for"]
+    assert "headline" not in wait["detail"]
+    assert str(case.pk) not in client_of(ira).get("/inbox").content.decode()
+    acts.change("finance_po", QueueChangeBody(role="approver_finance", justification="set right"), by=admin)
+    assert over_api(case, finn)[1] and over_api(case, lena) == (200, None)
+
+
+@pytest.mark.parametrize("how", ["queue", "place"])
+def test_what_gave_nothing_any_more_gives_nothing_again(case: Approval, lena: Actor, ira: Actor, how: str) -> None:
+    """A case that was handed over by somebody who lost the role since, and decides elsewhere."""
+    lea = somebody("lea", "approver_finance")
+    delegate(case.id, to="ira", justification=WHY, by=lea)
+    assert over_api(case, ira)[1]
+    User.objects.get(pk=lea.person).groups.set([Group.objects.get(name="approver_legal")])
+    assert over_api(case, ira)[0] == 404
+    forged_row(TO_LEGAL if how == "queue" else "UPDATE approvals_approval SET escalated_to = '{legal}'")
+    assert over_api(case, ira)[0] == 404
+
+
+def test_where_a_question_is_said_to_have_gone_is_told_nothing(case: Approval) -> None:
+    """Else its title and its sum would stand in another queue's chat."""
+    admin = boss()
+    body = ChannelBody(
+        name="legal chat",
+        queue="legal",
+        form="mailbox",
+        address="legal@example.org",
+        kinds=["opened"],
+        justification=WHY,
+    )
+    chat = channels.add(body, by=admin)
+    notice = Notice.objects.get(kind="opened", approval_id=case.pk)
+    forged_row("UPDATE approvals_approval SET escalated_to = '{legal}'")
+    told = case_of(notice)
+    assert told.queues == ["finance_po"] and not is_for(chat, told)
+    assert "legal" not in str(words.said(told))
+
+
+SAID = {
+    "huge": f'{{"x": {HUGE}}}',
+    "deep": '{"x": ' * 3000 + "1" + "}" * 3000,
+    "deeper than is shown": "[" * 300 + "]" * 300,
+    "list": "[]",
+    "text": '"x"',
+    "null": "null",
+    "strange state": '{"state": [1], "caps": 1, "context": 2, "batch": {}}',
+}
+said_so = pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+
+
+def insert(table: str, **values: Any) -> int:
+    """A row, as whoever has the application's rights in the database adds it."""
+    columns, places = ", ".join(f'"{name}"' for name in values), ", ".join(["%s"] * len(values))
+    with connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {table} ({columns}) VALUES ({places}) RETURNING id", list(values.values()))
+        return int(cursor.fetchone()[0]) if table != "ledger_rulechange" else 0
+
+
+def act(said: str, action: str, **more: Any) -> int:
+    told = {
+        "action": action,
+        "subject": "x",
+        "queue": "",
+        "by": "user:fiona",
+        "role": "operator",
+        "auth": "session",
+        "address": "",
+        "justification": "forged",
+        "before": said,
+        "after": said,
+        "at": "now",
+    }
+    return insert("ledger_actrecord", **(told | more))
+
+
+def override(said: str, run: Run, action: str = "pause") -> int:
+    return insert(
+        "ledger_overriderecord",
+        run_id=run.pk,
+        action=action,
+        by="user:fiona",
+        role="operator",
+        auth="session",
+        address="",
+        justification="forged",
+        seq=2,
+        chain=bytes(32),
+        before=said,
+        after=said,
+        at="now",
+    )
+
+
+def decision(said: str, run: Run) -> int:
+    asked = run.approvals.get()
+    return insert(
+        "approvals_decision",
+        approval_id=asked.pk,
+        verdict="reject",
+        plan_hash=asked.plan_hash,
+        justification="forged",
+        by="user:fiona",
+        role="approver_finance",
+        auth="session",
+        address="",
+        before=said,
+        after=said,
+        standing=said,
+        proof=said,
+        at="now",
+        closes=False,
+    )
+
+
+def change(said: str) -> UUID:
+    id = uuid4()
+    insert(
+        "ledger_rulechange",
+        id=id,
+        family="policies",
+        act="approvals.policies.acts.create",
+        given=said,
+        told=said,
+        why="x",
+        by="user:fiona",
+        person=1,
+        role="",
+        auth="",
+        address="",
+        made_at="now",
+        state="open",
+        ended_by="",
+        ended_why="",
+    )
+    return id
+
+
+@said_so
+def test_the_audit_lists_them_as_unverified_among_others(busy: Run, read: Callable[[str], Any], said: str) -> None:
+    before = [row["id"] for row in read("/api/v1/audit").json()["results"]]
+    ids = [f"act-{act(said, 'declare_dead')}", f"act-{act(said, 'start', run_id=busy.pk)}"]
+    ids += [f"override-{override(said, busy)}", f"override-{override(said, busy, 'budget')}"]
+    ids += [f"decision-{decision(said, busy)}"]
+    page = read("/audit")
+    assert page.status_code == 200 and page.content.decode().count("not genuine") == len(ids)
+    rows = read("/api/v1/audit").json()["results"]
+    assert {row["id"] for row in rows if row["is_genuine"] is False} == set(ids)
+    assert [row["id"] for row in rows if row["id"] not in ids] == before
+    paths = [f"/runs/{busy.pk}?tab=decisions", f"/inbox/{busy.approvals.get().pk}", "/audit?action=budget"]
+    for path in (*paths, f"/audit/verification/{busy.pk}", "/api/v1/approvals"):
+        assert read(path).status_code in (200, 404), path
+    assert read(f"/api/v1/runs/{busy.pk}/overrides").status_code == 200
+
+
+@said_so
+def test_verification_names_each_and_goes_on_with_the_rest(busy: Run, read: Callable[[str], Any], said: str) -> None:
+    ids = [act(said, each) for each in ("four_eyes", "rule_change", "halt", "ramp", "queue")]
+    of_run, decided = override(said, busy), decision(said, busy)
+    answer = read("/api/v1/verification")
+    assert answer.status_code == 200 and read("/audit/verification").status_code == 200
+    lists = {each["name"]: each for each in answer.json()["lists"]}
+    for id in ids:
+        assert any(problem.startswith(f"act record {id}, ") for problem in lists["acts"]["problems"]), id
+    assert lists["accounts"]["holds"]
+    (run,) = answer.json()["results"]
+    assert any(f"override record {of_run} has no code" in problem for problem in run["problems"])
+    assert any(f"decision {decided} has no event" in problem for problem in run["problems"])
+    assert not any("made sense of" in problem for each in [run, *lists.values()] for problem in each["problems"])
+    out = StringIO()
+    with pytest.raises((CommandError, SystemExit)):
+        call_command("ledger", "verify", "--all", stdout=out, stderr=out)
+    assert f"act record {ids[-1]}" in out.getvalue()
+
+
+@said_so
+def test_lists_that_go_by_acts_bear_acts_that_say_no_state(busy: Run, said: str) -> None:
+    """What is in force has its own row, and its act is somebody's forgery."""
+    FourEyes.objects.create(n=1, families=["policies"], set_by="user:x", at="2026-11-26T00:00Z")
+    ramp = Ramp.objects.create(
+        agent="a",
+        from_version="1",
+        to_version="2",
+        bounds={},
+        least=1,
+        share=5,
+        set_by="user:x",
+        made_at="2026-11-26T00:00Z",
+    )
+    proposed = change(said)
+    for action, subject in (("four_eyes", "x"), ("rule_change", f"change {proposed}"), ("ramp", f"ramp {ramp.pk}")):
+        act(said, action, subject=subject)
+    found = {each.name: each.problems for each in verify_registers()}
+    assert any("was not written by this installation" in each for each in found["changes of rules"])
+    assert any(each.startswith(f"ramp {ramp.pk}") for each in found["releases"])
+    assert not any("made sense of" in each for problems in found.values() for each in problems)
+
+
+def test_a_list_that_nobody_can_make_sense_of_hides_no_other(busy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ledger.verification import registers
+
+    def every_oddity() -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(registers, "more", [every_oddity, *registers.more])
+    act("{}", "queue")
+    found = {each.name: each.problems for each in verify_registers()}
+    assert found["every oddity"] == ["every oddity: a row can't be made sense of: RecursionError: too deep"]
+    assert found["acts"] and found["accounts"] == []
+
+
+@said_so
+@pytest.mark.usefixtures("db")
+def test_a_proposed_change_that_nobody_can_read_takes_no_list_away(said: str) -> None:
+    change(said)
+    admin = client_of(boss())
+    row = RuleChange.objects.get()
+    assert not row.is_genuine
+    page = admin.get("/changes")
+    assert page.status_code == 200 and "not genuine" in page.content.decode()
+    assert admin.get(f"/changes/{row.pk}").status_code == 200
+    (told,) = admin.get("/api/v1/changes").json()["results"]
+    assert told["is_genuine"] is False and told["told"] == []
+
+
+@said_so
+def test_rows_that_people_are_listed_by_take_no_list_away(busy: Run, said: str) -> None:
+    admin, olga = boss(), somebody("olga", "operator", "auditor")
+    insert(
+        "approvals_channel",
+        form="email",
+        name="forged",
+        address=b"",
+        shown="x",
+        kinds=said,
+        set_by="x",
+        made_at="now",
+        changed_at="now",
+    )
+    notice = insert(
+        "approvals_notice",
+        fact="forged",
+        kind="decision",
+        run_id=busy.pk,
+        about="",
+        at="now",
+        state="over",
+        note="",
+        due_at="now",
+    )
+    insert(
+        "approvals_delivery",
+        notice_id=notice,
+        by="email",
+        person=olga.person,
+        state="sent",
+        is_grouped=False,
+        due_at="now",
+        tries=said,
+        note="",
+        made_at="now",
+    )
+    insert(
+        "durableagents_invitation",
+        username="eve",
+        email="eve@example.com",
+        roles=said,
+        is_admin=False,
+        token_hash=bytes(32),
+        made_by="user:boss",
+        maker=admin.person,
+        made_at="now",
+        expires_at="tomorrow",
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE runs_run SET tags = %s", [said])
+    paths = ["/", "/people", "/runs", f"/runs/{busy.pk}", "/notifications/channels", "/notifications/log"]
+    paths += [
+        f"/api/v1/{each}" for each in ("runs", f"runs/{busy.pk}", "notifications/deliveries", "notifications/channels")
+    ]
+    for by in (admin, olga):
+        client = client_of(by)
+        assert {path: status for path in paths if (status := client.get(path).status_code) not in (200, 302, 403)} == {}
+    assert not roles_of(Invitation.objects.get()) and User.objects.filter(username="eve").count() == 0
+
+
+@said_so
+def test_waits_that_nobody_can_read_take_no_page_away(busy: Run, said: str) -> None:
+    olga, fiona, now = somebody("olga", "operator", "auditor"), somebody("fiona", "approver_finance"), database_now()
+    for kind in Wait.Kind.values:
+        if kind != Wait.Kind.APPROVAL:
+            id = uuid4()
+            late = now + timedelta(days=1)
+            Wait.objects.create(id=id, run=busy, slot=f"forged/{kind}", kind=kind, opened_at=now, deadline=late)
+            as_superuser("UPDATE runs_wait SET detail = %s, lacking = %s WHERE id = %s", said, said, id)
+    paths = ["/inbox", "/runs", f"/runs/{busy.pk}", f"/runs/{busy.pk}?tab=decisions"]
+    paths += [f"/api/v1/{each}" for each in ("runs", f"runs/{busy.pk}", f"runs/{busy.pk}/why", "pools", "questions")]
+    for by in (olga, fiona):
+        client = client_of(by)
+        assert {path: status for path in paths if (status := client.get(path).status_code) not in (200, 403, 404)} == {}
+
+
+@pytest.mark.usefixtures("db")
+def test_what_is_read_is_what_was_written_as_deep_as_we_write() -> None:
+    field = Json()
+    for levels, is_read in ((99, True), (101, False)):
+        text = "[" * levels + "]" * levels
+        assert (field.from_db_value(text, None, connection) is not None) is is_read
+    assert field.from_db_value('{"a": [1, {"b": null}]}', None, connection) == {"a": [1, {"b": None}]}
+
+
+OPS = Actor("os", "ops", role="operator", auth="shell")
+
+
+@pytest.fixture
+def read(stage: Stage) -> Iterator[Callable[[str], Any]]:
+    user = User.objects.create_user("ada")
+    user.groups.set([Group.objects.get_or_create(name="auditor")[0]])
+    client = Client()
+    client.force_login(user)
+    yield lambda address: client.get(address)
+    User.objects.all().delete()
+
+
+@pytest.fixture
+def busy(stage: Stage, tools: Toolbox) -> Run:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+
+    run = lifecycle.start(agent_of(node, tools=tools.all()).graph_id, {}, by=SHOP)
+    stage.drive()
+    lifecycle.pause(run.pk, by=OLGA, justification="month end")
+    lifecycle.resume(run.pk, by=OLGA, justification="month began")
+    asked = run.approvals.get()
+    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
+    acted("declare_dead", by=OPS, subject="gone.example", justification="its power supply burnt")
+    return run
+
+
+def smuggled(at: str = "clock_timestamp()") -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, "
+            "justification, before, after, at) "
+            f"VALUES ('declare_dead', 'db.example', '', 'user:fiona', 'operator', 'session', '', "
+            f"'forged', '{{}}', '{{}}', {at})"
+        )
+
+
+def marks() -> dict[str, bool | None]:
+    return {act.action: act.is_genuine for act in trail.acts(trail.Filters()) if act.kind != "account"}
+
+
+def test_what_our_processes_wrote_is_genuine(busy: Run, read: Callable[[str], Any]) -> None:
+    assert marks() == dict.fromkeys(("approve", "pause", "resume", "start", "declare_dead"), True)
+    page = read("/audit").content.decode()
+    assert "not genuine" not in page and "uncoded" not in page
+
+
+def test_a_forged_row_is_marked_on_the_page_and_in_the_api(busy: Run, read: Callable[[str], Any]) -> None:
+    smuggled()
+    assert read("/audit").content.decode().count("not genuine") == 1
+    first = read("/api/v1/audit").json()["results"][0]
+    assert (first["justification"], first["is_genuine"]) == ("forged", False)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "action"),
+    [
+        ("ledger_overriderecord", "by = 'user:fiona'", "pause"),
+        ("approvals_decision", "justification = 'x'", "approve"),
+        ("ledger_actrecord", "subject = 'x'", "start"),
+        ("ledger_actrecord", "code = NULL", "declare_dead"),
+        ("approvals_decision", "code = NULL", "approve"),
+        ("ledger_overriderecord", "code = decode(md5(id::text), 'hex')", "pause"),
+        ("ledger_actrecord", "code = NULL, n = -n", "declare_dead"),
+    ],
+)
+def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str) -> None:
+    as_superuser(f"UPDATE {table} SET {change}")
+    assert marks()[action] is False
+
+
+@pytest.mark.parametrize(
+    ("table", "which"),
+    [
+        ("ledger_actrecord", "run_id IS NULL"),
+        ("ledger_actrecord", "run_id IS NOT NULL"),
+        ("ledger_overriderecord", "action = 'pause'"),
+        ("approvals_decision", "verdict = 'approve'"),
+    ],
+)
+def test_nobody_puts_in_a_copy_of_what_somebody_did(busy: Run, table: str, which: str) -> None:
+    """With the application's own rights: its code would be right, and it would be one act more."""
+    with connection.cursor() as cursor:
+        names = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+        cursor.execute(f"{names} AND attname <> ALL ('{{id,n,prev_hash,hash}}')", [table])
+        columns = ", ".join(f'"{name}"' for (name,) in cursor.fetchall())
+        with pytest.raises(IntegrityError, match="once"), transaction.atomic():
+            cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} WHERE {which}")
+
+
+PAGES = ("/queues", "/queues/of/finance_po", "/queues/calendars", "/inbox", "/policies")
+READS = ("/queues", "/queues/finance_po", "/queues/finance_po/timing", "/calendars")
+NEVER = ("infinity", "-infinity", "20000-01-01", "0044-03-15 BC")
+
+
+def forge(statement: str, *values: Any) -> None:
+    """As somebody with the application's rights in the database does it."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+    wait_hooks.queues.forget()
+
+
+def forge_timing(
+    version: int = 1, set_at: str = "now", steps: str = "[]", code: bytes | None = None, queue: str = "finance_po"
+) -> None:
+    forge(
+        "INSERT INTO approvals_timing (queue_id, version, calendar, on_timeout, steps, remind, every, at_once_if_away,"
+        " set_by, set_at, code) SELECT id, %s, '', 'escalate', %s, '[]', 0, false, 'user:admin', %s, %s"
+        " FROM approvals_queue WHERE name = %s",
+        version,
+        steps,
+        set_at,
+        code,
+        queue,
+    )
+
+
+def forge_calendar(
+    name: str, version: int = 1, zone: str = "UTC", week: str = "[]", holidays: str = "[]", is_removed: bool = False
+) -> None:
+    forge(
+        "INSERT INTO approvals_calendar (name, version, zone, week, holidays, is_removed, set_by, set_at)"
+        " VALUES (%s, %s, %s, %s, %s, %s, 'x', now())",
+        name,
+        version,
+        zone,
+        week,
+        holidays,
+        is_removed,
+    )
+
+
+def forge_deputy(principal: int | None, deputy: int | None, until: str = "infinity") -> None:
+    forge(
+        "INSERT INTO approvals_deputy (principal, deputy, starts_at, ends_at, reason, set_by, made_at, revoked_by,"
+        " code) VALUES (%s, %s, '2020-01-01', %s, 'x', 'user:ann', %s, '', %s)",
+        principal,
+        deputy,
+        until,
+        until,
+        bytes(33),
+    )
+
+
+def client_of(by: Actor) -> Client:
+    found = Client()
+    found.force_login(User.objects.get(pk=by.person))
+    return found
+
+
+def statuses(by: Actor, paths: Sequence[str] = PAGES, reads: Sequence[str] = READS) -> dict[str, int]:
+    """What somebody is answered, where it is not simply the page."""
+    client = client_of(by)
+    told = {path: client.get(path).status_code for path in [*paths, *(f"/api/v1{each}" for each in reads)]}
+    return {path: status for path, status in told.items() if status not in (200, 403)}
+
+
+@pytest.mark.parametrize("set_at", NEVER)
+def test_a_forged_time_that_no_calendar_of_ours_has_stops_no_run(stage: Stage, tools: Toolbox, set_at: str) -> None:
+    admin = boss()
+    forge_timing(set_at=set_at, queue="legal")
+    forge_timing(set_at=set_at, code=bytes(33))
+    approval = asked(stage, tools)
+    assert approval.timing is None
+    say(approval, somebody("ann", "approver_finance"))
+    assert stage.drive() == "completed" and statuses(admin, reads=()) == {}
+
+
+@pytest.mark.parametrize("steps", ['"x"', '{"a": 1}', "[[1, 2, 3]]", f"[{HUGE}]", "[" * 3000 + "]" * 3000, "[1e400]"])
+def test_forged_steps_that_nobody_can_read_stop_no_run(stage: Stage, tools: Toolbox, steps: str) -> None:
+    admin = boss()
+    forge_timing(steps=steps, code=bytes(33))
+    assert asked(stage, tools).timing is None
+    assert statuses(admin, reads=()) == {}
+    assert timing(admin, on_timeout="remind").version == 2
+
+
+def test_a_forged_version_takes_nothing_away_and_can_be_followed(stage: Stage, tools: Toolbox) -> None:
+    admin = boss()
+    timing(admin, on_timeout="remind")
+    for version in (2, 2147483647):
+        forge_timing(version, code=bytes(33))
+    approval = asked(stage, tools)
+    assert approval.timing is not None and approval.timing["on_timeout"] == "remind"
+    assert timing(admin, on_timeout="reject").version == 3
+    assert timing(admin, on_timeout="remind").version == 4
+    told = client_of(admin).get("/api/v1/queues/finance_po/timing").json()
+    assert (told["on_timeout"], told["version"], told["is_genuine"]) == ("remind", 4, True)
+
+
+@pytest.mark.usefixtures("db")
+def test_more_forged_versions_than_are_looked_at_are_named_as_what_is_wrong() -> None:
+    admin = boss()
+    for n in range(5):
+        forge_timing(2147483647 - n)
+    with pytest.raises(InvalidInput, match="that were not put there by this installation"):
+        timing(admin, on_timeout="remind")
+    assert next_version([], 0) == 1 and next_version([1, 2, 9], 2) == 10
+    assert next_version([1, 2, 2147483647], 1) == 3 and next_version([2147483646, 2147483647], 2147483645) is None
+
+
+BAD = {
+    "a/b": {},
+    "": {},
+    "garb": {"zone": "Nowhere", "week": '{"a": 1}', "holidays": '{"b": 2}'},
+    "garb2": {"week": '"x"', "holidays": '[["2026-99-99", "x"]]'},
+    "garb3": {"week": "[[[0, 99999]], 1]"},
+    "garb4": {"week": f"[{HUGE}]", "holidays": "[1e400]"},
+    "\u202e": {},
+}
+
+
+@pytest.mark.usefixtures("db")
+def test_forged_calendars_break_no_page_and_are_shown_as_what_they_are() -> None:
+    admin = boss()
+    for name, what in BAD.items():
+        forge_calendar(name, **what)
+    assert (
+        statuses(
+            admin,
+            [*PAGES, "/queues/calendars/of/garb", "/queues/calendars/of/garb2"],
+            [*READS, "/calendars/garb", "/calendars/garb4"],
+        )
+        == {}
+    )
+    page = client_of(admin).get("/queues/calendars").content.decode()
+    assert page.count("not genuine: does not count") == len(BAD) and 'calendars/of/garb3"' in page
+    assert "/of/a/b" not in page and "/of/a%2Fb" not in page
+
+
+@pytest.mark.usefixtures("db")
+def test_a_forged_calendar_can_be_set_anew_and_taken_away() -> None:
+    admin = boss()
+    for name in ("DE", "garb"):
+        forge_calendar(name, week='"x"', zone="Nowhere", version=2147483647)
+    assert calendar(admin).version == 1
+    deadline_acts.remove_calendar("garb", by=admin, justification=WHY)
+    assert [(row.name, row.version) for row in all_of_them()] == [("DE", 1)]
+    forge_calendar("DE", 2, is_removed=True)
+    assert deadline_acts.find("DE").version == 1 and calendar(admin, zone="UTC").version == 3
+    assert client_of(admin).get("/api/v1/calendars/DE").json()["zone"] == "UTC"
+
+
+@pytest.mark.usefixtures("db")
+def test_a_queue_is_set_to_no_calendar_that_is_not_genuine() -> None:
+    admin = boss()
+    forge_calendar("DE")
+    with pytest.raises(InvalidInput, match="calendar"):
+        timing(admin, calendar="DE")
+    assert not Timing.objects.exists() and Calendar.objects.count() == 1
+
+
+def test_a_queue_whose_calendar_was_forged_works_by_the_one_that_was_set(stage: Stage, tools: Toolbox) -> None:
+    admin = boss()
+    calendar(admin)
+    timing(admin, calendar="DE")
+    forge_calendar("DE", 2, zone="Nowhere", week="1")
+    approval = asked(stage, tools)
+    assert approval.timing is not None and approval.timing["calendar"]["version"] == 1
+    assert statuses(admin, [*PAGES, "/queues/calendars/of/DE"]) == {}
+    forge_calendar("DE", 3, is_removed=True)
+    page = client_of(admin).get("/queues/of/finance_po").content.decode()
+    assert "<option selected>DE</option>" in page, "a forged row takes it off no form"
+
+
+@pytest.mark.parametrize("until", NEVER)
+def test_a_forged_deputy_locks_nobody_out(stage: Stage, tools: Toolbox, until: str) -> None:
+    ann, bob = somebody("ann", "approver_finance"), somebody("bob", "approver_finance", "operator")
+    approval = asked(stage, tools)
+    forge_deputy(ann.person, bob.person, until)
+    assert statuses(bob) == statuses(ann) == {}
+    assert client_of(bob).get(f"/inbox/{approval.id}").status_code == 200
+    say(approval, bob)
+    assert stage.drive() == "completed"
+
+
+def test_a_forged_deputy_is_shown_nothing(stage: Stage, tools: Toolbox) -> None:
+    ann, bob = somebody("ann", "approver_finance"), somebody("bob", "integrator")
+    approval = asked(stage, tools)
+    forge_deputy(ann.person, bob.person)
+    over_api = f"/api/v1/approvals/{approval.id}"
+    assert client_of(bob).get(over_api).status_code == 404
+    away(ann, "bob")
+    assert client_of(bob).get(over_api).status_code == 200
+
+
+@pytest.mark.usefixtures("db")
+@each_case("at", NEVER)
+def test_a_forged_absence_breaks_no_page(at: str) -> None:
+    ann = somebody("ann", "approver_finance")
+    for ends_at in (at, "infinity"):
+        forge(
+            "INSERT INTO approvals_absence (person, starts_at, ends_at, reason, set_by, made_at, ended_by)"
+            " VALUES (%s, '-infinity', %s, 'x', 'user:ann', clock_timestamp(), '')",
+            ann.person,
+            ends_at,
+        )
+    assert statuses(ann) == {}
+
+
+def test_a_forged_limit_that_has_ended_leaves_room_for_one_that_is_set(stage: Stage, tools: Toolbox) -> None:
+    admin, ann = boss(), somebody("ann", "approver_finance")
+    approval = asked(stage, tools)
+    forge(
+        "INSERT INTO approvals_limit (queue_id, person, most, currency, set_by, set_at, ended_at, ended_by)"
+        " SELECT id, %s, 'NaN', 'USD', 'x', 'infinity', 'infinity', 'x' FROM approvals_queue WHERE name = 'finance_po'",
+        ann.person,
+    )
+    assert statuses(admin) == {}
+    limited(admin, "9000", "ann")
+    say(approval, ann)
+    assert Approval.objects.get().state == "approved" and Limit.objects.count() == 2
+
+
+@pytest.mark.parametrize("proof", [f'{{"above": {HUGE}}}', '{"above": 0.5}', '"x"', "[" * 3000 + "]" * 3000])
+def test_a_queue_whose_proof_nobody_can_read_is_not_genuine(stage: Stage, tools: Toolbox, proof: str) -> None:
+    admin, ann = boss(), somebody("ann", "approver_finance")
+    approval = asked(stage, tools)
+    forge("UPDATE approvals_queue SET proof = %s, changed_at = 'infinity' WHERE name = 'finance_po'", proof)
+    assert statuses(admin) == statuses(ann) == {}
+    with pytest.raises(Exception, match="changed past this installation"):
+        say(approval, ann)
+    forge("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
+    queue_acts.change("finance_po", QueueChangeBody(role="approver_finance", justification=WHY), by=admin)
+    say(approval, ann)
+
+
+def set_up() -> list[str]:
+    """What verification finds wrong with what is set up."""
+    return [each for listed in verify_registers() if listed.name == "what is set up" for each in listed.problems]
+
+
+def test_verification_names_each_row_that_was_forged(stage: Stage, tools: Toolbox) -> None:
+    admin, ann = boss(), somebody("ann", "approver_finance")
+    somebody("bob", "operator")
+    assert [listed.name for listed in verify_registers()] == ["acts", "accounts"], "nobody has set anything up"
+    calendar(admin)
+    timing(admin, calendar="DE")
+    limited(admin, "9000", "ann")
+    away(ann, "bob")
+    (listed,) = [each for each in verify_registers() if each.name == "what is set up"]
+    assert listed.problems == [] and listed.records == 4 + Queue.objects.count()
+    forge_timing(2)
+    forge_calendar("DE", 2147483647, week="1")
+    forge_calendar("garb", week=f"[{HUGE}]")
+    forge_deputy(ann.person, admin.person)
+    forge(
+        "INSERT INTO approvals_absence (person, starts_at, ends_at, reason, set_by, made_at, ended_by)"
+        " VALUES (%s, now(), 'infinity', 'x', 'user:ann', now(), '')",
+        ann.person,
+    )
+    forge("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
+    forge("UPDATE approvals_limit SET ended_at = now()")
+    found = " ".join(set_up())
+    assert len(set_up()) == 7
+    for what in (
+        "queue finance_po",
+        "limit ",
+        "deputy ",
+        "calendar 'DE', version 2147483647",
+        "calendar 'garb'",
+        "says of deadlines, version 2",
+        "absence ",
+    ):
+        assert what in found

@@ -1,4 +1,4 @@
-"""Allowing the same again: asked once for what is the same, always for what isn't."""
+"""Standing approvals: given, used, withdrawn, taken back, and forged."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pgtrigger
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import DatabaseError, connection, transaction
+from django.test import Client
+from django.urls import reverse
 
-from approvals.granting import using
+from approvals.granting import using, verification
 from approvals.granting.acts import GrantOver, take_back
+from approvals.granting.listed import one, page
 from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval, Decision, Notice, Queue
 from approvals.notices.recipients import case_of
@@ -18,16 +23,22 @@ from approvals.policies import acts as policies
 from approvals.policies.bodies import NewPolicyBody
 from approvals.queues import acts as queues
 from approvals.queues.bodies import ProofBody
+from approvals.services import decide
 from durableagents import BusinessFailure, Context, End
+from durableagents.databases import RUNTIME_ROLE
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
+from ledger.verification.registers import verify_registers
+from ledger.verification.runs import verify
 from runs.engine.agents import Agent
+from runs.models import Wait
 from runs.services import lifecycle
+from tests.cases import each_case
 from tests.integration.approvals.granting import allowed, asks, given, paid, paying, refused, runs_out, state, swept
 from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody, sound
-from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
+from tests.integration.approvals.test_rule_changes import agreed, anna, as_the_application, bert, guarded, proposed
 from tests.integration.runs.stage import Stage, at_once, dump, events
 from tests.world import Notes, Toolbox, agent_of
 
@@ -45,9 +56,7 @@ def asking() -> Agent:
     return agent_of(node)
 
 
-def test_the_same_goes_through_as_often_as_was_allowed_and_then_people_are_asked(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
+def test_a_standing_yes_answers_as_often_as_allowed_then_people(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     allowed(boss())
     agent = paying(tools)
     first = asks(stage, agent)
@@ -94,9 +103,7 @@ def test_what_is_not_the_same_is_asked(stage: Stage, tools: Toolbox, fiona: Acto
     assert state(case.run) == "open" and not StandingUse.objects.exists()
 
 
-def test_the_next_version_of_an_agent_that_asks_the_same_is_the_same(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
+def test_the_next_version_of_an_agent_counts_as_the_same(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     allowed(boss())
     given(asks(stage, paying(tools)), fiona)
     case = asks(stage, paying(tools, version="2.0.0"))
@@ -146,9 +153,7 @@ def test_it_is_over_in_time(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     assert "its time was over" in str(refused(case, StandingGrant.objects.get())), "between the look and the yes too"
 
 
-def test_taken_back_it_answers_nothing_and_a_yes_that_nobody_used_lapses(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
+def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     """Revoked in mid-flight: between the yes and the intent of the call."""
     allowed(boss())
     agent = paying(tools)
@@ -201,9 +206,7 @@ def test_who_may_take_it_back(stage: Stage, tools: Toolbox, fiona: Actor) -> Non
 
 
 @pytest.mark.parametrize("what", ["role", "account", "limit", "queue closed", "started it", "proof", "policy"])
-def test_it_reaches_no_further_than_who_gave_it_and_what_is_asked_now(
-    stage: Stage, tools: Toolbox, fiona: Actor, what: str
-) -> None:
+def test_it_reaches_no_further_than_its_giver_does_now(stage: Stage, tools: Toolbox, fiona: Actor, what: str) -> None:
     admin = boss()
     allowed(admin)
     agent = paying(tools)
@@ -235,7 +238,14 @@ def test_it_reaches_no_further_than_who_gave_it_and_what_is_asked_now(
     sound(run)
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def bounded(stage: Stage, tools: Toolbox) -> Approval:
+    """A question in a queue that allows standing approvals up to a sum."""
+    allowed(boss(), sum="30000")
+    return asks(stage, paying(tools))
+
+
+@each_case(
     ("said", "words"),
     [
         ({"times": 6}, "“How many more” is more than 5"),
@@ -245,13 +255,10 @@ def test_it_reaches_no_further_than_who_gave_it_and_what_is_asked_now(
         ({"sum": None}, "names an amount"),
     ],
 )
-def test_one_that_goes_further_than_it_may_is_refused_by_name(
-    stage: Stage, tools: Toolbox, fiona: Actor, said: dict[str, Any], words: str
-) -> None:
-    allowed(boss(), sum="30000")
-    case, before = asks(stage, paying(tools)), dump()
+def test_more_than_allowed_is_refused(bounded: Approval, fiona: Actor, said: dict[str, Any], words: str) -> None:
+    before = dump()
     with pytest.raises(InvalidInput, match=words):
-        given(case, fiona, **said)
+        given(bounded, fiona, **said)
     assert dump() == before
 
 
@@ -289,9 +296,7 @@ def test_what_can_not_be_allowed_again(stage: Stage, tools: Toolbox, fiona: Acto
     assert dump() == before and not StandingGrant.objects.exists()
 
 
-def test_two_sweepers_answer_once_and_sixty_questions_get_as_many_yes_as_there_are(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
+def test_two_sweepers_answer_once_and_never_more_than_allowed(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     allowed(boss(), times=10)
     agent = paying(tools)
     given(asks(stage, agent), fiona, times=7, sum="1000000")
@@ -364,9 +369,7 @@ def test_bounds_that_say_half_of_it_are_refused(stage: Stage, said: dict[str, An
         allowed(somebody("fiona", ROLE))
 
 
-def test_nobody_is_told_of_what_is_answered_at_once_and_people_are_of_what_is_not(
-    stage: Stage, tools: Toolbox, fiona: Actor
-) -> None:
+def test_people_are_told_only_of_what_it_does_not_answer(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     allowed(boss())
     agent = paying(tools)
     given(asks(stage, agent), fiona, sum="6000")
@@ -387,3 +390,286 @@ def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, too
     given(asks(stage, agent), fiona)
     swept()
     assert state(before.run) == "open"
+
+
+def demanded(admin: Actor, queue: str, name: str = "law") -> None:
+    """A policy asks a queue besides whenever something is paid."""
+    said = {"name": name, "tool": "pay", "effect": "require", "queue": queue, "rule": f"{queue} looks at it"}
+    policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
+
+
+def answered_in_part(stage: Stage, agent: Agent) -> tuple[Approval, Approval]:
+    """A call that a grant has answered for finance, and that legal is asked about: both questions."""
+    case = asks(stage, agent, "pen 8000")
+    swept()
+    assert stage.drive() == "parked"
+    legal = Approval.objects.get(run=case.run, state="open")
+    assert legal.queue == "legal"
+    return case, legal
+
+
+def yes(approval: Approval, by: Actor) -> None:
+    """Somebody approves it under their own role."""
+    decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="as quoted", by=by)
+
+
+@pytest.fixture(autouse=True)
+def _exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification overlooks nothing because it was a moment ago."""
+    monkeypatch.setattr(verification, "SLACK", timedelta(0))
+
+
+def half_way(stage: Stage, tools: Toolbox, fiona: Actor) -> tuple[Actor, StandingGrant, Approval, Approval]:
+    """A standing grant has answered finance, and a policy asks lena of legal besides: she, the grant, both
+    questions."""
+    admin, lena = boss(), somebody("lena", "approver_legal")
+    allowed(admin)
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    assert stage.drive() == "completed" and paid(tools) == 1
+    demanded(admin, "legal")
+    return lena, grant, *answered_in_part(stage, agent)
+
+
+def test_withdrawn_while_others_are_asked_its_yes_is_void(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    lena, grant, case, legal = half_way(stage, tools, fiona)
+    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    yes(legal, lena)
+    assert stage.drive() == "parked" and paid(tools) == 1
+    anew = Approval.objects.get(run=case.run, state="open")
+    assert (anew.queue, anew.rule, anew.wait.n) == ("finance_po", case.rule, 2)
+    told = f"standing grant {grant.pk} was taken back, and finance_po is asked again"
+    assert told in str(anew.evidence) and f"Approved by {lena.ref}" in str(anew.evidence)
+    swept()
+    assert stage.drive() == "idle"
+    sound(case.run)
+    yes(anew, fiona)
+    assert stage.drive() == "completed" and paid(tools) == 2
+    assert [each.queue for each in events(case.run, e.ApprovalRequested)] == ["finance_po", "legal", "finance_po"]
+    sound(case.run)
+    (act,) = ActRecord.objects.filter(action="standing_revoke")
+    assert act.after == {"lapsed": 1}
+
+
+def test_what_went_out_with_others_votes_counts_as_used(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    lena, grant, case, legal = half_way(stage, tools, fiona)
+    yes(legal, lena)
+    assert stage.drive() == "completed" and paid(tools) == 2
+    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    sound(case.run)
+    (act,) = ActRecord.objects.filter(action="standing_revoke")
+    assert act.after == {"lapsed": 0}
+
+
+def test_the_queue_whose_yes_was_taken_back_is_asked_and_no_other(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """A grant of what a policy asks, where the tool's own rule asks nobody and another policy's queue comes last."""
+    admin, lena = boss(), somebody("lena", "approver_legal")
+    allowed(admin, queue="legal")
+    agent = paying(tools, when=lambda args: False)
+    stage.start(agent, text="pen 5000")
+    assert stage.drive() == "completed"
+    demanded(admin, "legal")
+    grant = given(asks(stage, agent), lena)
+    assert stage.drive() == "completed"
+    legal = asks(stage, agent)
+    swept()
+    demanded(admin, "customer_refunds", name="more")
+    assert stage.drive() == "parked"
+    third = Approval.objects.get(run=legal.run, state="open")
+    assert third.queue == "customer_refunds"
+    take_back(grant.pk, justification=WHY, by=lena, roles=["approver_legal"])
+    yes(third, somebody("frank", ROLE))
+    assert stage.drive() == "parked" and paid(tools) == 2
+    anew = Approval.objects.get(run=legal.run, state="open")
+    assert (anew.queue, anew.rule) == ("legal", legal.rule)
+    yes(anew, lena)
+    assert stage.drive() == "completed" and paid(tools) == 3
+    sound(legal.run)
+
+
+def test_a_yes_that_people_gave_anew_is_no_fault(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    assert stage.drive() == "completed"
+    case = asks(stage, agent)
+    swept()
+    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    assert stage.drive() == "parked"
+    yes(Approval.objects.get(run=case.run, state="open"), fiona)
+    assert stage.drive() == "completed" and paid(tools) == 2
+    sound(case.run)
+
+
+@pytest.mark.parametrize("what", ["its own", "beside another"])
+def test_a_used_up_one_is_withdrawn_with_its_unused_yes(stage: Stage, tools: Toolbox, fiona: Actor, what: str) -> None:
+    """On its page, too; and no longer once the call went out."""
+    admin, olga, lena = boss(), somebody("olga", "operator"), somebody("lena", "approver_legal")
+    allowed(admin)
+    agent = paying(tools)
+    grants = [given(asks(stage, paying(tools, name=name)), fiona, times=1) for name in ("payer", "second")]
+    while stage.drive() == "completed":
+        pass
+    reader, cases = User.objects.get(pk=fiona.person), []
+    if what == "beside another":
+        demanded(admin, "legal")
+        for name in ("payer", "second"):
+            cases.append(answered_in_part(stage, agent if name == "payer" else paying(tools, name=name))[0])
+    else:
+        for name in ("payer", "second"):
+            cases.append(asks(stage, paying(tools, name=name)))
+            lifecycle.pause(cases[-1].run_id, by=olga, justification=WHY)
+        swept()
+    client = Client()
+    client.force_login(reader)
+    for grant in grants:
+        assert one(grant.pk, reader).state == "used_up" and one(grant.pk, reader).may_end
+        assert "Take it back" in client.get(reverse("standing_grant", args=[grant.pk])).content.decode()
+    if what == "beside another":
+        yes(Approval.objects.get(run=cases[1].run, state="open"), lena)
+    else:
+        lifecycle.resume(cases[1].run_id, by=olga, justification=WHY)
+    assert stage.drive() == "completed" and paid(tools) == 3
+    assert not one(grants[1].pk, reader).may_end
+    assert "Take it back" not in client.get(reverse("standing_grant", args=[grants[1].pk])).content.decode()
+    form = {"justification": WHY}
+    assert client.post(reverse("standing_grant_ends", args=[grants[0].pk]), form).status_code == 302
+    assert ActRecord.objects.get(action="standing_revoke").after == {"lapsed": 1}
+    assert not one(grants[0].pk, reader).may_end
+
+
+COLUMNS = (
+    "approval_id, run_id, queue, tool, agent, is_of_run, same, fields, count, most, currency, until, person, by, role, "
+    "reason, at, code"
+)
+
+
+def named() -> list[str]:
+    """What is said of forged rows of it."""
+    return [problem for each in verify_registers() for problem in each.problems if "standing" in problem]
+
+
+def copied(grant: StandingGrant, approval: Approval, **other: str) -> None:
+    """The same row at another question, code and all, but for what is said otherwise."""
+    said = ", ".join(other.get(name.strip(), name.strip()) for name in COLUMNS.split(", "))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO approvals_standinggrant ({COLUMNS}) SELECT {said} FROM approvals_standinggrant WHERE id = %s",
+            [grant.pk],
+        )
+
+
+def test_the_applications_role_gives_uses_and_withdraws_but_changes_none(
+    stage: Stage, tools: Toolbox, fiona: Actor
+) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    first = asks(stage, agent)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")
+        grant = given(first, fiona)
+    case = asks(stage, agent)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")
+        swept()
+        take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    assert state(case.run) == "approved"
+    for table in ("grant", "use", "end"):
+        for statement in ("DELETE FROM {}", "UPDATE {} SET at = at", "TRUNCATE {}"):
+            with pytest.raises(DatabaseError):
+                as_the_application(statement.format(f"approvals_standing{table}"))
+
+
+@pytest.mark.parametrize("what", ["copied", "wider", "endless", "nobody's", "not JSON"])
+def test_a_forged_grant_answers_nothing(stage: Stage, tools: Toolbox, fiona: Actor, what: str) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona, times=1)
+    other = asks(stage, agent)
+    swept()
+    assert state(other.run) == "approved" and stage.drive() == "completed"
+    case = asks(stage, agent)
+    copied(
+        grant,
+        case,
+        approval_id=f"'{case.pk}'::uuid",
+        at="at - interval '1 day'",
+        **{
+            "copied": {},
+            "wider": {"count": "1000"},
+            "endless": {"until": "'infinity'::timestamptz"},
+            "nobody's": {"person": "10000000000"},
+            "not JSON": {"fields": "'[1]'::jsonb", "code": "NULL"},
+        }[what],
+    )
+    swept()
+    assert state(case.run) == "open" and StandingUse.objects.count() == 1
+    assert any("was not written with this installation's key" in problem for problem in named())
+    assert any("no decision gives it" in problem for problem in verify(grant.run_id).problems)
+    assert page(boss_of())
+
+
+def boss_of() -> Any:
+    from django.contrib.auth.models import User
+
+    return User.objects.get(username="boss")
+
+
+@pytest.mark.parametrize("amount", ["-1000000", "1", "NULL"])
+def test_a_forged_use_stops_the_grant(stage: Stage, tools: Toolbox, fiona: Actor, amount: str) -> None:
+    """One of less than nothing would make room for more."""
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    case = asks(stage, agent)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO approvals_standinguse (grant_id, n, approval_id, run_id, amount, at, code) "
+            f"VALUES (%s, 9, %s, %s, {amount}, clock_timestamp(), NULL)",
+            [grant.pk, grant.approval_id, grant.run_id],
+        )
+    swept()
+    assert state(case.run) == "open"
+    assert any("and no event says so" in problem for problem in verify(grant.run_id).problems)
+
+
+def test_whatever_says_that_it_was_taken_back_takes_it_back(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    case = asks(stage, agent)
+    StandingEnd.objects.create(grant=grant, by="user:x", role="operator", reason="x", at=grant.at)
+    swept()
+    assert state(case.run) == "open" and named()
+    assert "taken back by user:x" in str(refused(case, grant)), "between the look and the yes too"
+
+
+def test_a_question_that_was_made_to_look_the_same_is_not(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    """What finds a grant is a column; what counts is the plan, and what the journal says of that."""
+    allowed(boss())
+    agent = paying(tools)
+    grant = given(asks(stage, agent), fiona)
+    case = asks(stage, agent, "gold 5000")
+    Approval.objects.filter(pk=case.pk).update(same=grant.same)
+    swept()
+    assert state(case.run) == "open" and "about something else" in str(refused(case, grant))
+    assert any("same says" in problem for problem in verify(case.run_id).problems)
+    with pgtrigger.ignore("approvals.Approval:question_is_frozen"):
+        plan, its = bytes(grant.approval.plan), grant.approval.plan_hash
+        Approval.objects.filter(pk=case.pk).update(plan=plan, plan_hash=its)
+    swept()
+    while stage.drive() not in ("idle", "waiting_human"):
+        pass
+    assert [each.tool for each in tools.outside.seen("pay")] == ["pay"], "the other one only"
+
+
+def test_a_yes_that_lapsed_and_was_set_back_is_found(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    allowed(boss())
+    agent, olga = paying(tools), somebody("olga", "operator")
+    grant = given(asks(stage, agent), fiona)
+    case = asks(stage, agent)
+    lifecycle.pause(case.run_id, by=olga, justification=WHY)
+    swept()
+    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    Wait.objects.filter(pk=case.wait_id).update(grant_expires_at=grant.until + timedelta(days=1))
+    assert any("its grant does not end when it should" in problem for problem in verify(case.run_id).problems)

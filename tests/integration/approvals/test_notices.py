@@ -11,14 +11,20 @@ from django.db import connection, transaction
 from django.test import Client
 
 from approvals.models import Approval, Delivery, Notice
-from approvals.notices import addressing, chat, courier
+from approvals.notices import addressing, chat, courier, own
+from approvals.notices.bodies import PreferenceBody
 from approvals.notices.tell import tell
 from ledger.actors import Actor
-from runs.models import Wait
+from ledger.errors import InvalidInput
+from runs.models import Run, Wait
 from runs.services import lifecycle
+from runs.services.settling import agreeing
+from runs.workers import timers
 from tests.integration.approvals.post import Postbox
-from tests.integration.approvals.setup import asked, away, buying, say, somebody
-from tests.integration.runs.stage import Stage, at_once, now
+from tests.integration.approvals.setup import WHY, asked, away, boss, buying, say, somebody
+from tests.integration.runs.situations import Situations
+from tests.integration.runs.stage import Stage, at_once, now, waiting
+from tests.integration.runs.test_settling import DID_NOT, FAMILIES, guarded, refused_late, says
 from tests.world import Notes, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -46,12 +52,7 @@ def states() -> list[tuple[str, str]]:
     return list(Delivery.objects.order_by("pk").values_list("by", "state"))
 
 
-# --- who, and what ----------------------------------------------------------------------------------------------------
-
-
-def test_a_question_is_mailed_to_whoever_may_decide_it_and_to_nobody_else(
-    stage: Stage, tools: Toolbox, postbox: Postbox
-) -> None:
+def test_a_question_is_mailed_only_to_who_may_decide_it(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     fiona()
     somebody("frank", "approver_finance", email="frank@example.org")
     somebody("lena", "approver_legal", email="lena@example.org")
@@ -85,10 +86,7 @@ def test_whoever_loses_the_role_before_it_is_sent_is_not_told(stage: Stage, tool
     User.objects.get(username="fiona").groups.clear()
     courier.carry(courier.BY_MAIL)
     row = Delivery.objects.get()
-    assert postbox.mails == [] and (row.state, row.note) == (
-        "needless",
-        "they may not do anything about it any more",
-    )
+    assert postbox.mails == [] and (row.state, row.note) == ("needless", "they may not do anything about it any more")
 
 
 def test_what_is_decided_before_it_is_sent_is_not_told(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
@@ -100,7 +98,7 @@ def test_what_is_decided_before_it_is_sent_is_not_told(stage: Stage, tools: Tool
     assert postbox.mails == [] and Delivery.objects.get().note == "it is approved"
 
 
-def test_a_stranger_who_has_the_link_is_asked_to_sign_in_and_then_sees_what_they_may(
+def test_a_stranger_with_the_link_signs_in_and_sees_what_they_may(
     stage: Stage, tools: Toolbox, postbox: Postbox
 ) -> None:
     by = fiona()
@@ -153,9 +151,6 @@ def test_no_argument_and_no_secret_stands_in_a_mail(stage: Stage, tools: Toolbox
     assert "arguments" not in whole and approval.plan_hash not in whole and "token" not in whole
 
 
-# --- other kinds ------------------------------------------------------------------------------------------------------
-
-
 def test_an_unknown_outcome_is_told_to_operators(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     somebody("olga", "operator", email="olga@example.org")
     fiona()
@@ -179,9 +174,7 @@ def test_an_unknown_outcome_is_told_to_operators(stage: Stage, tools: Toolbox, p
     assert [mail["Subject"] for mail in postbox.mails] == ["Unknown outcome: Pay", "Overdue: Pay"]
 
 
-def test_a_run_that_fails_is_told_to_operators_and_to_whoever_started_it(
-    stage: Stage, tools: Toolbox, postbox: Postbox
-) -> None:
+def test_a_failed_run_is_told_to_operators_and_its_starter(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     somebody("olga", "operator", email="olga@example.org")
     starter = somebody("ivan", "integrator", email="ivan@example.org")
     somebody("iris", "integrator", email="iris@example.org")
@@ -195,9 +188,7 @@ def test_a_run_that_fails_is_told_to_operators_and_to_whoever_started_it(
     assert postbox.mails[0]["Subject"].startswith("Failed: ")
 
 
-def test_a_deadline_that_is_near_is_told_once_and_one_that_moved_later(
-    stage: Stage, tools: Toolbox, postbox: Postbox
-) -> None:
+def test_a_near_deadline_is_told_once_a_moved_one_later(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     fiona()
     approval = asked(stage, tools)
     deliver()
@@ -212,9 +203,6 @@ def test_a_deadline_that_is_near_is_told_once_and_one_that_moved_later(
     Notice.objects.filter(pk=ahead.pk).update(due_at=now())
     deliver()
     assert [mail["Subject"] for mail in postbox.mails] == ["To decide: Pay, $5,000", "Deadline near: Pay, $5,000"]
-
-
-# --- the outbox -------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_committed_is_not_told(stage: Stage, tools: Toolbox) -> None:
@@ -265,12 +253,7 @@ def test_forged_rows_tell_nobody_what_they_may_not_know(stage: Stage, tools: Too
     assert postbox.mails == [] and Delivery.objects.get().state == "needless"
 
 
-# --- a server that is slow, refuses, is away --------------------------------------------------------------------------
-
-
-def test_a_server_that_says_later_is_asked_later_with_the_same_message(
-    stage: Stage, tools: Toolbox, postbox: Postbox
-) -> None:
+def test_a_server_that_says_later_gets_the_same_later(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     fiona()
     asked(stage, tools)
     postbox.answers = ["451 later", "452 later still"]
@@ -284,3 +267,158 @@ def test_a_server_that_says_later_is_asked_later_with_the_same_message(
     row.refresh_from_db()
     assert (row.state, [one["outcome"] for one in row.tries]) == ("sent", ["failed", "failed", "sent"])
     assert postbox.mails[0]["Message-ID"] == f"<{row.message}@example.org>"
+
+
+def prefer(by: Actor, **more: Any) -> None:
+    own.prefer(PreferenceBody(**more), by=by)
+
+
+def test_a_digest_is_one_mail_of_all_that_still_waits(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    by = fiona()
+    prefer(by, digest="hourly")
+    first, second, third = (asked_again(stage, tools, n) for n in range(3))
+    deliver()
+    assert postbox.mails == [] and set(states()) == {("email", "waiting")}
+    say(second, by)
+    soon()
+    deliver()
+    (mail,) = postbox.mails
+    assert mail["Subject"].startswith("2 things wait; the first: ")
+    assert all(str(one.pk) in postbox.text() for one in (first, third)) and str(second.pk) not in postbox.text()
+    assert sorted(state for _, state in states()) == ["needless", "sent", "sent"]
+
+
+def asked_again(stage: Stage, tools: Toolbox, n: int) -> Approval:
+    known = set(Approval.objects.values_list("pk", flat=True))
+    stage.start(buying(tools, 5000 + n))
+    assert stage.drive() == "parked"
+    return Approval.objects.exclude(pk__in=known).get()
+
+
+def test_nobody_is_told_what_they_switched_off(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    prefer(fiona(), ways={"opened": []})
+    asked(stage, tools)
+    deliver()
+    assert postbox.mails == [] and Notice.objects.get(kind="opened").note == "nobody is told of it"
+
+
+def quiet(*, begins: int, ends: int) -> dict[str, Any]:
+    """Quiet hours, by hours from now."""
+    return {name: f"{now() + timedelta(hours=n):%H:%M}" for name, n in (("quiet_from", begins), ("quiet_until", ends))}
+
+
+def test_quiet_hours_are_kept_and_end_in_one_mail(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+    by = fiona()
+    for n in range(2):
+        asked_again(stage, tools, n)
+    addressing.address_all()
+    prefer(by, **quiet(begins=-1, ends=2))
+    frank = somebody("frank", "approver_finance", email="frank@example.org")
+    own.ask_for_test(by=frank)
+    deliver()
+    assert postbox.to == ["frank@example.org"], "nobody else waits for her morning"
+    waiting = Delivery.objects.filter(person=by.person)
+    assert {(row.state, row.is_grouped, row.tries == []) for row in waiting} == {("waiting", True, True)}
+    assert all(timedelta(minutes=100) < row.due_at - now() <= timedelta(hours=2) for row in waiting)
+    prefer(by)
+    soon()
+    deliver()
+    assert len(postbox.mails) == 2 and "2 things wait" in postbox.mails[-1]["Subject"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"zone": "Mars/Olympus"}, "zone"),
+        ({"zone": "../etc/passwd"}, "zone"),
+        ({"quiet_from": "22:00"}, "quiet_until"),
+        ({"quiet_from": "22:00", "quiet_until": "22:00"}, "quiet_until"),
+        ({"ways": {"nothing": []}}, "ways"),
+    ],
+)
+def test_what_can_not_be_is_refused_by_the_field(stage: Stage, wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        prefer(fiona(), **wrong)
+    assert [error["field"] for error in refused.value.extra["errors"]] == [field]
+
+
+def test_the_sweep_tells_of_what_is_overdue(stage: Stage, postbox: Postbox) -> None:
+    somebody("olga", "operator", email="olga@example.org")
+    run = stage.start(agent_of(ends_with("done")))
+    Wait.objects.create(
+        id="00000000-0000-4000-8000-000000000002",
+        run_id=run.pk,
+        slot="operator/1",
+        kind="operator",
+        opened_at=now(),
+        deadline=now() - timedelta(seconds=1),
+        detail={"title": "Needs an operator", "reason": "poison"},
+    )
+    timers.sweep()
+    assert sorted(Notice.objects.values_list("kind", flat=True)) == ["operator_stop", "overdue"]
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Actor:
+    return somebody("ann", "operator", email="ann@example.org")
+
+
+@pytest.fixture
+def ben(stage: Stage) -> Actor:
+    return somebody("ben", "operator", email="ben@example.org")
+
+
+@pytest.fixture
+def run(stage: Stage, tools: Toolbox, ann: Actor, ben: Actor, postbox: Postbox) -> Any:
+    boss()
+    somebody("second", is_superuser=True, is_staff=True)
+    somebody("ada", "auditor", email="ada@example.org")
+    somebody("fiona", "approver_finance", email="fiona@example.org")
+    guarded(*FAMILIES)
+    found = Situations(stage, tools).make("unknown")
+    deliver()
+    assert sorted(postbox.to) == ["ann@example.org", "ben@example.org"]
+    postbox.mails.clear()
+    postbox.to.clear()
+    return found
+
+
+def test_the_others_are_told_who_says_what(run: Run, ann: Actor, postbox: Postbox) -> None:
+    says(run, ann)
+    deliver()
+    assert postbox.to == ["ben@example.org"]
+    text = postbox.text()
+    assert "Second word" in postbox.mails[0]["Subject"] and "user:ann: it happened" in text
+    assert f"/runs/{run.pk}" in text and "seen there" not in text, "no receipt leaves in a mail"
+    deliver()
+    assert len(postbox.mails) == 1
+
+
+def test_each_word_is_told_once_and_what_is_over_to_nobody(run: Run, ann: Actor, ben: Actor, postbox: Postbox) -> None:
+    says(run, ann)
+    says(run, ben, DID_NOT)
+    deliver()
+    assert postbox.to == ["ann@example.org"], "what ann had said doesn't stand any more"
+    says(run, ann)
+    agreeing.take_back(run.id, waiting(run)[0].pk, by=ann, justification=WHY)
+    deliver()
+    assert len(postbox.mails) == 1
+    says(run, ann)
+    says(run, ben)
+    deliver()
+    assert len(postbox.mails) == 1
+    assert set(Notice.objects.filter(kind="outcome_said").values_list("state", flat=True)) == {"over", "addressed"}
+
+
+def test_who_is_no_operator_any_more_is_told_nothing(run: Run, ann: Actor, ben: Actor, postbox: Postbox) -> None:
+    says(run, ann)
+    User.objects.get(pk=ben.person).groups.clear()
+    deliver()
+    assert postbox.to == []
+
+
+def test_a_void_word_is_told_to_nobody(run: Run, stage: Stage, ann: Actor, ben: Actor, postbox: Postbox) -> None:
+    says(run, ann)
+    refused_late(stage, run)
+    deliver()
+    assert postbox.to == []

@@ -41,18 +41,8 @@ from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_o
 pytestmark = pytest.mark.django_db
 # A word for each kind of payload, which stands nowhere else.
 INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED = (
-    "zz-input",
-    "zz-state",
-    "zz-argument",
-    "zz-said",
-    "zz-mail",
-    "zz-view",
-    "zz-error",
-    "zz-trouble",
-    "zz-output",
-    "zz-planned",
-    "zz-rejected",
-)
+    "zz-input zz-state zz-argument zz-said zz-mail zz-view zz-error zz-trouble zz-output zz-planned zz-rejected"
+).split()
 EVERYWHERE = {INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED}
 AT_FINANCE, AT_LEGAL = {"zz-plan", "$5000"}, {"zz-prefilled"}
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
@@ -124,13 +114,8 @@ def _runs(stage: Stage, tools: Toolbox, outside: Outside, by: Actor, **more: Any
         runs.append(run)
     given = {"name": "n", "agent": agent.graph_id, "cron": "@daily", "input": {"text": PLANNED}, "zone": "UTC"}
     schedules.create(ScheduleBody(**given), by=by if by.person is not None else replace(OLGA, person=404))
-    assert [str(Run.objects.get(pk=run.pk).state) for run in runs] == [
-        "waiting_human",
-        "failed",
-        "waiting_human",
-        "completed",
-        "waiting_human",
-    ]
+    states = " ".join(str(Run.objects.get(pk=run.pk).state) for run in runs)
+    assert states == "waiting_human failed waiting_human completed waiting_human"
     return runs
 
 
@@ -197,27 +182,17 @@ def test_whoever_has_the_right_reads_all_of_it(told: list[Run], role: str) -> No
             "approver_finance",
             AT_FINANCE,
             {
-                "overview",
-                "inbox",
-                "approval",
-                "changes",
-                "plan",
-                "api-approval",
-                "api-approvals",
-                "run",
-                "runs",
-                "api-run",
-                "api-runs",
-                "api-run-latest",
+                *(
+                    "overview inbox approval changes plan api-approval api-approvals run runs api-run api-runs "
+                    "api-run-latest"
+                ).split()
             },
         ),
         ("approver_legal", AT_LEGAL, {"run", "api-run", "api-runs", "api-run-latest"}),
         ("approver_other", set(), set()),
     ],
 )
-def test_an_approver_reads_what_is_asked_at_their_queue_and_nothing_else(
-    told: list[Run], role: str, theirs: set[str], where: set[str]
-) -> None:
+def test_an_approver_reads_only_their_queue(told: list[Run], role: str, theirs: set[str], where: set[str]) -> None:
     client, key, _ = sight(role)
     found = words(told, client, key)
     assert found.keys() == theirs and set().union(*found.values()) == where
@@ -243,9 +218,7 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
     assert "An administrator gives" in refused.json()["detail"]
 
 
-def test_why_a_run_does_not_move_is_told_to_whoever_may_not_read_it(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """What a wait is and what ends it, in our own words; of what the run holds nothing is told with it."""
     boss = somebody("boss", is_superuser=True, is_staff=True)
     timing(boss, on_timeout="remind", every_hours=1)
@@ -296,7 +269,7 @@ def test_what_was_drawn_for_one_is_not_shown_to_the_other(told: list[Run]) -> No
     people = {"reads": sight(OPERATOR), "blind": sight("approver_other")}
     for who in ("blind", "reads", "blind", "reads"):
         client, key, _ = people[who]
-        assert bool(words(told, client, key)) == (who == "reads"), who
+        assert bool(words(told[:1], client, key)) == (who == "reads"), who
 
 
 def test_it_counts_from_the_next_request_on_and_is_on_record(told: list[Run]) -> None:

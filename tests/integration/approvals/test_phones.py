@@ -11,7 +11,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.contrib.auth.models import User
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.test import Client
 
 from approvals.models import Delivery, Device
 from approvals.notices import addressing, courier, own, phones, words
@@ -19,6 +22,7 @@ from approvals.notices.bodies import DeviceBody, PreferenceBody
 from approvals.notices.sealed import seal
 from approvals.push import vapid
 from approvals.push.encryption import Keys, encrypted
+from durableagents.signin import factors
 from ledger.actors import Actor
 from ledger.errors import InvalidInput
 from ledger.models import ActRecord
@@ -28,6 +32,7 @@ from tests.integration.approvals.push_service import Browser, Service, claims_of
 from tests.integration.approvals.setup import asked, say, somebody
 from tests.integration.approvals.test_notices import soon
 from tests.integration.runs.stage import Stage, now
+from tests.integration.signin.conftest import PASSWORD, secret_on
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -69,9 +74,6 @@ def pushed() -> Delivery:
     return Delivery.objects.get(by="push")
 
 
-# --- what a device is told ---
-
-
 def test_the_example_of_the_rfc_comes_out_to_the_byte() -> None:
     """RFC 8291, appendix A."""
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -94,9 +96,7 @@ def test_the_example_of_the_rfc_comes_out_to_the_byte() -> None:
     assert sealed == unb64(right) and theirs.read(sealed) == b"When I grow up, I want to be a watermelon"
 
 
-def test_a_device_shows_that_something_waits_where_and_until_when_and_no_more(
-    stage: Stage, tools: Toolbox, service: Service
-) -> None:
+def test_a_device_shows_only_where_and_until_when_it_waits(stage: Stage, tools: Toolbox, service: Service) -> None:
     fiona, phone = somebody("fiona", FINANCE), service.device()
     subscribed(fiona, phone)
     approval = asked(stage, tools)
@@ -150,9 +150,7 @@ def test_each_device_of_somebody_is_told_and_nobody_elses(stage: Stage, tools: T
     assert len(service.came) == 2, "a fact is told once"
 
 
-def test_what_was_decided_meanwhile_or_is_no_longer_theirs_is_not_told(
-    stage: Stage, tools: Toolbox, service: Service
-) -> None:
+def test_what_was_decided_or_is_not_theirs_is_not_told(stage: Stage, tools: Toolbox, service: Service) -> None:
     fiona, frank = somebody("fiona", FINANCE), somebody("frank", FINANCE)
     phone, other = service.device(), service.device()
     subscribed(fiona, phone)
@@ -164,9 +162,6 @@ def test_what_was_decided_meanwhile_or_is_no_longer_theirs_is_not_told(
     assert len(service.told(phone)) == 1 and service.told(other) == []
     say(approval, fiona)
     assert "may not do anything" in Delivery.objects.get(by="push", state="needless").note
-
-
-# --- when ---
 
 
 def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbox, service: Service) -> None:
@@ -196,12 +191,7 @@ def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbo
     assert isinstance(begins, time)
 
 
-# --- what fails ---
-
-
-def test_what_fails_is_tried_again_and_what_is_gone_ends_the_device(
-    stage: Stage, tools: Toolbox, service: Service
-) -> None:
+def test_failures_are_retried_and_a_gone_device_ends(stage: Stage, tools: Toolbox, service: Service) -> None:
     phone, laptop = service.device(), service.device()
     fiona = somebody("fiona", FINANCE)
     device = subscribed(fiona, phone)
@@ -239,9 +229,7 @@ def test_two_answers_mean_that_there_is_nobody(service: Service, status: int) ->
     assert device.ended_at is not None and phones.of_person(fiona.person or 0) == []
 
 
-def test_another_key_of_the_installation_ends_devices_of_the_first_by_name(
-    service: Service, settings: Any, tmp_path: Path
-) -> None:
+def test_another_installation_key_ends_devices_by_name(service: Service, settings: Any, tmp_path: Path) -> None:
     fiona = somebody("fiona", FINANCE)
     device = subscribed(fiona, service.device())
     use_key(settings, tmp_path / "other.pem")
@@ -249,9 +237,6 @@ def test_another_key_of_the_installation_ends_devices_of_the_first_by_name(
     deliver()
     device.refresh_from_db()
     assert service.came == [] and "under another key" in pushed().note and device.ended_at is not None
-
-
-# --- where nothing is sent ---
 
 
 @pytest.mark.parametrize(
@@ -275,15 +260,10 @@ def test_what_is_no_https_address_is_no_device(service: Service, endpoint: str) 
 
 @pytest.mark.parametrize(
     "endpoint",
-    [
-        "https://127.0.0.1/x",
-        "https://localhost/x",
-        "https://10.1.2.3/x",
-        "https://169.254.169.254/latest",
-        "https://[::1]/x",
-        "https://2130706433/x",
-        "https://[::ffff:10.0.0.1]/x",
-    ],
+    (
+        "https://127.0.0.1/x https://localhost/x https://10.1.2.3/x https://169.254.169.254/latest "
+        "https://[::1]/x https://2130706433/x https://[::ffff:10.0.0.1]/x"
+    ).split(),
 )
 def test_an_address_inside_is_sent_nothing(service: Service, settings: Any, endpoint: str) -> None:
     allow(settings)
@@ -295,8 +275,7 @@ def test_an_address_inside_is_sent_nothing(service: Service, settings: Any, endp
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"p256dh": "x"}, {"p256dh": "A" * 87}, {"p256dh": "B" + "_" * 86}, {"auth": "AAAA"}, {"auth": "\u00e4"}],
+    "wrong", [{"p256dh": "x"}, {"p256dh": "A" * 87}, {"p256dh": "B" + "_" * 86}, {"auth": "AAAA"}, {"auth": "\u00e4"}]
 )
 def test_keys_that_are_none_are_no_device(service: Service, wrong: dict[str, str]) -> None:
     with pytest.raises(InvalidInput):
@@ -304,12 +283,7 @@ def test_keys_that_are_none_are_no_device(service: Service, wrong: dict[str, str
     assert not Device.objects.exists()
 
 
-# --- rows that other hands wrote ---
-
-
-def test_a_device_that_none_of_our_processes_wrote_is_told_nothing(
-    stage: Stage, tools: Toolbox, service: Service
-) -> None:
+def test_a_forged_device_is_told_nothing(stage: Stage, tools: Toolbox, service: Service) -> None:
     fiona, eve = somebody("fiona", FINANCE), service.device()
     device, stolen = subscribed(fiona, service.device()), service.device()
     for n, change in enumerate(
@@ -330,7 +304,7 @@ def test_a_device_that_none_of_our_processes_wrote_is_told_nothing(
     assert len(found) == 3 and all(problem.startswith("device ") for problem in found)
 
 
-def test_its_address_is_in_no_row_no_record_and_no_log(
+def test_its_address_is_kept_secret(
     stage: Stage, tools: Toolbox, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     fiona, phone = somebody("fiona", FINANCE), service.device("secret-part")
@@ -341,3 +315,79 @@ def test_its_address_is_in_no_row_no_record_and_no_log(
     record, row = ActRecord.objects.get(action="device"), pushed()
     whole = f"{record.before}{record.after}{record.subject}{device.address}{device.service}{row.note}{row.tries}"
     assert "secret-part" not in whole + caplog.text and record.after["service"] == "localhost"
+
+
+__all__ = ["service"]
+
+
+@pytest.fixture
+def page(service: Service) -> Client:
+    user = User.objects.create_user("fiona", password=PASSWORD)
+    user.groups.set([Group.objects.get_or_create(name=FINANCE)[0]])
+    client = Client(HTTP_USER_AGENT="Mozilla/5.0 (Linux; Android 15) Chrome/140")
+    client.post("/login", {"username": "fiona", "password": PASSWORD})
+    return client
+
+
+def let(client: Client, browser: Browser) -> Any:
+    return client.post("/account/devices", browser.body)
+
+
+def test_it_is_listed_and_taken_away_on_the_account_s_page_without_its_address(page: Client, service: Service) -> None:
+    phone = service.device("secret-part")
+    answer = let(page, phone)
+    (cookie,) = [each for name, each in answer.cookies.items() if name.startswith("durableagents_device_")]
+    assert cookie["httponly"] and cookie["samesite"] == "Lax"
+    text = page.get("/account").content.decode()
+    assert "Chrome on Android" in text and "by localhost" in text and "this one" in text
+    assert "secret-part" not in text and vapid.own().public in text
+    device = Device.objects.get()
+    assert device.person == User.objects.get(username="fiona").pk
+    other = Client()
+    somebody("eve", FINANCE)
+    other.force_login(User.objects.get(username="eve"))
+    assert other.post(f"/account/devices/{device.pk}/removals").status_code == 404
+    assert page.post(f"/account/devices/{device.pk}/removals").status_code == 302
+    assert "Chrome on Android" not in page.get("/account").content.decode().partition("Told of things")[2]
+    assert page.post(f"/account/devices/{device.pk}/removals").status_code == 404
+
+
+def test_signing_out_there_ends_it_and_elsewhere_does_not(page: Client, service: Service) -> None:
+    let(page, service.device())
+    elsewhere = Client()
+    elsewhere.post("/login", {"username": "fiona", "password": PASSWORD})
+    elsewhere.post("/logout")
+    assert Device.objects.filter(ended_at__isnull=True).count() == 1
+    page.post("/logout")
+    assert Device.objects.get().why == "somebody signed out there"
+    assert not any(each.value for name, each in page.cookies.items() if name.startswith("durableagents_device_"))
+
+
+@pytest.mark.parametrize("act", ["a new password", "a second factor"])
+def test_what_ends_the_other_sessions_ends_other_devices(page: Client, service: Service, act: str) -> None:
+    let(page, service.device())
+    fiona = Actor("user", "fiona", person=User.objects.get(username="fiona").pk)
+    subscribed(fiona, service.device(), "Firefox on Linux")
+    frank = somebody("frank", FINANCE)
+    subscribed(frank, service.device(), "Safari on iPhone")
+    new = "a staple nobody knows"
+    if act == "a new password":
+        answer = page.post("/account/password", {"old_password": PASSWORD, "new_password1": "x", "new_password2": new})
+        assert answer.status_code == 422 and Device.objects.filter(ended_at__isnull=True).count() == 3
+        page.post("/account/password", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
+    else:
+        secret = secret_on(page.get("/account/second-factor"))
+        code = format_hotp_value(hotp_value(secret, int(factors.now_seconds()) // 30))
+        assert page.post("/account/second-factor", {"code": code}).status_code == 200
+    live = Device.objects.filter(ended_at__isnull=True).values_list("name", flat=True)
+    assert sorted(live) == ["Chrome on Android", "Safari on iPhone"]
+
+
+def test_a_command_makes_the_key_once(settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "push.pem"
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"push_key": path})
+    call_command("push_key")
+    first = capsys.readouterr().out
+    assert path.stat().st_mode & 0o777 == 0o600 and vapid.own().public in first and "PRIVATE" not in first
+    call_command("push_key")
+    assert vapid.own().public in capsys.readouterr().out and "PRIVATE KEY" in path.read_text()

@@ -3,35 +3,52 @@ does."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.utils import ProgrammingError
 from django.test import Client
 
 from approvals.genuine import genuine
-from approvals.models import Approval, Policy
-from approvals.policies import acts, inforce
-from approvals.policies.bodies import NewPolicyBody, PolicyBody
+from approvals.models import Approval, Policy, Queue
+from approvals.policies import acts, inforce, trying
+from approvals.policies.bodies import NewPolicyBody, PolicyBody, TryBody
 from approvals.queues import acts as queues
+from approvals.rules.judging import Rule
+from approvals.rules.meaning import typed
 from approvals.rules.rows import seal
-from durableagents import BusinessFailure, Context, End, NotSent, PolicyDenied
+from approvals.services import AlreadyVoted, decide
+from durableagents import BusinessFailure, Context, End, Handoff, NotSent, PolicyDenied, Renew
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.errors import Forbidden, JustificationRequired
+from ledger.errors import Forbidden, InvalidInput, JustificationRequired, Proposed
+from ledger.four_eyes import guards
+from ledger.four_eyes.guards import GuardsBody
 from ledger.models import ActRecord
 from runs.engine.agents import Agent
+from runs.engine.policy.judgement import STRICTEST, Asking
 from runs.models import PolicyRevision, Run
 from runs.services import lifecycle
 from runs.workers import failover
-from tests.integration.approvals.setup import WHY, boss, somebody
+from tests.cases import each_case
+from tests.integration.api.conftest import Api, is_problem, issue_key, person
+from tests.integration.approvals.setup import WHY, away, boss, somebody
 from tests.integration.approvals.test_queues import changed
+from tests.integration.approvals.test_rule_changes import as_the_application
 from tests.integration.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
-from tests.world import FIONA, IN_PLACE, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.integration.runs.stories import as_superuser
+from tests.integration.runs.test_children import everything
+from tests.world import FIONA, IN_PLACE, OLGA, SHOP, Asked, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -59,9 +76,7 @@ def turned(by: Actor, name: str = "orders", effect: str = "require", **more: Any
     return acts.change(name, PolicyBody(**body(effect, **more)), by=by)
 
 
-def test_a_policy_holds_up_every_call_that_it_matches_from_its_commit_on(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_a_policy_counts_for_matching_calls_once_committed(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     agent, admin = ordering(tools), boss()
     run = stage.start(agent)
     assert stage.drive() == "completed"  # and its worker knows that there are none
@@ -133,9 +148,7 @@ def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_n
             assert told in text, place
 
 
-def test_a_retired_policy_stops_nothing_and_what_it_asked_is_still_used_up(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_a_retired_policy_stops_nothing_its_yes_is_used(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     agent, admin = ordering(tools), boss()
     put(admin)
     run = stage.start(agent)
@@ -177,7 +190,13 @@ def test_nobody_but_an_administrator_changes_anything(stage: Stage, tools: Toolb
         changed(act, "Only an administrator", Forbidden)
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def admin(stage: Stage, tools: Toolbox) -> Actor:
+    ordering(tools)
+    return boss()
+
+
+@each_case(
     ("given", "words"),
     [
         ({"agent": "nobody"}, "agent is no agent"),
@@ -200,26 +219,18 @@ def test_nobody_but_an_administrator_changes_anything(stage: Stage, tools: Toolb
         ({"name": "Orders!"}, "name is no name"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name_and_nothing_is_done(
-    stage: Stage, tools: Toolbox, given: dict[str, Any], words: str
-) -> None:
-    ordering(tools)
-    admin = boss()
+def test_what_is_wrong_is_refused_by_name(admin: Actor, given: dict[str, Any], words: str) -> None:
     changed(lambda: put(admin, **given), words)
 
 
-def test_a_policy_for_every_call_is_typed_out_and_counts_for_each(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_a_policy_for_every_call_must_be_typed_out(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     agent, admin = ordering(tools, "look"), boss()
     put(admin, tool="", effect="deny", confirm="every call")
     run = stage.start(agent)
     assert stage.drive() == "completed" and output(run)[0] == "denied" and outside.requests == []
 
 
-def test_a_closed_queue_is_no_queue_for_a_policy_and_one_with_a_policy_is_not_removed(
-    stage: Stage, tools: Toolbox
-) -> None:
+def test_a_policy_needs_an_open_queue_and_keeps_it_from_removal(stage: Stage, tools: Toolbox) -> None:
     ordering(tools)
     admin = boss()
     put(admin, tool="look")
@@ -252,9 +263,6 @@ def test_sixty_four_at_once_leave_one_version_after_the_other(stage: Stage, tool
     assert sorted(x.version for x in made) == list(range(2, 66))
     assert Policy.objects.filter(ended_at__isnull=True).count() == 1 and inforce.now().problem == ""
     assert list(PolicyRevision.objects.order_by("revision").values_list("revision", flat=True)) == list(range(1, 66))
-
-
-# --- past us ----------------------------------------------------------------------------------------------------------
 
 
 def execute(sql: str) -> Callable[[], None]:
@@ -320,9 +328,6 @@ def test_what_was_in_force_can_be_neither_taken_away_nor_brought_back(stage: Sta
             execute(sql)()
         assert dump() == before
     changed(lambda: acts.restore(by=admin, justification=WHY), "not needed")
-
-
-# --- exactly ----------------------------------------------------------------------------------------------------------
 
 
 def test_no_intent_is_written_by_policies_that_are_no_longer_in_force(
@@ -439,3 +444,341 @@ def test_a_further_attempt_that_people_are_asked_about_verifies(stage: Stage, to
     assert said.attempt == 1
     stage.decide(run)
     assert stage.settle(run) == "completed" and problems(run) == []
+
+
+@pytest.mark.parametrize("how", ["both roles", "as a deputy", "by a deputy"])
+def test_one_person_gives_one_yes_to_all_queues(stage: Stage, tools: Toolbox, outside: Outside, how: str) -> None:
+    agent, admin = ordering(tools), boss()
+    put(admin, queue="finance_po")
+    run = stage.start(agent)
+    assert stage.drive() == "parked"
+    first = Approval.objects.get(run=run, state="open")
+    roles = {queue.name: queue.role for queue in Queue.objects.filter(name__in=["finance_po", "legal"])}
+    both = somebody("berta", *(roles.values() if how == "both roles" else [roles["legal"]]))
+    other = somebody("otto", roles["finance_po"])
+
+    def yes(case: Approval, by: Actor) -> Approval:
+        by = replace(by, role=roles[case.queue])
+        return decide(case.id, verdict="approve", plan_hash=case.plan_hash, justification="as quoted", by=by)
+
+    if how == "both roles":
+        yes(first, both)
+    else:  # the word of either is the other's
+        deputy, principal = (both, other) if how == "as a deputy" else (other, both)
+        if how == "by a deputy":
+            User.objects.get(pk=both.person).groups.add(Group.objects.get_or_create(name=roles["finance_po"])[0])
+            deputy = somebody("emil", roles["legal"])
+        away(principal, deputy.name, queue="finance_po")
+        yes(first, deputy)
+    turned(admin)
+    assert stage.drive() == "parked" and outside.requests == []
+    second = Approval.objects.get(run=run, state="open")
+    with pytest.raises(AlreadyVoted, match="One person has one word"):
+        yes(second, both)
+    assert Approval.objects.get(pk=second.pk).state == "open"
+    yes(second, somebody("lena", roles["legal"]))
+    assert stage.drive() == "completed" and len(outside.executed()) == 1
+    assert problems(run) == []
+
+
+async def ordered(ctx: Context, tools: Toolbox) -> End:
+    try:
+        return End(await ctx.call(tools.order, Item(name="po", amount=5)))
+    except PolicyDenied as no:
+        return End(Done(ref=f"denied by {no.policy}"))
+
+
+def renewing(tools: Toolbox) -> Agent:
+    async def node(state: Notes, ctx: Context) -> Any:
+        return await ordered(ctx, tools) if state.seen else Renew(Notes(seen=["renewed"]))
+
+    return agent_of(node, tools=tools.all(), output=Done)
+
+
+def handing(tools: Toolbox) -> Agent:
+    async def work(state: Notes, ctx: Context) -> Any:
+        return await ordered(ctx, tools)
+
+    agent_of(work, name="desk", tools=tools.all(), output=Done)
+
+    async def node(state: Notes, ctx: Context) -> Any:
+        return Handoff("desk", Asked(text="over to you"))
+
+    return agent_of(node, tools=tools.all(), output=Done)
+
+
+def parenting(tools: Toolbox) -> Agent:
+    """One whose child renews: two links up."""
+    helper = renewing(tools)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.child(helper, Asked(text="a"))).ref)
+
+    return agent_of(node, name="parent")
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_policy_on_who_started_a_run_counts_in_all_that_comes_of_it(
+    stage: Stage, tools: Toolbox, outside: Outside, made: Callable[[Toolbox], Agent]
+) -> None:
+    agent = made(tools)
+    put(boss(), effect="deny", condition="requester = key:shop")
+    lifecycle.start(agent.graph_id, {}, by=SHOP)
+    everything(stage)
+    assert outside.requests == []
+    lifecycle.start(agent.graph_id, {}, by=OLGA)
+    everything(stage)
+    assert len(outside.executed()) == 1, "of another one's runs nothing is refused"
+    for run in Run.objects.all():
+        assert problems(run) == []
+
+
+def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """A row that leads elsewhere than the journal."""
+    agent = renewing(tools)
+    put(boss(), effect="deny", condition="requester = key:shop")
+    other = lifecycle.start(agent.graph_id, {}, by=OLGA)
+    everything(stage)
+    assert len(outside.executed()) == 1
+    lifecycle.start(agent.graph_id, {}, by=SHOP)
+    stage.drive()
+    heir = Run.objects.filter(first__isnull=False).latest("created_at")
+    as_superuser("UPDATE runs_run SET first = %s WHERE id = %s", other.pk, heir.pk)
+    everything(stage)
+    assert len(outside.executed()) == 1
+
+
+@each_case("condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"])
+def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
+    """That nobody can say who it was is no word for *nobody*."""
+    asking = Asking(
+        run_id="1",
+        agent="a",
+        version="1",
+        tool="order",
+        replay_class="",
+        risk="",
+        arguments={},
+        source="",
+        requester=None,
+        cost_micro=None,
+    )
+    for effect in STRICTEST:
+        rule = Rule("orders", 1, "", "", typed(condition, []), effect, "", timedelta(days=1), "")
+        assert rule.matches(asking) is (effect != "allow")
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_requester_rule_covers_related_runs(stage: Stage, tools: Toolbox, made: Callable[[Toolbox], Agent]) -> None:
+    agent = made(tools)
+    for by in (SHOP, SHOP, OLGA):
+        lifecycle.start(agent.graph_id, {}, by=by)
+        everything(stage)
+    found = trying.tried(TryBody(effect="deny", tool="order", condition="requester = key:shop"))
+    assert (found.calls, found.denied.calls, found.unsure) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_policy_on_a_tag_counts_in_all_that_comes_of_the_run(
+    stage: Stage, tools: Toolbox, outside: Outside, made: Callable[[Toolbox], Agent]
+) -> None:
+    agent = made(tools)
+    put(boss(), effect="deny", condition="tags has vip")
+    lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["vip"])
+    everything(stage)
+    assert outside.requests == []
+    lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["other"])
+    everything(stage)
+    assert len(outside.executed()) == 1, "of a run without the tag nothing is refused"
+    for run in Run.objects.all():
+        assert problems(run) == []
+
+
+def test_rewritten_tags_lead_no_call_past_a_policy(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    agent = renewing(tools)
+    put(boss(), effect="deny", condition="tags has vip")
+    run = lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["vip"])
+    as_the_application(f"UPDATE runs_run SET tags = '[]' WHERE id = '{run.pk}'")
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        as_the_application(f"DELETE FROM runs_runtag WHERE run_id = '{run.pk}'")
+    everything(stage)
+    assert outside.requests == []
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+def test_a_tag_rule_covers_related_runs(stage: Stage, tools: Toolbox, made: Callable[[Toolbox], Agent]) -> None:
+    agent = made(tools)
+    for tags in (["vip"], ["vip", "eu"], ["eu"], []):
+        lifecycle.start(agent.graph_id, {}, by=SHOP, tags=tags)
+        everything(stage)
+    found = trying.tried(TryBody(effect="deny", tool="order", condition="tags has vip"))
+    assert (found.calls, found.denied.calls, found.unsure) == (4, 2, 0)
+
+
+def spending(tools: Toolbox) -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.look, Item(name="before"))
+        return End((await ctx.call(tools.order, Item(name="po", amount=state.asked.amount))).ref)
+
+    return agent_of(node, tools=tools.all())
+
+
+def history(stage: Stage, tools: Toolbox, *amounts: int) -> Agent:
+    agent = spending(tools)
+    for amount in amounts:
+        stage.start(agent, amount=amount)
+        assert stage.drive() == "completed"
+    return agent
+
+
+def attempt(effect: str = "require", **more: Any) -> trying.Tried:
+    queue = {"queue": "legal"} if effect == "require" else {}
+    return trying.tried(TryBody(**{"effect": effect, "tool": "order", **queue, **more}))
+
+
+def counts(found: trying.Tried) -> tuple[int, int, int, int]:
+    return found.calls, found.gated.calls, found.denied.calls, found.let_through.calls
+
+
+def test_it_says_which_calls_would_have_been_held_up_and_changes_nothing(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 1, 5, 20, 30)
+    before = dump()
+    found = attempt(condition="args.amount >= 20")
+    assert counts(found) == (4, 2, 0, 0) and dump() == before
+    assert [call.tool for call in found.gated.examples] == ["order", "order"]
+    (load,) = found.loads
+    assert (load.queue, load.calls, load.a_day, load.median_seconds, load.decided) == ("legal", 2, 2.0, None, 0)
+    assert counts(attempt("deny", condition="args.amount = 5")) == (4, 0, 1, 0)
+    assert counts(attempt("allow")) == (4, 0, 0, 0), "to allow what passes anyway changes nothing"
+    assert counts(attempt(calls=2)) == (2, 2, 0, 0) and attempt(tool="mail").gated.calls == 0
+
+
+def test_in_the_place_of_one_in_force_it_says_what_would_newly_pass(stage: Stage, tools: Toolbox) -> None:
+    agent, admin = spending(tools), boss()
+    put(admin)
+    for amount in (5, 50):
+        run = stage.start(agent, amount=amount)
+        assert stage.drive() == "parked"
+        stage.decide(run)
+        assert stage.drive() == "completed"
+    found = attempt(name="orders", condition="args.amount > 10")
+    assert counts(found) == (2, 0, 0, 1)
+    assert (found.loads[0].calls, found.loads[0].decided) == (1, 2) and found.loads[0].median_seconds is not None
+    assert counts(attempt("deny", name="orders")) == (2, 0, 2, 0)
+
+
+def test_what_cant_be_told_of_the_past_is_said(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 5)
+    found = attempt(condition="cost > 5 and source = model")
+    assert (found.unsure, found.gated.calls) == (1, 1)
+
+
+def test_what_could_not_be_put_in_force_is_not_tried(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 5)
+    for wrong in ({"tool": "nothing"}, {"condition": "args.amount > x"}, {"queue": "nowhere"}):
+        with pytest.raises(InvalidInput):
+            attempt(**wrong)
+    put(boss())
+    execute("UPDATE approvals_policy SET rule = 'another'")()
+    with pytest.raises(trying.NothingToTry):
+        attempt()
+
+
+def test_it_ends_in_time_whatever_there_is(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    history(stage, tools, 5, 6)
+    monkeypatch.setattr(trying, "LONGEST_SECONDS", -1.0)
+    found = attempt()
+    assert found.is_cut and found.calls == 0
+    monkeypatch.setattr(trying, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(trying, "AT_ONCE", 1)
+    assert attempt().calls == 2
+
+
+def test_what_calls_were_made_with_is_read_where_a_rule_asks_for_it_and_so_much_at_once(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history(stage, tools, 5, 20, 30)
+    read: list[int] = []
+    taken = trying._sealed
+
+    def sealed(group: Any) -> Any:
+        given = taken(group)
+        read.append(len(given))
+        return given
+
+    monkeypatch.setattr(trying, "_sealed", sealed)
+    assert counts(attempt("deny", condition="requester = key:shop")) == (3, 0, 3, 0) and sum(read) == 0
+    read.clear()
+    assert counts(attempt("deny", condition="args.amount > 10")) == (3, 0, 2, 0) and read[0] == 3
+    read.clear()
+    monkeypatch.setattr(trying, "MOST_BYTES", 1)
+    assert counts(attempt("deny", condition="args.amount > 10")) == (3, 0, 2, 0) and max(read) == 1
+    assert counts(attempt("deny", tool="mail", condition="args.amount > 10")) == (3, 0, 0, 0)
+    assert sum(read) == 3, "of another tool's calls none is read"
+
+
+def test_a_call_that_nobody_can_read_is_counted_as_one(stage: Stage, tools: Toolbox) -> None:
+    """Lists within lists, without an end."""
+    history(stage, tools, 5, 20)
+    sealed = "UPDATE ledger_event SET sealed = %s WHERE kind = 'ToolInvoked' AND fact = 'intent' AND seq < %s"
+    assert as_superuser(sealed, b"\x00" + b"[" * 100_000, 99) == 2
+    found = attempt("deny", condition="args.amount > 10")
+    assert (found.calls, found.unreadable) == (0, 2)
+    assert attempt("deny", condition="requester = key:shop").unreadable == 0
+
+
+def test_the_clock_is_read_for_each_call(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    history(stage, tools, 1, 2, 3, 4, 5, 6)
+    ticks = itertools.count()
+    monkeypatch.setattr(trying, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    found = attempt(condition="args.amount > 10")
+    assert found.is_cut and 0 < found.calls < 6
+
+
+def test_a_shell_lists_the_rules_and_tries_one(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 5, 20)
+    put(boss(), name="known", tool="mail", effect="deny")
+    out = StringIO()
+    call_command("policies", "list", stdout=out)
+    call_command(
+        "policies", "try", tool="order", effect="require", queue="legal", condition="args.amount > 10", stdout=out
+    )
+    told = out.getvalue()
+    assert "known@1\tdeny\tany agent mail" in told and "finance_po" in told, "gates in code are among them"
+    assert "2 calls since" in told and "held up for a yes\t1\t" in told and "queue legal\t1" in told
+    with pytest.raises(CommandError, match="no tool"):
+        call_command("policies", "try", tool="nothing", effect="deny")
+    assert Policy.objects.count() == 1
+
+
+@pytest.mark.parametrize("types_amount", [True, False])
+def test_a_second_person_tries_a_proposal(client: Client, stage: Stage, tools: Toolbox, types_amount: bool) -> None:
+    history(stage, tools, 1, 20, 30)
+    first, second = boss(), somebody("bert", is_staff=True, is_superuser=True)
+    guards.require(GuardsBody(families=["policies", "roles"], justification=WHY), by=first)
+    with pytest.raises(Proposed) as waits:
+        put(first, condition="args.amount >= 20", type_amount=types_amount)
+    client.force_login(User.objects.get(pk=second.person))
+    page = client.get(f"/changes/{waits.value.change}").content.decode()
+    form = page.partition('action="/policies/tries"')[2].partition("</form>")[0]
+    sent = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form.replace("&gt;", ">")))
+    assert sent["condition"] == "args.amount >= 20" and sent.get("type_amount") == ("on" if types_amount else None)
+    told = client.post("/policies/tries", sent)
+    page = told.content.decode()
+    assert told.status_code == 200 and "Tried on history" in page and "Not tried" not in page
+    assert re.search(r'held up for a yes</b></td><td class="num" data-label="calls">2</td>', page)
+    assert not Policy.objects.exists()
+
+
+def test_a_condition_reveals_no_arguments_to_who_may_not_read_them(stage: Stage, tools: Toolbox) -> None:
+    history(stage, tools, 1, 20)
+    Group.objects.get(name="operator").permissions.clear()
+    body = {"effect": "deny", "tool": "order", "rule": "none"}
+    operator, auditor = (Api(issue_key(person(role, role), "test")) for role in ("operator", "auditor"))
+    by_halves = body | {"condition": "args.amount > 10"}
+    assert is_problem(operator.post("policies/try", by_halves), 403, "payloads-hidden")
+    assert operator.post("policies/try", body).json()["denied"]["calls"] == 2
+    assert auditor.post("policies/try", by_halves).json()["denied"]["calls"] == 1
+    admin = Api(issue_key(person("root", is_superuser=True, is_staff=True), "test"))
+    told = admin.post("policies/try", by_halves).json()["denied"]
+    assert told["calls"] == 1 and told["examples"] == [], "who sees no run is told none"

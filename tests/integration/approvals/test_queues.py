@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
+import rfc8785
 from django.contrib.auth.models import Group, User
 from django.db import connection, transaction
 
+from approvals.api.present import approval_row
+from approvals.brief import plan_of
+from approvals.deadlines.forms import CalendarForm, TimingForm
 from approvals.genuine import genuine
-from approvals.models import Approval, Decision
+from approvals.models import Approval, Calendar, Decision
 from approvals.queue_models import Queue
 from approvals.queues import acts, deputies
 from approvals.queues.along import FACTS, is_ours
 from approvals.queues.bodies import LiftBody, QueueBody, QueueChangeBody
 from approvals.queues.seeding import seed
-from durableagents import Context, End
+from approvals.votes.shown import stages_of
+from durableagents import Context, End, Evidence, Rejected
 from durableagents.databases import RUNTIME_ROLE
+from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
 from ledger.verification.runs import verify
+from runs.engine.agents import Agent
+from runs.engine.gate.calendars import zones
 from runs.journal import wait_hooks
 from runs.journal.asked.queues import Asked, Queues
+from runs.journal.digests import hasher
+from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
-from tests.integration.runs.stage import Stage, dump, in_turn
-from tests.world import FIONA, Notes, Toolbox, agent_of
+from tests.integration.approvals.timing import OFFICE, calendar
+from tests.integration.runs.stage import Stage, at_once, dump, events, in_turn
+from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -91,15 +104,8 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage) -
     acts.open_again("refunds", by=admin, justification=WHY)
     acts.remove("refunds", by=admin, justification=WHY)
     rows = list(ActRecord.objects.order_by("id"))
-    assert [row.action for row in rows] == [
-        "queue",
-        "queue_limit",
-        "queue_limit",
-        "queue_limit_lift",
-        "queue_close",
-        "queue_open",
-        "queue_remove",
-    ]
+    actions = " ".join(row.action for row in rows)
+    assert actions == "queue queue_limit queue_limit queue_limit_lift queue_close queue_open queue_remove"
     assert {(row.by, row.role, row.queue, row.justification) for row in rows} == {
         ("user:boss", "admin", "refunds", WHY)
     }
@@ -142,7 +148,12 @@ def test_nobody_but_an_administrator_sets_anything_up(stage: Stage, who: str) ->
     changed(lambda: acts.remove("legal", by=by, justification=WHY), "Only an administrator", Forbidden)
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def admin(stage: Stage) -> Actor:
+    return boss()
+
+
+@each_case(
     ("given", "words"),
     [
         ({"name": "LEGAL"}, "name is that of the queue legal"),
@@ -160,8 +171,7 @@ def test_nobody_but_an_administrator_sets_anything_up(stage: Stage, who: str) ->
         ({"currency": "usd"}, "no currency"),
     ],
 )
-def test_what_can_not_be_a_queue_is_refused_by_name(stage: Stage, given: dict[str, Any], words: str) -> None:
-    admin = boss()
+def test_what_can_not_be_a_queue_is_refused_by_name(admin: Actor, given: dict[str, Any], words: str) -> None:
     Group.objects.get_or_create(name="approver_refunds")
     changed(lambda: added(admin, **given), words)
     changed(lambda: added(admin, justification=" "), "justification", JustificationRequired)
@@ -292,3 +302,182 @@ def test_a_worker_learns_of_a_queue_before_it_refuses_it_and_does_not_ask_at_eac
     known.forget()
     stage.wait(worker.learn("refunds"))
     assert "refunds" not in worker and known["refunds"] == "approver_refunds"
+
+
+ODD: list[Any] = [
+    {"note": "line\nbreak \u2028 <script>alert(1)</script> \u202egnp.exe"},
+    {"amount": 84_000, "share": 0.1, "big": 2**53 - 1, "small": -1e-7, "none": None},
+    {"ключ": "значение", "🧾": ["日本", "é", "e\u0301"]},
+    ["deep", [[[[["deeper"]]]]]],
+    "",
+]
+
+
+def revising(tools: Toolbox, evidence: Any = None) -> Agent:
+    """An agent that lowers its order each time it is rejected, up to three times."""
+
+    async def node(state: Notes, ctx: Context) -> str | End:
+        amount = 5000 - 1000 * len(state.seen)
+        shown = [Evidence("quote", "vendor", evidence)]
+        try:
+            done = await ctx.call(
+                tools.pay, Item(name="po", amount=amount), evidence=shown, why="the vendor's best price"
+            )
+        except Rejected as no:
+            state.seen.append(no.reason)
+            return "node"
+        return End([done.amount, *state.seen])
+
+    return agent_of(node, tools=tools.all())
+
+
+def asked_with(stage: Stage, tools: Toolbox, evidence: Any = None) -> Approval:
+    stage.start(revising(tools, evidence))
+    assert stage.drive() == "parked"
+    return Approval.objects.get(state="open")
+
+
+@pytest.mark.parametrize("evidence", ODD, ids=range(len(ODD)))
+def test_the_bytes_that_are_hashed_are_the_bytes_that_are_shown(stage: Stage, tools: Toolbox, evidence: Any) -> None:
+    approval = asked_with(stage, tools, evidence)
+    raw = bytes(approval.plan)
+    plan = json.loads(raw)
+    assert raw == rfc8785.dumps(plan), "the one canonical form"
+    assert hasher()(plan) == approval.plan_hash
+    (event,) = events(approval.run, e.ApprovalRequested)
+    assert event.payload == plan and event.plan_hash == approval.plan_hash
+    assert plan_of(approval) == plan, "the console reads it from the very bytes"
+    public = approval_row(approval, stages_of([approval], [])[approval.id], None).shown()
+    assert public["arguments"] == plan["arguments"] == {"name": "po", "amount": 5000}
+    assert public["evidence"] == plan["evidence"] == [{"label": "quote", "source": "vendor", "content": evidence}]
+    assert public["plan_hash"] == approval.plan_hash
+
+
+def test_the_plan_names_who_does_what_where_by_which_rule(stage: Stage, tools: Toolbox) -> None:
+    approval = asked_with(stage, tools)
+    plan = json.loads(bytes(approval.plan))
+    assert (plan["agent"], plan["run_id"], plan["slot"]) == (approval.run.graph_id, str(approval.run_id), "0.1/1")
+    assert (plan["queue"], plan["rule"], plan["tool"]) == ("finance_po", "orders from 1000", "pay")
+    assert (plan["effect"], plan["headline"]) == ("pays something", "$5000")
+    for name in ("queue", "rule", "tool", "effect", "title"):
+        assert getattr(approval, name) == plan[name], "the columns beside it say the same"
+
+
+def test_other_evidence_is_another_plan(stage: Stage, tools: Toolbox) -> None:
+    """The same call on other evidence is another question: nobody's yes carries over."""
+    approval = asked_with(stage, tools, {"price": 1})
+    plan = json.loads(bytes(approval.plan))
+    plan["evidence"][0]["content"]["price"] = 2
+    assert hasher()(plan) != approval.plan_hash
+
+
+def test_the_agents_own_words_are_shown_and_bind_nothing(stage: Stage, tools: Toolbox) -> None:
+    approval = asked_with(stage, tools)
+    assert approval.why == "the vendor's best price" and "why" not in json.loads(bytes(approval.plan))
+
+
+def test_revisions_form_one_chain_from_first_to_last(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    approval = asked_with(stage, tools)
+    run = approval.run
+    for n in (1, 2, 3):
+        assert (approval.revision, approval.previous_id is None) == (n, n == 1)
+        assert json.loads(bytes(approval.plan))["arguments"]["amount"] == 6000 - 1000 * n
+        if n < 3:
+            stage.decide(run, "reject", why=f"no. {n}")
+            assert stage.drive() == "parked"
+            following = Approval.objects.get(run=run, state="open")
+            assert following.previous_id == approval.id and approval.next == following
+            assert following.plan_hash != approval.plan_hash
+            approval = following
+    stage.decide(run)
+    assert stage.drive() == "completed"
+    assert [json.loads(r.body)["amount"] for r in outside.requests] == [3000]
+    assert [a.state for a in run.approvals.order_by("revision")] == ["rejected", "rejected", "approved"]
+
+
+def test_a_question_about_something_else_is_no_revision(stage: Stage, tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        for tool in (tools.pay, tools.wire):
+            try:
+                await ctx.call(tool, Item(name="po", amount=5000))
+            except Rejected:
+                continue
+        return End()
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    stage.decide(run, "reject")
+    assert stage.drive() == "parked"
+    second = Approval.objects.get(run=run, state="open")
+    assert (second.tool, second.revision, second.previous) == ("wire", 1, None)
+
+
+def test_exactly_what_was_approved_is_executed(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """Two gates open in one run, one after the other: a yes to the first is no yes to the second."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        first = await ctx.call(tools.pay, Item(name="one", amount=1000))
+        second = await ctx.call(tools.pay, Item(name="two", amount=1000))
+        return End([first.ref, second.ref])
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    first = stage.decide(run)
+    assert stage.drive() == "parked" and [json.loads(r.body)["name"] for r in outside.requests] == ["one"]
+    second = Approval.objects.get(run=run, state="open")
+    assert second.plan_hash != first.plan_hash
+    from approvals.services import StalePlan, decide
+
+    with pytest.raises(StalePlan):
+        decide(second.id, verdict="approve", plan_hash=first.plan_hash, justification="as seen", by=FIONA)
+    stage.decide(run)
+    assert stage.drive() == "completed"
+    intents = events(run, e.ToolInvoked)
+    assert [(x.slot, x.grant) for x in intents] == [("0.1/1", "0.1/1"), ("0.1/2", "0.1/2")]
+
+
+@pytest.mark.usefixtures("db")
+@each_case(
+    "zone",
+    [
+        "localtime",
+        "posixrules",
+        "Factory",
+        "right/Europe/Berlin",
+        "posix/Europe/Berlin",
+        "europe/berlin",
+        "zone.tab",
+        "Europe/Berlin ",
+    ],
+)
+def test_a_zone_that_is_another_one_on_another_machine_is_none(zone: str) -> None:
+    with pytest.raises(InvalidInput, match="zone"):
+        calendar(boss(), zone=zone)
+    assert {"Europe/Berlin", "UTC", "America/New_York", "Asia/Kathmandu"} <= zones()
+
+
+def test_of_two_names_alike_at_once_one_is_added(stage: Stage) -> None:
+    admin = boss()
+    told = at_once(*(partial(calendar, admin, name) for name in ("DE", "de", "De", "dE") * 4))
+    assert sum(isinstance(each, Calendar) and each.version == 1 for each in told) == 1
+    assert len(set(Calendar.objects.values_list("name", flat=True))) == 1
+
+
+def refusals(form: TimingForm | CalendarForm) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidInput) as error:
+        form.as_body()
+    assert not any(character.isdigit() for character in error.value.detail), "no place that nobody sees"
+    return [(each["field"], each["problem"]) for each in error.value.extra["errors"]]
+
+
+def test_what_is_wrong_with_a_form_is_told_of_the_field_that_is_seen() -> None:
+    form = TimingForm(
+        on_timeout="escalate", to2="legal", hours2="many", to3="board", remind="50, half, 120%", justification=WHY
+    )
+    told = refusals(form)
+    assert [field for field, _ in told] == ["steps", "steps", "remind", "remind"]
+    begins = ("hours they have (2): ", "hours they have (3): ", "half: ", "120: ")
+    assert all(problem.startswith(begin) for (_, problem), begin in zip(told, begins, strict=True))
+    lines = "2026-12-25 Christmas Day\n\nsoon the fair"
+    (found,) = refusals(CalendarForm(name="DE", zone="UTC", holidays=lines, justification=WHY, **OFFICE))
+    assert found[0] == "holidays" and found[1].startswith("line 3: ")

@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
+from approvals.policies.words import was_and_is
 from approvals.queues import acts as queues
 from approvals.queues.bodies import QueueChangeBody
 from durableagents.identity import resets
@@ -20,7 +21,10 @@ from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody
 from ledger.four_eyes.known import FAMILIES
 from ledger.models import ActRecord, RuleChange
-from runs.models import Pool, Ramp
+from runs.engine.limits.rules import Rule
+from runs.models import Limit, Pool, Ramp
+from runs.services.limits import acts as limits
+from tests.cases import each_case
 from tests.integration.approvals.setup import WHY
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.console.accounts import PASSWORD, chosen, invite, meanwhile, path_of
@@ -40,9 +44,6 @@ def client_of(by: Actor) -> Client:
     found = Client()
     found.force_login(User.objects.get(pk=by.person))
     return found
-
-
-# --- one person is not two ---
 
 
 @pytest.mark.parametrize("given", [{"is_admin": True}, {"is_admin": False}])
@@ -75,11 +76,7 @@ def test_a_link_for_a_password_of_before_is_no_door_into_a_second_persons_accoun
     bob = User.objects.create_user("bob", email="bob@example.org", password="what he lost before")
     made = {
         who: resets.make_link(pk, by=anna, justification=WHY)[1]
-        for who, pk in (
-            ("bert", bert.person or 0),
-            ("bob", bob.pk),
-            ("anna", anna.person or 0),
-        )
+        for who, pk in (("bert", bert.person or 0), ("bob", bob.pk), ("anna", anna.person or 0))
     }
     paths = {who: path_of(link) for who, link in made.items()}
     mailed = path_of(resets._link(User.objects.get(pk=bert.person)))
@@ -116,9 +113,6 @@ def test_an_account_that_becomes_a_second_persons_while_its_password_is_hashed_k
     assert bob_is.get().check_password("his own for years")
 
 
-# --- a request that is repeated ---
-
-
 def sent(client: Client, path: str, body: dict[str, Any], key: str = "k") -> Any:
     return client.post(f"/api/v1/{path}", body, content_type="application/json", headers={"Idempotency-Key": key})
 
@@ -140,13 +134,7 @@ def ramp_of(tools: Toolbox) -> dict[str, Any]:
 
     for version in ("1.0.0", "2.0.0"):
         agent_of(node, name="importer", version=version, tools=tools.all())
-    return {
-        "agent": "importer",
-        "from_version": "1.0.0",
-        "to_version": "2.0.0",
-        "share": "5",
-        "justification": WHY,
-    }
+    return {"agent": "importer", "from_version": "1.0.0", "to_version": "2.0.0", "share": "5", "justification": WHY}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -171,15 +159,38 @@ def test_what_is_proposed_under_an_idempotency_key_is_kept_once(
     assert sent(client, path, body).content == first.content, "a repeat is told what the first one was told"
 
 
-# --- what an account is let besides ---
-
-
-# --- what the second one reads ---
-
-
 def test_another_value_than_the_one_that_was_read_is_something_else(guarded: None, anna: Actor, bert: Actor) -> None:
     change = proposed(lambda: queues.change("legal", QueueChangeBody(title="Law", justification=WHY), by=anna))
     queues.change("legal", QueueChangeBody(title="Rules", justification=WHY), by=Actor("os", "root", auth="shell"))
     with pytest.raises(changes.ChangedMeanwhile, match="would do something else"):
         agreed(change, bert)
     assert queues.find("legal").title == "Rules"
+
+
+def test_a_breaker_that_opens_lets_people_agree(stage: Stage, guarded: None, anna: Actor, bert: Actor) -> None:
+    change = proposed(lambda: limits.set_limit("provider:acme", Rule(per_minute=5), by=anna, justification=WHY))
+    limits.open_breaker("provider:acme", by=anna, justification=WHY)
+    agreed(change, bert)
+    limit = Limit.objects.get(key="provider:acme")
+    assert (limit.given or {})["per_minute"] == 5 and limit.breaker == "open"
+
+
+def test_runs_line_up_by_a_tag_s_limit_once_it_is_in_force_and_not_before(
+    stage: Stage, guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lined: list[Any] = []
+    plain = limits._line_up
+    monkeypatch.setattr(limits, "_line_up", lambda key: (lined.append(key), plain(key)))
+    change = proposed(lambda: limits.set_limit("tag:team:*", Rule(at_once=1), by=anna, justification=WHY))
+    assert not lined
+    agreed(change, bert)
+    assert lined == ["tag:team:*"]
+
+
+@each_case(
+    ("name", "before", "after"),
+    [("within_seconds", 60, 61), ("proof", {"within": 60}, {"within": 61}), ("steps", [["a", 0]], [["a", 0.5]])],
+)
+def test_what_differs_never_reads_the_same(name: str, before: Any, after: Any) -> None:
+    was, now = was_and_is(name, before, after)
+    assert was != now

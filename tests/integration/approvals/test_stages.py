@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +27,10 @@ from ledger.append import append
 from ledger.errors import DurableAgentsError, Forbidden
 from runs.engine.agents import Agent
 from runs.models import Wait
+from tests.integration.api.conftest import Api, is_problem, issue_key
 from tests.integration.approvals.setup import WHY, away, boss, limited, somebody
 from tests.integration.approvals.timing import make_late
+from tests.integration.console.conftest import Reader, text_of
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage as Fleet
 from tests.integration.runs.stage import dump, events, problems
@@ -88,12 +92,7 @@ def nothing_changes(act: Callable[[], Any], error: type[DurableAgentsError], wor
     assert dump() == before
 
 
-# --- the story ---
-
-
-def test_quorum_of_three_takes_three_different_people(
-    stage: Fleet, ask: Callable[..., Approval], outside: Outside
-) -> None:
+def test_a_quorum_of_three_takes_three_people(stage: Fleet, ask: Callable[..., Approval], outside: Outside) -> None:
     asked = ask(Gate("finance_po", "large sums", quorum=3))
     for name in ("fiona", "frank"):
         said = say(somebody(name, FINANCE))
@@ -105,9 +104,7 @@ def test_quorum_of_three_takes_three_different_people(
     check_against_journal(asked.run)
 
 
-def test_legal_says_yes_and_then_two_of_finance_and_then_it_is_paid(
-    stage: Fleet, ask: Callable[..., Approval], outside: Outside
-) -> None:
+def test_after_legal_two_of_finance_approve(stage: Fleet, ask: Callable[..., Approval], outside: Outside) -> None:
     first, (lena, fiona, frank) = ask(LEGAL_THEN_TWO), people()
     assert (first.queue, first.case_id) == ("legal", first.id)
     say(lena)
@@ -132,9 +129,7 @@ def test_legal_says_yes_and_then_two_of_finance_and_then_it_is_paid(
 
 
 @pytest.mark.parametrize("gate", [ONE, TWO, LEGAL_THEN_TWO])
-def test_who_lets_it_fail_fails_the_run(
-    stage: Fleet, ask: Callable[..., Approval], outside: Outside, gate: Gate
-) -> None:
+def test_letting_it_fail_fails_it(stage: Fleet, ask: Callable[..., Approval], outside: Outside, gate: Gate) -> None:
     asked, (lena, fiona, _) = ask(gate, tries=2), people()
     say(lena if gate is LEGAL_THEN_TWO else fiona, "fail", justification="not with this vendor")
     assert stage.drive() == "failed" and outside.requests == [] and Approval.objects.count() == 1
@@ -188,9 +183,6 @@ def test_a_deadline_denies_whatever_was_said_before(stage: Fleet, ask: Callable[
     make_late(asked)
     timers.sweep()
     assert stage.drive() == "failed" and Approval.objects.get().state == "expired"
-
-
-# --- one person is one person ---
 
 
 def test_one_person_has_one_word_by_whatever_key(ask: Callable[..., Approval]) -> None:
@@ -281,9 +273,6 @@ def test_a_stage_that_is_not_the_one_that_was_read_is_refused(stage: Fleet, ask:
     nothing_changes(lambda: say(fiona, plan_hash=first.plan_hash), StalePlan)
     nothing_changes(lambda: say(lena, of=first), AlreadyDecided)
     say(fiona, stage=2)
-
-
-# --- forged, taken away, changed ---
 
 
 def forged(approval: Approval, somebody: Actor, **changed: Any) -> Decision:
@@ -403,13 +392,8 @@ def test_a_vote_that_was_changed_is_found(ask: Callable[..., Approval]) -> None:
     assert any("verdict" in problem for problem in problems(asked.run))
 
 
-# --- at once ---
-
-
 @pytest.mark.django_db(transaction=True)
-def test_64_at_once_are_as_many_words_as_it_takes_and_one_outcome(
-    ask: Callable[..., Approval], stage: Fleet, outside: Outside
-) -> None:
+def test_64_at_once_are_counted_once(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
     """32 people, each twice at once: two yeses let it through, and everybody else is told who had decided."""
     asked = ask(TWO)
     crowd = [somebody(f"p{n}", FINANCE) for n in range(32)]
@@ -461,3 +445,147 @@ def test_the_people_of_a_crash_test_are_several(ask: Callable[..., Approval], st
         people_of_it._decide(None, Wait.objects.get(resolved_at__isnull=True))  # type: ignore[arg-type]
         stage.drive()
     assert len(outside.requests) == 1 and len(events(asked.run, e.ApprovalVoted)) == 3
+
+
+@pytest.fixture
+def ask_twice(stage: Fleet, tools: Toolbox) -> Callable[..., Approval]:
+    def asked(gate: Any) -> Approval:
+        stage.start(buying(tools, gate, tries=2))
+        assert stage.drive() == "parked"
+        return now()
+
+    return asked
+
+
+def reads(name: str) -> Reader:
+    return Reader(User.objects.get(username=name))
+
+
+def calls(name: str) -> Api:
+    return Api(issue_key(User.objects.get(username=name), "test"))
+
+
+def decides(reader: Reader, approval: Approval, verdict: str, **more: Any) -> Any:
+    form = {"verdict": verdict, "plan_hash": approval.plan_hash, "justification": f"{verdict} as quoted"} | more
+    return reader.client.post(f"/approvals/{approval.id}/decision", form, follow=True)
+
+
+def four_people() -> list[Actor]:
+    named = (("lena", LEGAL), ("fiona", FINANCE), ("frank", FINANCE), ("greta", FINANCE))
+    return [somebody(name, role) for name, role in named]
+
+
+def kept(name: str, answer: Any) -> None:
+    """For whoever wants to look at the page."""
+    if folder := os.environ.get("DURABLEAGENTS_KEEP_PAGES"):
+        Path(folder, name).write_bytes(answer.content)
+
+
+def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask_twice: Callable[..., Approval]) -> None:
+    first, _ = ask_twice(LEGAL_THEN_TWO), four_people()
+    page = reads("lena").read(f"/inbox/{first.id}")
+    for words in (
+        "Who decides",
+        "0 of 1 yes",
+        "you may be the first",
+        "finance_po next 0 of 2 yes",
+        "finance_po is asked next. Nothing is sent before",
+        "Fail the run",
+        "Abstain",
+    ):
+        assert words in page, (words, page)
+    told = text_of(decides(reads("lena"), first, "approve", stage="1"))
+    assert "Approved. It is put to finance_po next." in told and "lena said yes" in told
+    stage.drive()
+    assert "Asked after this one, as a case of its own" in reads("lena").read(f"/inbox/{first.id}")
+    second = now()
+    page = reads("fiona").read(f"/inbox/{second.id}")
+    for words in (
+        "legal done",
+        "1 of 1 yes",
+        "user:lena said yes",
+        "“approve as quoted”",
+        "0 of 2 said yes",
+        "Your yes is counted, and 1 more is needed",
+        "2 different people, each a finance approver",
+    ):
+        assert words in page, (words, page)
+    assert "stage 2 of 2: 0 of 2 yes" in reads("fiona").read("/inbox")
+    told = text_of(decides(reads("fiona"), second, "approve", stage="2"))
+    assert "Your yes is counted. It waits for somebody else" in told and "You approved this at" in told
+    kept("voted.html", reads("fiona").get(f"/inbox/{second.id}"))
+    kept("second.html", reads("frank").get(f"/inbox/{second.id}"))
+    page = reads("frank").read(f"/inbox/{second.id}")
+    assert "1 of 2 said yes: you may be the second" in page and "sent once" in page
+    assert "stage 2 of 2: 1 of 2 yes; you had your say" in reads("fiona").read("/inbox")
+    page = reads("frank").read("/inbox")
+    assert "stage 2 of 2: 1 of 2 yes" in page and "you had your say" not in page
+    assert "Approved. The run goes on." in text_of(decides(reads("frank"), second, "approve"))
+    kept("done.html", reads("greta").get(f"/inbox/{second.id}"))
+    page = reads("greta").read(f"/inbox/{second.id}")
+    assert "2 of 2 yes" in page and "finance_po done" in page
+    assert "finance_po done 2 of 2 yes" in reads("lena").read(f"/inbox/{first.id}")
+    assert "user:fiona said yes" in reads("lena").read(f"/inbox/{first.id}"), (
+        "whoever decided first sees what became of it"
+    )
+    assert stage.drive() == "completed"
+
+
+def test_who_had_their_say_is_told_so_and_what_they_typed_is_kept(ask_twice: Callable[..., Approval]) -> None:
+    asked, _ = ask_twice(TWO), four_people()
+    decides(reads("fiona"), asked, "approve")
+    answer = decides(reads("fiona"), asked, "reject", justification="I have thought again about it")
+    page = text_of(answer)
+    assert answer.status_code == 409 and "You have had your say" in page and "I have thought again about it" in page
+    answer = decides(reads("frank"), asked, "approve", stage="2", justification="My careful reasons")
+    page = text_of(answer)
+    assert answer.status_code == 409 and "Another stage is being decided" in page and "My careful reasons" in page
+    for wrong in ("0", "-1", "x", "1" * 30):
+        assert decides(reads("frank"), asked, "approve", stage=wrong).status_code == 422
+    assert Decision.objects.count() == 1
+
+
+def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask_twice: Callable[..., Approval]) -> None:
+    first, _ = ask_twice(LEGAL_THEN_TWO), four_people()
+    lena, fiona, frank = calls("lena"), calls("fiona"), calls("frank")
+    row = lena.get(f"approvals/{first.id}").json()
+    assert row["stage"] == 1 and [(s["queue"], s["quorum"], s["state"], s["yes"]) for s in row["stages"]] == [
+        ("legal", 1, "now", 0),
+        ("finance_po", 2, "next", 0),
+    ]
+    body = {"verdict": "approve", "plan_hash": row["plan_hash"], "justification": "as quoted"}
+    assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"stage": 2}), 409, "other-stage")
+    assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"stage": 0}), 422)
+    assert is_problem(lena.post(f"approvals/{first.id}/decision", body | {"verdict": "maybe"}), 422)
+    done = lena.post(f"approvals/{first.id}/decision", body | {"stage": 1}).json()
+    assert (done["state"], done["stage"]) == ("approved", 1)
+    assert is_problem(lena.post(f"approvals/{first.id}/decision", body), 409, "already-decided")
+    assert lena.get(f"approvals/{first.id}").json()["stage"] == 1
+    stage.drive()
+    second = now()
+    assert lena.get(f"approvals/{first.id}").json()["stage"] == 1, "while the next one is being decided"
+    body["plan_hash"] = second.plan_hash
+    assert fiona.post(f"approvals/{second.id}/decision", body).json()["state"] == "open"
+    assert is_problem(fiona.post(f"approvals/{second.id}/decision", body | {"verdict": "reject"}), 409, "already-voted")
+    (listed,) = fiona.get("approvals?state=open").json()["results"]
+    assert listed["stage"] == 2 and listed["decision"] is None and listed["stages"][1]["yes"] == 1
+    assert [(v["by"], v["verdict"]) for s in listed["stages"] for v in s["votes"]] == [
+        ("key:lena", "approve"),
+        ("key:fiona", "approve"),
+    ]
+    done = frank.post(f"approvals/{second.id}/decision", body).json()
+    assert (done["state"], done["stage"]) == ("approved", 2)
+    assert stage.drive() == "completed"
+    assert [lena.get(f"approvals/{each.id}").json()["stage"] for each in (first, second)] == [1, 2]
+
+
+def test_a_forged_vote_is_shown_as_none_and_counts_for_nothing(ask_twice: Callable[..., Approval]) -> None:
+    from tests.integration.approvals.test_stages import forged
+
+    asked = ask_twice(TWO)
+    fiona, frank = somebody("fiona", FINANCE), somebody("frank", FINANCE)
+    forged(asked, fiona)
+    page = reads("frank").read(f"/inbox/{asked.id}")
+    assert "not genuine" in page and "0 of 2 yes" in page
+    say(frank)
+    assert Approval.objects.get().state == "open"

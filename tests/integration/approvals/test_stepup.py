@@ -72,12 +72,7 @@ def shown_outside(of: Approval) -> dict[str, Any]:
     return approval_row(of, stages_of([of], [])[of.id], None).shown()
 
 
-# --- freshly who one is ---
-
-
-def test_above_the_amount_a_yes_needs_a_fresh_second_factor_and_says_which(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_above_the_amount_a_yes_needs_a_second_factor(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     rule(minutes=5, second_factor=True, above=Decimal(2000))
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     assert plan(question)["proof"] == {"within": 300, "factor": True}
@@ -156,9 +151,6 @@ def test_a_deputy_shows_who_they_are_themselves(stage: Stage, tools: Toolbox) ->
     assert Decision.objects.get().proof["by"] == "password"
 
 
-# --- typed ---
-
-
 def test_who_approves_types_the_amount_and_whom_it_is_about(stage: Stage, tools: Toolbox) -> None:
     rule(type_amount=True, type_target=True, above=Decimal(2000))
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
@@ -174,9 +166,6 @@ def test_where_no_amount_can_be_told_the_target_is_typed(stage: Stage, tools: To
     rule(type_amount=True)
     question = asked(stage, tools, declared=None)
     assert plan(question)["proof"] == {"typed": {"target": "po"}}
-
-
-# --- the rule moves ---
 
 
 def test_a_threshold_that_was_set_after_the_question_holds_for_it_too(stage: Stage, tools: Toolbox) -> None:
@@ -218,9 +207,6 @@ def test_several_people_show_it_each(stage: Stage, tools: Toolbox, outside: Outs
     say(question, fresh(frank, "password"))
     assert [each.proof["by"] for each in Decision.objects.order_by("id")] == ["totp", "password"]
     assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(question.run) == []
-
-
-# --- at once ---
 
 
 def test_of_sixty_four_who_say_yes_at_once_those_who_showed_it_are_one(stage: Stage, tools: Toolbox) -> None:
@@ -290,9 +276,6 @@ def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stag
     assert [type(error) for error in told] == [ProofNeeded]
 
 
-# --- what a policy wants ---
-
-
 def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     by = boss()
     body = NewPolicyBody(
@@ -335,12 +318,6 @@ def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools
     assert stage.drive() == "operator" and outside.requests == []
 
 
-# --- setting it ---
-
-
-# --- past us ---
-
-
 def forged(statement: str, *values: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
@@ -376,9 +353,7 @@ def test_a_changed_proof_is_found_by_verification(stage: Stage, tools: Toolbox) 
     assert "proof" in found and "was not written with this installation's key" in found
 
 
-def test_a_call_on_a_yes_that_showed_too_little_for_its_policy_is_found(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_a_call_on_too_weak_a_yes_for_its_policy_is_found(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """As by a worker of a version that knows of no proof: all is on record, and every row is genuine."""
     body = NewPolicyBody(
         name="dear",

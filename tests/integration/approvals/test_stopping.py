@@ -22,6 +22,7 @@ from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import lifecycle, reconciling
 from runs.services.authority import SETTLING, STOPPING, Standing, standing, standings
+from tests.cases import each_case
 from tests.integration.approvals.setup import known_as
 from tests.integration.runs.stage import Stage, dump
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
@@ -71,8 +72,8 @@ def test_whoever_may_stop_it_leaves_a_record_for_each_act(waiting: Run, by: Acto
     assert {(r.by, r.role, r.person, r.justification) for r in records} == {(by.ref, by.role, by.person, "month end")}
 
 
-@pytest.mark.parametrize("by", MAY_NOT, ids=lambda by: f"{by.ref} as {by.role or 'nothing'}")
-@pytest.mark.parametrize("action", STOPPING)
+@each_case("by", MAY_NOT)
+@each_case("action", STOPPING)
 def test_nobody_else_stops_it_and_nothing_changes(waiting: Run, by: Actor, action: str) -> None:
     before = dump()
     with pytest.raises(Forbidden, match=rf"may {action} a run"):
@@ -80,7 +81,7 @@ def test_nobody_else_stops_it_and_nothing_changes(waiting: Run, by: Actor, actio
     assert dump() == before
 
 
-@pytest.mark.parametrize("by", [FIONA, LENA, OWNER, AUDITOR, SUPERUSER], ids=lambda by: by.ref)
+@each_case("by", [FIONA, LENA, OWNER, AUDITOR, SUPERUSER])
 def test_retrying_and_settling_stay_an_operators(waiting: Run, by: Actor) -> None:
     before = dump()
     with pytest.raises(Forbidden, match="Only an operator may retry"):

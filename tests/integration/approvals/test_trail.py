@@ -25,6 +25,7 @@ from ledger.append import acted
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions, signals
+from tests.cases import each_case
 from tests.conftest import CHECKOUT
 from tests.integration.runs.stage import Stage
 from tests.integration.runs.stories import as_superuser
@@ -113,7 +114,7 @@ def test_what_the_system_and_the_outside_do_is_nobodys_act(stage: Stage, tools: 
     assert not ActRecord.objects.exists()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filters", "found"),
     [
         ({"action": "signal"}, ["signal"]),
@@ -143,7 +144,7 @@ def test_it_is_filtered_by_agent_and_run(busy: Run) -> None:
     assert listed(agent=f"{busy.agent}@9.9.9") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "name"),
     [
         ({"run": "zz"}, "run"),
@@ -227,9 +228,7 @@ def test_it_costs_the_same_for_few_acts_and_for_many(busy: Run) -> None:
     assert counts == [6, 6], "one for each source, the agents, and up to where records without a code are from before"
 
 
-@pytest.mark.parametrize(
-    "table", ["ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "approvals_decision"]
-)
+@each_case("table", ["ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "approvals_decision"])
 def test_a_page_is_found_by_an_index(busy: Run, table: str) -> None:
     verb = "verdict" if table == "approvals_decision" else "action"
     with transaction.atomic(), connection.cursor() as cursor:
@@ -243,9 +242,6 @@ def test_a_page_is_found_by_an_index(busy: Run, table: str) -> None:
             )
             plan = "\n".join(row[0] for row in cursor.fetchall())
             assert "Index Scan" in plan and "Sort" not in plan, plan
-
-
-# --- over HTTP ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -313,7 +309,7 @@ def test_rows_with_numbers_that_nothing_of_ours_has_hide_nothing_below_them(busy
     assert forged == 6 and len(seen) == len(set(seen)) == len(genuine) + forged and genuine < set(seen)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         {"action": "dance"},

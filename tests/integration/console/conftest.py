@@ -91,6 +91,42 @@ def filled_in(page: str) -> dict[str, str]:
     return _Fields(page).values
 
 
+class Forms(HTMLParser):
+    """What a browser sends of each form of a page where nobody touches it, by its action."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.sent: dict[str, dict[str, str]] = {}
+        self._form: dict[str, str] = {}
+        self._at, self._chosen = "", False
+        self.feed(answer.content.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = {name: value or "" for name, value in attrs}
+        name = known.get("name", "")
+        if tag == "form":
+            self._form = self.sent.setdefault(known.get("action", ""), {})
+        elif tag in ("select", "textarea"):
+            self._at, self._form[name] = name, ""
+        elif tag == "option":
+            self._chosen = "selected" in known and "value" not in known
+            if "selected" in known:
+                self._form[self._at] = known.get("value", "")
+        elif (
+            tag == "input" and name != "csrfmiddlewaretoken" and (known.get("type") != "checkbox" or "checked" in known)
+        ):
+            self._form[name] = known.get("value", "on" if known.get("type") == "checkbox" else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._at = "" if tag in ("select", "textarea") else self._at
+        self._form = {} if tag == "form" else self._form
+
+    def handle_data(self, data: str) -> None:
+        if self._at and (self.lasttag == "textarea" or (self.lasttag == "option" and self._chosen)):
+            self._form[self._at] += data.removeprefix("\n").strip()
+            self._chosen = False
+
+
 @pytest.fixture
 def reader(db: None) -> Callable[..., Reader]:
     """A reader with the given roles, by name; None is nobody signed in."""
@@ -115,9 +151,6 @@ def operator(reader: Callable[..., Reader]) -> Reader:
 @pytest.fixture
 def finance(reader: Callable[..., Reader]) -> Reader:
     return reader("approver_finance")
-
-
-# --- an agent that asks -------------------------------------------------------------------------
 
 
 class Request(BaseModel):

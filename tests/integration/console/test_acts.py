@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from html import unescape
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.test import Client
 
-from ledger.models import OverrideRecord
+from ledger.models import Event, Head, OverrideRecord
 from ledger.web.roles import PROVED_BY
+from runs.engine.budget.limits import Budget
 from runs.models import Run, Wait
+from runs.services import lifecycle
+from runs.services.budgets import raising
 from tests.cases import each_case
-from tests.integration.console.conftest import Reader, start, text_of
+from tests.integration.api.test_waiting import run
+from tests.integration.console.conftest import SHOP, Reader, filled_in, start, text_of
 from tests.integration.console.stage import settled, working
+from tests.integration.runs.conftest import stage  # noqa: F401 (fixture)
+from tests.integration.runs.stage import Stage, dump, fresh, kinds
+from tests.integration.runs.test_injecting import WHY, asks, deal
+from tests.world import OLGA, only_for_now
+
+__all__ = ["run"]
+
 
 pytestmark = pytest.mark.django_db
 
@@ -131,7 +144,7 @@ class TestSettling:
         )
         assert answer.status_code == 422 and "not valid JSON" in text_of(answer)
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("receipt", "status", "words"),
         [
             ("{broken", 422, "(line 1, column 2); correct the JSON, or write plain words"),
@@ -140,7 +153,6 @@ class TestSettling:
             ('{"po": 9007199254740993}', 422, "po: is an integer beyond"),
             ('"' + "x" * 2_000_000 + '"', 413, "holds 2000002 bytes; at most 1048576 in the whole form"),
         ],
-        ids=["broken", "NUL", "escaped NUL", "inexact", "2 MB"],
     )
     def test_a_receipt_that_the_api_would_refuse_is_refused_at_its_field(
         self, operator: Reader, run: Run, receipt: str, status: int, words: str
@@ -151,9 +163,7 @@ class TestSettling:
         assert answer.status_code == status and words in field_error(page, "receipt") and records(run) == []
         assert ">Seen.</textarea>" in page and re.search(r'value="happened"[^>]*checked', page)
 
-    @pytest.mark.parametrize(
-        "odd", [("wait_id", "cut-off"), ("sender_is_gone", "perhaps"), ("attempt", "2")], ids=lambda odd: odd[0]
-    )
+    @each_case("odd", [("wait_id", "cut-off"), ("sender_is_gone", "perhaps"), ("attempt", "2")])
     def test_a_field_that_says_nothing_is_not_passed_over(
         self, operator: Reader, run: Run, odd: tuple[str, str]
     ) -> None:
@@ -277,3 +287,190 @@ def test_who_has_to_sign_in_first_comes_back_to_the_form_that_they_sent(reader: 
     ):
         answer = nobody.post("/bulk", {"justification": "why"}, headers={"Referer": referer})
         assert answer.status_code == 302 and answer["Location"] == f"/login?next={next_}", referer
+
+
+FORM = {"patch": '{"terms": {"price": 12}, "name": "<b>tin</b>"}', "justification": ""}
+
+
+@pytest.fixture
+def browser(reader: Callable[..., Reader]) -> Client:
+    return reader("operator").client
+
+
+def hidden(page: str) -> dict[str, str]:
+    return {name: re.search(f'name="{name}" value="([^"]*)"', page)[1] for name in ("seq", "head")}  # type: ignore[index]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_look_shows_what_would_change_and_the_act_is_offered_after_it(browser: Client, run: Run) -> None:
+    assert f"/runs/{run.id}/context" in browser.get(f"/runs/{run.id}").content.decode()
+    page = browser.get(f"/runs/{run.id}/context").content.decode()
+    assert "terms.price" in page and "Resume with it" not in page and "signal go at 0.1/1" in page
+    before = dump()
+    seen = browser.post(f"/runs/{run.id}/context/looks", FORM).content.decode()
+    assert "What would change" in seen and "Resume with it" in seen and dump() == before
+    assert "<b>tin</b>" not in seen and "&lt;b&gt;tin&lt;/b&gt;" in seen
+    done = browser.post(f"/runs/{run.id}/context/resumptions", FORM | hidden(seen) | {"justification": WHY})
+    assert done.status_code == 302 and kinds(run)[-2:] == ["ContextInjected", "RunResumed"]
+    assert fresh(run).state == "waiting_event"
+    page = browser.get(f"/runs/{run.id}").content.decode()
+    assert "something was handed to it" in page
+    assert "the node has it after call 1" in browser.get(f"/runs/{run.id}?tab=journal").content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+@each_case(
+    ("more", "words"),
+    [
+        ({"patch": "{"}, "not JSON"),
+        ({"patch": '{"terms": {"price": 0}}'}, "terms.price"),
+        ({"patch": ""}, "Nothing is handed over"),
+        ({"patch": "[1]"}, "patch"),
+        ({"stray": "x"}, "does not have"),
+    ],
+)
+def test_what_is_refused_keeps_what_was_typed(browser: Client, run: Run, more: dict[str, str], words: str) -> None:
+    before = dump()
+    answer = browser.post(f"/runs/{run.id}/context/looks", FORM | more)
+    text = answer.content.decode()
+    assert answer.status_code == 422 and words in text and dump() == before and "data-refused" in text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whom_it_can_not_be_handed_to_is_said(browser: Client, stage: Stage) -> None:  # noqa: F811
+    with only_for_now():
+        run = stage.start(deal(asks))
+        page = browser.get(f"/runs/{run.id}/context")
+        assert page.status_code == 200 and "Only a run that is paused" in page.content.decode()
+
+
+def stopped_run(**budget: Any) -> Run:
+    """A run that a real worker drove up to its cap."""
+    asked = Budget.model_validate(budget or {"tool_calls": 0})
+    run = lifecycle.start("buyer", {"item": "chairs", "ending": "unknown"}, by=SHOP, budget=asked)
+    with working():
+        return settled(run, "paused")
+
+
+def overdue_run() -> Run:
+    """A run that was given an hour, which is over."""
+    run = lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, budget=Budget(wall_seconds=3600))
+    began = run.created_at - timedelta(hours=2)
+    Run.objects.filter(pk=run.pk).update(created_at=began, time_up_at=began + timedelta(hours=1))
+    raising.time_is_up(run.pk)
+    return Run.objects.get(pk=run.pk)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_at_its_cap_says_which_who_may_raise_it_and_what_happens_then(operator: Reader) -> None:
+    run = stopped_run()
+    page = operator.read(f"/runs/{run.id}")
+    for said in (
+        "needs budget",
+        "tool calls: needs 1, 0 of 0 left",
+        "stands still until an operator raises it",
+        "Tool calls cap 0 used 0 set aside 0 left 0 needed next 1 enough would be 1",
+        "who may raise it Operator",
+        "the run ends as cancelled",
+        "what it did stays as it is",
+        "No worker is held.",
+    ):
+        assert said in page, said
+    html = operator.get(f"/runs/{run.id}").content.decode()
+    assert re.findall(r'id="act-(\w+)"', html) == ["pause", "cancel"], "resuming would not help"
+    assert filled_in(html)["budget.tool_calls"] == "2" and filled_in(html)["budget.usd"] == ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
+    run = stopped_run()
+    form = filled_in(operator.get(f"/runs/{run.id}").content.decode())
+    answer = operator.client.post(f"/runs/{run.id}/budgets", form | {"justification": WHY}, follow=True)
+    page = text_of(answer)
+    assert "The budget is set. It is on the record." in page and "0 of 2" in page and "2 left" in page
+    assert Head.objects.get(pk=run.pk).cap_tool_calls == 2 and Run.objects.get(pk=run.pk).state == "running"
+    record = OverrideRecord.objects.get(run_id=run.pk)
+    assert (record.action, record.by, record.justification) == ("budget", "user:operator", WHY)
+    assert "“It is worth it.”" in operator.read(f"/runs/{run.id}", tab="decisions")
+    assert "budget" in operator.read("/audit", action="budget")
+    twice = operator.post(f"/runs/{run.id}/budgets", justification=WHY)
+    assert twice.status_code == 422 and "name a cap" in text_of(twice)
+
+
+@each_case(
+    ("typed", "field", "says"),
+    [
+        ({"budget.usd": "-1"}, "budget.usd", "greater than or equal to 0"),
+        ({"budget.usd": "<b>much</b>"}, "budget.usd", "decimal"),
+        ({"budget.usd": "0.0000001"}, "budget.usd", "6 decimal places"),
+        ({"budget.model_calls": "--5"}, "budget.model_calls", "integer"),
+        ({"budget.model_calls": "9" * 5000}, "budget.model_calls", "integer"),
+        ({"budget.steps": "1.5"}, "budget.steps", "integer"),
+        ({"budget.wall_seconds": "soon"}, "budget.wall_seconds", "no number of hours"),
+        ({"budget.wall_seconds": "1e999999999"}, "budget.wall_seconds", "no number of hours"),
+        ({"budget.wall_seconds": "0"}, "budget.wall_seconds", "greater than or equal to 1"),
+    ],
+)
+def test_a_fault_is_said_at_its_field_and_all_typed_is_kept(
+    operator: Reader, typed: dict[str, str], field: str, says: str
+) -> None:
+    run = start()
+    answer = operator.post(f"/runs/{run.id}/budgets", **typed, justification=WHY)
+    html = answer.content.decode()
+    assert answer.status_code == 422 and WHY in html and "<b>much" not in html
+    assert says in re.findall(rf'id="f-{field.replace(".", "-")}_error">\s*(.*?)</span>', html, re.DOTALL)[0]
+    assert filled_in(html)[field] == next(iter(typed.values())).replace("<", "&lt;").replace(">", "&gt;") or (
+        "much" in filled_in(html)[field]
+    )
+    assert not OverrideRecord.objects.exists() and Event.objects.filter(run_id=run.pk).count() == 1
+
+
+def test_a_form_from_before_somebody_raised_it_shows_both_and_undoes_nothing(operator: Reader) -> None:
+    run = start()
+    opened = filled_in(operator.get(f"/runs/{run.id}").content.decode())
+    raising.set_budget(run.pk, Budget(model_calls=100), by=OLGA, justification="First.")
+    mine = opened | {"budget.model_calls": "9", "justification": "A careful reason."}
+    answer = operator.client.post(f"/runs/{run.id}/budgets", mine)
+    html, page = answer.content.decode(), text_of(answer)
+    assert answer.status_code == 409 and "was no cap, is 100 now" in page and "0 of 100" in page
+    assert filled_in(html)["budget.model_calls"] == "9" and "A careful reason." in html
+    assert "Model calls: was" in page and "budget.model" not in page, "no machine words"
+    assert Head.objects.get(pk=run.pk).cap_model_calls == 100 and OverrideRecord.objects.count() == 1
+    again = operator.client.post(f"/runs/{run.id}/budgets", filled_in(html) | {"justification": WHY})
+    assert again.status_code == 302 and Head.objects.get(pk=run.pk).cap_model_calls == 9
+
+
+def test_others_get_no_form(operator: Reader, finance: Reader, reader: Callable[..., Reader], settings: Any) -> None:
+    run = overdue_run()
+    assert reader("integrator").get(f"/runs/{run.id}").status_code == 404, "whose it isn't, for them there is none"
+    for somebody in (finance, reader("auditor")):
+        assert "None of your roles may raise it." in somebody.read(f"/runs/{run.id}")
+        assert "budget-form" not in somebody.get(f"/runs/{run.id}").content.decode()
+        answer = somebody.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "9"}, justification=WHY)
+        assert answer.status_code == 403
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"budget_queue": "finance_po"})
+    assert "who may raise it Operator, Finance approver" in operator.read(f"/runs/{run.id}")
+    assert "Raise it" in finance.read(f"/runs/{run.id}")
+    answer = finance.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "9"}, justification=WHY)
+    assert answer.status_code == 302 and OverrideRecord.objects.get().role == "approver_finance"
+
+
+def opened(who: Reader) -> tuple[str, dict[str, str]]:
+    page = who.client.get("/runs/new", {"agent": "buyer", "sample": "none"}, follow=True).content.decode()
+    token = re.findall(r'name="token" value="([^"]+)"', page)[0]
+    return page, filled_in(page) | {"agent": "buyer@1.0.0", "token": token, "item": "chairs"}
+
+
+def test_a_run_is_started_with_the_budget_of_its_form(operator: Reader) -> None:
+    page, form = opened(operator)
+    assert "<details" in page and form["budget.usd"] == ""
+    answer = operator.client.post("/runs/new", form | {"budget.tool_calls": "3", "budget.wall_seconds": "1.5"})
+    assert answer.status_code == 302
+    run = Run.objects.get()
+    assert Head.objects.get(pk=run.pk).cap_tool_calls == 3
+    assert run.time_up_at is not None
+    assert abs(run.time_up_at - run.created_at - timedelta(minutes=90)) < timedelta(seconds=5)
+    again = operator.client.post("/runs/new", form | {"budget.tool_calls": "3", "budget.wall_seconds": "1.5"})
+    assert again.status_code == 302 and Run.objects.count() == 1
+    other = operator.client.post("/runs/new", form | {"budget.tool_calls": "4"})
+    assert other.status_code == 409 and Run.objects.count() == 1

@@ -1,4 +1,4 @@
-"""Runs that runs started, on the console: each side links the other, and what waits for a person is seen from above."""
+"""Runs that runs started or go on as, and the models they ask, on the console."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from ledger.models import OverrideRecord
 from runs.models import Run
-from runs.services import lifecycle
+from runs.services import lifecycle, signals
+from runs.services.succession import chain
 from tests.integration.api.family import children, family
+from tests.integration.api.going import going_on
+from tests.integration.api.worker import purchase_agent
 from tests.integration.console.conftest import SHOP, Reader, text_of
 from tests.integration.console.stage import settled, until, working
 from tests.integration.scale.test_reads import MOST_STATEMENTS
@@ -47,9 +51,7 @@ def html(reader: Reader, path: str, **query: Any) -> str:
     return str(reader.get(path, **query).content.decode())
 
 
-def test_a_parent_shows_its_children_those_first_that_a_person_has_to_look_after(
-    grown: Callable[..., Run], operator: Reader
-) -> None:
+def test_a_parent_shows_children_that_need_a_person_first(grown: Callable[..., Run], operator: Reader) -> None:
     run = grown("fsax")
     ready(run, failed=1, waiting_event=1, waiting_human=1, completed=1)
     page, text = html(operator, f"/runs/{run.pk}"), operator.read(f"/runs/{run.pk}")
@@ -122,3 +124,70 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
         # A page of one run asks besides who has its version, and whether it or its children have effects to undo.
         more = 2 if path.startswith("/runs/") else 0
         assert len(asked) <= MOST_STATEMENTS + more, (path, "\n".join(asked))
+
+
+@pytest.fixture
+def old() -> Iterator[Run]:
+    """A keeper that has been renewed once."""
+    with going_on(), working():
+        run = settled(lifecycle.start("keeper", {"letters": "", "title": "<b>Shop"}, by=SHOP), "waiting_event")
+        signals.signal(run.pk, "go", "a", by=SHOP)
+        until(lambda: Run.objects.filter(came_from=run.pk, state="waiting_event").exists(), "its heir")
+        yield run
+
+
+def test_each_page_leads_to_the_other(old: Run, operator: Reader) -> None:
+    new = chain.newest(old.pk)
+    page, text = operator.get(f"/runs/{old.pk}").content.decode(), operator.read(f"/runs/{old.pk}")
+    assert (
+        "renewed" in text and f'href="/runs/{new.pk}"' in page and "What is sent to this one reaches that one" in text
+    )
+    assert "/pauses" not in page and "/retries" not in page, "what has gone on is not steered here"
+    page, text = operator.get(f"/runs/{new.pk}").content.decode(), operator.read(f"/runs/{new.pk}")
+    assert f'href="/runs/{old.pk}"' in page and "Goes on from run" in text and "1 went before it" in text
+    journal = operator.read(f"/runs/{new.pk}", tab="journal")
+    assert "renewal of" in journal and "<b>Shop" not in page
+
+
+def test_the_list_marks_what_has_gone_on(old: Run, operator: Reader) -> None:
+    for letter in "bc":
+        signals.signal(old.pk, "go", letter, by=SHOP)
+    until(lambda: Run.objects.filter(agent="desk", state="completed").exists(), "the desk")
+    text = operator.read("/runs", state="done")
+    assert text.count("goes on as") == 3 and "handed off" in text and text.count("renewed") >= 2
+
+
+HERE = "scripted:thinker"
+WHY = "The first is down."
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    with purchase_agent():
+        made = lifecycle.start("purchase", {"item": "chair", "amount": 5}, by=SHOP)
+        with working():
+            settled(made, "waiting_tool")
+        yield made
+
+
+def test_the_transcript_says_whom_it_asks_and_operators_may_move_it(
+    run: Run, operator: Reader, finance: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    page = operator.read(f"/runs/{run.pk}", tab="transcript")
+    assert f"thinker {HERE} the installation, when the run first asked" in page and "Ask other models" in page
+    assert "Ask other models" not in finance.read(f"/runs/{run.pk}", tab="transcript")
+    form = {"models": f"openai:gpt-4.1 {HERE}", "assistant": "", "justification": WHY}
+    assert finance.post(f"/runs/{run.pk}/models", **form).status_code == 403
+    answer = operator.client.post(f"/runs/{run.pk}/models", form, follow=True)
+    assert "It is on the record" in text_of(answer)
+    assert f"openai:gpt-4.1 , {HERE}" in text_of(answer) and "user:operator" in text_of(answer)
+    (record,) = OverrideRecord.objects.filter(run_id=run.pk)
+    assert (record.action, record.justification) == ("models", WHY)
+    assert WHY in operator.read(f"/runs/{run.pk}", tab="decisions") and "models" in operator.read("/audit")
+
+
+def test_who_has_no_conversation_has_no_models(reader: Callable[..., Reader], operator: Reader) -> None:
+    with purchase_agent():
+        made = lifecycle.start("purchase", {"item": "chair", "amount": 5}, by=SHOP)
+        assert "Whom it asks" not in operator.read(f"/runs/{made.pk}", tab="transcript")

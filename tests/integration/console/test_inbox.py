@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Literal
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from pydantic import BaseModel, Field
 
-from approvals.models import Approval, Decision
+from approvals.models import Approval, Claim, Decision
+from approvals.queue_models import Queue
+from durableagents import Agent, Context, End
 from durableagents.identity import own_tags
+from ledger import events as e
+from ledger.verification.runs import verify
 from runs import search
 from runs.console.tables.looks import LOOKS
+from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries.why import afterwards
 from runs.services import lifecycle
-from tests.integration.console.conftest import OLGA, SHOP, Reader, start, text_of
+from tests.cases import each_case
+from tests.integration.console.conftest import OLGA, SHOP, Reader, filled_in, start, text_of
 from tests.integration.console.stage import question, settled, working
 from tests.integration.halts.halting import halt
+from tests.integration.runs.stage import events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HOSTILE = "</textarea><script>alert(1)</script>\u202e\u200bcod\u0435\nAPPROVED BY LEGAL" + "\n" * 500 + "end"
+HOSTILE_ANSWER = "<script>alert(1)</script>\u202e"
 
 
 @pytest.fixture
@@ -114,9 +128,7 @@ STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
 
 
 @pytest.mark.parametrize("how", STANDS)
-def test_a_yes_says_that_the_run_goes_on_only_where_it_does(
-    finance: Reader, asked: Callable[..., Approval], how: str
-) -> None:
+def test_a_yes_says_when_the_run_continues(finance: Reader, asked: Callable[..., Approval], how: str) -> None:
     approval = asked()
     act, words = STANDS[how]
     act(approval.run)
@@ -149,7 +161,7 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
     assert Decision.objects.count() == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "status", "words"),
     [
         ({"plan_hash": "sha256:0"}, 409, "another plan"),
@@ -163,11 +175,10 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
     ],
 )
 def test_what_does_not_hold_is_refused_at_the_form(
-    finance: Reader, asked: Callable[..., Approval], change: dict[str, str], status: int, words: str
+    finance: Reader, asked_plainly: Approval, change: dict[str, str], status: int, words: str
 ) -> None:
-    approval = asked()
-    form = {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Kept words."} | change
-    answer = finance.post(f"/approvals/{approval.id}/decision", **form)
+    form = {"verdict": "approve", "plan_hash": asked_plainly.plan_hash, "justification": "Kept words."} | change
+    answer = finance.post(f"/approvals/{asked_plainly.id}/decision", **form)
     assert answer.status_code == status and words in text_of(answer)
     assert form["justification"].strip().replace("\x00", "\ufffd") in answer.content.decode()
     assert Approval.objects.get().state == "open"
@@ -183,7 +194,7 @@ def test_another_queues_approver_is_refused(reader: Callable[..., Reader], asked
     assert Approval.objects.get().state == "open"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {},
@@ -193,34 +204,29 @@ def test_another_queues_approver_is_refused(reader: Callable[..., Reader], asked
         {"verdict": "approve", "justification": "a\x00"},
         {"justification": "x" * 2_000_000},
     ],
-    ids=["empty", "no verdict", "a stray field", "no hash", "NUL", "too large"],
 )
 def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
-    reader: Callable[..., Reader], asked: Callable[..., Approval], wrong: dict[str, str]
+    reader: Callable[..., Reader], asked_plainly: Approval, wrong: dict[str, str]
 ) -> None:
-    approval = asked()
     shop = reader("approver_finance", name="shop")  # the name under which the run was started
     for who, words in ((reader("approver_legal"), "Only approver_finance decides"), (shop, "You started this run")):
-        answer = who.client.post(f"/approvals/{approval.id}/decision", wrong)
+        answer = who.client.post(f"/approvals/{asked_plainly.id}/decision", wrong)
         said = text_of(answer)
         assert answer.status_code == 403 and words in said
         assert not any(word in said for word in ("Choose approve", "plan_hash", "no field of this", "NUL", "larger"))
     assert Approval.objects.get().state == "open"
 
 
-@pytest.mark.parametrize("role", ["operator", "auditor", "approver_legal"])
-def test_other_roles_read_along(reader: Callable[..., Reader], asked: Callable[..., Approval], role: str) -> None:
-    approval = asked()
-    page = reader(role).get(f"/inbox/{approval.id}")
+@each_case("role", ["operator", "auditor", "approver_legal"])
+def test_other_roles_read_along(reader: Callable[..., Reader], asked_plainly: Approval, role: str) -> None:
+    page = reader(role).get(f"/inbox/{asked_plainly.id}")
     assert b'id="decide"' not in page.content and "you read along" in text_of(page)
     is_read = role != "approver_legal"  # who isn't asked and has no right for it is told so
     assert ("$5.00" in text_of(page)) is is_read
     assert ("What exactly is asked is not shown to you" in text_of(page)) is not is_read
 
 
-def test_an_integrator_reads_along_with_what_is_theirs_alone(
-    reader: Callable[..., Reader], asked: Callable[..., Approval]
-) -> None:
+def test_an_integrator_reads_only_their_own(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
     approval, somebody = asked(), reader("integrator")
     assert somebody.get(f"/inbox/{approval.id}").status_code == 404
     assert str(approval.id) not in somebody.get("/inbox").content.decode()
@@ -264,11 +270,387 @@ def test_the_list_is_by_deadline_and_counted(finance: Reader, asked: Callable[..
     assert "2 waiting for you" in text_of(finance.get("/"))
 
 
-def test_a_search_that_was_cut_off_is_counted_so(
-    finance: Reader, asked: Callable[..., Approval], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_search_says_so(finance: Reader, asked: Callable[..., Approval], monkeypatch: pytest.MonkeyPatch) -> None:
     asked(item="chairs")
     asked(item="chairs")
     assert "2 , by deadline" in finance.read("/inbox", q="chairs")
     monkeypatch.setattr(search, "MOST", 2)
     assert "2+ , by deadline" in finance.read("/inbox", q="chairs")
+
+
+ON_IT, LET_GO, OVER = "I'm on it, for ten minutes", "Let it go", "Take it over from"
+
+
+@pytest.fixture
+def asked_plainly(asked: Callable[..., Approval]) -> Approval:
+    return asked()
+
+
+@pytest.fixture
+def frank(reader: Callable[..., Reader]) -> Reader:
+    return reader("approver_finance", name="frank")
+
+
+def on(who: Reader, approval: Approval, **form: object) -> str:
+    """Say so, and read the page that it leads to."""
+    answer = who.client.post(f"/approvals/{approval.id}/claims", form, follow=True)
+    assert answer.status_code == 200
+    return text_of(answer)
+
+
+def test_whoever_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it(
+    finance: Reader, frank: Reader, reader: Callable[..., Reader], asked_plainly: Approval
+) -> None:
+    page = finance.read(f"/inbox/{asked_plainly.id}")
+    assert ON_IT in page and "Nobody has said that they are on it." in page
+    page = on(finance, asked_plainly)
+    assert "You are on it until" in page and "Ten more minutes" in page and LET_GO in page and OVER not in page
+    page = frank.read(f"/inbox/{asked_plainly.id}")
+    assert re.search(r"approver_finance is reading it until [^.]*\. You may decide it all the same", page)
+    assert f"{OVER} approver_finance" in page and ON_IT not in page
+    assert "approver_finance is reading it until" in frank.read("/inbox") and "you are on it until" in finance.read(
+        "/inbox"
+    )
+    for role in ("operator", "auditor"):
+        page = reader(role).read(f"/inbox/{asked_plainly.id}")
+        assert "approver_finance is reading it until" in page and OVER not in page and ON_IT not in page
+        assert "approver_finance is reading it until" in reader(role).read("/inbox")
+    assert "user:approver_finance is on it until" in reader("auditor").read(f"/inbox/{asked_plainly.id}"), "its history"
+
+
+def test_a_second_claimer_may_take_over_and_the_first_learns(
+    finance: Reader, frank: Reader, asked_plainly: Approval
+) -> None:
+    on(finance, asked_plainly)
+    page = on(frank, asked_plainly)
+    assert "user:approver_finance is reading it until" in page and "Take it over from them" in page
+    (row,) = Claim.objects.all()
+    page = on(frank, asked_plainly, take_over=row.pk)
+    assert "You are on it until" in page
+    first = finance.read(f"/inbox/{asked_plainly.id}")
+    assert "frank took it over from you" in first and "frank is reading it until" in first
+    assert "when user:frank took it over" in first
+    frank.post(f"/approvals/{asked_plainly.id}/releases")
+    assert "took it over from you" not in on(finance, asked_plainly), "who is on it again knows"
+
+
+def test_the_list_is_narrowed_to_what_nobody_is_on_and_to_mine(
+    finance: Reader, frank: Reader, reader: Callable[..., Reader], asked_plainly: Approval
+) -> None:
+    run = start(item="tables")
+    with working():
+        settled(run, "waiting_human")
+    other = Approval.objects.exclude(pk=asked_plainly.pk).get(state="open")
+    on(finance, asked_plainly)
+
+    def listed(who: Reader, **query: str) -> set[str]:
+        page = who.get("/inbox", **query).content.decode()
+        return set(re.findall(r'id="item-([0-9a-f-]+)"', page))
+
+    both = {str(asked_plainly.id), str(other.id)}
+    for who in (finance, frank, reader("operator")):
+        assert listed(who) == listed(who, on="all") == listed(who, on="x\x00") == both
+        assert listed(who, on="nobody") == {str(other.id)}
+        assert listed(who, on="nobody", q=str(asked_plainly.run_id)) == set()
+    assert listed(finance, on="me") == {str(asked_plainly.id)} == listed(finance, on="me", q=str(asked_plainly.run_id))
+    assert listed(frank, on="me") == listed(reader("operator"), on="me") == set()
+    assert "You are on nothing" in frank.read("/inbox", on="me")
+    page = finance.get("/inbox", on="me").content.decode()
+    assert '<input type="hidden" name="on" value="me">' in page and "?on=nobody" in page
+    Claim.objects.update(until=timezone.now() + timedelta(hours=9))  # which nobody can have said
+    assert listed(finance, on="nobody") == both and listed(finance, on="me") == set()
+    assert listed(finance, show="decided", on="nobody") == set()
+
+
+@each_case("role", ["approver_legal", "operator", "integrator"])
+def test_only_deciders_may_claim(reader: Callable[..., Reader], asked_plainly: Approval, role: str) -> None:
+    answer = reader(role).post(f"/approvals/{asked_plainly.id}/claims")
+    assert answer.status_code in (403, 404) and not Claim.objects.exists()
+
+
+@pytest.fixture
+def asked_deep(asked: Callable[..., Approval]) -> Approval:
+    return asked(amount=84_000, extra={"deep": 1})
+
+
+def changed(who: Reader, approval: Approval, **typed: Any) -> Any:
+    """Fill in the form and look; then send what the page shows."""
+    form = {"plan_hash": approval.plan_hash, "item": "chairs", "amount": "84000", **typed}
+    return who.post(f"/approvals/{approval.id}/changes", **form)
+
+
+def looked_at(answer: Any) -> str:
+    found = re.search(r'name="looked" value="([^"]*)"', answer.content.decode())
+    assert found is not None
+    return found.group(1)
+
+
+def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: Reader, asked_deep: Approval) -> None:
+    assert "Change…" in finance.read(f"/inbox/{asked_deep.id}")
+    page = finance.read(f"/approvals/{asked_deep.id}/changes")
+    assert 'value="look">' in finance.get(f"/approvals/{asked_deep.id}/changes").content.decode()
+    assert "What may be changed" in page and "Approve with these changes" not in page
+    look = changed(finance, asked_deep, **{"amount": "500", "step": "look"})
+    words = text_of(look)
+    assert "<dd><del>84000</del> <ins>500</ins></dd>" in look.content.decode().replace("\n</dd>", "</dd>"), "as it is"
+    assert look.status_code == 200 and "84000 500" in words and "Approve with these changes" in words
+    assert Approval.objects.get().state == "open", "looking does nothing"
+    sent = changed(
+        finance,
+        asked_deep,
+        **{"amount": "500", "step": "send", "looked": looked_at(look)},
+        justification="Half a chair.",
+    )
+    second = Approval.objects.get(revision=2)
+    assert sent.status_code == 302 and sent["Location"] == f"/inbox/{second.id}"
+    page = finance.read(f"/inbox/{second.id}")
+    assert "Approved" in page and "84000 500" in page and "Revision 1 was amended" in page
+    first = finance.read(f"/inbox/{asked_deep.id}")
+    assert "Amended by user:approver_finance" in first and "revision 2" in first
+    assert json.loads(bytes(second.plan))["headline"] == "$500.00"
+    with working():
+        settled(asked_deep.run, "completed")
+    (intent,) = events(asked_deep.run, e.ToolInvoked)
+    assert intent.payload["arguments"]["amount"] == 500 and verify(asked_deep.run_id).problems == []
+    for tab in ("timeline", "decisions", "journal", "transcript"):
+        finance.read(f"/runs/{asked_deep.run_id}", tab=tab)
+    told = finance.read(f"/runs/{asked_deep.run_id}")
+    assert (
+        "changed by user:approver_finance" in told
+        and "approved: Half a chair." in told
+        and "nobody answered" not in told
+    )
+    assert "amend" in finance.read("/audit", action="amend")
+
+
+def test_what_was_not_looked_at_is_not_sent(finance: Reader, asked_deep: Approval) -> None:
+    look = changed(finance, asked_deep, **{"amount": "500", "step": "look"})
+    other = changed(
+        finance, asked_deep, **{"amount": "90000", "step": "send", "looked": looked_at(look)}, justification="More."
+    )
+    assert other.status_code == 200 and "84000 90000" in text_of(other) and "More." in other.content.decode()
+    assert Approval.objects.get().state == "open"
+
+
+@each_case(
+    ("typed", "words"),
+    [
+        ({"amount": "much"}, "whole number"),
+        ({"amount": ""}, "is empty"),
+        ({}, "change something"),
+        ({"why": "no field"}, "it does not have"),
+    ],
+)
+def test_what_does_not_fit_is_said_at_its_field_and_what_was_typed_is_kept(
+    finance: Reader, asked_deep: Approval, typed: dict[str, str], words: str
+) -> None:
+    answer = changed(finance, asked_deep, **{"item": "chairs", **typed}, step="look")
+    assert answer.status_code == 422 and words in text_of(answer)
+    assert Approval.objects.get().state == "open"
+
+
+def test_the_second_keeps_their_text(finance: Reader, reader: Callable[..., Reader], asked_deep: Approval) -> None:
+    frank = reader("approver_finance", name="frank")
+    look = changed(frank, asked_deep, **{"item": "my very own chairs", "step": "look"})
+    finance.post(
+        f"/approvals/{asked_deep.id}/decision",
+        verdict="reject",
+        plan_hash=asked_deep.plan_hash,
+        justification="No chairs.",
+    )
+    answer = changed(
+        frank,
+        asked_deep,
+        **{"item": "my very own chairs", "step": "send", "looked": looked_at(look)},
+        justification="My careful reasons.",
+    )
+    page = answer.content.decode()
+    assert answer.status_code == 409 and "rejected by user:approver_finance" in text_of(answer)
+    assert "my very own chairs" in page and "My careful reasons." in page
+    assert 'value="look" disabled>' in page and 'value="send"' not in page
+    assert Decision.objects.count() == 1
+
+
+def test_whoever_may_not_decide_it_changes_nothing(reader: Callable[..., Reader], asked_deep: Approval) -> None:
+    legal = reader("approver_legal")
+    assert "Only approver_finance decides" in legal.read(f"/approvals/{asked_deep.id}/changes")
+    answer = changed(legal, asked_deep, **{"amount": "1", "step": "send"}, justification="so be it")
+    assert answer.status_code == 403 and Approval.objects.get().state == "open"
+
+
+HOSTILE_AREA = "</textarea><script>alert(1)</script> \"quoted\" & 'more'"
+SET = {"reasons": f"Budget line is used up.\r\n\r\n  {HOSTILE_AREA}  \r\n", "justification": "as agreed"}
+
+
+@pytest.fixture
+def boss(db: None) -> Reader:
+    return Reader(User.objects.create_superuser("boss"))
+
+
+def field(page: str) -> str:
+    found = re.search(r"<textarea[^>]*justification[^>]*>([^<]*)</textarea>", page)
+    assert found is not None
+    return found.group(1)
+
+
+def test_reasons_are_set_one_in_each_line_and_shown_to_everybody(boss: Reader, finance: Reader) -> None:
+    assert "None are offered" in finance.read("/queues/of/finance_po")
+    assert boss.post("/queues/of/finance_po/reasons", **SET).status_code == 302
+    assert Queue.objects.get(name="finance_po").reasons == ["Budget line is used up.", HOSTILE_AREA]
+    page = finance.get("/queues/of/finance_po").content.decode()
+    assert "<script>alert" not in page and "Budget line is used up." in page and "reasons-form" not in page
+    form = boss.get("/queues/of/finance_po").content.decode()
+    assert "Budget line is used up.\n&lt;/textarea&gt;" in form, "the form has what is set"
+    emptied = boss.post("/queues/of/finance_po/reasons", reasons=" \r\n ", justification="no more")
+    assert emptied.status_code == 302 and Queue.objects.get(name="finance_po").reasons is None
+
+
+def test_offered_reasons_fill_the_field_and_may_be_changed(
+    boss: Reader, finance: Reader, asked_plainly: Approval
+) -> None:
+    assert "data-reason" not in finance.get(f"/inbox/{asked_plainly.id}").content.decode()
+    boss.post("/queues/of/finance_po/reasons", **SET)
+    page = finance.get(f"/inbox/{asked_plainly.id}").content.decode()
+    assert page.count("data-reason=") == 2 and "<script>alert" not in page and field(page) == ""
+    chosen = finance.get(f"/inbox/{asked_plainly.id}", reason="1").content.decode()
+    assert field(chosen) == "Budget line is used up."
+    hostile = finance.get(f"/inbox/{asked_plainly.id}", reason="2").content.decode()
+    assert "<script>alert" not in hostile and field(hostile).startswith("&lt;/textarea&gt;")
+    for number in ("0", "3", "-1", "x", "1" * 400, "²", "01", "\x00", "</textarea>"):
+        assert field(finance.get(f"/inbox/{asked_plainly.id}", reason=number).content.decode()) == "", number
+    form = {
+        "verdict": "reject",
+        "plan_hash": asked_plainly.plan_hash,
+        "justification": "Budget line is used up. Ask in May.",
+    }
+    assert finance.post(f"/approvals/{asked_plainly.id}/decision", **form).status_code == 302
+    assert Decision.objects.get().justification == "Budget line is used up. Ask in May."
+    assert "data-reason" not in finance.get(f"/inbox/{asked_plainly.id}").content.decode()
+
+
+class Wanted(BaseModel):
+    title: str = "a chair"
+
+
+class Address(BaseModel):
+    street: str = Field(min_length=1, max_length=80)
+
+
+class Visit(BaseModel):
+    day: Literal["monday", "friday"]
+    people: int = Field(title="How many", ge=1, le=9)
+    justification: str = Field(default="", max_length=100, description="A name that the page uses too.")
+    where: Address
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """A run that asks legal when, and finance the same, at once."""
+    agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
+
+    @agent.node(start=True)
+    async def plan(state: Wanted, ctx: Context) -> End:
+        both = (
+            ctx.ask(
+                of,
+                title=f"When? {of} {HOSTILE_ANSWER}",
+                schema=Visit,
+                prefilled={"day": "monday", "where": {"street": HOSTILE_ANSWER}},
+            )
+            for of in ("legal", "finance_po")
+        )
+        return End([visit.model_dump() for visit in await ctx.gather(*both)])
+
+    agent.validate()
+    run = lifecycle.start("visit", {"title": "chairs for the quay"}, by=SHOP)
+    with working():
+        yield settled(run, "waiting_human")
+    registry.remove(agent.graph_id)
+
+
+def wait_of(run: Run, of: str) -> Wait:
+    return Wait.objects.get(run=run, kind="input", detail__of=of)
+
+
+def form_of(answer: Any, wait: Wait) -> dict[str, str]:
+    """The question's form as a browser would send it."""
+    page = answer.content.decode()
+    form = page[page.index(f'id="answer-{wait.id}"') :]
+    form = form[: form.index("</form>")]
+    return {**filled_in(form), "justification": ""}
+
+
+def test_a_question_is_found_and_answered_by_whom_it_is_put_to(reader: Callable[..., Reader], run: Run) -> None:
+    legal, finance = reader("approver_legal"), reader("approver_finance")
+    mine, theirs = wait_of(run, "legal"), wait_of(run, "finance_po")
+    for place in ("/", "/inbox"):
+        page = legal.get(place).content.decode()
+        assert f"#question-{mine.id}" in page and f"#question-{theirs.id}" not in page and "chairs for the quay" in page
+        assert "<script>alert" not in page
+    assert "1 waiting for you" in legal.read("/inbox")
+    page = legal.get(f"/runs/{run.id}")
+    assert f'id="answer-{mine.id}"' in page.content.decode() and f'id="answer-{theirs.id}"' not in page.content.decode()
+    assert "Answered by approver finance or operator" in text_of(page) and "<script>alert" not in page.content.decode()
+    form = form_of(page, mine)
+    name = next(key for key in form if key.endswith(".people")).partition(".")[0]
+    typed = form | {f"{name}.people": "3", f"{name}.where.street": "Quay 1", "justification": "they called"}
+    answer = legal.client.post(f"/runs/{run.id}/answers/{mine.id}", typed, follow=True)
+    assert answer.status_code == 200 and "Answered. The run goes on." in text_of(answer)
+    (told,) = events(run, e.InputAnswered)
+    assert (told.by, told.role) == ("user:approver_legal", "approver_legal")
+    given = {"day": "monday", "people": 3, "where": {"street": "Quay 1"}}
+    assert told.payload == {"answer": given, "justification": "they called"}
+    on_people = legal.read(f"/runs/{run.id}?tab=decisions")
+    assert "Question answered by user:approver_legal" in on_people and "“they called”" in on_people
+    assert "InputAnswered answered by user:approver_legal" in legal.read(f"/runs/{run.id}?tab=journal")
+    settled(run, "waiting_human")
+    assert f"#question-{theirs.id}" in finance.get("/inbox").content.decode()
+    assert f"#question-{mine.id}" not in legal.get("/inbox").content.decode()
+
+
+def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(operator: Reader, run: Run) -> None:
+    wait = wait_of(run, "legal")
+    form = form_of(operator.get(f"/runs/{run.id}"), wait)
+    name = next(key for key in form if key.endswith(".people")).partition(".")[0]
+    typed = {f"{name}.people": "many", f"{name}.where.street": "Kept <i>words</i>", "justification": "kept too"}
+    answer = operator.post(f"/runs/{run.id}/answers/{wait.id}", **{**form, **typed})
+    page = answer.content.decode()
+    assert answer.status_code == 422 and not events(run, e.InputAnswered)
+    assert re.search(rf'aria-invalid="true"[^>]*id="f-{name}-people"', page) and page.count('aria-invalid="true"') == 1
+    said = text_of(answer)
+    assert "is not a whole number; give a whole number, such as 12" in said and "is not of type" not in said
+    assert 'value="many"' in page and "Kept &lt;i&gt;words&lt;/i&gt;" in page and "kept too" in page
+
+
+def test_a_second_answer_is_told_whose_the_first_was(reader: Callable[..., Reader], operator: Reader, run: Run) -> None:
+    wait = wait_of(run, "legal")
+    form = form_of(operator.get(f"/runs/{run.id}"), wait)
+    name = next(key for key in form if key.endswith(".people")).partition(".")[0]
+    form |= {f"{name}.people": "2"}
+    first = operator.post(f"/runs/{run.id}/answers/{wait.id}", **form)
+    second = reader("approver_legal").post(
+        f"/runs/{run.id}/answers/{wait.id}", **(form | {"justification": "too late"})
+    )
+    assert first.status_code == 302 and second.status_code == 409
+    assert "It was answered by user:operator" in text_of(second) and "too late" in text_of(second)
+
+
+WRONG_FORMS: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "a stray field": {"colour": "red"},
+    "too large": {"justification": "x" * 1_100_000},
+    "NUL": {"justification": "a\x00"},
+}
+
+
+@each_case("kind", WRONG_FORMS)
+def test_others_may_not_answer_nor_learn_of_faults(reader: Callable[..., Reader], run: Run, kind: str) -> None:
+    wait = wait_of(run, "legal")
+    form = {"justification": "please"} | WRONG_FORMS[kind]
+    assert reader("integrator").client.post(f"/runs/{run.id}/answers/{wait.id}", form).status_code == 404
+    for role in ("approver_finance", "auditor"):
+        answer = reader(role).client.post(f"/runs/{run.id}/answers/{wait.id}", form)
+        said = text_of(answer)
+        assert answer.status_code == 403 and "Only approver_legal or operator answers this" in said
+        assert "is missing" not in said and "no field of this form" not in said and "NUL" not in said
+    assert not events(run, e.InputAnswered)

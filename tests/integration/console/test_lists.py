@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import unescape
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pydantic import BaseModel
 
+from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
 from ledger import events as e
 from ledger.append import append
-from ledger.models import LedgerEntry
+from ledger.models import LedgerEntry, OverrideRecord
+from ledger.verification.runs import verify
+from runs.engine.agents import registry
+from runs.management.commands import runs as command
+from runs.models import Attribute, Batch, Run
+from runs.queries.attributes import search as searching
 from runs.queries.run_list import PAGE
 from runs.services import lifecycle
+from runs.services.bulk import working
 from tests.cases import each_case
-from tests.integration.console.conftest import OLGA, SHOP, Reader, start
+from tests.integration.console.conftest import OLGA, SHOP, Reader, start, text_of
+from tests.integration.console.test_start import form_of, opened
 
 pytestmark = pytest.mark.django_db
 
@@ -124,9 +135,7 @@ def test_a_list_costs_the_same_for_one_run_and_for_many(operator: Reader, path: 
     for more in (1, 8):
         for _ in range(more):
             operator.post(f"/runs/{start().id}/pauses", justification="why")
-        with CaptureQueriesContext(
-            connection,
-        ) as found:
+        with CaptureQueriesContext(connection) as found:
             operator.get(path)
         counts.append(len(found))
     assert counts[0] == counts[1] and counts[0] <= 8
@@ -199,3 +208,199 @@ class TestVerification:
             cursor.execute("SET LOCAL session_replication_role = replica")
             cursor.execute(change, [run.id])
         assert words in operator.read(f"/runs/{run.id}/verification")
+
+
+def said(**options: Any) -> list[str]:
+    out = StringIO()
+    call_command("runs", stdout=out, **options)
+    return out.getvalue().splitlines()
+
+
+def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [sold(score=n, urgent=n % 2 == 0) for n in range(9)]
+    assert [line.split()[0] for line in said()] == made[::-1]
+    assert [line.split()[0] for line in said(limit=2)] == made[:6:-1] and said(limit=0) == []
+    monkeypatch.setattr(command, "AT_ONCE", 2)
+    monkeypatch.setattr(searching, "FEW", -1)
+    monkeypatch.setattr(searching, "MOST", 2)
+    found = said(where="urgent = true and score > 1", sort="-score", agent="sale", state="pending")
+    assert [line.split()[0] for line in found] == [made[8], made[6], made[4], made[2]]
+    assert found[0].endswith('{"score": 8, "urgent": true}') and "pending" in found[0] and "sale@1.0.0" in found[0]
+    assert said(where="score > 100") == [] and said(state="failed") == []
+
+
+def test_hostile_text_does_nothing_to_a_terminal() -> None:
+    run = sold(customer="ACME")
+    hostile = "\x1b[2Jgone\r\n\u202eevil"  # refused today; a row from before, or a forged one
+    Attribute.objects.filter(run_id=run, name="customer").update(word=hostile)
+    (line,) = said()
+    assert line.isascii() and "\x1b" not in line and "\\u001b[2Jgone" in line
+
+
+@each_case(("option", "value"), [("where", "scoer = 1"), ("where", "score ="), ("sort", "labels")])
+def test_what_can_not_be_read_is_one_line_and_exit_code_2(option: str, value: str) -> None:
+    err = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("runs", stderr=err, stdout=StringIO(), **{option: value})
+    assert ended.value.code == 2 and err.getvalue().startswith("runs: The ") and len(err.getvalue().splitlines()) == 1
+
+
+WHY = "The supplier is down."
+
+
+def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader) -> None:
+    runs = [start(item=f"chair {n}") for n in range(3)]
+    lifecycle.cancel(runs[0].pk, by=OLGA, justification="not this one")
+    assert "Act on all that fit" in operator.read("/runs", agent="buyer")
+    page = operator.read("/bulk/new", agent="buyer")
+    assert "Act on 3 runs" in page and "buyer" in page
+    answer = operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
+    batch = Batch.objects.get()
+    assert answer.status_code == 302 and answer["Location"] == f"/bulk/{batch.pk}" and batch.state == "draft"
+    page = operator.read(f"/bulk/{batch.pk}")
+    assert "it may be done to 2 of 3 runs" in page and "1 would be refused" in page and WHY in page
+    assert not working.work(1)
+    start(item="came later")
+    assert operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.").status_code == 302
+    assert "under way" in operator.read(f"/bulk/{batch.pk}") and "Stop…" in operator.read(f"/bulk/{batch.pk}")
+    # no run's ring tells that the last one was done and it is over: the page looks by itself
+    assert "data-every" in operator.get(f"/bulk/{batch.pk}").content.decode()
+    assert not working.work(60)
+    page = operator.read(f"/bulk/{batch.pk}")
+    assert "2 done, 1 refused" in page and "can't be asked to pause" in page
+    assert "Start…" not in page and "Stop…" not in page
+    assert (
+        Run.objects.filter(state="paused").count() == 2 and OverrideRecord.objects.filter(action="pause").count() == 2
+    )
+    refused = operator.read(f"/bulk/{batch.pk}", outcome="refused")
+    assert str(runs[0].pk)[-4:] in refused and "Pause 3 runs" in operator.read("/bulk")
+
+
+def test_nobody_is_offered_what_only_others_may_say(reader: Callable[..., Reader]) -> None:
+    start()
+    seen = {}
+    for role in ("operator", "approver_finance", "integrator"):
+        page = reader(role).read("/bulk/new", agent="buyer")
+        seen[role] = [word for word in ("Of a priority", "Of a budget", "Of unknown outcomes") if word in page]
+    assert seen == {
+        "operator": ["Of a priority", "Of a budget", "Of unknown outcomes"],
+        "approver_finance": ["Of a budget"],
+        "integrator": [],
+    }
+
+
+def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(operator: Reader) -> None:
+    start()
+    for form, words in (
+        ({}, "action"),
+        ({"action": "pause"}, "justification"),
+        ({"action": "explode", "justification": WHY}, "action"),
+        ({"action": "priority", "priority": "many", "justification": WHY}, "priority"),
+        ({"action": "priority", "justification": WHY}, "priority"),
+        ({"action": "pause", "priority": "3", "justification": WHY}, "priority"),
+    ):
+        answer = operator.post("/bulk/new", agent="buyer", **form)
+        assert answer.status_code == 422 and words in text_of(answer), form
+        assert form.get("justification", "") in text_of(answer)
+    assert not Batch.objects.exists()
+
+
+def test_hostile_text_is_inert(operator: Reader) -> None:
+    start()
+    operator.post("/bulk/new", agent="buyer", action="pause", justification="<img src=x onerror=alert(1)>")
+    batch = Batch.objects.get()
+    for path in ("/bulk", f"/bulk/{batch.pk}"):
+        assert "<img src=x" not in operator.get(path).content.decode()
+
+
+def test_an_auditor_reads_and_does_nothing(reader: type[Reader], operator: Reader) -> None:
+    start()
+    operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
+    auditor = reader("auditor")
+    page = auditor.read(f"/bulk/{Batch.objects.get().pk}")
+    assert "Start…" not in page and "Act on all that fit" not in auditor.read("/runs")
+
+
+class Wanted(BaseModel):
+    item: str = ""
+    attributes: dict[str, str] = {}  # the name that the start form's own fields have
+
+
+@pytest.fixture(autouse=True)
+def sale() -> Iterator[Agent]:
+    declared = {
+        "customer": Keyword("Customer"),
+        "labels": Keywords(),
+        "score": Number(),
+        "amount": Money(),
+        "due": Date(),
+        "urgent": Flag(),
+    }
+    agent = Agent("sale", "1.0.0", input=Wanted, state=Wanted, attributes=declared)
+
+    @agent.node(start=True)
+    async def sell(state: Wanted, ctx: Context) -> End:
+        return End()
+
+    agent.validate()
+    yield agent
+    registry.remove(agent.graph_id)
+
+
+def sold(**attributes: Any) -> str:
+    return str(lifecycle.start("sale", {}, by=SHOP, attributes=attributes).id)
+
+
+def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader]) -> None:
+    somebody = reader("integrator")
+    typed = {
+        "attributes.customer": "ACME & Co",
+        "attributes.labels": "late,  new ,",
+        "attributes.score": "2.50",
+        "attributes.amount": "$1200",
+        "attributes.due": "2026-03-31",
+        "attributes.urgent": "false",
+    }
+    form = form_of(opened(somebody, agent="sale"), **typed)
+    answer = somebody.client.post("/runs/new", form, follow=True)
+    run = Run.objects.get()
+    assert answer.redirect_chain == [(f"/runs/{run.id}", 302)]
+    text = text_of(answer)
+    plain = re.sub(r"[“”]", "", re.sub(r"\s+(?=[,”])|(?<=“)\s+", "", text))
+    for told in (
+        "Customer ACME & Co",
+        "labels late, new",
+        "score 2.5",
+        "amount $1200.00",
+        "due 2026-03-31",
+        "urgent no",
+    ):
+        assert told in plain, (told, plain[:4000])
+    assert verify(run.id).problems == []
+    again = somebody.client.post("/runs/new", form, follow=True)
+    assert "already started a run" in text_of(again) and Run.objects.count() == 1
+
+
+def test_the_list_is_searched_sorted_and_paged(operator: Reader) -> None:
+    made = [sold(score=n, customer="ACME" if n % 2 else "Beta") for n in range(PAGE + 5)]
+    assert ids(operator.get("/runs", where="score >= 50")) == made[:49:-1]
+    both = {"where": "customer = ACME and score < 5", "sort": "score"}
+    assert ids(operator.get("/runs", **both)) == [made[1], made[3]]
+    assert "all 2" in operator.read("/runs", **both) and "score 3" in operator.read("/runs", **both)
+    first = operator.get("/runs", sort="-score")
+    more = re.search(r'href="(/runs\?[^"]*before=[^"]+)"', first.content.decode())
+    assert more is not None
+    assert ids(first) + ids(operator.get(unescape(more.group(1)))) == made[::-1]
+    assert ids(operator.get("/runs", sort="-score", before="rubbish")) == ids(first)
+    assert ids(operator.get("/runs", where="score = 1", state="paused")) == []
+
+
+def test_hostile_text_is_shown_as_text(operator: Reader) -> None:
+    run = sold(customer="<img src=x onerror=alert(1)>", labels=["<script>alert(2)</script>", "a"])
+    for answer in (operator.get(f"/runs/{run}"), operator.get("/runs", where="customer is set")):
+        page = answer.content.decode()
+        assert (
+            "<img src=x" not in page
+            and "<script>alert(2)" not in page
+            and ("&lt;img" in page or "img src=x" in text_of(answer))
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,21 +16,31 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from uvicorn.protocols.utils import ClientDisconnected
 
+from approvals.consulting import delegations, inquiries
+from approvals.models import Approval
+from approvals.services import decide
 from durableagents.identity import own_tags
 from durableagents.server.asgi import application
 from ledger import events as e
 from ledger.actors import Actor
+from ledger.models import Head
+from ledger.web.roles import roles
 from runs.console import socket_watch, sockets
-from runs.models import Run
+from runs.journal import notify
+from runs.models import Listener, Overheard, Run
+from runs.overheard import ears as ears_
+from runs.overheard.ears import Ears
+from runs.queries import families
 from runs.services import command, lifecycle
 from tests.cases import each_case
+from tests.integration.approvals.setup import away
 from tests.integration.console.conftest import OLGA, SHOP, Reader, start
+from tests.integration.console.stage import question, settled, working
 
-pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = (b"origin", b"http://localhost")
 
 
@@ -110,11 +121,7 @@ async def hears(link: Link, run_id: str, seq: int) -> None:
             return
 
 
-@pytest.fixture
-def operator(reader: Callable[..., Reader]) -> Reader:
-    return reader("operator")
-
-
+@pytest.mark.django_db(transaction=True)
 async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> None:
     run = await database_sync_to_async(start)()
     every, one = socket(operator), socket(operator, f"/ws/runs/{run.id}")
@@ -127,6 +134,7 @@ async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> No
     await one.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> None:
     run, other = await database_sync_to_async(start)(), await database_sync_to_async(start)()
     link = socket(operator, f"/ws/runs/{run.id}")
@@ -144,6 +152,7 @@ def written(run_id: UUID) -> None:
     command.journal(run_id, e.RunClaimed(worker="w", host="h", pid=1, epoch=1, cause="start"), by=OLGA)
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_parents_page_is_told_once_of_each_change_of_a_child(operator: Reader) -> None:
     parent, child = await database_sync_to_async(start)(), await database_sync_to_async(start)()
     await Run.objects.filter(pk=child.pk).aupdate(parent=parent.pk, parent_slot="0.1/1", depth=1)
@@ -160,6 +169,7 @@ async def test_a_parents_page_is_told_once_of_each_change_of_a_child(operator: R
     await link.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_socket_that_sends_more_than_fifty_messages_a_second_is_closed(operator: Reader) -> None:
     run = await database_sync_to_async(start)()
     link = socket(operator)
@@ -173,12 +183,14 @@ async def test_a_socket_that_sends_more_than_fifty_messages_a_second_is_closed(o
     assert await link.closed() == sockets.POLICY_VIOLATION
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_nobody_listens_without_signing_in(reader: Callable[..., Reader]) -> None:
     link = socket(reader(None))
     assert await link.connect()
     assert await link.closed() == socket_watch.SIGNED_OUT
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_cookie_that_no_column_holds_is_nobodys(operator: Reader) -> None:
     jar = f'{settings.SESSION_COOKIE_NAME}="\\000x"'.encode()
     hostile, honest = Link("/ws/live", [ORIGIN, (b"host", b"localhost"), (b"cookie", jar)]), socket(operator)
@@ -188,6 +200,7 @@ async def test_a_cookie_that_no_column_holds_is_nobodys(operator: Reader) -> Non
     await honest.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> None:
     nobody = await database_sync_to_async(reader)("none")
     link = socket(nobody)
@@ -195,6 +208,7 @@ async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> N
     assert await link.closed() == socket_watch.NOT_ALLOWED
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_signing_out_closes_the_socket(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
@@ -202,6 +216,7 @@ async def test_signing_out_closes_the_socket(operator: Reader) -> None:
     assert await link.closed() == socket_watch.SIGNED_OUT
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("change", ["role", "inactive", "password"])
 async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator: Reader, change: str) -> None:
     link = socket(operator)
@@ -222,9 +237,8 @@ async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator
     assert await link.closed() == (socket_watch.NOT_ALLOWED if change == "role" else socket_watch.SIGNED_OUT)
 
 
-async def test_a_session_that_nobody_can_judge_lets_nobody_listen_on(
-    operator: Reader, reader: Callable[..., Reader]
-) -> None:
+@pytest.mark.django_db(transaction=True)
+async def test_a_session_of_unknown_state_is_closed(operator: Reader, reader: Callable[..., Reader]) -> None:
     odd = await database_sync_to_async(reader)("auditor")
     links = [socket(operator), socket(odd)]
     for link in links:
@@ -247,6 +261,7 @@ async def test_a_session_that_nobody_can_judge_lets_nobody_listen_on(
     await honest.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_what_the_database_refuses_is_no_outage_in_which_all_listen_on(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
@@ -262,12 +277,14 @@ async def test_what_the_database_refuses_is_no_outage_in_which_all_listen_on(ope
         await database_sync_to_async(rename)("newest_login", "last_login")
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_an_unknown_run_has_no_socket(operator: Reader) -> None:
     link = socket(operator, f"/ws/runs/{uuid4()}")
     assert await link.connect()
     assert await link.closed() == sockets.NO_SUCH_RUN
 
 
+@pytest.mark.django_db(transaction=True)
 @each_case("path", ["/ws/nope", "/", "/ws/runs/no-uuid", "/ws/live/", "/api/v1/runs", "/ws/%ff"])
 async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
     reader: Callable[..., Reader], path: str, caplog: pytest.LogCaptureFixture
@@ -278,10 +295,9 @@ async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.django_db(transaction=True)
 @each_case("path", ["/ws/live", "/ws/lists"])
-async def test_a_browser_that_left_before_it_was_told_is_no_error(
-    operator: Reader, path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_browser_that_left_is_no_error(operator: Reader, path: str, caplog: pytest.LogCaptureFixture) -> None:
     link, has_left, was_told = socket(operator, path), asyncio.Event(), asyncio.Event()
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
@@ -303,9 +319,8 @@ async def test_a_browser_that_left_before_it_was_told_is_no_error(
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_all_sockets_of_a_process_are_looked_up_together(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.django_db(transaction=True)
+async def test_sockets_are_looked_up_together(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, and whether they belong to one person or to many."""
     asked: list[int] = []
     plain = socket_watch.verdicts
@@ -330,12 +345,14 @@ async def test_all_sockets_of_a_process_are_looked_up_together(
     assert len(asked) - connects < 20, "one look for all of them, however often it is taken"
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_another_site_cannot_listen(operator: Reader) -> None:
     link = socket(operator, origin=(b"origin", b"https://elsewhere.example"))
     assert not await link.connect()
     await link.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
@@ -346,6 +363,7 @@ async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     await link.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_socket_addresses_are_the_three_that_these_tests_know() -> None:
     from durableagents.server.routing import websocket_urlpatterns
 
@@ -359,14 +377,12 @@ def test_socket_addresses_are_the_three_that_these_tests_know() -> None:
     assert str(websocket_urlpatterns[-1].pattern) == "", "and at the end what answers for all others"
 
 
-# --- who sees what ----------------------------------------------------------------------------------------------------
-
-
 def started_by(reader: Reader, *tags: str) -> Run:
     by = SHOP if reader.user is None else replace(SHOP, person=reader.user.pk)
     return lifecycle.start("buyer", {"item": "chairs"}, by=by, tags=tags)
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_run_of_others_is_for_an_integrator_one_that_there_is_not(reader: Callable[..., Reader]) -> None:
     somebody = await database_sync_to_async(reader)("integrator")
     own, others = await database_sync_to_async(started_by)(somebody), await database_sync_to_async(start)()
@@ -382,6 +398,7 @@ async def test_a_run_of_others_is_for_an_integrator_one_that_there_is_not(reader
     await link.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_an_integrator_hears_of_their_own_runs_alone(reader: Callable[..., Reader]) -> None:
     somebody = await database_sync_to_async(reader)("integrator")
     link = socket(somebody)
@@ -400,7 +417,8 @@ async def test_an_integrator_hears_of_their_own_runs_alone(reader: Callable[...,
     await link.leave()
 
 
-async def test_an_integrators_lists_are_told_when_their_own_runs_move(
+@pytest.mark.django_db(transaction=True)
+async def test_an_integrator_hears_of_their_runs(
     reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "OWN_SECONDS", 0.05)
@@ -416,6 +434,7 @@ async def test_an_integrators_lists_are_told_when_their_own_runs_move(
     await link.leave()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_whose_own_tag_is_taken_stops_listening(reader: Callable[..., Reader]) -> None:
     somebody = await database_sync_to_async(reader)("integrator")
     run = await database_sync_to_async(started_by)(await database_sync_to_async(reader)(None), "acme")
@@ -428,3 +447,257 @@ async def test_whose_own_tag_is_taken_stops_listening(reader: Callable[..., Read
     again = socket(somebody, f"/ws/runs/{run.pk}")
     assert await again.connect()
     assert await again.closed() == sockets.NO_SUCH_RUN
+
+
+WHY = "as agreed with them"
+
+
+@pytest.fixture(autouse=True)
+def _own_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "OWN_SECONDS", 0.05)
+    monkeypatch.setattr(socket_watch, "CHECK_SECONDS", 0.1)
+
+
+@pytest.fixture
+def case() -> Approval:
+    run = start()
+    with working():
+        settled(run, "waiting_human")
+    return question(run)
+
+
+@pytest.fixture
+def ira(reader: Callable[..., Reader]) -> Reader:
+    return reader("integrator", name="ira")
+
+
+@pytest.fixture
+def ivan(reader: Callable[..., Reader]) -> Reader:
+    return reader("integrator", name="ivan")
+
+
+def by(who: Reader) -> Actor:
+    assert who.user is not None
+    return Actor("user", who.user.username, role=min(roles(who.user)), auth="session", person=who.user.pk)
+
+
+@asynccontextmanager
+async def listening(who: Reader) -> AsyncIterator[Link]:
+    """Somebody's list, which has heard what there was to be heard."""
+    link = socket(who, "/ws/lists")
+    assert await link.connect()
+    while not await link.is_quiet():
+        await link.hear_any()
+    yield link
+    await link.leave()
+
+
+async def moved(link: Link, act: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """What the act gives, of which the list was told: that something moved, and not what."""
+    done = await database_sync_to_async(act)(*args, **given)
+    told = await link.hear_any()
+    assert (set(told), told["run"], told["seq"]) == ({"run", "seq", "at"}, None, 0)
+    while not await link.is_quiet():
+        await link.hear_any()
+    return done
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_one_asked_alone_hears_of_it(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
+    asker, person = await database_sync_to_async(by)(finance), await database_sync_to_async(by)(ira)
+    read = database_sync_to_async(ira.read)
+    async with listening(ira) as hers, listening(ivan) as his:
+        await moved(hers, inquiries.ask, case.id, to="ira", question="Do you know them?", by=asker)
+        assert "asks you" in await read("/inbox") and await his.is_quiet()
+        await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=person)
+        await moved(hers, inquiries.ask, case.id, to="ira", question="And their bank?", by=asker)
+        await moved(hers, inquiries.withdraw, case.id, 1, justification=WHY, by=asker)
+        assert await his.is_quiet(), "it is nobody else's business"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_delegate_hears_of_start_and_end(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
+    principal = await database_sync_to_async(by)(finance)
+    async with listening(ira) as hers, listening(ivan) as his:
+        await moved(hers, delegations.delegate, case.id, to="ira", justification=WHY, by=principal)
+        assert "handed to you" in await database_sync_to_async(ira.read)("/inbox")
+        await moved(hers, delegations.take_back, case.id, 0, justification=WHY, by=principal)
+        assert await his.is_quiet()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_deputy_hears_the_answer(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
+    principal, deputy, asked = [await database_sync_to_async(by)(who) for who in (finance, ira, ivan)]
+    await database_sync_to_async(away)(principal, "ira")
+    acting = replace(deputy, role="approver_finance")
+    await database_sync_to_async(inquiries.ask)(case.id, to="ivan", question="Do you know them?", by=acting)
+    async with listening(ira) as hers:
+        await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=asked)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["decide", "cancel"])
+async def test_who_is_asked_hears_that_the_case_is_over_and_of_nothing_else_in_its_run(
+    finance: Reader, ira: Reader, case: Approval, how: str
+) -> None:
+    asker = await database_sync_to_async(by)(finance)
+    await database_sync_to_async(inquiries.ask)(case.id, to="ira", question="Do you know them?", by=asker)
+    end = {
+        "decide": lambda: decide(case.id, verdict="reject", plan_hash=case.plan_hash, justification=WHY, by=asker),
+        "cancel": lambda: lifecycle.cancel(case.run_id, by=OLGA, justification=WHY),
+    }[how]
+    async with listening(ira) as hers:
+        await database_sync_to_async(lifecycle.pause)(case.run_id, by=OLGA, justification=WHY)
+        await database_sync_to_async(lifecycle.resume)(case.run_id, by=OLGA, justification=WHY)
+        await database_sync_to_async(start)()
+        assert await hers.is_quiet(), "what else goes on in the run is not told to whoever may not see it"
+        await moved(hers, end)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_is_undone_is_told_to_nobody_and_a_ring_of_anybodys_tells_nothing(
+    finance: Reader, ira: Reader, ivan: Reader, case: Approval
+) -> None:
+    asker = await database_sync_to_async(by)(finance)
+
+    def undone() -> None:
+        with transaction.atomic():
+            inquiries.ask(case.id, to="ira", question="Do you know them?", by=asker)
+            transaction.set_rollback(True)
+
+    async with listening(ira) as hers, listening(ivan) as his:
+        await database_sync_to_async(undone)()
+        assert await hers.is_quiet()
+        # Whoever may write to the database may ring: a page is read again by it, with what its person may read.
+        assert ira.user is not None
+        await moved(hers, command.show_to, ira.user.pk)
+        assert await his.is_quiet()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_whose_role_is_taken_hears_nothing_more(finance: Reader, ira: Reader, case: Approval) -> None:
+    asker = await database_sync_to_async(by)(finance)
+    link = socket(ira, "/ws/lists")
+    assert await link.connect()
+    assert ira.user is not None
+    await database_sync_to_async(ira.user.groups.clear)()
+    assert await link.closed() == socket_watch.NOT_ALLOWED
+    with pytest.raises(Exception, match="no role"):
+        await database_sync_to_async(inquiries.ask)(case.id, to="ira", question="Do you know them?", by=asker)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_processes_of_before_pass_over_what_is_rung_for_a_person() -> None:
+    payload = f"{notify.mark_of(7)},00000000-0000-0000-0000-000000000001:4,@1795671034000000"
+    assert list(notify.parse(payload)) == [("00000000-0000-0000-0000-000000000001", 4)]
+    assert notify.moment_of(payload) == 1795671034000000
+    heard = [notify.Subscription(None, person=person) for person in (7, 77, None)]
+    for each in heard:
+        each.hear(payload)
+    assert [notify.mark_of(7) in each._pending for each in heard] == [True, False, False]
+
+
+@pytest.fixture(autouse=True)
+def _ears_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ears_, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(ears_, "TROUBLE_SECONDS", 0.02)
+
+
+def say(run: Run, text: str) -> None:
+    """What a worker does that drives the run."""
+    Head.objects.filter(run_id=run.id).update(lease=uuid4())
+    epoch = Head.objects.get(run_id=run.id).epoch
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO runs_overheard (run_id, slot, attempt, epoch, text, characters, at) "
+            "VALUES (%s, '0.1/1/0/0', 0, %s, %s, %s, clock_timestamp()) ON CONFLICT (run_id, slot) "
+            "DO UPDATE SET text = excluded.text, characters = excluded.characters, at = excluded.at",
+            [run.id, epoch, text, len(text)],
+        )
+
+
+async def saying(link: Link) -> list[dict[str, Any]]:
+    while True:
+        told = await link._app.receive_output(timeout=10)
+        message = json.loads(told["text"])
+        if "saying" in message:
+            return message["saying"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_page_of_a_run_hears_it_grow_and_end_and_another_runs_page_does_not(operator: Reader) -> None:
+    run, other = await database_sync_to_async(start)(), await database_sync_to_async(start)()
+    link, beside = socket(operator, f"/ws/runs/{run.id}"), socket(operator, f"/ws/runs/{other.id}")
+    assert await link.connect() and await beside.connect()
+    await database_sync_to_async(say)(run, "Once")
+    assert await saying(link) == [{"slot": "0.1/1/0/0", "text": "Once", "characters": 4}]
+    await database_sync_to_async(say)(run, "Once <b>more</b>")
+    assert (await saying(link))[0]["text"] == "Once <b>more</b>"
+    await database_sync_to_async(lambda: Overheard.objects.all().delete())()
+    assert await saying(link) == []
+    assert await database_sync_to_async(lambda: Listener.objects.count())() == 2, "both are looked at"
+    await database_sync_to_async(say)(other, "mine")
+    assert (await saying(beside))[0]["text"] == "mine"
+    await link.leave()
+    await beside.leave()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_who_may_not_be_there_hears_nothing(reader: Callable[..., Reader]) -> None:
+    run = await database_sync_to_async(start)()
+    await database_sync_to_async(say)(run, "secret")
+    link = socket(reader(None), f"/ws/runs/{run.id}")
+    assert await link.connect()
+    assert await link.closed() == 4401
+    assert await database_sync_to_async(lambda: Listener.objects.count())() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_all_pages_of_a_process_are_one_look_and_none_is_made_without_them() -> None:
+    looks: list[tuple[str, int]] = []
+    enough = asyncio.Event()
+
+    async def in_thread(act: Any, runs: list[UUID]) -> Any:
+        looks.append((act.__name__, len(runs)))
+        if len(looks) >= 6:
+            enough.set()
+        if len(looks) == 3:
+            raise OperationalError("away")
+        return {}
+
+    ears = Ears(in_thread)
+    async with ears.open(UUID(int=1)), ears.open(UUID(int=1)), ears.open(UUID(int=2)):
+        await asyncio.wait_for(enough.wait(), 10)
+    assert looks[:4] == [("listen", 2), ("said", 2), ("said", 2), ("said", 2)], "an outage is got over"
+    seen = len(looks)
+    await asyncio.sleep(0.1)
+    assert len(looks) <= seen + 1 and ears._look is not None and ears._look.done()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_page_has_a_place_for_it_and_none_of_it(reader: Callable[..., Reader]) -> None:
+    run = start()
+    say(run, "hello")
+    shown = reader("auditor").client.get(f"/runs/{run.id}").content.decode()
+    assert 'id="saying"' in shown and "hello" not in shown
+
+
+pytestmark = pytest.mark.django_db
+
+
+def test_what_came_while_a_page_was_read_is_read_again(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row was read before, its journal after: the page shows neither that it moved nor, if it said that it had all
+    of it, ever would."""
+    run, waits, moves = start(), families.open_waits, []
+    before = Head.objects.get(run_id=run.id).seq
+
+    def meanwhile(ids: Any) -> Any:
+        if not moves:
+            moves.append(lifecycle.pause(run.id, by=OLGA, justification="Hold on."))
+        return waits(ids)
+
+    monkeypatch.setattr(families, "open_waits", meanwhile)
+    page = operator.get(f"/runs/{run.id}").content.decode()
+    after = Head.objects.get(run_id=run.id).seq
+    assert after > before and f'data-seq="{before}"' in page
+    assert f'data-seq="{after}"' in operator.get(f"/runs/{run.id}", fragment="live").content.decode()

@@ -10,6 +10,7 @@ from django.test import Client
 from ledger.models import OverrideRecord
 from runs.models import Run
 from runs.services import lifecycle
+from tests.cases import each_case
 from tests.integration.console.conftest import Reader, reader  # noqa: F401 (fixture)
 from tests.world import SHOP, agent_of, ends_with, only_for_now
 
@@ -71,7 +72,7 @@ def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
     assert f"{NAME}@1.0.0 → {NAME}@2.0.0" in journal
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "said"),
     [
         ({"nodes": "finish"}, "lengthen it"),
@@ -85,9 +86,7 @@ def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
         ({"justification": " "}, "justification"),
     ],
 )
-def test_what_is_refused_is_named_and_kept(
-    operator: Client, runs: list[Run], change: dict[str, str], said: str
-) -> None:
+def test_a_refusal_is_named_and_kept(operator: Client, runs: list[Run], change: dict[str, str], said: str) -> None:
     refused = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY} | change)
     assert refused.status_code == 422 and said in refused.content.decode()
     assert versions() == ["1.0.0"] * 3

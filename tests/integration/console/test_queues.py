@@ -1,17 +1,23 @@
-"""The console's queues: administrators set them up, everybody else reads, a member names their own deputy."""
+"""The pages of queues, policies, calendars and deadlines: administrators set them up, everybody else reads."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 
+from approvals.models import Absence, Approval, Calendar, Policy, Timing
 from approvals.queue_models import Limit, Queue
+from approvals.timing.words import time_of
+from ledger.models import ActRecord
 from tests.cases import each_case
-from tests.integration.console.conftest import Reader
-from tests.integration.console.test_refused_forms import Forms
+from tests.integration.console.conftest import Forms, Reader
 
 pytestmark = pytest.mark.django_db
 WHY = "as agreed"
@@ -73,3 +79,177 @@ def test_a_hostile_name_is_shown_and_does_nothing() -> None:
     admin, name = boss(), "<script>alert(1)</script>\u202e"
     answer = admin.post("/queues/of/legal/limits", person=name, most="1", justification=WHY)
     assert answer.status_code == 422 and "<script>alert" not in answer.content.decode()
+
+
+SENT = {
+    "name": "dear_things",
+    "agent": "buyer",
+    "tool": "",
+    "condition": "cost > 5",
+    "effect": "require",
+    "queue": "legal",
+    "within_hours": "",
+    "rule": "Dear things need the law",
+    "justification": "as agreed",
+}
+
+
+def page(reader: Reader, path: str = "/policies") -> str:
+    return str(reader.client.get(path).content.decode())
+
+
+def test_everybody_reads_and_an_administrator_sets(reader: Callable[..., Reader]) -> None:
+    admin = boss()
+    assert admin.post("/policies/new", **SENT).status_code == 302
+    told = page(reader("integrator"))
+    assert "Dear things need the law" in told and "cost &gt; 5" in told and "policy-form" not in told
+    assert "policy-form" in page(admin)
+    assert reader("operator").post("/policies/new", **SENT | {"name": "more"}).status_code == 403
+    assert Policy.objects.count() == 1
+
+
+def test_a_changed_version_shows_what_it_changed_and_who_did_it(reader: Callable[..., Reader]) -> None:
+    admin = boss()
+    admin.post("/policies/new", **SENT)
+    form = page(admin, "/policies/of/dear_things")
+    assert 'name="seen" value="1"' in form and 'value="cost &gt; 5"' in form and 'value="168"' in form
+    sent = {key: value for key, value in SENT.items() if key != "name"} | {"seen": "1", "condition": "cost > 9"}
+    assert admin.post("/policies/of/dear_things/versions", **sent).status_code == 302
+    told = page(reader("auditor"), "/policies/of/dear_things")
+    assert "<del>cost &gt; 5</del>" in told and "<ins>cost &gt; 9</ins>" in told and "user:boss" in told
+    again = admin.post("/policies/of/dear_things/versions", **sent | {"condition": "cost > 11"})
+    assert again.status_code == 409 and "at version 2 by now" in again.content.decode()
+    assert "cost &gt; 11" in again.content.decode(), "what was typed is kept"
+    assert admin.post("/policies/of/dear_things/retirements", justification="not needed").status_code == 302
+    assert "Retired" in page(admin) and "dear_things" in page(admin)
+    assert [row.action for row in ActRecord.objects.order_by("id")] == ["policy", "policy_change", "policy_retire"]
+
+
+def test_what_is_refused_is_said_at_its_field_and_kept() -> None:
+    admin = boss()
+    answer = admin.post("/policies/new", **SENT | {"condition": "cost > much"})
+    told = answer.content.decode()
+    assert answer.status_code == 422 and "which is no number (character 8)" in told and "cost &gt; much" in told
+    answer = admin.post("/policies/new", **SENT | {"agent": "", "condition": ""})
+    told = answer.content.decode()
+    assert answer.status_code == 422 and "every call of every agent" in told and 'name="confirm"' in told
+    assert not Policy.objects.exists()
+    assert admin.post("/policies/new", **SENT | {"within_hours": "soon"}).status_code == 422
+    assert admin.post("/policies/of/nothing/retirements", justification="none").status_code == 404
+
+
+def test_hostile_words_are_inert(reader: Callable[..., Reader]) -> None:
+    admin = boss()
+    said = "<script>alert(1)</script> <b>{{ x }}"
+    assert admin.post("/policies/new", **SENT | {"rule": said}).status_code == 302
+    for path in ("/policies", "/policies/of/dear_things"):
+        told = page(reader("auditor", name=f"a{len(path)}"), path)
+        assert "<script>alert(1)" not in told and "&lt;script&gt;alert(1)" in told
+
+
+WEEK = dict.fromkeys(("mon", "tue", "wed", "thu", "fri"), "09:00-17:00") | {"sat": "", "sun": ""}
+DE = {"name": "DE", "zone": "Europe/Berlin", "holidays": "2026-12-25 Christmas Day\n2027-01-01", "justification": WHY}
+
+
+@pytest.fixture
+def admin(db: None) -> Reader:
+    return Reader(User.objects.create_superuser("boss"))
+
+
+def test_a_calendar_is_added_tried_set_anew_and_removed(admin: Reader, reader: Callable[..., Reader]) -> None:
+    assert admin.post("/queues/calendars/new", **DE | WEEK).status_code == 302
+    page = reader("auditor").client.get("/queues/calendars/of/DE?hours=8").content.decode()
+    assert re.search(r"<b>Fri [^<]* 16:00</b> <span[^>]*>on a Friday afternoon", page), "by the clock there"
+    assert re.search(r"<b>Mon [^<]* 16:00</b>", page) and "Christmas Day" in page and "calendar-form" not in page
+    sent = {key: value for key, value in (DE | WEEK).items() if key != "name"}
+    again = admin.post("/queues/calendars/of/DE/changes", **sent)
+    assert again.status_code == 422 and "is as it was" in again.content.decode()
+    assert admin.post("/queues/calendars/of/DE/changes", **sent | {"sat": "10:00-12:00"}).status_code == 302
+    assert list(Calendar.objects.values_list("version", flat=True).order_by("version")) == [1, 2]
+    assert admin.post("/queues/calendars/of/DE/removals", justification=WHY).status_code == 302
+    assert admin.client.get("/queues/calendars/of/DE").status_code == 404
+
+
+def test_a_calendar_that_is_refused_is_said_at_its_field_and_kept(admin: Reader) -> None:
+    answer = admin.post("/queues/calendars/new", **DE | WEEK | {"mon": "always <b>", "zone": "Mars"})
+    page = answer.content.decode()
+    assert answer.status_code == 422 and "always &lt;b&gt;" in page and "Mars" in page and not Calendar.objects.exists()
+    assert admin.post("/queues/calendars/new", **DE | dict.fromkeys(WEEK, "")).status_code == 422
+
+
+def test_a_queues_deadlines_are_set_and_shown(admin: Reader, reader: Callable[..., Reader]) -> None:
+    admin.post("/queues/calendars/new", **DE | WEEK)
+    sent = {
+        "calendar": "DE",
+        "on_timeout": "escalate",
+        "to1": "legal",
+        "hours1": "4",
+        "to2": "",
+        "hours2": "",
+        "to3": "",
+        "hours3": "",
+        "remind": "50, 80",
+        "every_hours": "",
+        "at_once_if_away": "on",
+        "justification": WHY,
+    }
+    assert admin.post("/queues/of/finance_po/timings", **sent).status_code == 302
+    row = Timing.objects.get()
+    assert (row.calendar, row.steps, row.remind, row.at_once_if_away) == ("DE", [["legal", 240]], [50, 80], True)
+    page = reader("auditor").client.get("/queues/of/finance_po").content.decode()
+    assert (
+        "it goes to" in page
+        and "after 50 % and 80 % of the time" in page
+        and "after that; at once" in page
+        and "timing-form" not in page
+    )
+    for wrong in ({"hours1": "soon"}, {"remind": "half"}, {"on_timeout": "approve"}, {"to1": "finance_po"}):
+        assert admin.post("/queues/of/finance_po/timings", **sent | wrong).status_code == 422
+    assert Timing.objects.count() == 1
+    assert admin.post("/queues/of/finance_po/timings", **sent | {"at_once_if_away": "off"}).status_code == 302
+    assert "and is denied after that. Nothing is ever" in reader("auditor").read("/queues/of/finance_po")
+
+
+def test_somebody_is_away_and_the_queue_says_that_nobody_is_there(admin: Reader, reader: Callable[..., Reader]) -> None:
+    ann = reader("approver_legal", name="ann")
+    until = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
+    sent = {"deputy": "", "starts_at": "", "ends_at": until, "justification": WHY}
+    assert ann.post("/queues/absences", **sent).status_code == 302
+    page = admin.client.get("/queues/of/legal").content.decode()
+    assert "Nobody is there" in page and 'data-label="away"><b>ann</b>' in page, "a phone shows no heads of tables"
+    row = Absence.objects.get()
+    assert f"absence-{row.pk}" in ann.client.get("/queues").content.decode()
+    assert reader("operator").post(f"/queues/absences/{row.pk}/endings", justification=WHY).status_code == 403
+    assert ann.post(f"/queues/absences/{row.pk}/endings", justification=WHY).status_code == 302
+    assert "Nobody is there" not in admin.client.get("/queues/of/legal").content.decode()
+    ann.post("/queues/absences", **sent | {"justification": "<script>alert(1)</script>"})
+    assert "<script>alert" not in ann.client.get("/queues").content.decode()
+
+
+TERMS = {
+    "on_timeout": "escalate",
+    "minutes": 480,
+    "is_working": True,
+    "every": 0,
+    "remind": [],
+    "remind_at": [],
+    "calendar": {"name": "DE", "version": 2, "zone": "Europe/Berlin"},
+    "steps": [{"to": "legal", "minutes": 60}],
+}
+
+
+@each_case(
+    ("more", "says"),
+    [
+        ({"timing": None}, ["Nobody deciding by then denies it."]),
+        ({"timing": TERMS}, ["8 working hours, calendar DE (version 2, Europe/Berlin)", "legal for 1 working hour"]),
+        ({"timing": TERMS, "escalated_to": ["legal"]}, ["Nobody answered in time, so legal", "denies it"]),
+        ({"timing": TERMS | {"on_timeout": "remind"}, "reminded": 3}, ["There is no deadline", "Reminded 3 times."]),
+        ({"timing": None, "state": "expired"}, ["That is no rejection"]),
+        ({"timing": {"on_timeout": 7, "steps": [None]}}, []),
+    ],
+)
+def test_a_question_tells_its_time_in_plain_words(more: dict[str, Any], says: list[str]) -> None:
+    told = time_of(Approval(**({"state": "open"} | more)))
+    whole = " ".join([told.counted, told.then, told.so_far, told.ended])
+    assert all(each in whole for each in says), whole

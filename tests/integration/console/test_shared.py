@@ -68,7 +68,7 @@ def words(answer: Any) -> str:
     return re.sub(r"\d+ ?(s|ms|m|min|seconds?)\b|\d\d:\d\d(:\d\d)?", "", AS_OF.sub("", answer.content.decode()))
 
 
-def test_many_who_watch_one_list_cost_one_rendering(
+def test_watchers_of_one_list_cost_one_rendering(
     reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_rendering, "SECONDS", 60.0)  # of a busy machine
@@ -178,9 +178,6 @@ def test_nothing_is_kept_for_longer_than_half_a_second(operator: Reader, monkeyp
     assert part(operator, "/runs").content != first.content
 
 
-# --- asked for at the same moment -----------------------------------------------------------------
-
-
 def test_what_many_ask_for_at_once_is_made_by_the_first() -> None:
     kept, made, is_open = Renderings(), [], threading.Event()
 
@@ -235,9 +232,6 @@ def test_made_up_filters_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None
     for n in range(100):
         kept.get(n, since=1, began=5, make=lambda: "x")
         assert len(kept._newest) <= 10
-
-
-# --- what lists are told --------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)

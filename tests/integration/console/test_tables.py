@@ -64,16 +64,10 @@ def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
         yield Run(state="completed", goes_on_as=uuid4(), goes_on_by=how), Head(), []
 
 
-# --- late news ---
-
-
 def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
     assert findings.ON_RECORD.keys() == {*VERDICTS, "refused"}
     assert findings.WITNESSES.keys() == {"happened", "accepted", "refused", CALLED_BACK}
     assert len(set(findings.ON_RECORD.values())) == 4 and len(set(map(findings.witness, findings.WITNESSES))) == 4
-
-
-# --- looks ------------------------------------------------------------------------------------------------------------
 
 
 def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> None:
@@ -140,9 +134,6 @@ def test_every_cause_has_its_sentence_on_the_page_in_plain_words_and_whom_it_con
             assert SENTENCES[cause](seen).endswith((".", "?")) and who_must(cause, seen).kind, cause
 
 
-# --- waits ------------------------------------------------------------------------------------------------------------
-
-
 def test_every_kind_of_wait_has_its_sentence_and_its_place_among_the_others() -> None:
     assert waits.WAITS.keys() == set(KINDS) == set(display.URGENCY)
 
@@ -159,9 +150,6 @@ def test_a_wait_holds_no_markup_but_ours_whatever_is_in_its_row(kind: str) -> No
 def test_an_approval_that_is_waited_for_is_a_link() -> None:
     number = str(uuid4())
     assert reverse("approval", args=[number]) in waits.sentence(wait_of("approval", approval_id=number), {})
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
 
 
 def made_up(hint: Any) -> Any:
@@ -198,9 +186,6 @@ def test_an_event_s_words_are_about_fields_that_it_has(kind: str) -> None:
     assert told == event_words.EVENTS[kind](event_words.facts(line), 1)
 
 
-# --- rows of the timeline ---------------------------------------------------------------------------------------------
-
-
 def test_every_kind_of_row_has_its_entry() -> None:
     assert timeline_rows.KINDS.keys() == set(get_args(RowKind))
 
@@ -212,9 +197,6 @@ def test_a_row_of_the_timeline_holds_no_markup_but_ours(kind: RowKind) -> None:
         words = {"note": HOSTILE, "trace": HOSTILE, "reached": HOSTILE, "tone": tone}
         row = Row(kind, HOSTILE, NOON, 3, end=NOON, is_open=is_open, is_cut=is_cut, count=2, visit=2, silent=5, **words)
         whole(timeline_rows.timeline_row(Placed(row, [], "1.00%"), d))
-
-
-# --- approvals --------------------------------------------------------------------------------------------------------
 
 
 def test_every_state_of_an_approval_has_its_chip() -> None:

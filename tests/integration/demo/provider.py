@@ -154,9 +154,6 @@ def tools_of(body: dict[str, Any]) -> list[str]:
     return [tool["function"]["name"] if "function" in tool else tool["name"] for tool in body.get("tools", [])]
 
 
-# --- what the real interfaces refuse ----------------------------------------------------------------------------------
-
-
 def _check(is_right: bool, problem: str) -> None:
     if not is_right:
         raise ValueError(problem)
@@ -278,9 +275,6 @@ def _check_block(block: dict[str, Any]) -> None:
                 _check_block(part)
         case other:
             raise ValueError(f"unsupported block {other!r}")
-
-
-# --- answers in the words of each interface ---------------------------------------------------------------------------
 
 
 def _events(*events: tuple[str, Any]) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 from pydantic import ValidationError
 
+from durableagents import BusinessFailure
 from durableagents.demo.literature import corpus, library
 from durableagents.demo.literature.literature_review import agent
 from durableagents.demo.literature.paper_reader import agent as paper_reader
 from durableagents.demo.literature.records import Errand
 from ledger import events as e
+from runs.connections import dsn
 from runs.engine.assistants import Assistant, ModelTurn, responses
 from runs.engine.thinking.request import request_model
 from runs.engine.tools import FINAL
@@ -53,9 +57,6 @@ def turn(output: dict[str, Any]) -> ModelTurn:
 
     response = ModelResponse(parts=[ToolCallPart(FINAL, output, tool_call_id="end")])
     return ModelTurn("liar", responses().dump_python(response, mode="json"), 1, 1)
-
-
-# --- the whole of it ----------------------------------------------------------------------------------
 
 
 async def test_every_reference_was_read_and_has_the_digest_of_what_was_read(sandbox: Sandbox) -> None:
@@ -99,9 +100,6 @@ async def test_a_worker_that_dies_again_and_again_makes_each_step_once(sandbox: 
     assert len(models) == len(set(models)) == 2 and story.kill_at == []
 
 
-# --- models that lie ----------------------------------------------------------------------------------
-
-
 async def test_a_writer_that_cites_what_nobody_read_is_sent_back_once_and_then_refused(sandbox: Sandbox) -> None:
     asked: list[str] = []
 
@@ -133,9 +131,6 @@ async def test_a_quote_that_does_not_stand_in_the_text_is_dropped(sandbox: Sandb
     assert await honest.settle() == "completed" and honest.output["quote"]
 
 
-# --- its parts ----------------------------------------------------------------------------------------
-
-
 @each_case(
     "wrong",
     [
@@ -153,3 +148,47 @@ async def test_a_quote_that_does_not_stand_in_the_text_is_dropped(sandbox: Sandb
 def test_what_can_not_be_reviewed_is_refused_at_the_start(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         agent.input.model_validate(QUESTION | wrong)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_there_are_hundreds_of_documents_and_they_are_the_same_at_every_look() -> None:
+    once, again = corpus.documents(), corpus.documents()
+    assert once == again and len(once) >= 200
+    assert len({each.id for each in once}) == len(once)
+    assert all(corpus.SHORTEST - 1 <= len(each.body) <= corpus.LONGEST for each in once)
+    assert {each.source.rpartition(" ")[0].lower() for each in once} >= {"django", "psycopg"}
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_filling_it_twice_at_once_gives_one_shelf() -> None:
+    first, second = await asyncio.gather(library.fill(), library.fill())
+    assert first == second == await library.fill()
+    ids = [f"{each.id} {each.sha256}" for each in corpus.documents()]
+    assert first.documents == len(ids)
+    assert first.sha256 == hashlib.sha256("\n".join(ids).encode()).hexdigest()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_search_finds_what_the_words_mean_and_always_in_the_same_order() -> None:
+    shelf = await library.fill()
+    found = await library.search(shelf.edition, "transaction savepoint rollback", 10)
+    assert len(found) == 10 and "django.db.transaction" in {row["id"] for row in found}
+    assert found == await library.search(shelf.edition, "transaction savepoint rollback", 10)
+    assert found == sorted(found, key=lambda row: (-row["score"], row["id"]))
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_an_altered_text_and_an_unknown_one_are_refused() -> None:
+    shelf = await library.fill()
+    with psycopg.connect(dsn()) as connection:
+        connection.execute("UPDATE durableagents_document SET body = 'Forged.' WHERE id = 'django.db.transaction'")
+    try:
+        with pytest.raises(BusinessFailure, match="not what its digest says"):
+            await library.fetch(shelf.edition, "django.db.transaction")
+        with pytest.raises(BusinessFailure, match="no document"):
+            await library.fetch(shelf.edition, "django.db.nothing")
+        with pytest.raises(BusinessFailure, match="no edition"):
+            await library.search("another", "transaction", 5)
+    finally:
+        with psycopg.connect(dsn()) as connection:
+            connection.execute("DELETE FROM durableagents_document")

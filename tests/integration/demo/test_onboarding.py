@@ -16,13 +16,9 @@ from tests.system.sandbox.harness import Receiver, Sandbox
 
 from .onboarding import Onboarding
 
-FIVE_EFFECTS = [
-    "portal.request_w9",
-    "erp.create_vendor",
-    "erp.file_purchase_order",
-    "credentials.provision",
-    "email.send_welcome",
-]
+FIVE_EFFECTS = (
+    "portal.request_w9 erp.create_vendor erp.file_purchase_order credentials.provision email.send_welcome"
+).split()
 NORDLICHT, VOLGA = (sample.input for sample in agent.samples)
 Start = Callable[..., Onboarding]
 
@@ -33,9 +29,7 @@ def onboard(sandbox: Sandbox) -> Iterator[Start]:
     receiver = Receiver()
 
     def start(
-        input: dict[str, Any] = NORDLICHT,
-        crash_at: set[tuple[str, str]] = frozenset(),
-        **order: Any,
+        input: dict[str, Any] = NORDLICHT, crash_at: set[tuple[str, str]] = frozenset(), **order: Any
     ) -> Onboarding:  # type: ignore[assignment]
         whole = copy.deepcopy(input)
         whole["first_order"] |= order
@@ -47,15 +41,7 @@ def onboard(sandbox: Sandbox) -> Iterator[Start]:
 
 def test_the_graph_is_sound_and_every_reachable_tool_is_declared() -> None:
     agent.validate()
-    assert [*agent.nodes] == [
-        "intake",
-        "collect_w9",
-        "screen",
-        "register",
-        "order",
-        "provision",
-        "welcome",
-    ]
+    assert [*agent.nodes] == ["intake", "collect_w9", "screen", "register", "order", "provision", "welcome"]
     assert agent.graph_id == "vendor-onboard@1.0.0"
     assert {t.name for t in agent.all_tools()} >= {"lookup_company", "file_purchase_order"}
 
@@ -65,11 +51,7 @@ async def test_finance_releases_84_000_dollars_and_five_effects_happen_once(onbo
     assert await story.drive() == "parked"
     gate = story.gate()
     plan = json.loads(gate.plan)
-    assert (gate.queue, gate.tool, plan["headline"]) == (
-        "finance_po",
-        "file_purchase_order",
-        "$84,000.00",
-    )
+    assert (gate.queue, gate.tool, plan["headline"]) == ("finance_po", "file_purchase_order", "$84,000.00")
     assert plan["arguments"]["amount_usd"] == "84000.00"
     assert plan["arguments"]["vendor_id"].startswith("VND-")
     labels = [item["label"] for item in plan["evidence"]]
@@ -94,9 +76,7 @@ async def test_no_secret_is_in_any_record(onboard: Start) -> None:
     assert reference in stored and value not in stored and "sk_sandbox" not in stored
 
 
-async def test_a_rejected_order_is_lowered_and_asked_again_even_below_the_limit(
-    onboard: Start,
-) -> None:
+async def test_a_rejected_order_is_lowered_and_asked_again_even_below_the_limit(onboard: Start) -> None:
     story = onboard()
     await story.drive()
     assert await story.decide("rejected", "At most $9,000, the rest next year") == "parked"
@@ -109,9 +89,7 @@ async def test_a_rejected_order_is_lowered_and_asked_again_even_below_the_limit(
     assert story.executed() == FIVE_EFFECTS
 
 
-async def test_after_two_revisions_a_third_rejection_fails_the_run_with_the_reason(
-    onboard: Start,
-) -> None:
+async def test_after_two_revisions_a_third_rejection_fails_the_run_with_the_reason(onboard: Start) -> None:
     story = onboard()
     await story.drive()
     assert await story.decide("rejected", "too expensive") == "parked"
@@ -189,9 +167,7 @@ async def test_a_mail_whose_worker_dies_is_never_sent_twice_unasked(onboard: Sta
     assert story.executed() == FIVE_EFFECTS
 
 
-async def test_a_lost_answer_to_the_mail_asks_a_person_and_to_the_rest_asks_again(
-    onboard: Start, sandbox: Sandbox
-) -> None:
+async def test_a_lost_answer_asks_a_person_only_for_the_mail(onboard: Start, sandbox: Sandbox) -> None:
     sandbox.fault(drop_after_execute_rate=1)
     story = onboard(amount_usd="500")
     assert await story.drive() == "parked"

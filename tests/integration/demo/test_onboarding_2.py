@@ -62,10 +62,7 @@ async def test_where_all_goes_well_nothing_is_undone(onboard: Start) -> None:
 
 @pytest.mark.parametrize(
     "crash_at",
-    [
-        set(),
-        {(point, tool) for point in ("CP1", "CP2", "CP4") for tool in ("cancel_order", "deactivate_vendor")},
-    ],
+    [set(), {(point, tool) for point in ("CP1", "CP2", "CP4") for tool in ("cancel_order", "deactivate_vendor")}],
 )
 async def test_credentials_that_are_refused_cancel_the_order_and_deactivate_the_vendor(
     onboard: Start, sandbox: Sandbox, crash_at: set[tuple[str, str]]

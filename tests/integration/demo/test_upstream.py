@@ -1,18 +1,20 @@
-"""What an HTTP outcome means: not sent, no answer, refused, unreadable. Judged on real sockets."""
+"""HTTP and SMTP calls on real sockets: not sent, no answer, refused, unreadable, in doubt."""
 
 from __future__ import annotations
 
 import re
 import socket
+from email.message import EmailMessage
 
 import pytest
 from pydantic import BaseModel, SecretStr
 
 from durableagents import BusinessFailure, NotSent, ToolCall, TransportError
-from durableagents.demo import upstream
+from durableagents.demo import smtp, upstream
+from tests.cases import each_case
 
 from .conftest import RUN_ID, MakeCall
-from .wire import ScriptedServer, answering
+from .wire import Dialogue, ScriptedServer, answering, smtp_saying
 
 
 class Said(BaseModel):
@@ -57,9 +59,7 @@ async def test_a_repeat_sends_the_same_bytes(call: ToolCall, monkeypatch: pytest
     assert first == second and b"X-Sender" not in first
 
 
-async def test_a_refused_connection_proves_that_nothing_was_sent(
-    call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refused_connection_sent_nothing(call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     monkeypatch.setenv("SANDBOX_PORT", str(port))
@@ -71,17 +71,13 @@ async def test_a_refused_connection_proves_that_nothing_was_sent(
     "answer",
     [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"SSH-2.0-OpenSSH\r\n"],
 )
-async def test_a_connection_that_ends_early_is_no_answer(
-    answer: bytes, call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_early_end_is_no_answer(answer: bytes, call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answering(answer)) as server:
         with pytest.raises(TransportError):
             await post(server, call, monkeypatch)
 
 
-async def test_a_connection_that_is_gone_as_soon_as_it_stands_is_no_answer(
-    call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_closed_at_once_is_no_answer(call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client library asks the socket for its name, and there is none any more."""
 
     def of_no_socket(stream: object, info: str) -> object:
@@ -112,3 +108,83 @@ async def test_a_refusal_is_upstreams_own_words(status: int, call: ToolCall, mon
     assert refused.value.message == "vendor_id: no such vendor"
     assert refused.value.code == f"http_{status}"
     assert refused.value.details == {"status": status, "field": "vendor_id"}
+
+
+FINE = [b"220 hello\r\n", b"250 hi\r\n", b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n"]
+PHASES = ["greeting", "EHLO", "MAIL FROM", "RCPT TO", "DATA"]
+
+
+def message(text: str = "Hello\n") -> EmailMessage:
+    made = EmailMessage()
+    made["From"] = "Onboarding <onboarding@us.example>"
+    made["To"] = "vendor@them.example"
+    made["Subject"] = "Welcome"
+    made.set_content(text)
+    return made
+
+
+def deliver(dialogue: Dialogue, text: str = "Hello\n", timeout: float = 5.0) -> tuple[str, list[bytes]]:
+    with ScriptedServer(dialogue) as server:
+        receipt = smtp.deliver(
+            message(text), to="vendor@them.example", host="127.0.0.1", port=server.port, timeout=timeout
+        )
+    return receipt, list(server.heard.queue)
+
+
+def test_a_mail_that_is_taken_gives_the_servers_receipt() -> None:
+    receipt, heard = deliver(smtp_saying(FINE, after_dot=b"250 queued as 7\r\n"))
+    assert receipt == "250 queued as 7"
+    assert heard[1:3] == [b"mail FROM:<onboarding@us.example>\r\n", b"rcpt TO:<vendor@them.example>\r\n"]
+    assert heard[-1] == b"QUIT\r\n"
+
+
+def test_dots_at_line_starts_are_doubled_and_lines_end_in_crlf() -> None:
+    _, heard = deliver(smtp_saying(FINE), ".\n..\n.hidden\nplain.\n")
+    body = heard[4].split(b"\r\n\r\n", 1)[1]
+    assert body == b"..\r\n...\r\n..hidden\r\nplain.\r\n"
+
+
+@each_case("phase", range(5))
+def test_a_connection_lost_before_the_dot_is_not_sent(phase: int) -> None:
+    with pytest.raises(NotSent):
+        deliver(smtp_saying([*FINE[:phase], None]))
+
+
+@each_case("phase", range(5))
+def test_a_5xx_before_the_dot_is_a_refusal(phase: int) -> None:
+    with pytest.raises(BusinessFailure) as refused:
+        deliver(smtp_saying([*FINE[:phase], b"550 no such user\r\n"]))
+    assert refused.value.code == "smtp_550"
+    assert refused.value.details == {"phase": PHASES[phase]}
+    assert "no such user" in refused.value.message
+
+
+@each_case("is_reset", [False, True])
+def test_a_connection_lost_after_the_dot_is_unknown(is_reset: bool) -> None:
+    with pytest.raises(TransportError):
+        deliver(smtp_saying(FINE, after_dot=None, is_reset=is_reset))
+
+
+def silent(until: int) -> Dialogue:
+    """Answers the first phases and then keeps the connection open without a word."""
+
+    def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
+        reader = connection.makefile("rb")
+        for n, reply in enumerate(FINE[:until]):
+            if n:
+                reader.readline()
+            connection.sendall(reply)
+        while reader.readline():
+            pass
+
+    return dialogue
+
+
+def test_silence_before_the_dot_is_not_sent() -> None:
+    with pytest.raises(NotSent):
+        deliver(silent(3), timeout=0.3)
+
+
+def test_silence_after_the_dot_is_unknown() -> None:
+    with pytest.raises(TransportError, match="timed out"):
+        deliver(silent(5), timeout=4)  # all phases before the dot included; the server hangs up after five

@@ -58,8 +58,7 @@ def read_http(connection: socket.socket) -> bytes:
         raw += _more(connection)
     head, _, body = raw.partition(b"\r\n\r\n")
     length = next(
-        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")),
-        0,
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
     )
     while len(body) < length:
         body += _more(connection)
@@ -77,10 +76,7 @@ def answering(answer: bytes) -> Dialogue:
 
 
 def smtp_saying(
-    replies: Sequence[bytes | None],
-    *,
-    after_dot: bytes | None = b"250 kept\r\n",
-    is_reset: bool = False,
+    replies: Sequence[bytes | None], *, after_dot: bytes | None = b"250 kept\r\n", is_reset: bool = False
 ) -> Dialogue:
     """SMTP: one reply per phase (greeting, EHLO, MAIL, RCPT, DATA); None or the end of the list cuts the line."""
 

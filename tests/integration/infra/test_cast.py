@@ -34,14 +34,7 @@ def test_each_role_has_a_person_with_a_password_and_a_key(environment: Environme
         assert isinstance(user, User)
         groups = [group.name for group in user.groups.all()]
         assert groups == ([] if user.is_superuser else person["roles"])
-    assert set(found["api_keys"]) == {
-        "integrator",
-        "operator",
-        "approver_finance",
-        "treasurer",
-        "approver_legal",
-        "auditor",
-    }
+    assert set(found["api_keys"]) == {*"integrator operator approver_finance treasurer approver_legal auditor".split()}
     assert len(set(found["api_keys"].values())) == 6
 
 

@@ -122,19 +122,11 @@ def test_runtime_role_reads_and_writes_ordinary_tables(runtime: psycopg.Connecti
     runtime.execute("rollback")
 
 
-def test_runtime_role_gives_up_locks_and_idle_transactions(
-    runtime: psycopg.Connection[Any],
-) -> None:
+def test_runtime_role_gives_up_locks_and_idle_transactions(runtime: psycopg.Connection[Any]) -> None:
     shown = [
         runtime.execute(f"show {name}").fetchone() for name in ("idle_in_transaction_session_timeout", "lock_timeout")
     ]
     assert shown == [("5s",), ("2s",)]
-
-
-def test_migrations_match_the_models(db: None) -> None:
-    from django.core.management import call_command
-
-    call_command("makemigrations", "ledger", "runs", "approvals", "durableagents", check=True, dry_run=True)
 
 
 @each_case(("minutes", "is_over"), [(5, False), (61, True)])

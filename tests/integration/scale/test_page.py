@@ -22,9 +22,18 @@ from ledger.models import Event
 from runs.console.run_views import TABS
 from runs.models import Run
 from runs.story import Bare, Fold, folded, line_of, read, tell
+from runs.story.conversation import transcript
 from runs.story.lines import Line
+from runs.story.transcript import Transcript
 from tests.cases import each_case
-from tests.integration.console.conftest import OLGA, Reader, agent, operator, reader, start  # noqa: F401 (fixtures)
+from tests.integration.console.conftest import (  # noqa: F401 (fixtures)
+    OLGA,
+    Reader,
+    agent,
+    operator,
+    reader,
+    start,
+)
 from tests.integration.console.stage import settled, working
 from tests.integration.console.tape import NOON
 from tests.integration.scale.journals import lived
@@ -81,9 +90,6 @@ def plain(value: Any) -> Any:
     return value if names is None else {name: plain(getattr(value, name)) for name in names if not name.startswith("_")}
 
 
-# --- what is read ---------------------------------------------------------------------------------
-
-
 @pytest.mark.timeout(300)
 def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) -> None:
     run = long_run()
@@ -118,9 +124,7 @@ def test_ten_times_the_events_are_no_more_statements_and_no_longer_page(operator
         assert counts[0] == counts[1] and sizes[1] < sizes[0] * 1.5, (tab, sizes, counts)
 
 
-def test_readers_of_one_run_share_one_fold(
-    monkeypatch: pytest.MonkeyPatch, operator: Reader, reader: Callable[..., Reader]
-) -> None:
+def test_readers_share_a_fold(monkeypatch: pytest.MonkeyPatch, operator: Reader, reader: Callable[..., Reader]) -> None:
     run, taken = long_run(300), []
     take = folded.Kept._take
     monkeypatch.setattr(folded.Kept, "_take", lambda kept, rows: (taken.append(len(rows)), take(kept, rows))[1])
@@ -129,9 +133,6 @@ def test_readers_of_one_run_share_one_fold(
             for tab in TABS:
                 one.get(f"/runs/{run.id}", tab=tab, fragment="live")
     assert taken == [300]
-
-
-# --- the same story -------------------------------------------------------------------------------
 
 
 def check_every_prefix(lines: list[Line]) -> None:
@@ -154,20 +155,7 @@ def taped(events: list[e.Event]) -> list[Line]:
 
 
 _SOME: dict[str, list[Any]] = {
-    "str": [
-        "x",
-        "approve",
-        "approved",
-        "rejected",
-        "happened",
-        "did_not",
-        "0.1/1",
-        "input",
-        "timer",
-        "operator",
-        "user:o",
-        "waiting_human",
-    ],
+    "str": "x approve approved rejected happened did_not 0.1/1 input timer operator user:o waiting_human".split(),
     "int": [0, 1],
     "bool": [True, False],
     "list[str]": [["x"], []],
@@ -233,9 +221,7 @@ def still(answer: Any) -> str:
     )
 
 
-def test_a_page_that_follows_a_run_is_the_page_that_is_opened_on_it(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_following_page_equals_an_opened_one(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runs.console.run_page.datetime", Still)
     run = start()
     for done in range(0, 80, 20):
@@ -247,9 +233,6 @@ def test_a_page_that_follows_a_run_is_the_page_that_is_opened_on_it(
             assert (
                 still(operator.get(f"/runs/{run.id}", tab=tab, fragment="live")) == still(followed) and run.id in kept
             ), (done, tab)
-
-
-# --- never believed against the database ----------------------------------------------------------
 
 
 DAMAGE = {
@@ -264,7 +247,7 @@ DAMAGE = {
 
 @each_case("what", DAMAGE)
 @each_case("tab", TABS)
-def test_damage_to_what_is_kept_shows_when_the_page_is_opened(
+def test_damage_shows_when_the_page_opens(
     operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str, tab: str
 ) -> None:
     monkeypatch.setattr("runs.console.run_page.datetime", Still)
@@ -314,9 +297,6 @@ def test_what_was_rolled_back_is_forgotten(operator: Reader) -> None:
     assert "nowhere" not in operator.read(f"/runs/{run.id}", fragment="live")
 
 
-# --- at once --------------------------------------------------------------------------------------
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(300)
 def test_readers_at_once_see_whole_stories_while_the_run_goes_on() -> None:
@@ -352,9 +332,6 @@ def test_readers_at_once_see_whole_stories_while_the_run_goes_on() -> None:
     assert plain(story) == plain(anew)
 
 
-# --- what is kept ---------------------------------------------------------------------------------
-
-
 def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [long_run(60) for _ in range(4)]
     for run in runs[:3]:
@@ -371,3 +348,101 @@ def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: 
     with folded.folded(runs[2].id):
         pass
     assert len(folded.held()) == 2
+
+
+def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen once, when a first look knows of the rows and hasn't read them yet."""
+    rows, todo = folded._rows, [happens]
+
+    def known(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        found = rows(statement, *values)
+        if statement == folded._KNOWN and todo:
+            todo.pop()()
+        return found
+
+    monkeypatch.setattr(folded, "_rows", known)
+
+
+@each_case("what", DAMAGE)
+def test_a_change_during_a_fold_shows_next_time(operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr("runs.console.run_page.datetime", Still)
+    run = long_run(40)
+    between(monkeypatch, lambda: other_hands(DAMAGE[what], run.id))
+    operator.get(f"/runs/{run.id}")
+    with folded.folded(run.id) as kept:
+        before = kept.fold
+    shown = operator.get(f"/runs/{run.id}")
+    folded.forget_all()
+    assert still(shown) == still(operator.get(f"/runs/{run.id}")), what
+    assert before.length == len(_rows_of(run))
+
+
+def _rows_of(run: Run) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT seq FROM ledger_event WHERE run_id = %s", [run.id])
+        return list(cursor.fetchall())
+
+
+def test_events_during_a_fold_are_read_at_the_next_look(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = long_run(40)
+    between(monkeypatch, lambda: append(run.id, e.VisitEntered(node="nowhere", visit=1), by=OLGA))
+    assert "nowhere" not in operator.read(f"/runs/{run.id}")
+    with folded.folded(run.id) as kept:
+        assert kept.fold.length == 41 and kept.fold.path[-1] == "nowhere"
+        before = kept.fold
+    with folded.folded(run.id) as kept:
+        assert kept.fold is before
+
+
+def heard(made: list[e.Event], ask_after: Callable[[int], bool]) -> Any:
+    fold = Fold()
+    for n, line in enumerate(taped(made), 1):
+        fold.take(line)
+        if ask_after(n):
+            fold.transcript.shown()
+    told: Transcript = fold.transcript
+    return plain(told.talks), told.events, told.owners
+
+
+def check_asking(made: list[e.Event]) -> None:
+    at_the_end = heard(made, lambda _: False)
+    assert heard(made, lambda _: True) == heard(made, lambda n: n % 3 == 0) == at_the_end
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(events(), max_size=25))
+def test_conversations_of_any_journal_are_the_same_whenever_somebody_asks_for_them(made: list[e.Event]) -> None:
+    check_asking(made)
+
+
+def test_a_transcript_in_pages_is_the_transcript() -> None:
+    run = long_run(700)
+    whole = transcript(run.id, most=10_000)
+    assert len(whole) > 300 and [row.shown["seq"] for row in whole] == sorted(row.shown["seq"] for row in whole)
+    numbers: dict[str, int] = {}
+    for row in whole:
+        assert row.shown["idx"] == numbers.get(row.shown["conversation"], 0)
+        numbers[row.shown["conversation"]] = row.shown["idx"] + 1
+    for size in (1, 7, 100):
+        place, rows = (0, 0), []
+        while some := transcript(run.id, most=size, since=place):
+            rows += some
+            place = some[-1].following
+            if size == 1 and len(rows) > 60:
+                break
+            folded.forget_all() if len(rows) % 3 == 0 else None
+        assert [row.shown for row in rows] == [row.shown for row in whole[: len(rows)]] and (
+            size == 1 or len(rows) == len(whole)
+        )
+    assert [row.shown for row in transcript(run.id, most=5, skip=100)] == [row.shown for row in whole[100:105]]
+
+
+@pytest.mark.timeout(300)
+def test_a_page_of_a_transcript_reads_what_it_shows() -> None:
+    run = long_run(3_000)
+    transcript(run.id, most=10)
+    for place in ((0, 0), (2_500, 0)):
+        with CaptureQueriesContext(connection) as found:
+            rows = transcript(run.id, most=10, since=place)
+        asked = [query["sql"] for query in found.captured_queries if "xmin" not in query["sql"]]
+        assert len(rows) == 10 and sum(map(scanned, asked)) <= 100, place

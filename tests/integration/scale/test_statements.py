@@ -63,7 +63,7 @@ PROBED = 1
 # What queues say, which a process knows for some seconds: read by whatever page comes first then.
 OF_QUEUES = FACTS[:80]
 # No page of ours, or none that reads: probes, the description of the API, Django's own admin. And what is one thing of
-# one run, named by it: a message, a view; tests/integration/api/test_messages.py reads them.
+# one run, named by it: a message, a view; tests/integration/api/test_waiting.py reads them.
 LINKS = {"setup_claim", "invited", "reset", "reset_set"}  # they show nothing but a form to whoever has no link
 ELSEWHERE = (
     {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"}
@@ -75,7 +75,7 @@ ELSEWHERE = (
         "view_value",
         "event_payload",
         "checkpoint_state",
-        # Of one case: see tests/integration/approvals/test_documents_served.py, which also counts what their case
+        # Of one case: see tests/integration/approvals/test_documents.py, which also counts what their case
         # costs.
         "document",
         "document_page",
@@ -357,28 +357,9 @@ def test_who_asks_is_one_statement(reader: Callable[..., Reader]) -> None:
 def test_the_walk_finds_the_pages_that_everybody_knows() -> None:
     found = {name for name, route in named(get_resolver()) if is_read(route)}
     assert found >= {
-        "overview",
-        "inbox",
-        "approval",
-        "runs",
-        "run",
-        "reconcile",
-        "audit",
-        "agents",
-        "agent",
-        "fleet",
-        "recoveries",
-        "start",
-        "password",
+        *"overview inbox approval runs run reconcile audit agents agent fleet recoveries start password".split()
     }
     assert found >= {
-        "api-runs",
-        "api-run",
-        "api-approvals",
-        "api-audit",
-        "api-incidents",
-        "api-fleet",
-        "api-run-events",
-        "api-run-ledger",
+        *"api-runs api-run api-approvals api-audit api-incidents api-fleet api-run-events api-run-ledger".split()
     }
     assert found >= CHECKS
