@@ -55,8 +55,6 @@ Sell = Callable[..., str]
 
 @pytest.fixture
 def sell(integrator: Api) -> Sell:
-    """Start a run with attributes; its id."""
-
     def go(agent: str = "sale", **attributes: Any) -> str:
         body = {"agent": agent, "input": {"item": "chair", "amount": 1}, "attributes": attributes}
         answer = integrator.post("runs", body)
@@ -67,7 +65,6 @@ def sell(integrator: Api) -> Sell:
 
 
 def found(api: Api, where: str = "", **more: Any) -> list[str]:
-    """All that is found, page after page."""
     asked = {"where": where} if where else {}
     answer = api.get("runs", **asked, **more)
     rows: list[str] = []
@@ -159,7 +156,6 @@ EXPRESSIONS = {
 
 @pytest.fixture
 def five(sell: Sell) -> dict[str, str]:
-    """Five runs, by letter."""
     return {
         "a": sell(customer="ACME & Co", labels=["late", "new"], score=2, amount="100", due="2026-03-31", urgent=True),
         "b": sell(customer="Beta", labels=["new"], score=7.5, amount=1000, due="2026-12-31", urgent=False),
@@ -259,7 +255,6 @@ def test_pages_in_an_attributes_order_have_every_run_once(
 def test_only_runs_that_are_seen_are_found_and_no_cursor_names_another(
     sell: Sell, operator: Api, integrator: Api, monkeypatch: pytest.MonkeyPatch, few: int, sort: str
 ) -> None:
-    """By index, by value, by time; a place that a page ends at is of a run that was shown."""
     own = []
     body = {"agent": "sale", "input": {"item": "chair", "amount": 1}}
     for n in range(12):

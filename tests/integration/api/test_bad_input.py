@@ -56,7 +56,6 @@ fuzz = settings(
 
 
 def is_civil(answer: Any) -> bool:
-    """An answer that is a success or says what is wrong."""
     return answer.status_code < 300 or (answer.status_code < 500 and is_problem(answer, answer.status_code))
 
 
@@ -264,7 +263,6 @@ PAGES = [
 
 @pytest.fixture
 def errors(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """What was logged as an error or with a traceback."""
     with caplog.at_level("INFO"):
         yield lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR or r.exc_info]
 

@@ -48,7 +48,6 @@ class People:
         return self.known[name]
 
     def say(self, name: str, verdict: str = "approve", **more: Any) -> Any:
-        """On the one question that is open."""
         (asked,) = self.known[name].get("approvals?state=open").json()["results"]
         body = {"verdict": verdict, "plan_hash": asked["plan_hash"], "justification": WHY} | more
         return self.known[name].post(f"approvals/{asked['id']}/decision", body)
@@ -61,7 +60,6 @@ def people(stage: Stage) -> People:  # noqa: F811
 
 @pytest.fixture
 def ask(stage: Stage, tools: Toolbox) -> Any:  # noqa: F811
-    """Put a question by this gate."""
     with only_for_now():
 
         def asked(gate: Gate) -> Run:

@@ -39,7 +39,6 @@ class Answer:
 
 
 async def ask(app: Any, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"") -> Answer:
-    """One request, as a server hands it over."""
     answer, parts = Answer(), [body[:20], body[20:]]
     names = {"host": "127.0.0.1", "content-length": str(len(body)), **(headers or {})}
     scope = {

@@ -151,7 +151,6 @@ def test_a_failed_run_is_moved_and_retried_over_http_and_from_a_shell(
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs that were tried, in order."""
     tried: list[str] = []
     plain = looking.look
 

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.django_db
 
 
 def follow(api: Api, address: str) -> list[Any]:
-    """All rows of a list, page after page."""
     rows: list[Any] = []
     following: str | None = address
     while following:

@@ -31,7 +31,6 @@ WHY = "They answer for this tenant."
 
 
 def theirs(**more: Any) -> Run:
-    """A run of somebody else."""
     return lifecycle.start("order@1.0.0", {"item": "theirs", "amount": 3}, by=SHOP, **more)
 
 

@@ -44,7 +44,6 @@ class Story:
         return self.auditor.get(f"runs/{self.id}").json()
 
     def until(self, *states: str, kind: str | None = None) -> dict[str, Any]:
-        """The run once it is in one of these states (and waits for that)."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             self.host.ring()  # there is no queue here that would

@@ -431,7 +431,6 @@ def ordering(tools: Toolbox, *fields: str) -> Agent:
 
 
 def refused(first: Approval, by: Actor, **given: Any) -> dict[str, str]:
-    """What a change was refused for, by its field; and it left nothing behind."""
     with pytest.raises(InvalidInput) as error:
         change(first, by, **given)
     assert Approval.objects.get().state == "open" and not Decision.objects.exists()

@@ -67,7 +67,6 @@ def api_of(somebody: Actor) -> Api:
 
 
 def as_decider(approval: Approval, by: Actor) -> Actor:
-    """As both faces act once they have asked."""
     return deciding(approval, by, [FINANCE, LEGAL])
 
 

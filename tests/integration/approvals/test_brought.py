@@ -93,7 +93,6 @@ def test_it_lets_its_call_out_once(stage: Stage, tools: Toolbox, outside: Outsid
 
 
 def test_a_patch_makes_no_yes_to_other_bytes(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """An operator has both in hand: what is sent, and what the grant in the state says of it."""
     run = given(stage, dealing(tools, tools.pay, amount=5000))
     lifecycle.pause(run.id, by=OLGA, justification="as it was said")
     handed(run, patch={"amount": 999_999})
@@ -172,7 +171,6 @@ def test_what_expired_is_asked_anew_of_all_who_had_to_say_yes(stage: Stage, tool
 
 
 def test_it_is_asked_again_of_the_same_with_the_same(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The tool has a gate of its own, which this call doesn't need."""
     run = given(stage, dealing(tools, tools.pay, "legal", documents=[text()]))
     shown = Approval.objects.get(run=run).documents
     expire_grants(run)

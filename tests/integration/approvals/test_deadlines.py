@@ -60,7 +60,6 @@ def problems(run: Run) -> list[str]:
 
 
 def put(stage: Stage, tools: Toolbox, **gate: Any) -> Approval:
-    """An open question to finance."""
     stage.start(paying(tools, **gate))
     assert stage.drive() == "parked"
     return Approval.objects.get(state="open")

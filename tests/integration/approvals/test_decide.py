@@ -69,7 +69,6 @@ def buying(tools: Toolbox, queue: str = "finance_po") -> Agent:
 
 @pytest.fixture
 def asked(stage: Stage, tools: Toolbox) -> Approval:
-    """An open question to finance."""
     stage.start(buying(tools))
     assert stage.drive() == "parked"
     return Approval.objects.get()
@@ -365,7 +364,6 @@ def nothing(_item: Item) -> Amount:
 
 
 def verified(capsys: pytest.CaptureFixture[str]) -> bool:
-    """Whether `ledger verify` finds nothing."""
     call_command("ledger", "verify", "--all")
     return capsys.readouterr().out.endswith(" 0 problem(s)\n")
 

@@ -85,7 +85,6 @@ def asked(stage: Stage, agent: Agent) -> Approval:
 
 
 def revised(stage: Stage, approval: Approval) -> Approval:
-    """The next revision, after a no to this one."""
     stage.decide(approval.run, "reject", why="not so")
     assert stage.drive() == "parked"
     return Approval.objects.get(run=approval.run, state="open")
@@ -254,7 +253,6 @@ def replace_content(given: Given, content: bytes) -> Given:
 
 
 def sheet(width: int, height: int) -> Given:
-    """A PDF of one page of so many points."""
     return Given("plan.pdf", "application/pdf", pdf_bytes(1, "Plan", (int(width / 72 * 10), int(height / 72 * 10)), 10))
 
 
@@ -611,7 +609,6 @@ class Slow:
         return {"pages": [PAGE] * self.pages}, [b"a picture"] * drawn_now
 
     def finish(self) -> None:
-        """All that is being drawn is done now; what is begun later is not."""
         self.go.set()
         settled()
         self.go.clear()

@@ -280,7 +280,6 @@ def over_api(case: Approval, by: Actor) -> tuple[int, object]:
 
 
 def opened(case: Approval, by: Actor) -> set[str]:
-    """What somebody is let in to."""
     paths = ("/runs", f"/runs/{case.run_id}", "/inbox", "/audit", "/api/v1/approvals", f"/api/v1/runs/{case.run_id}")
     return {path for path in paths if client_of(by).get(path).status_code == 200}
 
@@ -731,7 +730,6 @@ NEVER = ("infinity", "-infinity", "20000-01-01", "0044-03-15 BC")
 
 
 def forge(statement: str, *values: Any) -> None:
-    """As somebody with the application's rights in the database does it."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
     wait_hooks.queues.forget()
@@ -786,7 +784,6 @@ def client_of(by: Actor) -> Client:
 
 
 def statuses(by: Actor, paths: Sequence[str] = PAGES, reads: Sequence[str] = READS) -> dict[str, int]:
-    """What somebody is answered, where it is not simply the page."""
     client = client_of(by)
     told = {path: client.get(path).status_code for path in [*paths, *(f"/api/v1{each}" for each in reads)]}
     return {path: status for path, status in told.items() if status not in (200, 403)}

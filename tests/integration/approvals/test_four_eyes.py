@@ -268,8 +268,6 @@ def steerer(stage: Stage) -> User:
 
 
 def buyer(tools: Toolbox, name: str = "helper") -> Agent:
-    """Buys what it is told, once finance says yes."""
-
     async def work(state: Notes, ctx: Context) -> End:
         return End(Done(ref=(await ctx.call(tools.pay, Item(name=state.asked.text, amount=5000))).ref))
 

@@ -48,8 +48,6 @@ ROLE = "approver_finance"
 
 
 def asking() -> Agent:
-    """One whose node asks finance, without a tool."""
-
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.approve("finance_po", title="May I?")).by)
 
@@ -409,7 +407,6 @@ def answered_in_part(stage: Stage, agent: Agent) -> tuple[Approval, Approval]:
 
 
 def yes(approval: Approval, by: Actor) -> None:
-    """Somebody approves it under their own role."""
     decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="as quoted", by=by)
 
 

@@ -31,14 +31,12 @@ pytestmark = pytest.mark.django_db
 
 
 def deliver() -> None:
-    """All that is due now, as a worker does it."""
     addressing.address_all()
     courier.carry(courier.BY_MAIL)
     courier.carry(courier.BY_CHAT)
 
 
 def soon(**what: Any) -> None:
-    """Whatever waits for its next try is due."""
     Delivery.objects.filter(state__in=["waiting", "sending"], **what).update(due_at=now())
     courier._rest.clear()
     chat._silent.clear()
@@ -303,7 +301,6 @@ def test_nobody_is_told_what_they_switched_off(stage: Stage, tools: Toolbox, pos
 
 
 def quiet(*, begins: int, ends: int) -> dict[str, Any]:
-    """Quiet hours, by hours from now."""
     return {name: f"{now() + timedelta(hours=n):%H:%M}" for name, n in (("quiet_from", begins), ("quiet_until", ends))}
 
 

@@ -162,7 +162,6 @@ def words(runs: list[Run], client: Client, key: str) -> dict[str, set[str]]:
 
 
 def sight(role: str, *more: str) -> tuple[Client, str, Actor]:
-    """A browser and a key of somebody who holds these roles."""
     actor = somebody(f"eve-{role}", role, *more)
     user, client = User.objects.get(pk=actor.person), Client()
     client.force_login(user)

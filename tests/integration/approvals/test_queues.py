@@ -52,7 +52,6 @@ def added(by: Actor, **more: Any) -> Queue:
 
 
 def changed(act: Callable[[], object], words: str, error: type[Exception] = InvalidInput) -> None:
-    """It is refused with these words, and nothing is changed."""
     before = dump()
     with pytest.raises(error, match=words):
         act()
@@ -231,7 +230,6 @@ def test_a_question_at_a_removed_queue_says_who_must_act(stage: Stage, tools: To
 
 
 def forged(statement: str) -> None:
-    """As somebody with the application's rights in the database does it."""
     with connection.cursor() as cursor:
         cursor.execute(statement)
 
@@ -314,8 +312,6 @@ ODD: list[Any] = [
 
 
 def revising(tools: Toolbox, evidence: Any = None) -> Agent:
-    """An agent that lowers its order each time it is rejected, up to three times."""
-
     async def node(state: Notes, ctx: Context) -> str | End:
         amount = 5000 - 1000 * len(state.seen)
         shown = [Evidence("quote", "vendor", evidence)]

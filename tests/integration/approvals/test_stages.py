@@ -60,8 +60,6 @@ def buying(tools: Toolbox, gate: Gate, tries: int = 1) -> Agent:
 
 @pytest.fixture
 def ask(stage: Fleet, tools: Toolbox) -> Callable[..., Approval]:
-    """Put a question by this gate."""
-
     def asked(gate: Gate, **more: Any) -> Approval:
         stage.start(buying(tools, gate, **more))
         assert stage.drive() == "parked"

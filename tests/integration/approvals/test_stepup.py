@@ -45,7 +45,6 @@ FINANCE = "approver_finance"
 
 
 def rule(queue: str = "finance_po", **said: Any) -> Actor:
-    """What a yes has to show there, from now on."""
     admin = User.objects.filter(username="boss").first()
     by = boss() if admin is None else Actor("user", "boss", auth="session", person=admin.pk)
     acts.prove(queue, ProofBody(justification=WHY, **said), by=by)
@@ -54,7 +53,6 @@ def rule(queue: str = "finance_po", **said: Any) -> Actor:
 
 
 def fresh(by: Actor, with_: str = "totp", ago: float = 0.0) -> Actor:
-    """Somebody who showed who they are, so many seconds ago."""
     return replace(by, proved_at=database_now() - timedelta(seconds=ago), proved_by=with_)
 
 

@@ -45,7 +45,6 @@ def buying(tools: Toolbox) -> Agent:
 
 @pytest.fixture
 def waiting(stage: Stage, tools: Toolbox) -> Run:
-    """A run of OWNER's that waits at finance's queue."""
     run = lifecycle.start(buying(tools).graph_id, {}, by=OWNER)
     assert stage.drive() == "parked"
     return Run.objects.get(pk=run.pk)

@@ -40,8 +40,6 @@ HOSTILE_ANSWER = "<script>alert(1)</script>\u202e"
 
 @pytest.fixture
 def asked() -> Callable[..., Approval]:
-    """An open question about a run of the agent."""
-
     def of(**given: object) -> Approval:
         run = start(**given)
         with working():
@@ -292,7 +290,6 @@ def frank(reader: Callable[..., Reader]) -> Reader:
 
 
 def on(who: Reader, approval: Approval, **form: object) -> str:
-    """Say so, and read the page that it leads to."""
     answer = who.client.post(f"/approvals/{approval.id}/claims", form, follow=True)
     assert answer.status_code == 200
     return text_of(answer)
@@ -374,7 +371,6 @@ def asked_deep(asked: Callable[..., Approval]) -> Approval:
 
 
 def changed(who: Reader, approval: Approval, **typed: Any) -> Any:
-    """Fill in the form and look; then send what the page shows."""
     form = {"plan_hash": approval.plan_hash, "item": "chairs", "amount": "84000", **typed}
     return who.post(f"/approvals/{approval.id}/changes", **form)
 
@@ -573,7 +569,6 @@ def wait_of(run: Run, of: str) -> Wait:
 
 
 def form_of(answer: Any, wait: Wait) -> dict[str, str]:
-    """The question's form as a browser would send it."""
     page = answer.content.decode()
     form = page[page.index(f'id="answer-{wait.id}"') :]
     form = form[: form.index("</form>")]

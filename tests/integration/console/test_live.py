@@ -81,18 +81,15 @@ class Link:
         return message
 
     async def hear_any(self) -> dict[str, Any]:
-        """The next message, whatever is in it."""
         told = await self._app.receive_output(timeout=10)
         assert told["type"] == "websocket.send", told
         message: dict[str, Any] = json.loads(told["text"])
         return message
 
     async def is_quiet(self) -> bool:
-        """Whether nothing is said for a while."""
         return bool(await self._app.receive_nothing(timeout=0.8))
 
     async def closed(self) -> int:
-        """The code that the socket closes with, whatever it says before."""
         while True:
             told = await self._app.receive_output(timeout=10)
             if told["type"] == "websocket.close":
@@ -321,7 +318,6 @@ async def test_a_browser_that_left_is_no_error(operator: Reader, path: str, capl
 
 @pytest.mark.django_db(transaction=True)
 async def test_sockets_are_looked_up_together(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are, and whether they belong to one person or to many."""
     asked: list[int] = []
     plain = socket_watch.verdicts
 

@@ -242,7 +242,6 @@ def boss_of_all(db: None) -> Reader:
 
 
 def labels(page: str) -> dict[str, str]:
-    """What each field of a page is called, by its id."""
     told = {at: text_in(words) for at, words in re.findall(r'<label[^>]* for="([^"]+)"[^>]*>(.*?)</label>', page, re.S)}
     boxes = re.findall(r'<label class="row"><input id="([^"]+)"[^>]*>(.*?)</label>', page, re.S)
     return told | {at: text_in(words) for at, words in boxes}
@@ -310,7 +309,6 @@ def of(reader: Reader) -> Actor:
 
 
 def form(reader: Reader, page: str, act: str) -> dict[str, str]:
-    """What a browser sends of that form, untouched."""
     return Forms(reader.get(page)).sent[act] | {"justification": WHY}
 
 

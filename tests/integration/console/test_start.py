@@ -173,7 +173,6 @@ def set_one(somebody: Reader, **changed: str) -> Any:
 
 
 def hidden(somebody: Reader, name: str, address: str = "/schedules") -> str:
-    """What the form of a page carries besides what is typed."""
     found = re.search(rf'name="{name}" value="([^"]+)"', somebody.client.get(address).content.decode())
     assert found is not None
     return found[1]

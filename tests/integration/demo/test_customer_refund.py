@@ -28,12 +28,10 @@ def paid(sandbox: Sandbox, story: Story) -> int:
 
 
 def question(story: Story) -> dict[str, Any]:
-    """What is asked now."""
     return dict(story.events(e.ApprovalRequested)[-1].payload)
 
 
 def changed(story: Story, **arguments: Any) -> None:
-    """As finance, who approves with changes."""
     ((wait_id, _),) = story.waiting("approval")
     amend(story.run, wait_id, arguments, tool=refund_customer, hasher=HASHER)
 

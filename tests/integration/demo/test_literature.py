@@ -31,7 +31,6 @@ SCOPE = {"documents": 6, "packages": ", ".join(corpus.PACKAGES)}
 
 
 async def settled(story: Story, *, fails: frozenset[int] = frozenset(), scope: Any = SCOPE) -> str:
-    """Drive a review to its end: its question is answered, and each child is a real run of the reader."""
     for _ in range(100):
         how = await story.settle()
         if how != "parked":
@@ -52,7 +51,6 @@ async def settled(story: Story, *, fails: frozenset[int] = frozenset(), scope: A
 
 
 def turn(output: dict[str, Any]) -> ModelTurn:
-    """A model's last word."""
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
     response = ModelResponse(parts=[ToolCallPart(FINAL, output, tool_call_id="end")])

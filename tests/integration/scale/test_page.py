@@ -81,7 +81,6 @@ def other_hands(statement: str, *values: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What a story holds, all the way down."""
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
     if isinstance(value, dict):

@@ -92,7 +92,6 @@ ELSEWHERE = (
 
 
 def named(found: URLResolver) -> Iterator[tuple[str, URLPattern]]:
-    """Every address with a name, but for the admin's."""
     for each in found.url_patterns:
         if isinstance(each, URLResolver):
             if each.app_name != "admin":
@@ -192,7 +191,6 @@ def samples(name: str) -> list[Any]:
 
 
 def standing_grant() -> StandingGrant:
-    """One that was used."""
     if (known := StandingGrant.objects.first()) is not None:
         return known
     given, used = Approval.objects.filter(state="approved").order_by("opened_at")[:2]
@@ -231,14 +229,12 @@ def timed() -> None:
 
 
 def policy() -> None:
-    """One in force, called dear."""
     if not Policy.objects.exists():
         said = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": "buyer", "justification": "agreed"}
         policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
 
 
 def rule_change() -> RuleChange:
-    """One that waits for a second person."""
     told = {"action": "policy", "subject": "policy dear", "queue": "", "before": {}, "after": {"rule": "no"}}
     change = RuleChange(
         id=uuid4(),
@@ -257,7 +253,6 @@ def rule_change() -> RuleChange:
 
 
 def ramp() -> Ramp:
-    """The newest of several, under way."""
     now = timezone.now()
     given = {
         "agent": "buyer",

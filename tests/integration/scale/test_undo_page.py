@@ -55,7 +55,6 @@ def run(stage: Stage, outside: Outside) -> Run:
 
 
 def more(run: Run, slot: str) -> None:
-    """One more effect that can be undone."""
     append(
         run.pk,
         e.ToolInvoked(
