@@ -13,7 +13,6 @@ TOGETHER = {
         "tests/system/crash/test_failpoints.py",
         "tests/system/crash/test_fencing.py",
         "tests/system/crash/test_kill_anything.py",
-        "tests/system/crash/test_demo_agents.py",
     ],
     "browser": ["tests/system/browser/"],
 }

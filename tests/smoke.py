@@ -28,8 +28,8 @@ SMOKE = (
     "browser/test_story.py::test_a_vendor_is_onboarded_once_and_everybody_watches",
     "browser/test_story.py::test_a_killed_worker_is_a_seam_on_the_timeline",
     "browser/test_reading.py::test_approve_waits_until_every_argument_was_in_view",
-    "browser/test_hostile.py::test_no_page_runs_what_it_shows[1280]",
-    "browser/test_refusals.py::test_a_refused_decision_keeps_its_words[approve]",
+    "browser/test_hostile.py::test_no_page_runs_what_it_shows",
+    "browser/test_refusals.py::test_a_refused_decision_keeps_its_words",
     "browser/test_stepup.py::test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are",
     # workers, web processes and the machine around them
     "fleet/test_work_goes_on.py::test_a_run_goes_on_whoever_is_killed",

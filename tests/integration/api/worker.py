@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
-from uuid import UUID
+from typing import Any, Literal
 
-from django.db import connection
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
@@ -32,10 +28,9 @@ from durableagents import (
 )
 from runs.fleet import members
 from runs.fleet.members import identify, incarnation_id
-from runs.workers.housekeeping import House
 from runs.workers.run_loop import Host
+from tests.integration.runs.hosts import serving
 
-T = TypeVar("T")
 TOKENS: dict[str, str] = {}
 
 
@@ -142,41 +137,18 @@ def purchase_agent() -> Iterator[Agent]:
         registry.remove(agent.graph_id)
 
 
-class TidyHouse(House):
-    """Housekeeping that leaves no connection behind: here its thread ends long before the process."""
-
-    async def in_thread(self, act: Callable[[], T]) -> T:
-        def tidily() -> T:
-            try:
-                return act()
-            finally:
-                connection.close()
-
-        return await super().in_thread(tidily)
-
-
-class TidyHost(Host):
-    """A host with such a house."""
-
-    def __init__(self, *, slots: int, incarnation: UUID) -> None:
-        super().__init__(slots=slots, incarnation=incarnation)
-        self._house = TidyHouse(incarnation)
-
-
 @contextmanager
 def working() -> Iterator[Host]:
-    """A worker that drives runs in a thread until the block ends."""
+    """Drive runs in a thread, as a worker that the fleet lists, until the block ends."""
     identity = identify(os.getpid())
     assert identity is not None
     members.beat(kind="worker", pid=os.getpid())
-    host = TidyHost(slots=10, incarnation=incarnation_id(identity))
-    thread = threading.Thread(target=lambda: asyncio.run(host.serve()), name="host")
-    thread.start()
     try:
-        yield host
+        with serving(incarnation_id(identity)) as host:
+            try:
+                yield host
+            finally:
+                host.drain(5)
     finally:
-        host.drain(5)
-        thread.join(60)
         members.forget("worker", os.getpid())
         members.hang_up()
-        assert not thread.is_alive()

@@ -52,7 +52,7 @@ from tests.integration.console.conftest import text_of
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, dump, events, now, output
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -311,7 +311,7 @@ def test_a_deadline_that_was_moved_in_the_tables_is_over_when_the_journal_says_s
     asked = Approval.objects.get()
     Approval.objects.update(deadline=now() + timedelta(days=1))
     Wait.objects.update(deadline=now() + timedelta(days=1))
-    until(lambda: now() > asked.deadline, what="the journal's deadline")
+    eventually(lambda: now() > asked.deadline, what="the journal's deadline")
     with pytest.raises(AlreadyDecided, match="expired"):
         deciding(asked)
     assert Wait.objects.get(pk=asked.wait_id).grant_hash is None

@@ -29,7 +29,8 @@ from durableagents.demo import tools
 from durableagents.demo.vault import Vault
 from runs.engine.tools import FOR_DISPATCH, Tool
 from tests.cases import each_case
-from tests.system.sandbox.harness import Receiver, Sandbox, wait_for
+from tests.system.sandbox.harness import Receiver, Sandbox
+from tests.waiting import eventually
 
 from .conftest import RUN_ID, MakeCall
 
@@ -127,7 +128,7 @@ async def test_a_key_in_progress_is_no_refusal(sandbox: Sandbox, make_call: Make
     call = make_call("create_vendor", timeout=60.0)
     first = asyncio.ensure_future(tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call))
     seen = lambda: any(row["idempotency_key"] == call.key for row in sandbox.effects())  # noqa: E731
-    await asyncio.to_thread(wait_for, seen, "the first request to arrive")
+    await asyncio.to_thread(eventually, seen, "the first request to arrive")
     with pytest.raises(TransportError, match="409"):
         await tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call)
     assert (await first).status == "active"

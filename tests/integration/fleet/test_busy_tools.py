@@ -18,7 +18,7 @@ from tests.integration.console.conftest import Reader, reader
 from tests.integration.runs.conftest import stage
 from tests.integration.runs.hosts import TidyHost, working
 from tests.integration.runs.stage import Stage
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import Done, Item, Notes, agent_of, only_for_now
 
 __all__ = ["reader", "stage"]  # fixtures
@@ -57,13 +57,13 @@ def test_fleet_names_the_tool_that_holds_all_its_threads(reader: Reader, stage: 
     operator = reader("operator").client
     with only_for_now(), working(stage, kind=OneThread) as host:
         stage.start(agent_of(node, tools=[lookup]))
-        until(lambda: host.busy_tools, what="the call holding the thread")
+        eventually(lambda: host.busy_tools, what="the call holding the thread")
         beat(host)
         (busy,) = listed()
         assert (busy["tool"], busy["busy"], busy["threads"]) == ("lookup", 1, 1)
         assert datetime.fromisoformat(busy["since"]).tzinfo is not None
         assert "lookup: 1 of 1 threads busy" in operator.get("/fleet").content.decode()
         free.set()
-        until(lambda: not host.busy_tools, what="the thread coming free")
+        eventually(lambda: not host.busy_tools, what="the thread coming free")
         beat(host)
         assert listed() == [] and "threads busy" not in operator.get("/fleet").content.decode()

@@ -12,7 +12,7 @@ from runs import log_messages
 from runs.fleet import members, procfs
 from runs.models import Process
 from runs.workers.death_reports import Clerk
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,7 +48,7 @@ def test_a_death_that_the_rows_told_of_first_is_not_reported_again_by_the_superv
 
     with caplog.at_level(logging.DEBUG, logger="runs.workers.supervisor"):
         clerk.start()
-        until(reported, what="the report of what the rows told")
+        eventually(reported, what="the report of what the rows told")
         clerk.report(dead.id, "the supervisor saw it")
         clerk.close(30.0)
     dead.refresh_from_db()

@@ -13,7 +13,7 @@ from runs.queries.halts.standing import Holding, standing
 from tests.integration.halts.halting import calls, halt, lift
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, facts, fresh, problems
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -44,15 +44,15 @@ def test_a_halt_is_requested_until_the_worker_has_confirmed_with_what_is_in_flig
     with working(stage):
         assert began.wait(60)
         it = halt("all")
-        until(lambda: of(it).state == "confirmed", what="the worker's word")
+        eventually(lambda: of(it).state == "confirmed", what="the worker's word")
         (call,) = of(it).in_flight
         assert (call.run, call.what, call.timeout) == (run.id, "tool:slow", 60.0)
         release.set()
-        until(lambda: fresh(run).owner is None and not of(it).in_flight)
+        eventually(lambda: fresh(run).owner is None and not of(it).in_flight)
         assert facts(run) == ["pending", "committed"] and str(fresh(run).state) == "running"
         assert Held.objects.filter(run_id=run.id).exists() and of(it).held == 1
         lift(it)
-        until(lambda: fresh(run).ended_at is not None)
+        eventually(lambda: fresh(run).ended_at is not None)
     assert not Held.objects.exists() and problems(run) == []
 
 
@@ -95,12 +95,12 @@ def test_a_worker_that_gives_no_sign_of_life_has_not_confirmed(stage: Stage) -> 
 def test_reads_and_requests_of_a_worker_stop_within_its_round(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(calls(tools, *["look"] * 400))
     with working(stage):
-        until(lambda: len(outside.seen("look")) > 3)
+        eventually(lambda: len(outside.seen("look")) > 3)
         it = halt("tool", "look")
-        until(lambda: of(it).state == "confirmed")
+        eventually(lambda: of(it).state == "confirmed")
         seen = len(outside.seen("look"))
-        until(lambda: fresh(run).owner is None)
+        eventually(lambda: fresh(run).owner is None)
         assert len(outside.seen("look")) == seen < 400, "no read leaves once it is confirmed"
         lift(it)
-        until(lambda: fresh(run).ended_at is not None)
+        eventually(lambda: fresh(run).ended_at is not None)
     assert problems(run) == []

@@ -20,7 +20,7 @@ from runs.services.limits import acts
 from runs.workers import timers
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, facts, fresh, kinds, now, problems, waiting
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -59,7 +59,7 @@ def test_a_breaker_that_is_open_holds_a_call_before_its_intent_and_fails_nothing
     acts.open_breaker(f"tool:{name}", by=OLGA, justification=WHY)
     run = stage.start(calls(tools, name), text="a")
     with working(stage):
-        until(lambda: str(fresh(run).state) == "waiting_event")
+        eventually(lambda: str(fresh(run).state) == "waiting_event")
         assert outside.seen(name) == [] and facts(run) == []
         assert "ToolInvoked" not in kinds(run), "nothing is on record that could be in doubt"
         (wait,) = waiting(run)
@@ -68,7 +68,7 @@ def test_a_breaker_that_is_open_holds_a_call_before_its_intent_and_fails_nothing
         assert found is not None and found.parked == 1 and list(found.runs) == [run.pk] and found.is_by_hand
         acts.close_breaker(f"tool:{name}", by=OLGA, justification=WHY)
         ring_now()
-        until(is_over(run))
+        eventually(is_over(run))
     assert str(fresh(run).state) == "completed" and len(outside.seen(name)) == 1
     assert problems(run) == []
 
@@ -77,13 +77,13 @@ def test_a_gated_call_waits_after_the_yes_and_uses_it_once(stage: Stage, tools: 
     acts.open_breaker("tool:pay", by=OLGA, justification=WHY)
     run = stage.start(calls(tools, "pay"), text="a")
     with working(stage):
-        until(lambda: str(fresh(run).state) == "waiting_human")
+        eventually(lambda: str(fresh(run).state) == "waiting_human")
         stage.decide(run)
-        until(lambda: str(fresh(run).state) == "waiting_event")
+        eventually(lambda: str(fresh(run).state) == "waiting_event")
         assert Wait.objects.get(run=run, kind="approval").consumed_at is None, "the yes is not used up by waiting"
         acts.close_breaker("tool:pay", by=OLGA, justification=WHY)
         ring_now()
-        until(is_over(run))
+        eventually(is_over(run))
     assert len(outside.executed("pay")) == 1 and problems(run) == []
 
 
@@ -95,8 +95,8 @@ def test_a_call_in_doubt_waits_too_and_goes_out_under_the_same_key(
     outside.trouble("order", *[TransportError("away")] * 8, when="after")
     run = stage.start(calls(tools, "order"), text="a")
     with working(stage):
-        until(lambda: Limit.objects.get(pk="tool:order").breaker == "open")
-        until(lambda: str(fresh(run).state) == "waiting_event")
+        eventually(lambda: Limit.objects.get(pk="tool:order").breaker == "open")
+        eventually(lambda: str(fresh(run).state) == "waiting_event")
         sent = len(outside.seen("order"))
         assert 5 <= sent <= 8
         (wait,) = waiting(run)
@@ -107,9 +107,9 @@ def test_a_call_in_doubt_waits_too_and_goes_out_under_the_same_key(
             Limit.objects.filter(breaker="open").update(rest_until=now())
             if Limit.objects.get(pk="tool:order").breaker == "closed":
                 break
-            until(lambda: str(fresh(run).state) in ("waiting_event", "completed"))
+            eventually(lambda: str(fresh(run).state) in ("waiting_event", "completed"))
         ring_now()
-        until(is_over(run))
+        eventually(is_over(run))
     assert len(outside.executed("order")) == 1 and len({(r.key, r.body) for r in outside.seen("order")}) == 1
     assert str(fresh(run).state) == "completed" and problems(run) == []
 
@@ -122,12 +122,12 @@ def test_an_unknown_outcome_is_a_persons_also_where_the_breaker_opens_by_it(
     agent = calls(tools, "mail")
     runs = [stage.start(agent, text=str(n)) for n in range(5)]
     with working(stage):
-        until(lambda: Run.objects.filter(state="waiting_human").count() == 5)
-        until(lambda: Limit.objects.get(pk="tool:mail").breaker == "open")
+        eventually(lambda: Run.objects.filter(state="waiting_human").count() == 5)
+        eventually(lambda: Limit.objects.get(pk="tool:mail").breaker == "open")
         Limit.objects.update(rest_until=now())
         probe = stage.start(agent, text="probe")
-        until(is_over(probe))
-        until(lambda: Limit.objects.get(pk="tool:mail").breaker == "closed")
+        eventually(is_over(probe))
+        eventually(lambda: Limit.objects.get(pk="tool:mail").breaker == "closed")
     assert len(outside.seen("mail")) == 6, "none of the five was sent again"
     assert all(str(fresh(run).state) == "waiting_human" and problems(run) == [] for run in runs)
 
@@ -155,7 +155,7 @@ def test_where_one_model_may_not_be_asked_the_next_is_and_the_last_is_waited_for
         acts.open_breaker("provider:near", by=OLGA, justification=WHY)
     run = stage.start(agent_of(node, tools=[], assistants=[helper]))
     with working(stage):
-        until(lambda: str(fresh(run).state) == "waiting_event")
+        eventually(lambda: str(fresh(run).state) == "waiting_event")
         (wait,) = waiting(run)
     assert asked == [] and "ModelRouted" not in kinds(run)
     assert wait.detail["limit"] in ("model:near:two", "provider:near") and wait.detail["tool"] == "model"
@@ -181,19 +181,19 @@ def test_a_blocking_call_that_nobody_waits_for_any_more_holds_its_permit_until_i
     run = stage.start(agent_of(node, tools=[slow]))
     with working(stage):
         assert began.wait(20)
-        until(lambda: str(fresh(run).state) == "waiting_event")
+        eventually(lambda: str(fresh(run).state) == "waiting_event")
         assert Permit.objects.count() == 1, "the thread may still be sending"
         release.set()
-        until(lambda: not Permit.objects.exists())
+        eventually(lambda: not Permit.objects.exists())
         ring_now()
-        until(is_over(run))
+        eventually(is_over(run))
     assert problems(run) == []
 
 
 def test_a_pause_and_a_cancel_end_the_wait_for_a_permit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     said("tool:order", at_once=1)
     with working(stage):
-        until(lambda: Limit.objects.filter(pk="tool:order").exists())
+        eventually(lambda: Limit.objects.filter(pk="tool:order").exists())
         Permit.objects.create(
             id=stage.worker.id,
             key="tool:order",
@@ -207,7 +207,7 @@ def test_a_pause_and_a_cancel_end_the_wait_for_a_permit(stage: Stage, tools: Too
         paused, cancelled = stage.start(agent, text="a"), stage.start(agent, text="b")
         lifecycle.pause(paused.pk, by=OLGA, justification=WHY)
         lifecycle.cancel(cancelled.pk, by=OLGA, justification=WHY)
-        until(lambda: str(fresh(paused).state) == "paused" and str(fresh(cancelled).state) == "cancelled")
+        eventually(lambda: str(fresh(paused).state) == "paused" and str(fresh(cancelled).state) == "cancelled")
     assert outside.seen("order") == [] and problems(paused) == problems(cancelled) == []
 
 
@@ -218,12 +218,12 @@ def test_what_is_not_sent_is_sent_once_though_the_breaker_opens_between(
     outside.trouble("mail", *[NotSent("refused")] * 6)
     run = stage.start(calls(tools, "mail"), text="a")
     with working(stage):
-        until(lambda: Limit.objects.get(pk="tool:mail").breaker == "open")
-        until(lambda: str(fresh(run).state) == "waiting_event")
+        eventually(lambda: Limit.objects.get(pk="tool:mail").breaker == "open")
+        eventually(lambda: str(fresh(run).state) == "waiting_event")
         acts.close_breaker("tool:mail", by=OLGA, justification=WHY)
         while not is_over(run)():
             ring_now()
             if Limit.objects.get(pk="tool:mail").breaker == "open":
                 acts.close_breaker("tool:mail", by=OLGA, justification=WHY)
-            until(lambda: is_over(run)() or str(fresh(run).state) == "waiting_event")
+            eventually(lambda: is_over(run)() or str(fresh(run).state) == "waiting_event")
     assert len(outside.executed("mail")) == 1 and problems(run) == []

@@ -19,7 +19,7 @@ from runs.models import Run
 from runs.services import lifecycle
 from runs.services.limits import acts
 from tests.integration.runs.stage import Stage, fresh, now
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import OLGA, SHOP, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -169,7 +169,7 @@ def test_one_that_is_taken_while_its_row_is_looked_at_is_not_taken_again(stage: 
         other.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [run.pk])
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(claimed, stage, 1, agent)
-            until(lambda: _asked(waits) > 0)
+            eventually(lambda: _asked(waits) > 0)
             other.execute("UPDATE runs_run SET ready_at = NULL, state = 'running' WHERE id = %s", [run.pk])
             other.commit()
             assert found.result(20) == []

@@ -4,46 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 from django.db import connection
 
 from runs.fleet import members
 from runs.journal.claims import Worker
+from runs.workers.housekeeping import House
 from runs.workers.run_loop import Host
 from tests.integration.runs.stage import Stage
 
+T = TypeVar("T")
+
+
+class TidyHouse(House):
+    """Housekeeping that leaves no connection behind: here its thread ends long before the process."""
+
+    async def in_thread(self, act: Callable[[], T]) -> T:
+        def tidily() -> T:
+            try:
+                return act()
+            finally:
+                connection.close()
+                members.hang_up()
+
+        return await super().in_thread(tidily)
+
 
 class TidyHost(Host):
-    """A host whose housekeeping leaves no connection behind: here its thread ends long before the process. It says when
-    it looks for nothing more: a claim that is under way when a drain is asked for may yet get what becomes ready
-    meanwhile, also what was just handed over, and hands it over in turn."""
+    """A host with such a house. `has_looked` is set when it looks for nothing more: a claim under way when a drain is
+    requested may still get what becomes ready meanwhile, which it hands over in turn."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
+        self._house = TidyHouse(self.worker.id)
         self.has_looked = threading.Event()
 
     async def _finish(self) -> None:
         self.has_looked.set()
         await super()._finish()
 
-    def _keep_house(self) -> float:
-        try:
-            return super()._keep_house()
-        finally:
-            connection.close()
-            members.hang_up()
-
 
 @contextmanager
-def working(
-    stage: Stage, worker: Worker | None = None, *, slots: int = 10, kind: type[TidyHost] = TidyHost
-) -> Iterator[TidyHost]:
-    """A host in a thread of its own until it has drained."""
-    host = kind(slots=slots, incarnation=(worker or stage.worker).id)
-    thread = threading.Thread(target=lambda: asyncio.run(host.serve()))
+def serving(incarnation: UUID, *, slots: int = 10, kind: type[TidyHost] = TidyHost) -> Iterator[TidyHost]:
+    """Run a host in a thread of its own until it has drained."""
+    host = kind(slots=slots, incarnation=incarnation)
+    thread = threading.Thread(target=lambda: asyncio.run(host.serve()), name="host")
     thread.start()
     try:
         yield host
@@ -52,3 +61,8 @@ def working(
             host.drain(60)
         thread.join(60)
         assert not thread.is_alive()
+
+
+def working(stage: Stage, worker: Worker | None = None, **more: Any) -> Any:
+    """Run a host as a worker of this stage."""
+    return serving((worker or stage.worker).id, **more)

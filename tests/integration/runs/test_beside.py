@@ -17,7 +17,7 @@ from runs.workers import run_loop, timers, worker_process
 from runs.workers.housekeeping import JITTER, House
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, fresh, now
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +47,7 @@ def test_housekeeping_that_stumbles_begins_anew(
     monkeypatch.setattr(House, "keep", stumbles)
     run = stage.start(agent_of(node))
     with working(stage):
-        until(lambda: str(fresh(run).state) == "completed", what="the timer being rung", seconds=60)
+        eventually(lambda: str(fresh(run).state) == "completed", what="the timer being rung", seconds=60)
     assert len(calls) > 2 and caplog.text.count("the housekeeping died; it begins anew") == 2
 
 
@@ -154,7 +154,7 @@ def test_a_run_that_another_worker_went_on_with_is_forgotten(stage: Stage) -> No
 
             await _drive_stale(other, claimed)
 
-        asyncio.run_coroutine_threadsafe(drive(), until(lambda: other._loop, what="the loop")).result(60)
+        asyncio.run_coroutine_threadsafe(drive(), eventually(lambda: other._loop, what="the loop")).result(60)
         assert run.id not in other._failures
     assert Wait.objects.filter(run=run, deadline__lt=now() - timedelta(days=1)).count() == 0
 

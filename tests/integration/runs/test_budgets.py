@@ -37,7 +37,7 @@ from tests.integration.runs.stage import (
     waiting,
 )
 from tests.integration.runs.test_steering import check_form
-from tests.system.infra.installation import eventually
+from tests.waiting import eventually
 from tests.world import FIONA, OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ from ledger.errors import Forbidden
 from runs.models import Batch
 from runs.services.bulk import acts, working
 from tests.integration.runs.test_bulk import WHY, ask, finish, many, operator, outcomes, sleeper
-from tests.system.infra.installation import eventually
+from tests.waiting import eventually
 from tests.world import Toolbox
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]

@@ -23,7 +23,7 @@ from runs.workers import run_loop as hosts
 from runs.workers.run_loop import Host
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, fresh
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -76,8 +76,8 @@ def crew(stage: Stage, count: int, claims: Counter[UUID], **more: Any) -> Iterat
     """So many hosts, listening, and past their first looks."""
     with ExitStack() as stack:
         made = [stack.enter_context(working(stage, stage.hire(), **more)) for _ in range(count)]
-        until(lambda: _listening() == count, what="their ears", seconds=60)
-        until(lambda: all(claims[host.worker.id] for host in made), what="their first looks", seconds=60)
+        eventually(lambda: _listening() == count, what="their ears", seconds=60)
+        eventually(lambda: all(claims[host.worker.id] for host in made), what="their first looks", seconds=60)
         yield made
 
 
@@ -100,10 +100,10 @@ def test_a_ring_wakes_one_worker_and_costs_one_claim(stage: Stage, claims: Count
     with crew(stage, 3, claims) as crewed:
         for host in crewed:
             on_show(host.worker, [agent.graph_id])
-        until(ended(stage.start(agent)), what="a run", seconds=60)
+        eventually(ended(stage.start(agent)), what="a run", seconds=60)
         before = claims.total()
         for _ in range(12):
-            until(ended(stage.start(agent)), what="the next run", seconds=60)
+            eventually(ended(stage.start(agent)), what="the next run", seconds=60)
         assert claims.total() - before == 12
 
 
@@ -168,10 +168,10 @@ def test_who_is_called_and_has_no_room_after_all_calls_the_others(stage: Stage, 
             assert fresh(held).owner == full.worker.id
             on_show(full.worker, [plain.graph_id])  # as it was a moment ago
             out_of_call(other.worker)
-            until(ended(stage.start(plain)), what="the other taking it", seconds=60)
+            eventually(ended(stage.start(plain)), what="the other taking it", seconds=60)
         finally:
             free.set()
-        until(ended(held), what="the first run", seconds=60)
+        eventually(ended(held), what="the first run", seconds=60)
 
 
 def test_a_slot_that_falls_free_is_filled_at_once(stage: Stage, claims: Counter[UUID]) -> None:
@@ -183,7 +183,7 @@ def test_a_slot_that_falls_free_is_filled_at_once(stage: Stage, claims: Counter[
         waiting = [stage.start(plain) for _ in range(4)]
         free.set()
         for run in waiting:
-            until(ended(run), what="all that waited", seconds=60)
+            eventually(ended(run), what="all that waited", seconds=60)
 
 
 def test_who_drains_calls_the_others(stage: Stage, claims: Counter[UUID]) -> None:
@@ -200,7 +200,7 @@ def test_who_drains_calls_the_others(stage: Stage, claims: Counter[UUID]) -> Non
             on_show(leaving.worker, [plain.graph_id])
             out_of_call(other.worker)
             run = stage.start(plain)
-            until(ended(run), what="the other taking it", seconds=60)
+            eventually(ended(run), what="the other taking it", seconds=60)
         finally:
             free.set()
 
@@ -210,10 +210,10 @@ def test_a_call_that_dies_with_its_worker_strands_nobody(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
     gone = stage.hire(is_dead=True)
     with working(stage, stage.hire()):
-        until(lambda: _listening() == 1, what="its ears", seconds=60)
+        eventually(lambda: _listening() == 1, what="its ears", seconds=60)
         on_show(gone, [agent.graph_id])
         run = stage.start(agent)
-        until(ended(run), what="the run", seconds=60)
+        eventually(ended(run), what="the run", seconds=60)
 
 
 def test_a_ring_of_a_run_that_is_gone_is_a_ring_for_all(stage: Stage) -> None:

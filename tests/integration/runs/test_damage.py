@@ -17,7 +17,7 @@ from runs.services import lifecycle
 from runs.workers import failover, timers
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, events, fresh, kinds, now, output, waiting
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -128,8 +128,8 @@ def test_a_damaged_run_keeps_no_other_from_being_driven(stage: Stage, tools: Too
     healthy = [stage.start(agent) for _ in range(5)]
     with working(stage) as host:
         for run in healthy:
-            until(lambda: str(fresh(run).state) == "completed", what=f"{what}: a healthy run's end", seconds=60)  # noqa: B023
-        until(
+            eventually(lambda: str(fresh(run).state) == "completed", what=f"{what}: a healthy run's end", seconds=60)  # noqa: B023
+        eventually(
             lambda: operators(bad) or str(fresh(bad).state) == "completed",
             what=f"{what}: what becomes of the damaged run",
             seconds=60,
@@ -205,8 +205,8 @@ def test_a_driven_run_that_is_damaged_meanwhile_is_let_go_of(stage: Stage, tools
     DAMAGES["the head's seq set back"](bad)
     good = stage.start(agent)
     with working(stage):
-        until(lambda: str(fresh(good).state) == "completed", what="the healthy run's end", seconds=60)
-        until(lambda: operators(bad), what="the damaged one being stopped", seconds=60)
+        eventually(lambda: str(fresh(good).state) == "completed", what="the healthy run's end", seconds=60)
+        eventually(lambda: operators(bad), what="the damaged one being stopped", seconds=60)
     assert fresh(bad).owner is None
 
 

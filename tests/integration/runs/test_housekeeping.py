@@ -20,8 +20,8 @@ from tests.integration.runs.families_undone import all_sound, family
 from tests.integration.runs.sharing import pool, raised
 from tests.integration.runs.stage import Stage, fresh, kinds, now, problems, waiting
 from tests.integration.runs.test_budgets import ordering
-from tests.system.fleet.conftest import until
 from tests.unit.engine.undoings import Reversible, names
+from tests.waiting import eventually
 from tests.world import OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -112,8 +112,8 @@ def queued_behind(scene: Scene) -> Run:
 
 
 def late_start(scene: Scene) -> Run:
-    run = begun(agent_of(ends_with({})), "refuse", start_before=now() + timedelta(milliseconds=20))
-    until(lambda: run.start_before is not None and now() > run.start_before, what="the time to begin passing")
+    run = begun(agent_of(ends_with({})), "refuse", start_before=now() + timedelta(seconds=1))
+    eventually(lambda: run.start_before is not None and now() > run.start_before, what="the time to begin passing")
     return run
 
 

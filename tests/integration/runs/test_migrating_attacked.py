@@ -23,7 +23,7 @@ from tests.integration.runs.moving import NAME, moved, old, renamed, rewritten
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, kinds, output
 from tests.integration.runs.test_damage import by_hand
 from tests.integration.runs.test_migrating import go, names, parked, sound
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import OLGA, Done, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -107,7 +107,7 @@ def test_a_worker_of_the_old_version_does_not_get_a_run_that_moves_under_its_cla
     with psycopg.connect(dsn(name="somebody else")) as holder:
         holder.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [first.id])
         claiming.start()
-        until(lambda: waits_for_a_lock("an old worker%"))
+        eventually(lambda: waits_for_a_lock("an old worker%"))
         assert moved(second).is_moved
     claiming.join(20)
     assert [row[0] for row in taken] == [first.id] and fresh(second).owner is None

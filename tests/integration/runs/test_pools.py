@@ -29,7 +29,7 @@ from tests.integration.runs.sharing import begun_anew, counted, in_line, is_soun
 from tests.integration.runs.stage import Stage, events, fresh, in_thread, kinds, now, problems
 from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_budgets import ordering, priced, thinking
-from tests.system.infra.installation import eventually
+from tests.waiting import eventually
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]

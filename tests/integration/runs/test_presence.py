@@ -20,7 +20,7 @@ from runs.models import Incident, Process, Run
 from runs.workers import failover
 from runs.workers.session_lock import Presence
 from tests.integration.runs.stage import Stage, fresh
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -139,7 +139,7 @@ def test_a_stopped_workers_open_transaction_holds_nobody_up(stage: Stage) -> Non
         stopped.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [one.id])
         failover.worker_died(owner, "stopped", Incident.Cause.SUSPICION)
         # A backend that was told to end lets go in its own time; whoever watches next frees what it still held.
-        until(lambda: failover.watch() >= 0 and fresh(one).owner is None, what="the run being freed")
+        eventually(lambda: failover.watch() >= 0 and fresh(one).owner is None, what="the run being freed")
         with pytest.raises(psycopg.OperationalError):
             stopped.execute("SELECT 1")
     assert [fresh(run).owner for run in (one, other)] == [None, None]

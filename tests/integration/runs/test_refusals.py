@@ -19,7 +19,7 @@ from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, events, fresh, head, kinds, output, waiting
 from tests.integration.runs.stories import rows_refused
 from tests.integration.runs.test_late import comes_back
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +58,7 @@ def test_what_the_database_refuses_for_good_is_shown_to_an_operator(
     with refusing(code, "ToolReturned"):
         run = stage.start(agent)
         with working(stage):
-            until(lambda: waiting(run), what="an operator being asked", seconds=60)
+            eventually(lambda: waiting(run), what="an operator being asked", seconds=60)
     assert fresh(run).owner is None and head(run).epoch <= 3, "no claim was spent on finding out what is known"
     (needed,) = events(run, e.OperatorNeeded)
     assert needed.reason == "engine_failed"

@@ -18,7 +18,7 @@ from runs.workers.run_loop import Host
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, events, fresh, now
 from tests.integration.runs.test_drain import Door, agent_with
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -59,18 +59,18 @@ def test_with_every_worker_in_a_long_call_one_makes_room_and_the_others_claim_on
     for _ in range(2):
         stage.start(slow)
     with working(stage, slots=1) as one, working(stage, stage.hire(), slots=1) as two, beating(one, two):
-        until(lambda: one.slots_used and two.slots_used, what="each in a long call")
+        eventually(lambda: one.slots_used and two.slots_used, what="each in a long call")
         one.slots = two.slots = 10
         solo = start_solo(stage, quick)
-        until(lambda: one._makes_room or two._makes_room, what="one making room")
+        eventually(lambda: one._makes_room or two._makes_room, what="one making room")
         healthy = []
         for _ in range(5):
             healthy.append(stage.start(quick))
-            until(lambda: str(fresh(healthy[-1]).state) == "completed", what="a healthy run's end", seconds=60)
+            eventually(lambda: str(fresh(healthy[-1]).state) == "completed", what="a healthy run's end", seconds=60)
             assert not (one._makes_room and two._makes_room)
         assert str(fresh(solo).state) == "pending", "everybody's call still lasts"
         door.open()
-        until(lambda: str(fresh(solo).state) == "completed", what="the one that is driven alone", seconds=60)
+        eventually(lambda: str(fresh(solo).state) == "completed", what="the one that is driven alone", seconds=60)
     assert caplog.text.count(log_messages.MAKES_ROOM) >= 1
     assert len({e.worker for e in events(solo) if hasattr(e, "worker")}) == 1
 
@@ -81,12 +81,12 @@ def test_the_one_who_makes_room_hands_over_at_the_next_step(stage: Stage) -> Non
     slow, quick = agent_with(ReplayClass.PURE, door, timeout=120.0), agent_of(ends_with(1))
     run = stage.start(slow)
     with working(stage) as one, beating(one):
-        until(lambda: one.slots_used, what="the long call")
+        eventually(lambda: one.slots_used, what="the long call")
         solo = start_solo(stage, quick)
-        until(lambda: one._makes_room, what="room being made")
+        eventually(lambda: one._makes_room, what="room being made")
         door.open()
-        until(lambda: str(fresh(solo).state) == "completed", what="the one that is driven alone", seconds=60)
-        until(lambda: str(fresh(run).state) == "completed", what="the other one", seconds=60)
+        eventually(lambda: str(fresh(solo).state) == "completed", what="the one that is driven alone", seconds=60)
+        eventually(lambda: str(fresh(run).state) == "completed", what="the other one", seconds=60)
     assert "RunReleased" in [type(x).__name__ for x in events(run)]
 
 
@@ -98,11 +98,11 @@ def test_a_worker_without_others_makes_room_for_a_while_at_a_time(
     slow, quick = agent_with(ReplayClass.IDEMPOTENT_WITH_KEY, door, timeout=120.0), agent_of(ends_with(1))
     stage.start(slow)
     with working(stage) as only, beating(only):
-        until(lambda: only.slots_used, what="the long call")
+        eventually(lambda: only.slots_used, what="the long call")
         solo = start_solo(stage, quick)
-        until(lambda: only._makes_room, what="room being made")
+        eventually(lambda: only._makes_room, what="room being made")
         healthy = stage.start(quick)
-        until(lambda: str(fresh(healthy).state) == "completed", what="a healthy run's end", seconds=60)
+        eventually(lambda: str(fresh(healthy).state) == "completed", what="a healthy run's end", seconds=60)
         assert str(fresh(solo).state) == "pending"
         door.open()
     assert fresh(solo).ready_at is not None

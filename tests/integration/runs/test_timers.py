@@ -20,7 +20,7 @@ from runs.workers import housekeeping, timers
 from runs.workers.housekeeping import House
 from tests.integration.runs.stage import Stage, at_once, events, fresh, in_thread, kinds, now, problems
 from tests.integration.runs.test_time import rows_read
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -111,7 +111,7 @@ def test_deadline_that_moves_before_the_run_is_locked_is_looked_at_again(stage: 
     with psycopg.connect(dsn(name="a person")) as person, ThreadPoolExecutor(1) as pool:
         person.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [run.id])
         sweep = pool.submit(in_thread, timers.sweep)
-        until(lambda: person.execute(IS_WAITED_FOR).fetchone(), what="the sweeper waiting for the run", seconds=20)
+        eventually(lambda: person.execute(IS_WAITED_FOR).fetchone(), what="the sweeper waiting for the run", seconds=20)
         person.execute("UPDATE runs_wait SET deadline = now() + interval '1 hour' WHERE run_id = %s", [run.id])
         person.commit()
         sweep.result(20)

@@ -11,7 +11,7 @@ from runs.engine.threads import THREADS_PER_TOOL
 from runs.models import Run
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage
-from tests.system.fleet.conftest import until
+from tests.waiting import eventually
 from tests.world import Done, Item, Notes, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -42,10 +42,12 @@ def test_runs_of_another_tool_complete_while_calls_of_one_hang(stage: Stage) -> 
         stage.start(hanging)
     try:
         with working(stage):
-            until(lambda: len(began) >= THREADS_PER_TOOL, what="the calls that hang holding all threads", seconds=60)
+            eventually(
+                lambda: len(began) >= THREADS_PER_TOOL, what="the calls that hang holding all threads", seconds=60
+            )
             for _ in range(HEALTHY):
                 stage.start(healthy)
             done = Run.objects.filter(agent="healthy", state="completed")
-            until(lambda: done.count() == HEALTHY, what="the healthy runs", seconds=30)
+            eventually(lambda: done.count() == HEALTHY, what="the healthy runs", seconds=30)
     finally:
         let_go.set()

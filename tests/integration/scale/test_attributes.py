@@ -20,7 +20,7 @@ from tests.integration.scale.fill import _NUMBERED, _RUNS, VALUES
 from tests.tiers import many
 from tests.world import Asked, Notes, only_for_now
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(900)]
 RUNS = many(1_000_000, 100_000)
 MOST_MS = 2000.0  # of one page at its worst, on a machine that is busy with other things
 _ATTRIBUTES = """

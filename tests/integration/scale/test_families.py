@@ -15,7 +15,7 @@ from runs.services.families import wishes
 from tests.integration.scale.fill import fill
 from tests.integration.scale.test_reads import explained, vacuum
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
 SLACK = 1_000
 # Of the runs that wait for time the first hundred are parents, one of which has 40,000 children; 200 are at work.
 _GROWN = """

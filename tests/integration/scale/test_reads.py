@@ -20,7 +20,7 @@ from tests.integration.console.conftest import Reader, agent, reader  # noqa: F4
 from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
 TIMES, SLACK = 10, 60
 HALTS = 1  # what is halted, which every page tells everybody
 MOST_STATEMENTS = 8 + HALTS

@@ -40,7 +40,7 @@ from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
 from tests.integration.scale.test_reads import MOST_STATEMENTS
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 RUNS = 20_000
 # They check a record against every table there is, event by event, when somebody asks for it: no list, and never read
 # again by itself.

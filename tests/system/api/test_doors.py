@@ -1,51 +1,32 @@
-"""The door of a real web process: who is slow, greedy or no client at all is sent away, and costs nobody else
-anything."""
+"""The door of a real web process: slow, greedy and senseless clients are sent away at nobody else's cost."""
 
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from django.db import connection
 
 from durableagents.server import doors
-from tests.conftest import CHECKOUT, database_urls, process_env_in
+from tests.conftest import database_urls, process_env_in
 from tests.kept import clean
-from tests.system.fleet.conftest import until
+from tests.system.api.web import Web, serving
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 ADDRESS_LIMIT = 30
 
 
-class Door:
+class Door(Web):
     """A web process, and raw connections to it."""
 
-    def __init__(self, env: dict[str, str], log: Path) -> None:
-        self.port, self._log = int(env["PORT"]), log
-        with log.open("wb") as told:
-            self.process = subprocess.Popen(
-                [sys.executable, str(CHECKOUT / "manage.py"), "web"],
-                env=env,
-                cwd=CHECKOUT,
-                start_new_session=True,
-                stderr=told,
-            )
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
-
-    def is_alive(self) -> bool:
-        try:
-            return self.client.get("/healthz").status_code == 200
-        except httpx.TransportError:
-            return False
+    log: Path
 
     def knock(self, *, source: str = "127.0.0.1") -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
@@ -60,7 +41,7 @@ class Door:
     @property
     def said(self) -> list[str]:
         """The lines of its log."""
-        return self._log.read_text().splitlines()
+        return self.log.read_text().splitlines()
 
     @property
     def rss(self) -> int:
@@ -88,20 +69,13 @@ def door(
         env, admin = process_env_in(folder, postgres), database_urls(postgres)["admin"]
         connection.close()
     env |= {"DURABLEAGENTS_CONNECTIONS_PER_ADDRESS": str(ADDRESS_LIMIT), "DURABLEAGENTS_CONNECTIONS": "60"}
-    running = Door(env, folder / "log")
     try:
-        until(running.is_alive, what="web", seconds=60)
-        yield running
+        with (folder / "log").open("wb") as log, serving(env, kind=Door, stderr=log, exit_code=0) as running:
+            running.log = folder / "log"
+            yield running
     finally:
-        running.client.close()
-        running.process.terminate()
-        try:
-            running.process.wait(20)
-        finally:
-            running.process.kill()
-            running.process.wait()
-            clean(admin)
-    assert running.process.returncode == 0 and "Traceback" not in "\n".join(running.said)
+        clean(admin)
+    assert "Traceback" not in (folder / "log").read_text()
 
 
 def status(answer: bytes) -> int:
@@ -154,8 +128,7 @@ def test_headers_without_end_cost_neither_memory_nor_the_others_time(door: Door)
 
 
 def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> None:
-    """Of each kind one: nothing said, half a header, half a body, half a handshake, a request into which nothing more
-    comes. And one that drips: a byte every second resets no clock."""
+    """Each kind of unfinished request; and one that drips: a byte every second resets no clock."""
     halves = [
         b"",
         b"GET / HTTP/1.1\r\nHost: loc",
@@ -191,15 +164,15 @@ def test_one_address_has_only_so_many_connections_and_others_come_in(door: Door)
     with ExitStack() as stack:
         for _ in range(ADDRESS_LIMIT):
             stack.enter_context(closing(door.knock(source="127.0.0.2")))
-        until(lambda: _is_refused(door, "127.0.0.2"), what="the limit of one address")
+        eventually(lambda: _is_refused(door, "127.0.0.2"), what="the limit of one address")
         assert door.is_alive(), "127.0.0.1 is somebody else"
-    until(lambda: not _is_refused(door, "127.0.0.2"), what="its connections being free again")
+    eventually(lambda: not _is_refused(door, "127.0.0.2"), what="its connections being free again")
 
 
 def test_when_the_door_is_full_who_has_said_nothing_goes_first(door: Door) -> None:
     with ExitStack() as stack:
         idle = [stack.enter_context(closing(door.knock(source=f"127.0.0.{2 + n % 6}"))) for n in range(70)]
-        until(door.is_alive, what="an answer for one who speaks")
+        eventually(door.is_alive, what="an answer for one who speaks")
         idle[0].settimeout(5)
         assert rest_of(idle[0]) == b"", "the first of the silent ones was let go"
 
@@ -223,8 +196,7 @@ def test_bad_requests_leave_no_line_each_in_the_log(door: Door) -> None:
 
 
 def test_forged_proxy_headers_do_not_give_a_fresh_address(door: Door) -> None:
-    """Nobody is a trusted proxy here: what is said of the client makes no difference to the count of failed
-    sign-ins."""
+    """Without a trusted proxy, forwarded addresses don't count."""
     page = door.client.get("/login")
     token = page.text.split('name="csrfmiddlewaretoken" value="', 1)[1].split('"', 1)[0]
     answers = [

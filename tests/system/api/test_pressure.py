@@ -1,5 +1,4 @@
-"""No connection to be had: runs wait and go on, no run fails, and the API says 503 with when to come back, never
-500."""
+"""Without a free database connection runs wait, none fails, and the API answers 503 with Retry-After."""
 
 from __future__ import annotations
 
@@ -21,10 +20,11 @@ from runs.models import Process, Run
 from runs.services import lifecycle
 from tests.conftest import CHECKOUT, database_urls
 from tests.integration.runs import clockwork
-from tests.system.fleet.conftest import until
+from tests.system.api.web import serving
+from tests.waiting import eventually
 from tests.world import SHOP
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
@@ -35,16 +35,8 @@ def admin(postgres: Any, transactional_db: None) -> Iterator[psycopg.Connection[
 
 @pytest.fixture
 def web(process_env: dict[str, str]) -> Iterator[httpx.Client]:
-    command = [sys.executable, str(CHECKOUT / "manage.py"), "web"]
-    process = subprocess.Popen(command, env=process_env, cwd=CHECKOUT, start_new_session=True)
-    client = httpx.Client(base_url=f"http://127.0.0.1:{process_env['PORT']}", timeout=20)
-    try:
-        until(lambda: _status(client, "/healthz") == 200, what="web", seconds=60)
-        yield client
-    finally:
-        client.close()
-        process.terminate()
-        assert process.wait(20) == 0
+    with serving(process_env, exit_code=0) as running:
+        yield running.client
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def worker(process_env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "tests.integration.runs.skewed", "0"]
     process = subprocess.Popen(command, env=env, cwd=CHECKOUT, stdin=subprocess.PIPE)
     try:
-        until(lambda: Process.objects.filter(pid=process.pid).exists(), what="the worker", seconds=60)
+        eventually(lambda: Process.objects.filter(pid=process.pid).exists(), what="the worker", seconds=60)
         yield process
     finally:
         assert process.stdin is not None
@@ -102,8 +94,8 @@ def test_with_no_connection_to_be_had_runs_wait_and_the_api_says_when_to_come_ba
             )
             posted = web.post("/api/v1/runs", headers=operator.headers, json={"agent": "clockwork", "input": {}})
             assert posted.status_code == 503
-        until(lambda: _status(web, "/api/v1/runs", headers=operator.headers) == 200, what="the API being back")
-    until(
+        eventually(lambda: _status(web, "/api/v1/runs", headers=operator.headers) == 200, what="the API being back")
+    eventually(
         lambda: set(Run.objects.values_list("state", flat=True)) == {"completed"},
         what="the end of every run",
         seconds=60,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,48 +17,12 @@ import pytest
 from django.db import connection
 
 from runs.models import Process
-from tests.conftest import CHECKOUT, database_urls, process_env_in
+from tests.conftest import database_urls, process_env_in
 from tests.integration.api.proxy import Wire
 from tests.kept import clean
+from tests.system.api.web import Web, serving
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
-
-
-class Web:
-    """A running web process and a client to it."""
-
-    def __init__(self, env: dict[str, str], *options: str, wire: Wire | None = None) -> None:
-        port, self._wire = env["PORT"], wire
-        self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "web", *options],
-            env=env,
-            cwd=CHECKOUT,
-            start_new_session=True,
-        )
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=15)
-
-    @property
-    def wire(self) -> Wire:
-        """Its way to the database."""
-        assert self._wire is not None
-        return self._wire
-
-    def until(self, is_so: Callable[[], bool], what: str, seconds: float = 30) -> None:
-        """Ask until it is so."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, "the web process ended"
-            try:
-                if is_so():
-                    return
-            except httpx.TransportError:
-                pass  # not listening yet
-            time.sleep(0.05)
-        pytest.fail(f"not within {seconds} s: {what}")
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @contextmanager
@@ -73,16 +35,11 @@ def running(env: dict[str, str], folder: Path) -> Iterator[Web]:
     wire.mend()
     user = address.netloc.rsplit("@", 1)[0]
     through = f"postgresql://{user}@/{address.path.lstrip('/')}?host={wire.folder}&port=5432"
-    web = Web(env | {"DATABASE_URL": through, "DATABASE_OWNER_URL": ""}, wire=wire)
-    try:
-        web.until(lambda: web.client.get("/healthz").status_code == 200, "it answers")
+    with serving(env | {"DATABASE_URL": through, "DATABASE_OWNER_URL": ""}) as web:
+        web.wire = wire
         yield web
-    finally:
-        web.client.close()
-        web.process.kill()
-        web.process.wait()
-        if wire._listener is not None:
-            wire.cut()
+    if wire._listener is not None:
+        wire.cut()
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +102,11 @@ def test_it_outlasts_the_database(web: Web, operator: Any) -> None:
     assert web.client.get("/healthz").status_code == 200
     web.wire.mend()
     began = time.monotonic()
-    web.until(lambda: runs().status_code == 200, "it answers again", seconds=30)
+    web.until(lambda: runs().status_code == 200, "it answers again")
 
 
 def test_a_database_that_stands_still_makes_it_not_ready_and_keeps_nobody_waiting(mortal: Web) -> None:
-    """Every probe is answered, however many came before and still wait for the database, and the process can be
-    ended."""
+    """Every probe is answered, and the process can be ended."""
     web, wire = mortal, mortal.wire
     web.until(lambda: web.client.get("/readyz").json()["checks"]["database"]["ok"], "it reaches the database")
     wire.stall()
@@ -190,16 +146,6 @@ def test_nor_does_it_where_many_connections_lay_idle(web: Web, operator: Any) ->
         web.wire.cut()
         web.wire.mend()
         assert set(several.map(runs, range(8))) == {200}
-
-
-def test_a_restart_of_the_database_between_two_requests_costs_none(web: Web, operator: Any) -> None:
-    def runs() -> httpx.Response:
-        return web.client.get("/api/v1/runs", headers=operator.headers)
-
-    assert [runs().status_code for _ in range(3)] == [200] * 3
-    web.wire.cut()
-    web.wire.mend()
-    assert runs().status_code == 200
 
 
 def test_connections_are_shared_and_bounded(web: Web, operator: Any) -> None:

@@ -14,29 +14,20 @@ from django.test import Client
 from websockets.asyncio.client import connect
 
 from runs.models import Process
-from tests.system.api.test_web_process import Web
+from tests.system.api.web import Web, serving
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def several(process_env: dict[str, str]) -> Iterator[Web]:
     # The test signs people in by itself, so it needs the key that the processes know sessions by.
-    running = Web(process_env | {"DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY}, "--processes=2")
-    try:
-        running.until(lambda: len(serving()) == 2, "both serve", seconds=60)
+    with serving(process_env | {"DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY}, "--processes=2") as running:
+        running.until(lambda: len(serving_pids()) == 2, "both serve")
         yield running
-    finally:
-        running.client.close()
-        running.process.terminate()
-        try:
-            running.process.wait(20)
-        finally:
-            running.process.kill()
-            running.process.wait()
 
 
-def serving() -> set[int]:
+def serving_pids() -> set[int]:
     return set(Process.objects.filter(kind="web", ended_at=None).values_list("pid", flat=True))
 
 
@@ -51,12 +42,11 @@ def test_several_processes_serve_as_one(several: Web) -> None:
     answers = [sign_in_wrongly(several) for _ in range(13)]
     assert answers == [400] * 10 + [429] * 3, "whichever process was asked"
 
-    victim = min(serving())
+    victim = min(serving_pids())
     psutil.Process(victim).kill()
     assert asked(several) == {200}
-    several.until(lambda: len(serving() - {victim}) == 2, "another in its place", seconds=60)
-    several.stop()
-    assert several.process.returncode == 0 and not serving() - {victim}
+    several.until(lambda: len(serving_pids() - {victim}) == 2, "another in its place")
+    assert several.stop() == 0 and not serving_pids() - {victim}
 
 
 async def test_a_socket_is_served_by_whichever_process(several: Web, operator: Any, django_user_model: Any) -> None:

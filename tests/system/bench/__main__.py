@@ -1,6 +1,4 @@
-"""`python -m tests.system.bench [--json FILE] [--scale X] [--only W1,W4]`: one table, ours beside the floor,
-measured in the
-same run."""
+"""`python -m tests.system.bench [--json FILE] [--scale X] [--only W1,W4]`: one table, with the floor next to it."""
 
 from __future__ import annotations
 

@@ -19,9 +19,10 @@ from approvals.models import Approval
 from ledger.actors import Actor
 from ledger.models import Event, LedgerEntry
 from runs.models import Run
-from tests.system.bench.crew import Crew, Ears, Told, until
+from tests.system.bench.crew import Crew, Ears, Told
 from tests.system.bench.figures import Figure, latency
 from tests.system.bench.work import start
+from tests.waiting import eventually
 
 FIONA = Actor("user", "fiona", role="approver_finance", auth="session")
 
@@ -42,7 +43,7 @@ def decisions(ears: Ears, times: int) -> Figure:
     found = []
     for _ in range(times):
         (run_id,) = start("bench-gate", 1, steps=1)
-        until(lambda run=run_id: _is_parked(run), "the run waiting for a person")  # type: ignore[misc]
+        eventually(lambda run=run_id: _is_parked(run), "the run waiting for a person")  # type: ignore[misc]
         committed = _decide(run_id)
         found.append(ears.wait(lambda told, run=str(run_id): told.run_id == run).at - committed)  # type: ignore[misc]
         time.sleep(random.uniform(0.005, 0.03))
@@ -66,8 +67,7 @@ def _decide(run_id: UUID) -> float:
 
 
 def kills(ears: Ears, crew: Crew, times: int) -> list[Figure]:
-    """W5: from SIGKILL of the worker that drives a run to the run's next step, another worker being alive; and what the
-    other side saw."""
+    """W5: time from SIGKILL of a run's worker to the run's next step on another one, and what the other side saw."""
     found, run_ids = [], []
     for _ in range(times):
         crew.complete()
@@ -80,7 +80,7 @@ def kills(ears: Ears, crew: Crew, times: int) -> list[Figure]:
         os.kill(victim, signal.SIGKILL)
         after: Told = ears.wait(lambda told, run=ours, pid=victim: told.run_id == run and told.pid != pid)  # type: ignore[misc]
         found.append(after.at - killed)
-        until(lambda run=run_id: Run.objects.get(pk=run).ended_at is not None, "the run's end", 0.05)  # type: ignore[misc]
+        eventually(lambda run=run_id: Run.objects.get(pk=run).ended_at is not None, "the run's end")  # type: ignore[misc]
     return [
         latency("W5 kill −9 of the worker → next step begins", found, goal="p50 ≤ 500, p99 ≤ 2,000"),
         _effects(ears, run_ids),
@@ -88,8 +88,7 @@ def kills(ears: Ears, crew: Crew, times: int) -> list[Figure]:
 
 
 def _effects(ears: Ears, run_ids: list[UUID]) -> Figure:
-    """Every request that reached the other side, by key. A key is one effect there; a second key for one call would be
-    a second effect."""
+    """Count the requests at the other side by key; a second key for one call would be a second effect."""
     ours = {str(run_id) for run_id in run_ids}
     requests = [told.key for told in ears.heard if told.run_id in ours and told.what == "effect"]
     calls = LedgerEntry.objects.filter(run_id__in=run_ids, fact="committed")
@@ -103,8 +102,7 @@ def _effects(ears: Ears, run_ids: list[UUID]) -> Figure:
 
 
 def model_calls(crew: Crew, count: int) -> Figure:
-    """`count` runs become ready in one moment, each with one model call of 2 s; from the first claim to the last
-    end."""
+    """Make `count` runs with a model call of 2 s ready at once; measure from the first claim to the last end."""
     with transaction.atomic():
         run_ids = start("bench-model", count, steps=1)
     peak = 0
@@ -128,17 +126,16 @@ def model_calls(crew: Crew, count: int) -> Figure:
 
 
 def sockets(port: int, runs: int, steps: int) -> Figure:
-    """From an event's time in the journal to the socket's first word of it (or of a later one), with `runs` runs at
-    work."""
+    """Measure from an event's time in the journal to the socket's first word of it, with `runs` runs at work."""
     heard: list[tuple[float, str, int]] = []
     with connect(
         f"ws://127.0.0.1:{port}/ws/live", origin=f"http://127.0.0.1:{port}", additional_headers={"Cookie": _cookie()}
     ) as link:  # type: ignore[arg-type]
         thread = threading.Thread(target=_hear, args=(link, heard), daemon=True)
         thread.start()
-        until(lambda: bool(heard), "the socket's first word")
+        eventually(lambda: bool(heard), "the socket's first word")
         run_ids = start("bench-pure", runs, steps=steps, pause_seconds=0.1)
-        until(lambda: not Run.objects.filter(id__in=run_ids, ended_at=None).exists(), "the runs' ends", 0.1)
+        eventually(lambda: not Run.objects.filter(id__in=run_ids, ended_at=None).exists(), "the runs' ends")
         time.sleep(0.5)
     by_run: dict[str, list[tuple[float, int]]] = {}
     for at, run_id, seq in list(heard):

@@ -34,8 +34,7 @@ waited_at: dict[str, float] = {}
 
 
 class Many(BaseModel):
-    """`steps` calls, `per_visit` of them in a visit; then `rests` times a rest and a call. `pause_seconds` after each
-    call."""
+    """`steps` calls, `per_visit` in each visit, a pause after each; then `rests` times a rest and a call."""
 
     steps: int
     per_visit: int = 1_000_000
@@ -43,8 +42,7 @@ class Many(BaseModel):
     pause_seconds: float = 0.0
 
 
-class Place(BaseModel):
-    wanted: Many
+class Place(Many):
     done: int = 0
     rested: int = 0
 
@@ -70,31 +68,24 @@ async def order(args: Number, call: ToolCall) -> Text:
 
 
 def _agent(name: str, using: Tool) -> Agent:
-    agent = Agent(
-        name,
-        "1.0.0",
-        input=Many,
-        state=Place,
-        initial=lambda wanted: Place(wanted=wanted),
-        tools=list({using.name: using, "look": look}.values()),
-    )
+    agent = Agent(name, "1.0.0", input=Many, state=Place, tools=list({using.name: using, "look": look}.values()))
 
     @agent.node(start=True, to=("work", "rest"))
     async def work(state: Place, ctx: Context) -> str | End:
-        for _ in range(min(state.wanted.per_visit, state.wanted.steps - state.done)):
+        for _ in range(min(state.per_visit, state.steps - state.done)):
             await ctx.call(using, Number(n=state.done))
             state.done += 1
-            if state.wanted.pause_seconds:
-                await asyncio.sleep(state.wanted.pause_seconds)
-        if state.wanted.rests and state.done >= state.wanted.steps and state.wanted.per_visit >= state.wanted.steps:
-            for _ in range(state.wanted.rests):
+            if state.pause_seconds:
+                await asyncio.sleep(state.pause_seconds)
+        if state.rests and state.done >= state.steps and state.per_visit >= state.steps:
+            for _ in range(state.rests):
                 await _rest(ctx)
             return End({})
-        return "work" if state.done < state.wanted.steps else "rest"
+        return "work" if state.done < state.steps else "rest"
 
     @agent.node(to=("rest",))
     async def rest(state: Place, ctx: Context) -> str | End:
-        if state.rested == state.wanted.rests:
+        if state.rested == state.rests:
             return End({})
         await _rest(ctx)
         state.rested += 1
@@ -142,13 +133,9 @@ async def effect(args: Number, call: ToolCall) -> Number:
     return args
 
 
-marked = Agent(
-    "bench-mark", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=[mark]
-)
-gated = Agent("bench-gate", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=[mark])
-effects = Agent(
-    "bench-effects", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=[effect]
-)
+marked = Agent("bench-mark", "1.0.0", input=Many, state=Place, tools=[mark])
+gated = Agent("bench-gate", "1.0.0", input=Many, state=Place, tools=[mark])
+effects = Agent("bench-effects", "1.0.0", input=Many, state=Place, tools=[effect])
 
 
 @marked.node(start=True)
@@ -169,7 +156,7 @@ async def act(state: Place, ctx: Context) -> str | End:
     for _ in range(10):
         await ctx.call(effect, Number(n=state.done))
         state.done += 1
-    return "act" if state.done < state.wanted.steps else End({"done": state.done})
+    return "act" if state.done < state.steps else End({"done": state.done})
 
 
 async def _slow(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -178,9 +165,7 @@ async def _slow(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 thinker = Assistant(name="slow", instructions="Take your time.", output=Text, offline=_slow)
-model_call = Agent(
-    "bench-model", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), assistants=[thinker]
-)
+model_call = Agent("bench-model", "1.0.0", input=Many, state=Place, assistants=[thinker])
 
 
 @model_call.node(start=True)
@@ -213,9 +198,7 @@ async def _talk(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 talker = Assistant(name="talker", instructions="Read on.", output=Said, tools=[read_page], offline=_talk, max_turns=500)
-talk = Agent(
-    "bench-talk", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), assistants=[talker]
-)
+talk = Agent("bench-talk", "1.0.0", input=Many, state=Place, assistants=[talker])
 
 
 @talk.node(start=True)
@@ -249,14 +232,7 @@ rememberer = Assistant(
     max_turns=500,
     window=WINDOW,
 )
-long_talk = Agent(
-    "bench-long-talk",
-    "1.0.0",
-    input=Many,
-    state=Place,
-    initial=lambda wanted: Place(wanted=wanted),
-    assistants=[rememberer],
-)
+long_talk = Agent("bench-long-talk", "1.0.0", input=Many, state=Place, assistants=[rememberer])
 
 
 @long_talk.node(start=True)
@@ -268,7 +244,7 @@ class Alarm(BaseModel):
     at: str
 
 
-alarmed = Agent("bench-alarm", "1.0.0", input=Alarm, state=Alarm, initial=lambda wanted: wanted, tools=[mark])
+alarmed = Agent("bench-alarm", "1.0.0", input=Alarm, state=Alarm, tools=[mark])
 
 
 @alarmed.node(start=True)
@@ -285,10 +261,8 @@ class Brood(BaseModel):
     children: int
 
 
-small = Agent(
-    "bench-child", "1.0.0", input=Number, state=Number, output=Number, initial=lambda wanted: wanted, tools=[order]
-)
-family = Agent("bench-family", "1.0.0", input=Brood, state=Brood, initial=lambda wanted: wanted)
+small = Agent("bench-child", "1.0.0", input=Number, state=Number, output=Number, tools=[order])
+family = Agent("bench-family", "1.0.0", input=Brood, state=Brood)
 
 
 @small.node(start=True)

@@ -1,5 +1,4 @@
-"""What runs beside the work: starts right after a restart, many timers at one moment, statements a run, and an
-installation at rest."""
+"""Figures besides the work: first starts after a restart, many timers at once, statements a run, an idle fleet."""
 
 from __future__ import annotations
 
@@ -17,9 +16,10 @@ from django.db import connection
 
 from durableagents.identity.auth import issue_key
 from runs.models import Run, Wait
-from tests.system.bench.crew import Crew, Ears, crew, until, web
+from tests.system.bench.crew import Crew, Ears, crew, web
 from tests.system.bench.figures import Figure, latency
 from tests.system.bench.work import start
+from tests.waiting import eventually
 
 _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
 # A connection that fell idle tells its count after ten seconds. Where hardly anything is measured, nobody waits for
@@ -42,15 +42,15 @@ def after_restart(folder: Path, ears: Ears, restarts: int, times: int) -> Figure
 def timers(ears: Ears, count: int) -> Figure:
     """From the moment at which all are due to the last one's next step."""
     ids = {str(each) for each in start("bench-alarm", count, at=(datetime.now(UTC) + timedelta(days=1)).isoformat())}
-    until(
-        lambda: Run.objects.filter(id__in=ids, state="waiting_event", owner=None).count() == len(ids), "all asleep", 0.2
+    eventually(
+        lambda: Run.objects.filter(id__in=ids, state="waiting_event", owner=None).count() == len(ids), "all asleep"
     )
     at = datetime.now(UTC) + timedelta(seconds=5)  # everybody has looked by then
     Wait.objects.filter(run_id__in=ids, resolved_at=None).update(deadline=at)
-    until(lambda: datetime.now(UTC) >= at, "the moment", 0.005)
+    time.sleep((at - datetime.now(UTC)).total_seconds())
     began, done = time.monotonic(), _count()
     last = ears.wait(lambda told: told.run_id in ids, count=count)
-    until(lambda: not Run.objects.filter(id__in=ids, ended_at=None).exists(), "the runs' ends", 0.1)
+    eventually(lambda: not Run.objects.filter(id__in=ids, ended_at=None).exists(), "the runs' ends")
     asked = _count(settled=True) - done
     note = f"the last after {last.at - began:.1f} s; {asked / count:.1f} transactions each"
     return Figure(
@@ -68,14 +68,14 @@ def statements(count: int) -> Figure:
     began, done = time.monotonic(), _count(settled=True)
     for _ in range(count):
         (run_id,) = start("bench-mark", 1, steps=1)
-        until(lambda run=run_id: not Run.objects.filter(pk=run, ended_at=None).exists(), "the run's end", 0.2)  # type: ignore[misc]
+        eventually(lambda run=run_id: not Run.objects.filter(pk=run, ended_at=None).exists(), "the run's end")  # type: ignore[misc]
     asked = _count(settled=True) - done - idle * (time.monotonic() - began)
     return Figure("transactions a run", count=count, note=f"{asked / count:.1f} with the bench's own looks")
 
 
 def at_rest(crew: Crew, seconds: float) -> list[Figure]:
     """Two workers and their supervisor with nothing to do, and nothing left of what they did before."""
-    until(lambda: not Run.objects.filter(owner__isnull=False).exists(), "the runs' ends", 0.2)
+    eventually(lambda: not Run.objects.filter(owner__isnull=False).exists(), "the runs' ends")
     return [
         Figure("transactions a minute at rest", count=round(_a_minute(seconds)), goal="≤ 600"),
         Figure("memory at rest: supervisor, two workers, all that belongs to them", bytes=crew.memory()),

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from runs.connections import dsn
 from runs.fleet import procfs
 from tests.system.bench.agents import SOCKET_VARIABLE
 from tests.system.bench.place import CHECKOUT
+from tests.waiting import eventually
 
 PATIENCE_SECONDS = 60.0
 _ALIVE = "SELECT pid FROM runs_process WHERE kind = 'worker' AND ended_at IS NULL"
@@ -70,14 +70,6 @@ class Ears:
                     raise TimeoutError("no tool told what was waited for")
 
 
-def until(condition: Callable[[], bool], what: str, pause_seconds: float = 0.01) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
-        time.sleep(pause_seconds)
-
-
 class Crew:
     """A supervisor, its workers, and all that they started."""
 
@@ -92,7 +84,7 @@ class Crew:
 
     def complete(self) -> None:
         """Wait until every worker serves."""
-        until(lambda: len(self.serving()) == self.workers, "all workers serving", 0.05)
+        eventually(lambda: len(self.serving()) == self.workers, "all workers serving")
 
     def memory(self) -> int:
         """Bytes in memory of the supervisor and all below it; a page that several of them share counts once."""

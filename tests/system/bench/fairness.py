@@ -6,20 +6,20 @@ import time
 from pathlib import Path
 
 from runs.models import Run
-from tests.system.bench.crew import Ears, crew, until
+from tests.system.bench.crew import Ears, crew
 from tests.system.bench.figures import Figure, latency
 from tests.system.bench.work import start
+from tests.waiting import eventually
 
 BUSY, SINGLE = "bench-effects", "bench-mark"
 
 
 def fairness(folder: Path, ears: Ears, ready: int, times: int) -> Figure:
-    """The busy agent's runs are there before the workers are, and keep every slot taken all the while: each makes ten
-    calls of 20 ms. What is left of them is laid aside afterwards."""
+    """Measure starts while another agent's ready runs keep every slot taken; set aside what is left of them."""
     start(BUSY, ready, steps=10)
     found: list[float] = []
     with crew(folder, ears, workers=2, slots=50):
-        until(lambda: Run.objects.filter(agent=BUSY, owner__isnull=False).count() >= min(ready, 80), "full slots", 0.1)
+        eventually(lambda: Run.objects.filter(agent=BUSY, owner__isnull=False).count() >= min(ready, 80), "full slots")
         for _ in range(times):
             began = time.monotonic()
             (run_id,) = start(SINGLE, 1, steps=1)

@@ -8,9 +8,9 @@ from django.db import connection
 
 from ledger.models import Event
 from runs.models import Run
-from tests.system.bench.crew import until
 from tests.system.bench.figures import Figure
 from tests.system.bench.work import start
+from tests.waiting import eventually
 
 
 def families(*sizes: int) -> list[Figure]:
@@ -21,7 +21,7 @@ def families(*sizes: int) -> list[Figure]:
 def _family(children: int) -> Figure:
     began = time.monotonic()
     (run_id,) = start("bench-family", 1, children=children)
-    until(lambda: Run.objects.filter(pk=run_id, ended_at__isnull=False).exists(), "the parent's end", 0.05)
+    eventually(lambda: Run.objects.filter(pk=run_id, ended_at__isnull=False).exists(), "the parent's end")
     seconds = time.monotonic() - began
     claims = Event.objects.filter(run_id=run_id, kind="RunClaimed").count()
     with connection.cursor() as cursor:

@@ -10,8 +10,7 @@ from typing import Any
 
 @dataclass
 class Figure:
-    """A row of the table. Times are milliseconds; `of_function` and `of_statement` are shares of the floors measured
-    beside it."""
+    """A row of the table. Times are milliseconds; `of_…` are shares of the floors measured in the same run."""
 
     name: str
     per_second: float | None = None

@@ -1,5 +1,4 @@
-"""A run's page and its live refresh in a long run, beside a bare read of the rows that they draw from. CPU time of this
-process, for the page is made by one thread of it."""
+"""CPU time of a long run's page and its live refresh, next to a bare read of the rows they are drawn from."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ TABS = ("timeline", "journal")
 
 
 def pages(events: int, looks: int) -> list[Figure]:
-    """A run of so many events, looked at so often by an operator: opened for the first time in a process, opened again,
-    and refreshed after one event more."""
+    """Open the page of a long run for the first time, open it again, and refresh it after one more event."""
     from django.contrib.auth.models import Group, User
     from django.test import Client
 

@@ -1,5 +1,4 @@
-"""Where the benchmarks run: an embedded PostgreSQL in a temporary folder, migrated, connected to as the runtime
-role."""
+"""Where the benchmarks run: a migrated embedded PostgreSQL in a temporary folder, used as the runtime role."""
 
 from __future__ import annotations
 

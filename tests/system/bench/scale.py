@@ -45,8 +45,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One page. `cpu_ms` is ours and the database's; `bare_ms` the database's for the statements alone; p50 and p95 are
-    a clock's."""
+    """One page. `cpu_ms` is ours and the database's, `bare_ms` the statements' alone; p50 and p95 are by the clock."""
 
     path: str
     statements: int

@@ -37,7 +37,6 @@ def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.timeout(420)  # the server's counts settle slowly, several times
 def test_what_runs_beside_the_work_is_measured_too(tmp_path: Path) -> None:
     told = tmp_path / "figures.json"

@@ -109,8 +109,7 @@ async def timed(steps: int, work: Callable[[], Awaitable[None]]) -> Measured:
 
 
 async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> list[Figure]:
-    """Both floors, pure steps and keyed steps in turn, so that whatever else the machine does hits all of them; medians
-    of rounds."""
+    """Measure both floors, pure and keyed steps in turn, so that other load hits all of them; medians of rounds."""
     waits: list[float] = []
 
     async def ours(graph_id: str) -> Measured:
@@ -208,8 +207,7 @@ async def slots(connections: Any, times: int) -> Figure:
 
 
 async def long_talk(connections: Any, turns: int, least: int) -> list[Figure]:
-    """A conversation of so many turns, each two messages of 4 KB, that is made short whenever the window is nearly
-    full: what a turn takes at its beginning and at its end, `least` turns each, and what is stored of it."""
+    """Measure the first and last turns and the storage of a conversation that is compacted when its window is full."""
     texts = _texts("random bytes", 2 * turns)
     agents.pages[:], agents.turn_began_at[:] = texts, []
     raw = sum(len(text.encode()) for text in texts)

@@ -29,8 +29,6 @@ def main() -> int:
     given = _arguments()
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, _interrupt)  # also where the shell had it ignored
-    if given.doors:
-        return _besiege()
     seeds = given.schedule or _seeds(given)
     heavy = [seed for seed in seeds if seed.startswith(HEAVY)]
     light = [seed for seed in seeds if not seed.startswith(HEAVY)]
@@ -53,20 +51,6 @@ def main() -> int:
     for seed in total.failed_seeds:
         print(f"failed: --schedule {seed}")  # noqa: T201
     return 1 if total.failed_seeds else 0
-
-
-def _besiege() -> int:
-    from tests.system.crash import doors
-
-    folder = Path(tempfile.mkdtemp(prefix="doors-"))
-    try:
-        report = doors.perform(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(report)  # noqa: T201
-    for finding in (findings := report.findings()):
-        print(f"failed: {finding}")  # noqa: T201
-    return 1 if findings else 0
 
 
 def _seeds(given: argparse.Namespace) -> list[str]:
@@ -129,9 +113,6 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--patience", type=float, default=60.0, metavar="S", help="a light one is stuck after so long (default 60)"
-    )
-    parser.add_argument(
-        "--doors", action="store_true", help="no schedules, but 460 slow, greedy and guessing clients at the door"
     )
     parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     return parser.parse_args()

@@ -1,5 +1,4 @@
-"""Runs of a heavy schedule that are forked when they have ended, and moved to another version while they are under way:
-through the API, once, whatever becomes of its answers."""
+"""Forks and moves runs of a heavy schedule through the API, once each, also where an answer is lost."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ _LATER = ("driven", "moving", "in_doubt", "stopped", "message_lost", "budget")
 
 
 class Again:
-    """What is still to be forked, at which visit, and to be moved, by run. `made` says of each fork what it was made
-    of; `odd` is what should not have been refused."""
+    """What is still to be forked and moved. `made`: each fork's origin; `odd`: what was refused in error."""
 
     def __init__(self, api: Api, agent: str) -> None:
         self._api, self._agent = api, agent

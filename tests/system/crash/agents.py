@@ -49,12 +49,9 @@ from tests.system.crash.calls import (
     pure,
     unmarked,
 )
-from tests.system.crash.ramped import ramped as ramped
-from tests.system.crash.ramped import ramped_2 as ramped_2
+from tests.system.crash.ramped import ramped, ramped_2
 from tests.system.crash.steps import FAMILIES, GATHERED, OF
-from tests.system.crash.undoer import giver as giver
-from tests.system.crash.undoer import regretter as regretter
-from tests.system.crash.undoer import undoer as undoer
+from tests.system.crash.undoer import giver, regretter, undoer
 
 # --- the agent ------------------------------------------------------------------------------------
 
@@ -85,8 +82,7 @@ _ASIDE = "So that the window fills, a good deal is said beside it. " * 16
 
 
 def _ponder(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Read four companies, call the keyed tool, give its answer back: by what the conversation still holds, or by what
-    stands for the rest of it."""
+    """Read four companies, call the keyed tool and return its answer, from the conversation or its summary."""
     told = " ".join(str(getattr(part, "content", None) or part) for message in messages for part in message.parts)
     read = max((int(n) for n in re.findall(r"'n': (200[0-9])", told)), default=1999)
     booked = re.findall(r"keyed answered: \{'id': '([^']+)'\}", told) + [
@@ -199,8 +195,6 @@ agent = Agent(
     state=Progress,
     output=Report,
     initial=lambda job: Progress(job=job),
-    title="Crash test",
-    description="Does what its input says, and is killed meanwhile.",
     tools=list(CALLS.values()),
     assistants=[thinker, ponderer, AIDE, CLERK],
     attributes={"place": Number(), "told": Keywords()},
@@ -223,17 +217,7 @@ def imagining(original: Agent, version: str) -> Agent:
     return found
 
 
-helper = Agent(
-    "crash-child",
-    "1.0.0",
-    input=Arguments,
-    state=Arguments,
-    output=Answer,
-    initial=lambda args: args,
-    title="Crash test's child",
-    description="One keyed call, as a step of another run.",
-    tools=[keyed],
-)
+helper = Agent("crash-child", "1.0.0", input=Arguments, state=Arguments, output=Answer, tools=[keyed])
 
 
 class Turn(BaseModel):
@@ -248,8 +232,6 @@ renewer = Agent(
     state=Turn,
     output=Answer,
     initial=lambda args: Turn(n=args.n),
-    title="Crash test's child that goes on",
-    description="A keyed call, renewed, another, handed off.",
     tools=[keyed],
 )
 
@@ -350,3 +332,7 @@ async def _call(ctx: Context, step: str, n: int) -> str:
     except ContentRefused as kept:
         return f"kept back by {kept.hook}"
     return str(answer.request_id if isinstance(answer, _Requested) else answer.id)
+
+
+# Besides the agent itself: its children of every kind, and one of two versions.
+OTHERS = (helper, renewer, undoer, regretter, giver, ramped, ramped_2)

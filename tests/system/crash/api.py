@@ -77,8 +77,7 @@ class Api:
         return list(self._all("/fleet"))
 
     def decide(self, approval: Mapping[str, Any], verdict: str = "approve") -> bool:
-        """Decide as the queue's role: where it takes two people, the second one too. False if it was decided already,
-        perhaps by our own lost request."""
+        """Decide as the queue's role, as a second person where needed. False if it was decided already."""
         role = {"finance_po": "approver_finance", "legal": "approver_legal"}[approval["queue"]]
         body = {"verdict": verdict, "plan_hash": approval["plan_hash"], "justification": "The test says so."}
         answer = self._ask(role, "POST", f"/approvals/{approval['id']}/decision", json=body)
@@ -94,8 +93,7 @@ class Api:
         return self._ask("operator", "POST", f"/runs/{run_id}/reconcile", json=body)
 
     def tell(self, run_id: str, wait: Mapping[str, Any]) -> None:
-        """Send the signal that a run waits for, or the answer: what its form starts with, where that is something. It
-        may have come already, or the run may have ended."""
+        """Send the signal or answer that a run waits for; it may have come already, or the run may have ended."""
         if wait["kind"] == "signal":
             name = wait["detail"]["name"]
             body = {"payload": "told", "id": name}

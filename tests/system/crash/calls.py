@@ -35,8 +35,7 @@ from tests.system.crash.steps import STAGES
 
 
 class Job(BaseModel):
-    """`hop` enters the node again, `values` reads clock and chance and sets what the run is found by, `signal`,
-    `question` and `message` wait to be told; the rest are calls, one or several at once."""
+    """The steps: calls, one or several at once; `hop` enters the node again; `signal`, `question`, `message` wait."""
 
     steps: list[str]
     sleep_seconds: float = 0.05
@@ -66,8 +65,7 @@ class Report(BaseModel):
 
 
 class Arguments(BaseModel):
-    """`n` is the step's place in the job: no two calls of a run are alike. A `mark` is for the hook, and must never
-    reach a tool."""
+    """`n` is the step's place, so no two calls of a run are alike. A `mark` is for the screening hook alone."""
 
     n: int
     mark: str = ""
@@ -97,22 +95,25 @@ class _Stored(BaseModel):
 
 # --- one tool of every kind -----------------------------------------------------------------------
 
-GATE = Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args.n}")
-STAGED_GATE = Gate(STAGES[0][0], "Always", quorum=STAGES[0][1], then=[Stage(*each) for each in STAGES[1:]])
-FURTHER_GATE = Gate(
-    "finance_po", "Always", within=timedelta(seconds=0.4), on_timeout="escalate", escalate_to=FURTHER_TO
-)
-PATIENT_GATE = Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_timeout="remind")
-AGAIN_GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", same=["mark"])
-# What is shown with a call is bound by its bytes: those of what was asked for, also where a person changes it.
-CHANGED_GATE = Gate(
-    "finance_po",
-    "Always",
-    headline=lambda args: f"Step {args.n}",
-    editable=["n"],
-    documents=lambda args: [Document("order.txt", "text/plain", f"Step {args.n}, to be signed.\n" * 50)],
-)
-BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
+GATE = Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}")
+GATES = {
+    "gated": GATE,
+    "staged": Gate(STAGES[0][0], "Always", quorum=STAGES[0][1], then=[Stage(*each) for each in STAGES[1:]]),
+    "further": Gate(
+        "finance_po", "Always", within=timedelta(seconds=0.4), on_timeout="escalate", escalate_to=FURTHER_TO
+    ),
+    "patient": Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_timeout="remind"),
+    # What is shown with a call is bound by its bytes: those of what was asked for, also where a person changes it.
+    "changed": Gate(
+        "finance_po",
+        "Always",
+        headline=lambda args: f"Step {args.n}",
+        editable=["n"],
+        documents=lambda args: [Document("order.txt", "text/plain", f"Step {args.n}, to be signed.\n" * 50)],
+    ),
+    "again": Gate("finance_po", "Always", headline=lambda args: f"Step {args.n}", same=["mark"]),
+    "brief": Gate("finance_po", "Always", within=timedelta(seconds=0.4)),
+}
 
 
 @screen(version="1")
@@ -191,46 +192,18 @@ async def hooked(args: Arguments, call: ToolCall) -> Answer:
     return await _create(args, call)
 
 
-@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=GATE, effect="Adds a vendor.")
-async def gated(args: Arguments, call: ToolCall) -> Answer:
-    """An effect under a key, after a person's yes."""
-    return await _create(args, call)
+def _gated(name: str, gate: Gate) -> Tool:
+    """An effect under a key, after what the gate asks for."""
+
+    async def create(args: Arguments, call: ToolCall) -> Answer:
+        return await _create(args, call)
+
+    create.__name__ = name
+    gated = tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=gate, effect="Adds a vendor.")
+    return gated(create)
 
 
-@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=STAGED_GATE, effect="Adds a vendor.")
-async def staged(args: Arguments, call: ToolCall) -> Answer:
-    """The same, after the yes of one of legal and of two of finance."""
-    return await _create(args, call)
-
-
-@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=FURTHER_GATE, effect="Adds a vendor.")
-async def further(args: Arguments, call: ToolCall) -> Answer:
-    """The same, after the yes of finance, or of legal once finance did not answer."""
-    return await _create(args, call)
-
-
-@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=PATIENT_GATE, effect="Adds a vendor.")
-async def patient(args: Arguments, call: ToolCall) -> Answer:
-    """The same, whenever the yes comes."""
-    return await _create(args, call)
-
-
-@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=CHANGED_GATE, effect="Adds a vendor.")
-async def changed(args: Arguments, call: ToolCall) -> Answer:
-    """The same, of which people may change what is sent."""
-    return await _create(args, call)
-
-
-@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=AGAIN_GATE, effect="Adds a vendor.")
-async def again(args: Arguments, call: ToolCall) -> Answer:
-    """The same, of which a yes may be for further ones too."""
-    return await _create(args, call)
-
-
-@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=BRIEF_GATE, effect="Adds a vendor.")
-async def brief(args: Arguments, call: ToolCall) -> Answer:
-    """The same, if the yes comes soon: the gate closes by itself."""
-    return await _create(args, call)
+gated, staged, further, patient, changed, again, brief = (_gated(name, gate) for name, gate in GATES.items())
 
 
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="portal", answers_later=True, output=_Requested)
@@ -269,24 +242,5 @@ def unsafe_slow(args: Arguments, call: ToolCall) -> Answer:
     return _send(args, call, timeout=20.0)
 
 
-CALLS: dict[str, Tool] = {
-    each.name: each
-    for each in (
-        pure,
-        cached,
-        keyed,
-        hooked,
-        gated,
-        staged,
-        further,
-        patient,
-        changed,
-        again,
-        brief,
-        later,
-        unsafe,
-        unsafe_gated,
-        unsafe_hooked,
-        unsafe_slow,
-    )
-}
+_ALL = (pure, cached, keyed, hooked, gated, staged, further, patient, changed, again, brief, later)
+CALLS: dict[str, Tool] = {each.name: each for each in (*_ALL, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)}

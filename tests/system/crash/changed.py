@@ -1,5 +1,4 @@
-"""What people changed before they said yes: one question after the other, each over once, and what left is what the
-newest one asks. Judged from the outside, by what the journal tells. Imports nothing of the app."""
+"""Judges calls that people change before they approve: what leaves is what the newest question asks."""
 
 from __future__ import annotations
 

@@ -152,8 +152,7 @@ def _denied(facts: Facts) -> dict[str, str]:
 
 
 def _calls(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
-    """One logical call: one key, one body, one effect, and no request that the journal had not announced before the
-    result."""
+    """One call has one key, one body, one effect, and each of its requests was announced before its result."""
     sent: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in facts.effects:
         if row["idempotency_key"] is not None and row["body_sha256"] != hashlib.sha256(b"").hexdigest():
@@ -288,8 +287,7 @@ def _told_late(facts: Facts, call: tuple[str, int]) -> list[dict[str, Any]]:
 
 
 def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Nothing is attempted anew while somebody who should know says that it happened, and no person has said since that
-    it did not."""
+    """No further attempt while a late result says that the call happened and no person has denied it since."""
     said_no = denials(facts.events)
     for begun in (event for event in facts.events if event["kind"] == "ToolInvoked"):
         for attempt in range(begun["attempt"]):
@@ -316,8 +314,7 @@ COUNTED = (*_MONEY, "tool_calls")
 
 
 def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """What was used is the sum of what the journal lists, each request is debited once, and none went out beyond a
-    cap."""
+    """Usage is the sum of the journal's debits, each request is debited once, and none exceeds a cap."""
     debits = [event for event in facts.events if event["kind"] == "BudgetDebited"]
     childrens = [event["data"] for event in facts.events if event["kind"] == "ChildEnded"]
     for name in _MONEY:

@@ -1,5 +1,4 @@
-"""Judges a run that started others as steps, with all of them: each was started once and ended once, nobody is left
-behind, and what they used is on the parent's account, once. Imports nothing of the app."""
+"""Judges a run with its children: each started and ended once, and was debited to its parent once."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def judge_family(
     *,
     below: Mapping[str, Sequence[Facts]] = NOBODY,
 ) -> list[Finding]:
-    """What is wrong with a parent, its children, or between them. `expected` is of the parent; `childs` is what each
-    child does to the outside; `below` are the children's own children, by the child."""
+    """Judge a parent, its children and what is between. `childs`: effects of each child; `below`: grandchildren."""
     found = judge(parent, expected)
     theirs = replace(expected, effects=childs, gates=0, denied={})
     for child in children:

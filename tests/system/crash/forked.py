@@ -1,5 +1,4 @@
-"""Judges a run that was made of another one: what went out again had a person's word of its own, what it inherited was
-not done again, and the other one's record is as it was. Imports nothing of the app."""
+"""Judges forks: what went out again was allowed again, what was inherited was not, the origin is unchanged."""
 
 from __future__ import annotations
 

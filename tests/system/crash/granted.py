@@ -1,5 +1,4 @@
-"""Calls that are the same as one that was allowed again: each is answered once, by people or in their place, and no
-grant more often than it says. Judged from the outside, by what the journal tells. Imports nothing of the app."""
+"""Judges calls under standing approvals: each is answered once, and none used more often than allowed."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def _standing(event: Event) -> dict[str, Any]:
 
 
 def lapsed(events: Iterable[Event]) -> Counter[str]:
-    """How often, at each gate, a yes that a grant gave was followed by another question: it was taken back before
-    the call was intended."""
+    """Count, for each gate, approvals by a grant that was taken back, so that another question followed."""
     found, answered = Counter[str](), dict[str, bool]()
     for event in events:
         if event["kind"] == "ApprovalRequested" and answered.pop(event["slot"], False):

@@ -1,5 +1,4 @@
-"""The demo's agents as guests of every heavy schedule, under its faults and the same judge: an e-mail that leaves
-before its gate, and a review that is read by children."""
+"""The demo's agents as guests of every heavy schedule: an e-mail before its gate, a review by children."""
 
 from __future__ import annotations
 

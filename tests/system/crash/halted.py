@@ -1,5 +1,4 @@
-"""What a halt keeps from beginning, judged from the outside: by when it was set and lifted, and by what the journal
-tells. Imports nothing of the app."""
+"""Judges halts from outside, by when they were set and lifted and by what the journal tells."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ _OF_RUNS = ("tag", "version")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From `since` to `until`, for certain, a halt was whole. `confirmed_at`: from when on all workers that were there
-    had said that they stand still."""
+    """A halt was whole from `since` to `until`. `confirmed_at`: from when on all workers had confirmed it."""
 
     scope: str
     key: str
@@ -30,8 +28,7 @@ class Stretch:
 
 
 def judge_halted(events: Sequence[Mapping[str, Any]], stretches: Sequence[Stretch]) -> Iterable[str]:
-    """Nothing left in the scope of a halt, nobody took a run under one, and its deadlines stood still. `stretches` of
-    runs are those that this run was under."""
+    """Nothing left under a halt, no run was claimed under one, and deadlines stood still."""
     for event in events:
         at = datetime.fromisoformat(event["at"])
         what = f"event {event['seq']}, {event['kind']} of {event['slot'] or 'the run'}"

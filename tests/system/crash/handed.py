@@ -1,6 +1,4 @@
-"""What was handed to a run that was let go on: seen by it once it is over, whoever died meanwhile. Judged from the
-outside, by what the journal tells and the run gave. And which schedules do so, drawn apart. Imports nothing of the
-app."""
+"""Judges context handed to runs that were resumed, and requeued runs; draws which schedules do so."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ if TYPE_CHECKING:
 
 
 def judge_handed(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each came with the act that let the run go on, on the state that was seen; what came last is what it ends with.
-    And a run that was given back was lost by its worker in the same moment."""
+    """Each came with the act that resumed the run, on the state that was seen, and the last one is in the output."""
     events = facts.events
     told = [event for event in events if event["kind"] == "ContextInjected"]
     by_seq = {event["seq"]: event for event in events}

@@ -1,5 +1,4 @@
-"""What becomes of questions that nobody answered in time: put further once, or waiting on, and never a yes by itself.
-Judged from the outside, by what the journal tells. Imports nothing of the app."""
+"""Judges questions that nobody answered in time: escalated once or reminded, and never approved by itself."""
 
 from __future__ import annotations
 

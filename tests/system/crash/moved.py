@@ -1,5 +1,4 @@
-"""Judges runs that were moved to another version while the faults went on: what the row says is what the journal says,
-and nothing was begun anew by it. Imports nothing of the app."""
+"""Judges runs that were moved to another version: row and journal agree, and nothing began again by it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The people of an installation: they approve what is asked and settle what is unknown, while the tests break
-things."""
+"""The people of an installation: they approve and settle while the tests break things."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What people may ask of a call besides its own gate: by rules that were in force when its intent was written. Judged
-from the outside, by when the rules changed and what the journal tells. Imports nothing of the app."""
+"""Judges calls under policies that changed meanwhile: by when, and by what the journal tells."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ NOBODY: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A change of the rule: not before `begun_at`, and for certain from `done_at` on, it `requires` a yes of calls of
-    `tool` (empty: of each), which shows what `proof` says, or doesn't."""
+    """A change of the rule, certain from `done_at` on: calls of `tool` (empty: all) need an approval, or not."""
 
     begun_at: datetime
     done_at: datetime
@@ -53,8 +51,7 @@ def _is_by_rule(data: dict[str, Any]) -> bool:
 def judge_policed(
     events: Sequence[dict[str, Any]], turns: Sequence[Turn], said_how: Mapping[str, Sequence[str]] = NOBODY
 ) -> Iterable[str]:
-    """No call left without the yes that was demanded then, and each that left while a rule was in force says what that
-    said of it. `said_how`: in which manners, by question, people said a yes that was not refused."""
+    """No call left without the approval demanded then. `said_how`: manners of accepted approvals, by question."""
     tools = {(e["slot"], e["attempt"]): e["data"]["tool"] for e in events if e["kind"] == "ToolInvoked"}
     asked = {e["data"]["approval_id"]: e["data"]["queue"] for e in events if e["kind"] == "ApprovalRequested"}
     yes: dict[str, list[str]] = defaultdict(list)

@@ -7,17 +7,7 @@ from tests.system.crash.calls import Answer, Arguments, keyed
 
 
 def _agent(version: str) -> Agent:
-    return Agent(
-        "crash-ramped",
-        version,
-        input=Arguments,
-        state=Arguments,
-        output=Answer,
-        initial=lambda args: args,
-        title="Crash test's agent of two versions",
-        description="Two keyed calls and a nap.",
-        tools=[keyed],
-    )
+    return Agent("crash-ramped", version, input=Arguments, state=Arguments, output=Answer, tools=[keyed])
 
 
 ramped, ramped_2 = _agent("1.0.0"), _agent("2.0.0")

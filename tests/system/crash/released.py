@@ -1,6 +1,4 @@
-"""Judges starts that a ramp decided on while the faults went on: each run stays on the version that it was given, what
-its journal says of that is what the ramp's rows say, and what was done about the ramp holds from that moment on.
-Imports nothing of the app."""
+"""Judges starts under a ramp: each run stays on its version, and journal and ramp tell the same."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ CALLS = {"from_version": 2, "to_version": 3}
 
 @dataclass(frozen=True)
 class Released:
-    """What the database says: the ramps of an agent with every share that each had; of each start its run, with the
-    key that it came under; the rows beside the journals."""
+    """The ramps of an agent with all their shares; of each start its run and key; the rows next to the journals."""
 
     ramps: Sequence[Row]
     starts: Sequence[Row]

@@ -1,9 +1,4 @@
-"""Randomised crash schedules: a seed gives runs, crash points and faults; the checker judges what is left when all is
-quiet.
-
-A schedule is drawn from its seed alone, so a seed that failed draws the same schedule again (the machine's timing stays
-its own).
-"""
+"""Heavy schedules: a seed gives runs, crash points and faults; the checker judges when all is quiet."""
 
 from __future__ import annotations
 
@@ -22,10 +17,12 @@ from tests.system.crash.forked import expected_of_fork, judge_forked, judge_orig
 from tests.system.crash.guests import GUESTS, Guest, draw_points
 from tests.system.crash.moved import judge_moved
 from tests.system.crash.people import People
-from tests.system.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
+from tests.system.crash.stack import AGENT, Stack, expected_of, kill
 from tests.system.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, READS
 from tests.system.crash.tally import Tally
 from tests.system.crash.turns import judge_key, judge_schedule
+from tests.system.infra.installation import cmdline
+from tests.waiting import eventually
 
 CALLS = (*READS, "withheld", *GATHERED, *FAMILIES, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
 QUIET_SECONDS = 120.0
@@ -44,13 +41,12 @@ VICTIMS = {
     ("sandbox", ""): 2,
     ("postgres", ""): 1,
 }
-ACTS = {"kill": 10, "cut": 3, "lose": 4, "freeze": 3, "up": 1, "drain": 1}
+ACTS = {"kill": 10, "cut": 3, "freeze": 3, "up": 1, "drain": 1}
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: its steps, the crash points armed for it, what a person does to it meanwhile, and what it may use until
-    people raise that."""
+    """One run: its steps, crash points, what a person does to it, and what it may use at first."""
 
     steps: tuple[str, ...]
     points: tuple[str, ...]
@@ -285,8 +281,6 @@ class Performance:
         match fault.act:
             case "cut":
                 self._cut_connections()
-            case "lose":
-                self._lose_answers()
             case "freeze":
                 self._freeze()
             case "up":
@@ -306,12 +300,6 @@ class Performance:
         with self._stack.database() as connection:
             connection.execute(query)
 
-    def _lose_answers(self) -> None:
-        """Break the wire after commits, one in ten, for as long as a run takes."""
-        self._stack.wire.lose(0.1)
-        time.sleep(1.0)
-        self._stack.wire.lose(0)
-
     def _freeze(self) -> None:
         """Stop a worker for less than its supervisor's patience."""
         for pid in self._stack.pids("worker")[:1]:
@@ -322,7 +310,7 @@ class Performance:
 
 def everybody_is_back(stack: Stack) -> None:
     """Wait until the installation is whole again, so that a schedule starts from where the one before did."""
-    until(stack.api.is_ready, "readiness", seconds=90)
+    eventually(stack.api.is_ready, "readiness", seconds=90)
     stack.all_workers(1)
 
 

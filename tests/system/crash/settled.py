@@ -1,5 +1,4 @@
-"""What two people settle, and what the other side is asked: judged from the outside, by what the journal tells. Imports
-nothing of the app."""
+"""Judges what two people settle, and what the other side is asked."""
 
 from __future__ import annotations
 
@@ -14,9 +13,7 @@ _NO_NEWS = ("OutcomeProposed", "OutcomeWithdrawn", "UpstreamAsked")
 
 
 def judge_settled(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Whoever agreed did so with somebody else's word, which stood and said the same, and of which nothing more had
-    been told. Each asking of the other side has one answer at most, and no answer is without one; what ended well has
-    all of them."""
+    """Agreements match a proposal of somebody else without news in between; each asking has at most one answer."""
     said: dict[tuple[Any, ...], Event] = {}
     open_asks: dict[tuple[Any, ...], int] = {}
     news: dict[str | None, int] = {}

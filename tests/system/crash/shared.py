@@ -1,5 +1,4 @@
-"""Judges budgets that several runs shared while the faults went on: each call took its share once, in each of them, and
-what it gave back came back; none gave more than there was. Imports nothing of the app."""
+"""Judges budgets that runs shared: each call took its share once and returned what it did not use."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ Call = tuple[str, str, int, int]  # run, slot, attempt, request
 
 @dataclass(frozen=True)
 class Shared:
-    """What the database says: pools, their periods (those that are over too), and the charges of all their calls.
-    `is_off`: somebody switched them off, so they need not know of what came after."""
+    """Pools, their periods and all charges. `is_off`: switched off, so they need not know of later calls."""
 
     pools: Sequence[Row] = ()
     periods: Sequence[Row] = ()

@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from durableagents.databases import CONNECTION_FILE, DATABASE_NAME, OWNER_ROLE, RUNTIME_ROLE
-from durableagents.dev.embedded import ADMIN_ROLE
-from durableagents.dev.embedded_layout import SOCKET_PORT, layout
-from durableagents.env import write_private
+from durableagents.databases import CONNECTION_FILE
 from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.system.crash.api import ANOTHER, ENDED, Api
@@ -32,11 +28,9 @@ from tests.system.crash.checker import Expected, Facts, Finding, Link, judge, mo
 from tests.system.crash.moved import row_of
 from tests.system.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE, UNDONE
 from tests.system.crash.truth import has_happened
-from tests.system.crash.wire import PORT as WIRE_PORT
-from tests.system.crash.wire import Wire
-from tests.system.infra.installation import Installation, eventually, pause
+from tests.system.infra.installation import Installation
+from tests.waiting import eventually, pause
 
-T = TypeVar("T")
 AGENT = "crash-test"
 
 
@@ -65,9 +59,6 @@ class Stack(Installation):
         self._api: Api | None = None
         self._another: dict[str, str] = {}  # keys of whoever has a role besides the demo's people
         self._armed: list[str] = []
-        self.wire = Wire()
-        self._address = _choose_address(self.data)
-        self.wire.target = Path(self._address["host"]) / f".s.PGSQL.{self._address['port']}"
 
     def environment(self, **extra: str) -> dict[str, str]:
         ours = {
@@ -75,7 +66,6 @@ class Stack(Installation):
             "DURABLEAGENTS_SLOTS": str(self._slots),
             "DURABLEAGENTS_AGENTS": self._agents,
             "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
-            "DATABASE_DIRECT_URL": make_conninfo(**self._login("runtime"), host=str(self.wire.folder), port=WIRE_PORT),
         }
         return super().environment(**ours, **extra)
 
@@ -156,7 +146,6 @@ class Stack(Installation):
         if self._api is not None:
             self._api.close()
         self.clean()
-        self.wire.close()
 
     # --- crash points -------------------------------------------------------------------------------------------------
 
@@ -204,19 +193,11 @@ class Stack(Installation):
 
     # --- the database -------------------------------------------------------------------------------------------------
 
-    def _login(self, role: str) -> dict[str, str]:
-        return {"dbname": self._address["dbname"], **self._address[role]}
-
     def database(self, role: str = "runtime") -> psycopg.Connection[Any]:
-        """A connection of the test's own, not over the wire, as one of the roles. Waits for a server that is just
-        starting."""
-        address = make_conninfo(
-            **self._login(role),
-            host=self._address["host"],
-            port=self._address["port"],
-            connect_timeout=5,
-            application_name="crash test",
-        )
+        """Connect as one of the roles, waiting for a server that is just starting."""
+        known = json.loads((self.data / CONNECTION_FILE).read_text())
+        place = {name: known[name] for name in ("host", "port", "dbname")}
+        address = make_conninfo(**place, **known[role], connect_timeout=5, application_name="crash test")
 
         def connected() -> psycopg.Connection[Any] | None:
             try:
@@ -252,11 +233,7 @@ class Stack(Installation):
         return schedule_id
 
     def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:
-        """Be the people: approve what is asked and settle what is unknown by the oracle's word, until all runs have
-        ended.
-
-        Answers the verdicts given. Out of patience it simply stops: the checker judges.
-        """
+        """Approve and settle until all runs have ended or time is up. Returns the verdicts given."""
         verdicts: list[str] = []
         going, began = list(run_ids), time.monotonic()
         while going and time.monotonic() < began + seconds:
@@ -265,12 +242,11 @@ class Stack(Installation):
                     going.remove(run["id"])
                 else:
                     verdicts += self.attend(run)
-            pause(began, least=0.02)
+            pause(began)
         return verdicts
 
     def attend(self, run: dict[str, Any], api: Api | None = None) -> list[str]:
-        """Give a run what it wants of people now; the verdicts on unknown outcomes among it. Threads bring their own
-        `api`."""
+        """Give a run what it wants of people now. Returns verdicts on unknown outcomes. Threads bring an `api`."""
         api = api or self.api
         kinds = {wait["kind"] for wait in run["waiting_for"]}
         verdicts: list[str] = []
@@ -291,8 +267,7 @@ class Stack(Installation):
         return verdicts
 
     def _has_settled(self, run: dict[str, Any]) -> bool:
-        """Whether the unknown call was left alone for long enough: its bytes may still be on their way to the other
-        side."""
+        """Return whether an unknown call was left alone long enough: its bytes may still be under way."""
         since = next(wait["since"] for wait in run["waiting_for"] if wait["kind"] == "reconcile")
         return datetime.now(UTC) - moment(since) > timedelta(seconds=self.settling_seconds)
 
@@ -304,7 +279,7 @@ class Stack(Installation):
             kinds = {wait["kind"] for wait in run["waiting_for"]}
             return run if kind in kinds and run["state"].startswith("waiting") else None
 
-        return until(parked, f"the run waiting for {kind}") or {}
+        return eventually(parked, f"the run waiting for {kind}") or {}
 
     def facts(self, run_id: str) -> Facts:
         """All there is to judge a run by."""
@@ -333,25 +308,10 @@ class Stack(Installation):
         return [self.facts(child) for (child,) in rows]
 
     def judged(self, run_id: str, *steps: str, has_zombie: bool = False) -> list[Finding]:
-        """What the checker finds wrong with a run of these steps. The app's own verifier of the chain has to agree with
-        it."""
+        """Return the checker's findings for a run of these steps; the app's own verifier of the chain has to agree."""
         facts = self.facts(run_id)
         assert chain.verify(UUID(run_id), map(chain.Link.of, facts.links)) == []
         return judge(facts, replace(expected_of(steps), may_send_late=has_zombie))
-
-
-def _choose_address(data: Path) -> dict[str, Any]:
-    """Passwords for a cluster that does not exist yet, left where it will look for them: so the wire can be told them
-    too."""
-    names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
-    address = {
-        "host": str(layout(data).socket_dir),
-        "port": SOCKET_PORT,
-        "dbname": DATABASE_NAME,
-        **{role: {"user": name, "password": secrets.token_urlsafe(32)} for role, name in names.items()},
-    }
-    write_private(data / CONNECTION_FILE, json.dumps(address))
-    return address
 
 
 def expected_of(steps: Sequence[str]) -> Expected:
@@ -367,8 +327,7 @@ def expected_of(steps: Sequence[str]) -> Expected:
 
 
 def _settle(run: dict[str, Any], api: Api) -> list[str]:
-    """Tell the truth about a call of unknown outcome. Receipts are asked for by no tool here but `later`, which its
-    callback settles."""
+    """Tell the truth about a call of unknown outcome; only `later` needs a receipt, which its callback brings."""
     run_id = run["id"]
     wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
     call = wait["slot"], wait["detail"].get("attempt", 0)
@@ -385,14 +344,6 @@ def _settle(run: dict[str, Any], api: Api) -> list[str]:
     return [verdict] if answer.status_code == 200 else []
 
 
-def cmdline(pid: int) -> str:
-    """What `ps` shows of a process; empty for one that is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
 def kill(pid: int, signum: int = signal.SIGKILL) -> bool:
     """Signal a process that the fleet named a moment ago; False if it is gone already."""
     try:
@@ -400,9 +351,3 @@ def kill(pid: int, signum: int = signal.SIGKILL) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def until(found: Callable[[], T], what: str, seconds: float = 30.0) -> T:
-    """The first true answer; fails with `what` when there is none in time."""
-    answer: T = eventually(found, what, seconds)
-    return answer

@@ -1,5 +1,4 @@
-"""What several people decide: no call without all its yeses, each of another person, in order; no yes used twice.
-Imports nothing of the app."""
+"""Judges calls that several people decide: no call without all approvals, each of another person, in order."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ def staged_slots(facts: Facts) -> set[str]:
 
 
 def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tuple[Kind, str]]:
-    """One call. It is put to all of its stages; and to all of them anew only where a policy wants a yes to show more
-    than the whole case did by then."""
+    """One call goes through all stages, and again only where a policy wants more than the whole case showed."""
     whole: list[int] = []  # where each case that has all its yeses got the last one
     cases = _cases(questions)
     for number, case in enumerate(cases):

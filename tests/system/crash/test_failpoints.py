@@ -12,8 +12,6 @@ import pytest
 
 from tests.system.crash.stack import Stack
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
-
 KINDS = ("pure", "keyed", "later", "gated", "unsafe")
 # Commits of a run of one call: what, the how manyeth since the points were armed, and the wait after which they are.
 COMMITS = [

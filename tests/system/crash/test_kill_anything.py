@@ -9,9 +9,9 @@ import pytest
 from durableagents.demo.vendor_onboard import agent as onboarding
 from tests.system.crash.checker import Expected, judge
 from tests.system.crash.people import People
-from tests.system.crash.stack import Stack, cmdline, kill, until
-
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(480)]
+from tests.system.crash.stack import Stack, kill
+from tests.system.infra.installation import cmdline
+from tests.waiting import eventually
 
 ONBOARDED = Expected(
     {
@@ -57,19 +57,18 @@ def test_each_vendor_is_onboarded_once_whatever_is_killed(stack: Stack, people: 
             started.append(stack.api.start("vendor-onboard@1.0.0", onboarding.samples[0].input))
             people.look_after(started[-1])
         last = started[-1]
-        until(lambda last=last, event=event: stack.api.run(last)["seq"] >= event, f"event {event} of a run")  # type: ignore[misc]
-        victim = until(lambda kind=kind, title=title: _strike(stack, kind, title), f"a {kind} {title} to kill")  # type: ignore[misc]
-        until(lambda kind=kind, victim=victim: _is_replaced(stack, kind, victim), f"another {kind} {title}")  # type: ignore[misc]
+        eventually(lambda last=last, event=event: stack.api.run(last)["seq"] >= event, f"event {event} of a run")  # type: ignore[misc]
+        victim = eventually(lambda kind=kind, title=title: _strike(stack, kind, title), f"a {kind} {title} to kill")  # type: ignore[misc]
+        eventually(lambda kind=kind, victim=victim: _is_replaced(stack, kind, victim), f"another {kind} {title}")  # type: ignore[misc]
 
-    until(lambda: not people.open_runs(), "every run having ended", seconds=60)
+    eventually(lambda: not people.open_runs(), "every run having ended", seconds=60)
     findings = [finding for run_id in started for finding in judge(stack.facts(run_id), ONBOARDED)]
     assert findings == []
     assert len({row["run_id"] for row in stack.api.effects() if row["run_id"] in started}) == len(started)
 
 
 def _strike(stack: Stack, kind: str, title: str) -> int | None:
-    """The process that was killed. The fleet's word is a moment old: one that has just ended by itself was not killed
-    by us."""
+    """Return the process that was killed; the fleet's list may name one that has just ended by itself."""
     return next((pid for pid in stack.pids(kind) if title in cmdline(pid) and kill(pid)), None)
 
 

@@ -1,5 +1,4 @@
-"""A worker that is stopped for longer than the TTL: its run goes on elsewhere by itself, and its answer, when it comes
-back, is heard."""
+"""A worker stopped for longer than the TTL loses its run, and its answer is heard when it comes back."""
 
 from __future__ import annotations
 
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.crash.stack import Stack, kill, until
-
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
+from tests.system.crash.stack import Stack, kill
+from tests.waiting import eventually
 
 
 class Impatient(Stack):
@@ -37,7 +35,7 @@ def test_a_stopped_worker_is_taken_over_after_the_ttl_and_is_heard_when_it_comes
     os.kill(supervisor, signal.SIGSTOP)  # it would end a worker that gives no sign of life
     stack.arm("CP4@unsafe:stop:1")
     run_id = stack.run("unsafe", "keyed")
-    until(lambda: stack.acted(), "the crash point")
+    eventually(lambda: stack.acted(), "the crash point")
     claim = next(event["data"] for event in stack.api.events(run_id) if event["kind"] == "RunClaimed")
 
     stack.waits(run_id, "reconcile")
@@ -48,8 +46,8 @@ def test_a_stopped_worker_is_taken_over_after_the_ttl_and_is_heard_when_it_comes
     assert refused.status_code == 409 and "still alive" in refused.text
 
     kill(int(claim["pid"]), signal.SIGCONT)
-    until(lambda: stack.api.run(run_id)["state"] != "waiting_human", "its own answer settles it")
+    eventually(lambda: stack.api.run(run_id)["state"] != "waiting_human", "its own answer settles it")
     os.kill(supervisor, signal.SIGCONT)
     assert stack.play(run_id) == [], "nobody had to settle anything"
     assert stack.judged(run_id, "unsafe", "keyed") == []
-    until(lambda: len(set(stack.pids("worker")) - {int(claim["pid"])}) == 2, "another worker in its place")
+    eventually(lambda: len(set(stack.pids("worker")) - {int(claim["pid"])}) == 2, "another worker in its place")

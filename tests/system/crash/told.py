@@ -27,8 +27,7 @@ def judge_attributes(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each is handled once, in the order in which they came, and none before it came. What a run hasn't come to when it
-    ends is told so, and a retry takes none of it up."""
+    """Each is handled once and in order; a retry takes up none that came before the end."""
     came, handled = 0, 0
     for event in facts.events:
         if event["kind"] == "MessageReceived":

@@ -1,5 +1,4 @@
-"""Judges runs that were started under one key, and a schedule that came due in the middle of the faults: one at a time,
-in order, none left behind; each planned time once. Imports nothing of the app."""
+"""Judges runs started under one key (one at a time, in order) and a schedule that came due (each time once)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The crash-test agent's code under a second version, older by its number, so that a start by the bare name means the
-first: where runs are moved to, and back."""
+"""The crash-test agent under a second, lower version, where runs are moved to and back."""
 
 from __future__ import annotations
 

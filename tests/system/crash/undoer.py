@@ -1,6 +1,4 @@
-"""The crash-test agent's children that undo what they did. One fails when it is done: it undoes by a keyed call, by a
-mail that the mailbox can be searched for, and by a call that a person must approve. Another fails when its own child
-has ended well, which is reopened for that."""
+"""Children that undo what they did: one fails at its end; another after its own child has ended well."""
 
 from __future__ import annotations
 
@@ -53,9 +51,6 @@ undoer = Agent(
     "1.0.0",
     input=Arguments,
     state=Arguments,
-    initial=lambda args: args,
-    title="Crash test's child that undoes",
-    description="Three calls, a failure, and three that undo them.",
     tools=[booked, mailed, bought, unbooked, unmailed, refunded],
 )
 
@@ -71,15 +66,7 @@ async def fail(state: Arguments, ctx: Context) -> None:
 
 
 giver = Agent(
-    "crash-giver",
-    "1.0.0",
-    input=Arguments,
-    state=Arguments,
-    output=Answer,
-    initial=lambda args: args,
-    title="Crash test's child that ends well and is undone",
-    description="Two calls, and later two that undo them.",
-    tools=[booked, bought, unbooked, refunded],
+    "crash-giver", "1.0.0", input=Arguments, state=Arguments, output=Answer, tools=[booked, bought, unbooked, refunded]
 )
 
 
@@ -90,16 +77,7 @@ async def give(state: Arguments, ctx: Context) -> End:
     return End(await ctx.call(bought, Arguments(n=state.n + 1)))
 
 
-regretter = Agent(
-    "crash-regretter",
-    "1.0.0",
-    input=Arguments,
-    state=Arguments,
-    initial=lambda args: args,
-    title="Crash test's child that undoes its own child",
-    description="A call, a child that ends well, a failure; then the child is undone, and the call.",
-    tools=[booked, unbooked],
-)
+regretter = Agent("crash-regretter", "1.0.0", input=Arguments, state=Arguments, tools=[booked, unbooked])
 
 
 @regretter.node(start=True, title="Regret")

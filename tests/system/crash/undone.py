@@ -1,5 +1,4 @@
-"""Judges a run that undid its effects, or should have: each that happened was undone once, the last first, or a person
-let it stand. Imports nothing of the app."""
+"""Judges undoing: each effect once, the last first, or a person let it stand."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ def _agent(facts: Facts) -> str:
 
 
 def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
-    """What such a child does to the outside: all of it where it came to its own end, less where something broke it
-    before."""
+    """Return what such a child does: all of it at its own end, less where something broke it before."""
     expected = _expected_of(facts, theirs)
     error = None if is_reopened(facts) else facts.run.get("error")
     is_broken = facts.run["state"] == "failed" and error not in (None, OWN_END)

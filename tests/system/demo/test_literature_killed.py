@@ -1,16 +1,10 @@
-"""A review that is deployed over and killed in its middle: nothing is lost, and nothing is paid for twice.
-
-Real processes. What was paid for is counted by others: model requests by the provider, embeddings and the report by the
-sandbox's own record.
-"""
+"""A review survives a deploy and a kill: others count what was paid for, and nothing was paid for twice."""
 
 from __future__ import annotations
 
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,11 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import CHECKOUT
 from tests.integration.demo.provider import Asked, Provider
-from tests.system.infra.installation import Installation, eventually
+from tests.system.infra.installation import Installation
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(420)]
 DOCUMENTS, AT_ONCE, PACE_SECONDS, REQUEST_SECONDS = 60, 4, 1.0, 0.4
 LONG_REQUEST_SECONDS = 4.0
 QUESTION = "How do transactions and locks behave when a database connection is lost?"
@@ -67,14 +60,12 @@ class Review(Installation):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Review]:
-    found = Review(tmp_path / "data")
-    found.provider = Provider(REQUEST_SECONDS)
-    try:
-        found.up_and_ready()
-        yield found
-    finally:
-        found.clean()
-        found.provider.close()
+    with Review(tmp_path / "data") as found:
+        found.provider = Provider(REQUEST_SECONDS)
+        try:
+            yield found.up_and_ready()
+        finally:
+            found.provider.close()
 
 
 def test_a_deploy_and_a_kill_in_its_middle_lose_nothing_and_pay_for_nothing_twice(site: Review) -> None:
@@ -127,13 +118,6 @@ def ended(site: Review, run_id: str) -> Any:
 
 
 def deploy(site: Review) -> None:
-    done = subprocess.run(
-        [sys.executable, "manage.py", "up", "--restart"],
-        env=site.environment(),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
+    done = site.run_to_its_end("--restart")
     assert done.returncode == 0, done.stderr
     site.remember()

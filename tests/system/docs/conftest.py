@@ -26,13 +26,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     folder: Path = tmp_path_factory.mktemp("docs")
     (agent,) = (block.text for block in blocks(ROOT / "README.md") if block.language == "python")
     (folder / "refund_desk.py").write_text(agent)
-    found = Documented(folder / "data")
-    try:
+    with Documented(folder / "data") as found:
         found.up_and_ready()
         _hurry(found)
         yield found
-    finally:
-        found.clean()
 
 
 def _hurry(found: Installation) -> None:

@@ -27,7 +27,6 @@ PASTED = {
 ANSWERS = ("json", "text")
 _END = "\x1e"
 # A busy machine takes a minute to start an installation; a quiet one needs half of that for everything here.
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 @pytest.mark.parametrize("page", PASTED, ids=lambda page: str(page.relative_to(ROOT / "docs")))

@@ -33,17 +33,7 @@ async def wait_at_the_door(args: Door, call: ToolCall) -> Opened:
     return Opened(attempts=len(knocks.read_text().splitlines()))
 
 
-agent = Agent(
-    "fleet-patient",
-    "1.0.0",
-    input=Door,
-    state=Door,
-    output=Opened,
-    initial=lambda door: door,
-    title="Patient",
-    description="Waits at a door.",
-    tools=[wait_at_the_door],
-)
+agent = Agent("fleet-patient", "1.0.0", input=Door, state=Door, output=Opened, tools=[wait_at_the_door])
 
 
 @agent.node(start=True, title="Wait")

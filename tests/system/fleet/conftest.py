@@ -6,29 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from runs.fleet import members, procfs
 from tests.conftest import CHECKOUT
 from tests.system.fleet import agents
-
-T = TypeVar("T")
-
-
-def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "the condition") -> T:
-    """Wait until `condition` answers something true, and answer it. Fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what} did not come true within {seconds:g} s")
-        time.sleep(0.01)
-    return answer
+from tests.system.infra.installation import cmdline
+from tests.waiting import eventually
 
 
 class Crew:
@@ -52,7 +41,7 @@ class Crew:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(command, env=self._env | env, stderr=log, start_new_session=True)
         if wait:
-            until(lambda: len(self.serving()) == processes, what="all workers serving")
+            eventually(lambda: len(self.serving()) == processes, what="all workers serving")
 
     @property
     def pid(self) -> int:
@@ -73,7 +62,7 @@ class Crew:
 
     def tree(self, worker: int) -> dict[str, int]:
         """The pids of the cluster that a worker belongs to, by role. Waits until all of it is there."""
-        return until(lambda: self._tree(worker), what="a whole cluster")
+        return eventually(lambda: self._tree(worker), what="a whole cluster")
 
     def _tree(self, worker: int) -> dict[str, int]:
         found = procfs.stat(worker)
@@ -83,7 +72,7 @@ class Crew:
         roles = {"main": found.session, "sentinel": found.parent, "worker": worker}
         for each in procfs.of_session(found.session):
             for role in ("pusher", "monitor"):
-                if title(each.pid).endswith(role):
+                if cmdline(each.pid).endswith(role):
                     roles[role] = each.pid
         return roles if len(roles) == 5 else {}
 
@@ -108,15 +97,7 @@ class Crew:
             left = self.descendants()
             self.process.kill()
             self.process.wait()
-            until(lambda: not any(is_alive(pid) for pid in left), what="the supervisor's children ending with it")
-
-
-def title(pid: int) -> str:
-    """What `ps` shows of a process; empty for one that is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+            eventually(lambda: not any(is_alive(pid) for pid in left), what="the supervisor's children ending with it")
 
 
 def is_alive(pid: int) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-# ruff: noqa: ASYNC230  the file is another process's to read
-import asyncio
 import os
-from pathlib import Path
 
 from pydantic import BaseModel
 
-from durableagents import Agent, Context, End, ReplayClass, ToolCall, tool
+from durableagents import Agent, Context, End
+from tests.system.fleet.agents import Line, add_line
 
 NAME = "fleet-release"
 OLD, NEW = "1.0.0", "2.0.0"
@@ -17,19 +15,6 @@ OLD, NEW = "1.0.0", "2.0.0"
 
 class Order(BaseModel):
     customer: str
-
-
-class Line(BaseModel):
-    text: str
-
-
-@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Add a line")
-async def add_line(args: Line, call: ToolCall) -> Line:
-    """An effect that nobody deduplicates: a line in a file, written at once and kept."""
-    with Path(os.environ["RELEASE_FILE"]).open("a", encoding="utf-8") as file:
-        file.write(f"{args.text}\n")
-    await asyncio.sleep(0)
-    return args
 
 
 def _declare(version: str) -> None:

@@ -1,7 +1,4 @@
-"""The project's settings with a stand-in for the engine: fleet tests are about processes, not about runs.
-
-What the stand-ins were asked to do is in the file named by STANDIN_LOG, a line each.
-"""
+"""The project's settings with a stand-in for the engine, which notes what it was asked to do in STANDIN_LOG."""
 
 import os
 import sys

@@ -18,9 +18,8 @@ import pytest
 from runs.services import wakeups
 from tests.conftest import CHECKOUT, plain_env
 from tests.kept import clean
-from tests.system.fleet.conftest import Crew, hired, until
-
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+from tests.system.fleet.conftest import Crew, hired
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +83,15 @@ def test_the_fleet_lives_through_a_killed_database(server: Any, crew: Crew, how:
     server.process.wait()
     if how == "back when all have noticed":
         # Two pushers, two workers, the supervisor.
-        until(lambda: crew.log().count("the database is away") >= 5, what="everybody noticing")
+        eventually(lambda: crew.log().count("the database is away") >= 5, what="everybody noticing")
     server.start()
     (began,) = ask(server, "SELECT clock_timestamp()")[0]
-    until(lambda: fresh_kinds(server, began) == {"supervisor", "cluster", "worker"}, what="everybody announcing again")
+    eventually(
+        lambda: fresh_kinds(server, began) == {"supervisor", "cluster", "worker"}, what="everybody announcing again"
+    )
     heard = len(crew.notes("ring"))
     enqueue(server)
-    until(lambda: len(crew.notes("ring")) > heard, what="the ring")
+    eventually(lambda: len(crew.notes("ring")) > heard, what="the ring")
     assert [crew.tree(worker) for worker in crew.serving()] == trees
     assert crew.log().count("the database is away") <= 10
     assert "Traceback" not in crew.log()
@@ -103,18 +104,18 @@ def test_a_death_while_the_database_is_away_is_reported_when_it_is_back(server: 
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
     os.kill(worker, signal.SIGKILL)
-    until(lambda: "can't be reported yet" in crew.log(), what="the attempt to report")
+    eventually(lambda: "can't be reported yet" in crew.log(), what="the attempt to report")
     assert crew.notes("died") == []
     server.start()
-    until(lambda: [died[0] for died in crew.notes("died")] == [crew.incarnation(worker)], what="the report")
+    eventually(lambda: [died[0] for died in crew.notes("died")] == [crew.incarnation(worker)], what="the report")
     # A worker that starts while the database is away waits for it, and then serves.
-    until(lambda: crew.serving() and crew.serving() != [worker], what="a new worker")
+    eventually(lambda: crew.serving() and crew.serving() != [worker], what="a new worker")
 
 
 def test_without_a_database_the_supervisor_waits_and_stops_when_told(server: Any, crew: Crew) -> None:
     server.stop(at_once=True)
     crew.start(processes=1, wait=False)
-    until(lambda: crew.log().count("the database is away") >= 2, what="everybody noticing")
+    eventually(lambda: crew.log().count("the database is away") >= 2, what="everybody noticing")
     assert crew.stop() == 0
     assert crew.log().count("the database is away") <= 4
 
@@ -153,12 +154,12 @@ def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was
         runs = start(6)
         for round_ in range(1, 5):
             done = round_ * 6
-            until(lambda done=done: _lines(tmp_path / "effects") >= done, what="some steps", seconds=60)  # type: ignore[misc]
+            eventually(lambda done=done: _lines(tmp_path / "effects") >= done, what="some steps", seconds=60)  # type: ignore[misc]
             server.stop(at_once=True)
             server.start()
         runs += start(2)
         states = "SELECT state, count(*) FROM runs_run GROUP BY state"
-        until(lambda: ask(server, states) == [("completed", 8)], what="the end of every run", seconds=90)
+        eventually(lambda: ask(server, states) == [("completed", 8)], what="the end of every run", seconds=90)
         assert sorted(str(row[0]) for row in ask(server, "SELECT id FROM runs_run")) == sorted(runs)
         effects = (tmp_path / "effects").read_text().split()
         assert len(effects) == len(set(effects)) == 8 * 12, "each effect once"

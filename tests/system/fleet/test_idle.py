@@ -10,10 +10,11 @@ import pytest
 
 from runs.connections import dsn
 from runs.models import Sweep
-from tests.system.fleet.conftest import Crew, until
+from tests.system.fleet.conftest import Crew
+from tests.waiting import eventually
 
 # Long, for it waits most of a minute for counts to come in.
-pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.long, pytest.mark.django_db(transaction=True)]
 # Of a supervisor and two workers, web and sandbox not counted: 500 are wanted. The server's counts come late and in
 # lumps.
 MOST_A_MINUTE = 750
@@ -32,11 +33,10 @@ def crew(real_crew: Crew) -> Crew:
 
 
 def test_an_idle_installation_asks_little_and_shares_its_memory(crew: Crew) -> None:
-    """Statements, by the server's own count: each is a transaction of its own here. Memory, with a page that several
-    share counted once."""
+    """Statements by the server's count; memory with shared pages counted once."""
     crew.start(processes=2, wait=False)
-    until(lambda: crew.log().count("drives up to 7 runs") == 2, what="two workers", seconds=60)
-    until(lambda: Sweep.objects.exists(), what="the first sweep", seconds=60)
+    eventually(lambda: crew.log().count("drives up to 7 runs") == 2, what="two workers", seconds=60)
+    eventually(lambda: Sweep.objects.exists(), what="the first sweep", seconds=60)
     with psycopg.connect(dsn(), autocommit=True) as link:
         time.sleep(SETTLED_SECONDS)
         before, began = _count(link), time.monotonic()

@@ -1,5 +1,4 @@
-"""No process of the worker tree stays behind as a zombie, however slowly it ends and whoever it was left by; and nobody
-else's exit status is taken."""
+"""No process of the worker tree stays behind as a zombie, and nobody else's exit status is taken."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ import pytest
 
 from runs.fleet import procfs
 from tests.conftest import CHECKOUT
-from tests.system.fleet.conftest import Crew, until
+from tests.system.fleet.conftest import Crew
+from tests.waiting import eventually
 
 pytestmark = [
-    pytest.mark.processes,
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(not procfs.IS_LINUX, reason="elsewhere orphans are given to the first process of the system"),
 ]
@@ -30,13 +29,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: (found := procfs.stat(pid)) is not None and found.state == "T", what=f"{pid} stopped")
+    eventually(lambda: (found := procfs.stat(pid)) is not None and found.state == "T", what=f"{pid} stopped")
 
 
 @contextmanager
 def slow_to_end(pid: int) -> Iterator[None]:
-    """One thread of a process stays, whatever becomes of the others, as in a call that the kernel doesn't cut: its
-    tracer hasn't heard of its end yet."""
+    """Keep one thread of a process, as in an uninterruptible call: its tracer hasn't heard of its end yet."""
     thread = max(int(name) for name in os.listdir(f"/proc/{pid}/task") if int(name) != pid)
     _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     if _libc.ptrace(_SEIZE, thread, None, None) != 0:
@@ -61,11 +59,11 @@ def test_a_stopped_worker_that_ends_slowly_is_dead_when_all_of_it_is_and_then_re
     stop(worker)
     with slow_to_end(worker):
         os.kill(tree["sentinel"], signal.SIGKILL)
-        until(lambda: first_thread_has_ended(worker), what="the end of its first thread")
-        until(lambda: set(crew.serving()) - {worker}, what="a new worker, while the old one is still ending")
+        eventually(lambda: first_thread_has_ended(worker), what="the end of its first thread")
+        eventually(lambda: set(crew.serving()) - {worker}, what="a new worker, while the old one is still ending")
         assert crew.notes("died") == []
-    until(lambda: left_of(tree["main"]) == [], what="the whole tree reaped")
-    until(lambda: [died[0] for died in crew.notes("died")] == [incarnation], what="the report")
+    eventually(lambda: left_of(tree["main"]) == [], what="the whole tree reaped")
+    eventually(lambda: [died[0] for died in crew.notes("died")] == [incarnation], what="the report")
 
 
 @pytest.fixture
@@ -84,8 +82,7 @@ def left(crew: Crew) -> Iterator[Callable[[], list[int]]]:
 def test_what_stopped_workers_left_running_is_reaped_too_once_it_ends(
     crew: Crew, left: Callable[[], list[int]]
 ) -> None:
-    """Both clusters at once, every process of them stopped and killed. What a tool had started in a session of its own
-    lives on, as the supervisor's child."""
+    """What a tool started in its own session lives on as the supervisor's child."""
     crew.start(processes=2, STANDIN_BEHAVIOUR="leave a child")
     trees = [crew.tree(worker) for worker in crew.serving()]
     first, second = left()
@@ -93,16 +90,16 @@ def test_what_stopped_workers_left_running_is_reaped_too_once_it_ends(
         stop(pid)
     for pid in [pid for tree in trees for pid in tree.values()]:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not any(left_of(tree["main"]) for tree in trees), what="both trees reaped")
+    eventually(lambda: not any(left_of(tree["main"]) for tree in trees), what="both trees reaped")
     assert {parent(first), parent(second)} == {crew.pid}
-    until(lambda: len(crew.serving()) == 2, what="two new workers")
+    eventually(lambda: len(crew.serving()) == 2, what="two new workers")
 
     stop(first)
     os.kill(second, signal.SIGKILL)
-    until(lambda: procfs.stat(second) is None, what="the one reaped, beside one that is stopped")
+    eventually(lambda: procfs.stat(second) is None, what="the one reaped, beside one that is stopped")
     assert parent(first) == crew.pid
     os.kill(first, signal.SIGKILL)
-    until(lambda: procfs.stat(first) is None, what="the stopped one reaped")
+    eventually(lambda: procfs.stat(first) is None, what="the stopped one reaped")
     assert crew.stop() == 0
 
 

@@ -1,5 +1,4 @@
-"""Blue and green with real processes, while starts come in all the time: nothing is refused, lost or done twice, and
-every run ends on the version that it began on."""
+"""Blue and green under load: no start is refused, lost or done twice, and each run stays on its version."""
 
 from __future__ import annotations
 
@@ -25,9 +24,11 @@ from runs.services.releases import acts
 from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
 from runs.services.starts import keys
 from tests.integration.runs.stage import events
-from tests.system.fleet.conftest import hired, until
+from tests.system.fleet.conftest import hired
+from tests.waiting import eventually
+from tests.world import only_for_now
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 OPERATOR = Actor("user", "olivia", role="operator", auth="session")
 SHOP = Actor("key", "shop", role="integrator", auth="api_key")
 NAME, OLD, NEW = "fleet-release", "1.0.0", "2.0.0"
@@ -37,15 +38,13 @@ WHY = "the release plan"
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process has both versions, as every web process does while a ramp is on."""
-    from tests.system.fleet import releases
+    with only_for_now():
+        from tests.system.fleet import releases
 
-    before = set(registry.graph_ids())
-    for version in (OLD, NEW):
-        if f"{NAME}@{version}" not in before:
-            releases._declare(version)
-    yield
-    for version in (OLD, NEW):
-        registry.remove(f"{NAME}@{version}")
+        for version in (OLD, NEW):
+            if f"{NAME}@{version}" not in registry.graph_ids():
+                releases._declare(version)
+        yield
 
 
 class Customers:
@@ -84,7 +83,7 @@ class Customers:
     def seen(self, more: int) -> None:
         """Wait until so many more have started."""
         wanted = len(self.started) + more
-        until(lambda: len(self.started) >= wanted or self.refused, what=f"{more} more starts")
+        eventually(lambda: len(self.started) >= wanted or self.refused, what=f"{more} more starts")
 
 
 def standing(version: str) -> Standing:
@@ -93,7 +92,7 @@ def standing(version: str) -> Standing:
 
 def test_a_release_by_a_ramp_under_load(process_env: dict[str, str], tmp_path: Path, web: None) -> None:
     effects = tmp_path / "effects"
-    shared = process_env | {"DURABLEAGENTS_AGENTS": "tests.system.fleet.releases", "RELEASE_FILE": str(effects)}
+    shared = process_env | {"DURABLEAGENTS_AGENTS": "tests.system.fleet.releases", "COUNTER_FILE": str(effects)}
     for color in ("blue", "green"):
         (tmp_path / color).mkdir()
     blue_env, green_env = (shared | {"RELEASE_VERSIONS": version} for version in (OLD, NEW))
@@ -107,7 +106,7 @@ def test_a_release_by_a_ramp_under_load(process_env: dict[str, str], tmp_path: P
         blue.start(processes=1, wait=False)
         customers.seen(20)
         green.start(processes=1, wait=False)
-        until(lambda: f"{NAME}@{NEW}" in drivable(), what="the newer version's worker")
+        eventually(lambda: f"{NAME}@{NEW}" in drivable(), what="the newer version's worker")
         assert {version for *_, version in customers.started} == {OLD}
         ramp = acts.begin(
             RampBody(agent=NAME, from_version=OLD, to_version=NEW, share=10, justification=WHY), by=OPERATOR
@@ -119,15 +118,15 @@ def test_a_release_by_a_ramp_under_load(process_env: dict[str, str], tmp_path: P
         acts.finish(ramp.pk, RampActBody(justification=WHY), by=OPERATOR)
         acts.close(NAME, OLD, by=OPERATOR, justification="released")
         customers.seen(10)
-        until(lambda: not Run.objects.filter(agent=NAME, version=OLD, started_at=None).exists(), what="all begun")
+        eventually(lambda: not Run.objects.filter(agent=NAME, version=OLD, started_at=None).exists(), what="all begun")
         assert blue.stop() == 0
         blue.start(processes=1, wait=False, DURABLEAGENTS_SERVE=f"{NAME}@{OLD}", DURABLEAGENTS_DRAIN_ONLY="true")
-        until(lambda: standing(OLD).is_only_drained, what="a worker that drains it")
-        until(lambda: standing(OLD).living == 0, what="the end of the older version's last run")
+        eventually(lambda: standing(OLD).is_only_drained, what="a worker that drains it")
+        eventually(lambda: standing(OLD).living == 0, what="the end of the older version's last run")
         assert blue.stop() == 0
         customers.seen(10)
         customers.is_over.set()
-        until(lambda: standing(NEW).living == 0, what="the end of the newer version's last run")
+        eventually(lambda: standing(NEW).living == 0, what="the end of the newer version's last run")
     told = Ramp.objects.get(pk=ramp.pk)
     assert (told.state, told.halted_by) == ("done", None)
     _check(customers, effects, ramp.pk)
@@ -149,4 +148,4 @@ def _check(customers: Customers, effects: Path, ramp: int) -> None:
     assert Ramp.objects.get(pk=ramp).state == "done"
     some = [run_id for *_, run_id, _ in customers.started[::10]]
     assert [found for run_id in some for found in verify(run_id).problems] == []
-    assert os.environ.get("RELEASE_FILE") is None
+    assert os.environ.get("COUNTER_FILE") is None

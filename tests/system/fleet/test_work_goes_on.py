@@ -14,9 +14,10 @@ from runs.fleet import members
 from runs.models import Process, Run, State
 from runs.services import lifecycle
 from runs.services.fleet import hosts
-from tests.system.fleet.conftest import Crew, is_alive, until
+from tests.system.fleet.conftest import Crew, is_alive
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 SOMEBODY = Actor(kind="user", name="olivia", role="integrator")
 
 
@@ -35,7 +36,7 @@ class Wait:
 
     def driver(self) -> int:
         """The pid of the worker that has begun to wait, for the first time or again."""
-        until(lambda: self._knocks() > self.knocks, what="somebody at the door")
+        eventually(lambda: self._knocks() > self.knocks, what="somebody at the door")
         self.knocks = self._knocks()
         return Process.objects.get(pk=Run.objects.get(pk=self.id).owner).pid
 
@@ -47,7 +48,7 @@ class Wait:
 
     def ends(self) -> None:
         self.door.touch()
-        until(lambda: Run.objects.get(pk=self.id).state == State.COMPLETED, what="the run's completion")
+        eventually(lambda: Run.objects.get(pk=self.id).state == State.COMPLETED, what="the run's completion")
 
 
 def test_a_run_goes_on_whoever_is_killed(crew: Crew, tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_a_run_goes_on_whoever_is_killed(crew: Crew, tmp_path: Path) -> None:
     for role in ("worker", "sentinel", "main", "pusher", "monitor"):
         driver = run.driver()
         os.kill(crew.tree(driver)[role], signal.SIGKILL)
-        until(lambda driver=driver: not is_alive(driver), what="the driver's end")  # type: ignore[misc]
+        eventually(lambda driver=driver: not is_alive(driver), what="the driver's end")  # type: ignore[misc]
     assert is_alive(run.driver())
     run.ends()
 
@@ -66,20 +67,9 @@ def test_a_run_goes_on_when_the_supervisor_is_killed(crew: Crew, tmp_path: Path)
     run = Wait(tmp_path)
     driver = run.driver()
     os.kill(crew.pid, signal.SIGKILL)
-    until(lambda: not is_alive(driver), what="the driver's end", seconds=30)
+    eventually(lambda: not is_alive(driver), what="the driver's end", seconds=30)
     crew.start(processes=2, wait=False)
     assert run.driver() != driver
-    run.ends()
-
-
-def test_a_drained_worker_lets_its_runs_go_and_the_next_one_takes_them_up(crew: Crew, tmp_path: Path) -> None:
-    crew.start(processes=1, wait=False, DURABLEAGENTS_DRAIN_SECONDS="0.5")
-    run = Wait(tmp_path)
-    run.driver()
-    assert crew.stop() == 0
-    assert Run.objects.get(pk=run.id).owner is None
-    crew.start(processes=1, wait=False)
-    run.driver()
     run.ends()
 
 
@@ -87,9 +77,11 @@ def test_the_heartbeat_shows_how_many_slots_are_taken(crew: Crew, tmp_path: Path
     crew.start(processes=1, wait=False)
     run = Wait(tmp_path)
     run.driver()
-    until(lambda: [row.slots_used for row in members.alive() if row.kind == "worker"] == [1], what="one slot taken")
+    eventually(
+        lambda: [row.slots_used for row in members.alive() if row.kind == "worker"] == [1], what="one slot taken"
+    )
     run.ends()
-    until(
+    eventually(
         lambda: [row.slots_used for row in members.alive() if row.kind == "worker"] == [0],
         what="the slot being free",
     )
@@ -101,7 +93,7 @@ def test_a_worker_that_an_operator_drains_lets_go_ends_and_is_replaced(crew: Cre
     pid = run.driver()
     (worker,) = Process.objects.filter(kind="worker", pid=pid, ended_at=None)
     hosts.drain(worker.pk, by=replace(SOMEBODY, role="operator"), justification="It misbehaves.")
-    until(lambda: not is_alive(pid), what="the end of the drained worker")
+    eventually(lambda: not is_alive(pid), what="the end of the drained worker")
     assert run.driver() != pid
     run.ends()
     members.hang_up()

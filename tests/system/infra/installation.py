@@ -9,18 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
 from durableagents.dev.embedded_layout import layout
 from tests.conftest import CHECKOUT, free_ports, plain_env
+from tests.waiting import eventually
 
-# Generous: the machine may be busy with other tests. What is promised is asserted where it matters.
-START_SECONDS = 120.0
 PARTS = {
     "web": "manage.py web",
     "sandbox": "durableagents.demo.sandbox",
@@ -29,20 +27,11 @@ PARTS = {
 }
 
 
-def eventually(found: Callable[[], Any], what: str, seconds: float = START_SECONDS) -> Any:
-    """The first true answer of `found`; fails with `what` when there is none in time."""
-    began = time.monotonic()
-    while time.monotonic() < began + seconds:
-        if answer := found():
-            return answer
-        pause(began, least=0.05)
-    raise AssertionError(f"not within {seconds:.0f} s: {what}")
-
-
-def pause(began: float, *, least: float) -> None:
-    """Between two looks at an installation that somebody has waited for since `began`, a quarter of that time: each
-    look costs web and database what those need who are waited for."""
-    time.sleep(min(max(least, (time.monotonic() - began) / 4), 0.25))
+def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Assert that a command ended with exit code 2 and one line that contains these words."""
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
 
 
 class Installation:
@@ -53,6 +42,12 @@ class Installation:
         self.port, self.sandbox_port, self.smtp_port = free_ports(3)
         self.process: subprocess.Popen[str] | None = None
         self.family: dict[int, psutil.Process] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clean()
 
     def environment(self, **extra: str) -> dict[str, str]:
         return {
@@ -78,20 +73,20 @@ class Installation:
         )
         return self.process
 
-    def up_and_ready(self) -> Installation:
-        self.up()
+    def up_and_ready(self, **extra: str) -> Self:
+        self.up(**extra)
         eventually(self.is_ready, "ready")
         self.remember()
         return self
 
-    def run_to_its_end(self, **extra: str) -> subprocess.CompletedProcess[str]:
+    def run_to_its_end(self, *options: str, **extra: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "manage.py", "up"],
+            [sys.executable, "manage.py", "up", *options],
             cwd=CHECKOUT,
             env=self.environment(**extra),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
         )
 
     def is_up(self) -> bool:
@@ -141,10 +136,7 @@ class Installation:
         return self.process.stdout.read()
 
     def clean(self) -> None:
-        """End whatever is left and remove what it made, also outside the data folder.
-
-        By hand: a `manage.py clean_data` for each takes longer than many of the tests that end with this.
-        """
+        """End whatever is left and remove what it made; faster than a `manage.py clean_data` for each."""
         if self.process is not None:
             if self.process.poll() is None:
                 with suppress(psutil.NoSuchProcess):
@@ -180,3 +172,11 @@ def get(port: int, path: str) -> int | None:
         return None
     finally:
         connection.close()
+
+
+def cmdline(pid: int) -> str:
+    """Return what `ps` shows of a process; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -20,8 +20,6 @@ from durableagents.dev.embedded import Server
 from durableagents.dev.embedded_layout import EmbeddedProblem, layout, own_directory
 from durableagents.env import EnvironmentProblem
 
-pytestmark = pytest.mark.processes
-
 
 @contextmanager
 def started(data: Path) -> Iterator[Server]:

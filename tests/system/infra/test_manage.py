@@ -15,6 +15,7 @@ from django.core import checks
 
 from durableagents import env
 from tests.conftest import CHECKOUT, database_urls, plain_env
+from tests.system.infra.installation import assert_refused
 
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,8 +28,7 @@ def test_a_python_without_our_environment_is_told_where_it_is(tmp_path: Path) ->
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "no django" in done.stderr and "make install" in done.stderr and ".venv/bin/python" in done.stderr
+    assert_refused(done, "no django", "make install", ".venv/bin/python")
 
 
 def test_a_name_that_nothing_reads_is_told_with_what_may_be_meant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,6 @@ def test_the_check_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "did you mean DURABLEAGENTS_AGENTS?" in told.msg and told.hint
 
 
-@pytest.mark.processes
 def test_the_name_is_told_once_and_the_command_goes_on(
     django_db_setup: None, postgres: Mapping[str, str], manage: Manage
 ) -> None:
@@ -57,7 +56,6 @@ def test_the_name_is_told_once_and_the_command_goes_on(
     assert done.stderr.count("DURABLEAGENTS_WORKRES") == 1
 
 
-@pytest.mark.processes
 def test_the_web_process_starts_without_a_warning(tmp_path: Path) -> None:
     """Also not about a folder that nobody makes."""
     said: Any = subprocess.run(

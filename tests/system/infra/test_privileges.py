@@ -51,7 +51,6 @@ def production(env: Mapping[str, str], url: str) -> dict[str, str]:
     return {**env, "DURABLEAGENTS_ENV": "production", "DATABASE_URL": url, "DATABASE_OWNER_URL": ""}
 
 
-@pytest.mark.processes
 def test_worker_and_web_refuse_to_start_in_production_as_superuser(
     process_env: dict[str, str], postgres: Mapping[str, str]
 ) -> None:

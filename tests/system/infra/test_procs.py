@@ -15,9 +15,8 @@ import pytest
 
 from durableagents.server import child_processes
 from runs.fleet import renewal
-from tests.system.infra.installation import eventually
+from tests.waiting import eventually
 
-pytestmark = pytest.mark.processes
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 ENV = {"PATH": os.environ["PATH"], child_processes.MARKER: "test-mark"}
 

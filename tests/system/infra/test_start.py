@@ -18,6 +18,7 @@ from durableagents import keys
 from durableagents.checks import check_definitions
 from durableagents.models import MasterKey
 from tests.conftest import CHECKOUT
+from tests.system.infra.installation import assert_refused
 from tests.world import only_for_now
 
 Manage = Callable[..., subprocess.CompletedProcess[str]]
@@ -91,11 +92,6 @@ def with_agents(manage: Manage, tmp_path: Path) -> Manage:
     return run
 
 
-def one_line(done: subprocess.CompletedProcess[str], told: str) -> None:
-    assert done.returncode == 2, done.stderr
-    assert told in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
-
-
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_with_an_agents_module_is_one_line(
     db: None, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
@@ -122,12 +118,12 @@ def load_and_check() -> None:
 @pytest.mark.parametrize("wrong", ["it raises", "it exits"])
 def test_a_module_that_breaks_ends_the_check(with_agents: Manage, wrong: str) -> None:
     source, told = WRONG[wrong]
-    one_line(with_agents(source, "check"), told)
+    assert_refused(with_agents(source, "check"), told)
 
 
 @pytest.mark.parametrize("command", ["worker", "up", "web"])
 def test_nothing_starts_with_a_wrong_agent(with_agents: Manage, command: str) -> None:
-    one_line(with_agents(*[WRONG["no start"][0], command]), WRONG["no start"][1])
+    assert_refused(with_agents(*[WRONG["no start"][0], command]), WRONG["no start"][1])
 
 
 def test_while_the_database_is_away_a_queue_that_the_settings_lack_is_warned_of(with_agents: Manage) -> None:
@@ -137,14 +133,17 @@ def test_while_the_database_is_away_a_queue_that_the_settings_lack_is_warned_of(
     assert "use one of customer_refunds, finance_po, legal, or add cfo=ROLE to DURABLEAGENTS_QUEUES" in done.stderr
 
 
-def test_a_sound_module_passes(with_agents: Manage) -> None:
-    done = with_agents(
-        HEAD
-        + TOOL.replace("cfo", "legal")
-        + NODE.replace("BODY", 'await ctx.ask("operator", title="?", schema=Thing)'),
-        "check",
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_sound_module_passes_below_the_one_that_is_named_with_a_queue_of_ones_own(
+    manage: Manage, tmp_path: Path
+) -> None:
+    package = tmp_path / "agents_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from agents_package import deep\n")
+    asks = NODE.replace("BODY", 'await ctx.ask("operator", title="?", schema=Thing)')
+    (package / "deep.py").write_text(HEAD + TOOL + asks)
+    env = {"PYTHONPATH": str(tmp_path), "DURABLEAGENTS_AGENTS": "agents_package.deep,agents_package"}
+    done = manage("check", env=env | {"DURABLEAGENTS_QUEUES": "cfo=approver_cfo"})
+    assert done.returncode == 0 and "cfo" not in done.stderr, done.stderr
 
 
 WHO = (
@@ -179,13 +178,6 @@ def test_the_first_queues_and_who_decides_them_are_the_installations_to_name(
     assert done.stdout.strip() == told, done.stderr
 
 
-def test_a_gate_may_ask_at_a_queue_of_ones_own(manage: Manage, tmp_path: Path) -> None:
-    (tmp_path / "agents_under_test.py").write_text(HEAD + TOOL + NODE.replace("BODY", "pass"))
-    own = {"PYTHONPATH": str(tmp_path), "DURABLEAGENTS_AGENTS": "agents_under_test"}
-    done = manage("check", env={**own, "DURABLEAGENTS_QUEUES": "cfo=approver_cfo"})
-    assert done.returncode == 0, done.stderr
-
-
 def test_budgets_are_raised_at_a_queue_that_there_is(manage: Manage) -> None:
     queues = {"DURABLEAGENTS_QUEUES": "cfo=approver_cfo"}
     assert manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "cfo"}).returncode == 0
@@ -194,15 +186,6 @@ def test_budgets_are_raised_at_a_queue_that_there_is(manage: Manage) -> None:
         wrong.returncode == 0  # the database, which is away, may know it
         and "DURABLEAGENTS_BUDGET_QUEUE='nope': no such queue exists in the settings" in wrong.stderr
     )
-
-
-def test_agents_may_stand_below_the_module_that_is_named(manage: Manage, tmp_path: Path) -> None:
-    package = tmp_path / "agents_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("from agents_package import deep\n")
-    (package / "deep.py").write_text(HEAD + NODE.replace("BODY", "pass"))
-    env = {"PYTHONPATH": str(tmp_path), "DURABLEAGENTS_AGENTS": "agents_package.deep,agents_package"}
-    assert manage("check", env=env).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -217,7 +200,7 @@ def test_a_model_that_cannot_be_asked_is_refused_at_the_start(
     manage: Manage, command: str, model: str, told: str
 ) -> None:
     done = manage(command, env={"DURABLEAGENTS_MODEL": model})
-    one_line(done, told)
+    assert_refused(done, told)
     assert f"DURABLEAGENTS_MODEL={model!r}" in done.stderr
 
 
@@ -234,7 +217,6 @@ def manage_there(env: Mapping[str, str], *command: str) -> subprocess.CompletedP
     return subprocess.run(asked, env=dict(env), cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.processes
 def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str], tmp_path: Path) -> None:
     key = tmp_path / "data" / "master.key"
     assert manage_there(process_env, "check").returncode == 0
@@ -248,18 +230,17 @@ def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str]
         key.unlink()
         if wrong is not None:
             key.write_bytes(wrong)
-        one_line(manage_there(process_env, "check"), told)
+        assert_refused(manage_there(process_env, "check"), told)
         assert key.exists(), "lost, it was made anew: and doesn't fit"
     key.write_bytes(right)
     assert manage_there(process_env, "check").returncode == 0, "the second start with it, too"
 
 
-@pytest.mark.processes
 def test_a_second_host_needs_a_copy_of_the_key(process_env: dict[str, str], tmp_path: Path) -> None:
     assert manage_there(process_env, "check").returncode == 0
     for command in ("worker", "web"):
         other = {**process_env, "DURABLEAGENTS_DATA": str(tmp_path / f"second-host-{command}")}
-        one_line(manage_there(other, command), "copy it from the host that has it")
+        assert_refused(manage_there(other, command), "copy it from the host that has it")
     assert MasterKey.objects.count() == 1
 
 
@@ -301,7 +282,6 @@ def record_a_call(requested_hash: str) -> None:
     append(run.id, invoked, by=SHOP)
 
 
-@pytest.mark.processes
 def test_the_value_of_the_key_can_be_stored_once_and_never_changed(
     process_env: dict[str, str], postgres: Mapping[str, str]
 ) -> None:

@@ -13,19 +13,15 @@ import psutil
 import psycopg
 import pytest
 
-from tests.system.infra.installation import Installation, eventually, get
-
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
+from tests.system.infra.installation import Installation, assert_refused, get
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """One data folder for the whole file: what a first start makes is made once."""
-    installation = Installation(tmp_path_factory.mktemp("up") / "data")
-    try:
+    with Installation(tmp_path_factory.mktemp("up") / "data") as installation:
         yield installation
-    finally:
-        installation.clean()
 
 
 @pytest.fixture
@@ -36,11 +32,8 @@ def running(shared: Installation) -> Installation:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Installation]:
-    installation = Installation(tmp_path / "data")
-    try:
+    with Installation(tmp_path / "data") as installation:
         yield installation
-    finally:
-        installation.clean()
 
 
 def test_demo_file_names_people_and_keys_privately(running: Installation) -> None:
@@ -64,9 +57,7 @@ def test_every_part_has_a_session_of_its_own(running: Installation) -> None:
 
 
 def test_second_up_on_the_same_data_is_one_line_and_exit_2(running: Installation) -> None:
-    done = running.run_to_its_end()
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "already up" in done.stderr
+    assert_refused(running.run_to_its_end(), "already up")
     assert get(running.port, "/readyz") == 200
 
 
@@ -75,8 +66,7 @@ def test_a_taken_port_is_one_line_and_exit_2(own: Installation, variable: str) -
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = own.run_to_its_end(**{variable: str(port)})
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and f"port {port}" in done.stderr and variable in done.stderr
+    assert_refused(done, f"port {port}", variable)
 
 
 @pytest.mark.parametrize("name", ["web", "sandbox", "supervisor", "postgres"])
@@ -138,8 +128,7 @@ def test_killed_up_takes_its_children_along_and_starts_again(running: Installati
 
 
 def test_clean_data_removes_what_up_made_and_not_while_it_runs(running: Installation, manage) -> None:  # type: ignore[no-untyped-def]
-    refused = manage("clean_data", env=running.environment())
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert_refused(manage("clean_data", env=running.environment()))
     code, _ = running.stop(signal.SIGTERM)
     assert code == 0 and running.left() == []
     done = manage("clean_data", env=running.environment())
@@ -159,8 +148,7 @@ def test_ctrl_c_while_starting_leaves_nothing_running(own: Installation) -> None
 def test_a_wrong_database_url_is_one_line_and_exit_2(own: Installation) -> None:
     nowhere = "postgresql://nobody:secretword@127.0.0.1:1/none"
     done = own.run_to_its_end(DATABASE_URL=nowhere, DATABASE_OWNER_URL=nowhere)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "DATABASE_URL" in done.stderr
+    assert_refused(done, "DATABASE_URL")
     assert "secretword" not in done.stderr
 
 
@@ -170,9 +158,7 @@ def test_an_external_database_is_used_under_two_roles(own: Installation, postgre
         admin.execute(f'create database "{name}" owner durableagents_owner')
         try:
             at = {role: url.replace("@/durableagents?", f"@/{name}?") for role, url in postgres.items()}
-            own.up(DATABASE_URL=at["runtime"], DATABASE_OWNER_URL=at["owner"])
-            eventually(own.is_ready, "ready on another server")
-            own.remember()
+            own.up_and_ready(DATABASE_URL=at["runtime"], DATABASE_OWNER_URL=at["owner"])
             assert own.part("postgres") is None
             assert not (own.data / "database.json").exists()
             with psycopg.connect(at["runtime"]) as runtime:

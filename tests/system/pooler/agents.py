@@ -1,5 +1,4 @@
-"""What the stories behind a pooler run: a gate, a callback, a timer, and an order that is slow enough to be killed
-in."""
+"""What the stories behind a pooler run: a gate, a callback, a timer, and a slow order to be killed in."""
 
 from __future__ import annotations
 

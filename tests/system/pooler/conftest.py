@@ -18,8 +18,8 @@ import pytest
 
 from durableagents import databases
 from tests.conftest import free_ports
-from tests.system.infra.installation import eventually
-from tests.system.pooler.databases import database, migrate
+from tests.system.databases import database, migrate
+from tests.waiting import eventually
 
 # It refuses to run as root; Debian puts it where only root's PATH looks.
 BINARY = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")

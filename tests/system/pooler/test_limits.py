@@ -16,23 +16,16 @@ from durableagents.env import Environment
 from durableagents.identity.auth import issue_key
 from ledger.web.roles import ROLES
 from tests.conftest import database_urls
-from tests.system.api.test_web_process import Web
+from tests.system.api.web import Web, serving
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def web(process_env: dict[str, str]) -> Iterator[Web]:
-    running = Web(
-        process_env | {"DURABLEAGENTS_WEB_STATEMENT_SECONDS": "0.3", "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY}
-    )
-    try:
-        running.until(lambda: running.client.get("/healthz").status_code == 200, "it answers")
+    limited = {"DURABLEAGENTS_WEB_STATEMENT_SECONDS": "0.3", "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY}
+    with serving(process_env | limited) as running:
         yield running
-    finally:
-        running.client.close()
-        running.process.kill()
-        running.process.wait()
 
 
 def test_a_slow_statement_is_answered_as_unavailable(

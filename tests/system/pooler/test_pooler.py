@@ -22,11 +22,12 @@ from durableagents.identity.auth import issue_key
 from ledger.web.roles import ROLES
 from runs.journal import pooler
 from tests.conftest import CHECKOUT, free_ports, plain_env
-from tests.system.infra.installation import eventually
+from tests.system.databases import database, django_on, migrate
+from tests.system.infra.installation import assert_refused
 from tests.system.pooler.conftest import LIMITS, Pooler, limit
-from tests.system.pooler.databases import database, django_on, is_refused, migrate
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.django_db, pytest.mark.processes, pytest.mark.timeout(480)]
+pytestmark = pytest.mark.django_db
 # Whoever serves a database needs the key that it was used with: here the tests' own.
 ONE_KEY = Path(os.environ["DURABLEAGENTS_TEST_DATA"])
 Manage = Callable[..., subprocess.CompletedProcess[str]]
@@ -214,13 +215,13 @@ def environment(database_url: str, **more: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("command", ["web", "worker"])
 def test_a_pooler_without_the_direct_address_is_refused(behind: dict[str, str], manage: Manage, command: str) -> None:
-    is_refused(manage(command, env=environment(behind["pooled"])), "set DATABASE_DIRECT_URL")
+    assert_refused(manage(command, env=environment(behind["pooled"])), "set DATABASE_DIRECT_URL")
 
 
 @pytest.mark.parametrize("command", ["web", "worker"])
 def test_a_direct_address_that_is_the_pooler_s_is_refused(behind: dict[str, str], manage: Manage, command: str) -> None:
     done = manage(command, env=environment(behind["pooled"], DATABASE_DIRECT_URL=behind["pooled"]))
-    is_refused(done, "DATABASE_DIRECT_URL leads to a pooler")
+    assert_refused(done, "DATABASE_DIRECT_URL leads to a pooler")
 
 
 @pytest.mark.parametrize("more", ["", "server_round_robin = 0"], ids=["in turn", "the last one first"])
@@ -228,9 +229,9 @@ def test_a_pooler_that_takes_every_parameter_is_told_by_what_it_does(
     pgbouncer: str, behind: dict[str, str], manage: Manage, more: str
 ) -> None:
     with Pooler(pgbouncer, behind["runtime"], more=f"ignore_startup_parameters = options\n{more}") as lax:
-        is_refused(manage("worker", env=environment(lax.url)), "DATABASE_URL leads to a pooler")
+        assert_refused(manage("worker", env=environment(lax.url)), "DATABASE_URL leads to a pooler")
         both = environment(lax.url, DATABASE_DIRECT_URL=lax.url)
-        is_refused(manage("worker", env=both), "DATABASE_DIRECT_URL leads to a pooler")
+        assert_refused(manage("worker", env=both), "DATABASE_DIRECT_URL leads to a pooler")
 
 
 def test_a_pooler_that_hands_out_whole_sessions_is_no_pooler(
@@ -246,7 +247,7 @@ def test_two_addresses_of_two_databases_are_refused(
 ) -> None:
     with database(postgres) as other:
         done = manage("worker", env=environment(behind["pooled"], DATABASE_DIRECT_URL=other["runtime"]))
-    is_refused(done, "lead to different databases")
+    assert_refused(done, "lead to different databases")
 
 
 def test_a_role_without_limits_is_refused_behind_a_pooler(
@@ -257,4 +258,4 @@ def test_a_role_without_limits_is_refused_behind_a_pooler(
         limit(urls, LIMITS | {"idle_in_transaction_session_timeout": "0"})
         with Pooler(pgbouncer, urls["runtime"]) as found:
             done = manage("worker", env=environment(found.url, DATABASE_DIRECT_URL=urls["runtime"]))
-    is_refused(done, "idle_in_transaction_session_timeout", "ALTER ROLE")
+    assert_refused(done, "idle_in_transaction_session_timeout", "ALTER ROLE")

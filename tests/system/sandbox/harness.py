@@ -9,15 +9,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 import httpx
+
+from tests.waiting import eventually
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 60
@@ -62,7 +62,7 @@ class Sandbox:
 
     def start(self) -> None:
         self.process = self.spawn()
-        wait_for(self._is_up, "the sandbox to answer")
+        eventually(self._is_up, "the sandbox to answer")
 
     def _is_up(self) -> bool:
         assert self.process is not None
@@ -112,7 +112,7 @@ class Sandbox:
         return [row for row in self.effects(operation) if row["executed"]]
 
     def wait_for_rows(self, operation: str, count: int) -> None:
-        wait_for(lambda: len(self.effects(operation)) >= count, f"{count} rows of {operation}")
+        eventually(lambda: len(self.effects(operation)) >= count, f"{count} rows of {operation}")
 
     def raw(self, request: bytes) -> bytes:
         """Send bytes as they are; everything until the server closes, b"" for no answer."""
@@ -156,12 +156,3 @@ class Receiver:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """For states another process shows but doesn't announce."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {PATIENCE_SECONDS} s for {what}")
-        time.sleep(0.02)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.cases import each_case
 
 from .harness import VENDOR, Sandbox
-
-pytestmark = pytest.mark.processes
 
 
 def with_vendor(**changed: Any) -> bytes:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
+from tests.waiting import eventually
 
-from .harness import Receiver, Sandbox, wait_for
-
-pytestmark = pytest.mark.processes
+from .harness import Receiver, Sandbox
 
 Make = Callable[..., Receiver]
 
@@ -50,7 +48,7 @@ def test_the_form_is_posted_after_the_delay(sandbox: Sandbox, receiver: Make) ->
     assert notice["form"]["legal_name"] == "Baltic Cold Chain OÜ"
     # The request is the only row: callbacks are the portal's own doing.
     assert [row["operation"] for row in sandbox.effects()] == ["request_w9"]
-    wait_for(lambda: is_sent(sandbox), "the portal to note the delivery")
+    eventually(lambda: is_sent(sandbox), "the portal to note the delivery")
 
 
 def test_a_repeat_asks_the_vendor_once(sandbox: Sandbox, receiver: Make) -> None:
@@ -78,7 +76,7 @@ def test_a_callback_is_retried_with_the_same_bytes_across_restarts(sandbox: Sand
     attempts += [portal_user.next_bytes() for _ in range(2)]
 
     assert len(set(attempts)) == 1
-    wait_for(lambda: is_sent(sandbox), "the portal to note the delivery")
+    eventually(lambda: is_sent(sandbox), "the portal to note the delivery")
 
 
 def test_a_kill_before_the_form_is_due_only_delays_it(sandbox: Sandbox, receiver: Make) -> None:

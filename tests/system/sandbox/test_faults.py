@@ -8,8 +8,6 @@ import pytest
 
 from .harness import VENDOR, Sandbox
 
-pytestmark = pytest.mark.processes
-
 LOOKUP = {"name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB-1234"}
 
 

@@ -8,13 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 
 import httpx
-import pytest
 
 from tests.tiers import many
 
 from .harness import VENDOR, Sandbox
-
-pytestmark = pytest.mark.processes
 
 
 def test_same_key_and_body_is_one_effect_and_one_answer(sandbox: Sandbox) -> None:

@@ -6,11 +6,7 @@ import smtplib
 import socket
 from email.message import EmailMessage
 
-import pytest
-
 from .harness import PATIENCE_SECONDS, Sandbox
-
-pytestmark = pytest.mark.processes
 
 
 def welcome(**headers: str) -> EmailMessage:
@@ -89,3 +85,18 @@ def test_hostile_mail_is_taken_and_shown_inert(sandbox: Sandbox) -> None:
         assert "<script" not in page.text
         assert "<img" not in page.text
         assert "U+202E" in page.text
+
+
+def test_the_mailbox_finds_a_message_by_its_run_and_its_id(sandbox: Sandbox) -> None:
+    with smtplib.SMTP("127.0.0.1", sandbox.smtp_port) as smtp:
+        for run in ("run-1", "run-2"):
+            mail = f"Subject: Hello\r\nMessage-ID: <a@b.example>\r\nX-Run-Id: {run}\r\n\r\nx"
+            smtp.sendmail("a@x.example", ["b@x.example"], mail)
+
+    def found(run_id: str, message_id: str) -> int:
+        query = {"run_id": run_id, "message_id": message_id}
+        return len(sandbox.client.get("/api/mail/messages", params=query).raise_for_status().json()["results"])
+
+    assert found("run-1", "<a@b.example>") == 1
+    assert found("run-1", "<other@b.example>") == found("run-3", "<a@b.example>") == 0
+    assert sandbox.client.get("/api/mail/messages", params={"run_id": "run-1"}).status_code == 422

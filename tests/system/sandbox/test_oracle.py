@@ -20,7 +20,6 @@ from .harness import VENDOR, Sandbox
 _NEWER = """
     sender          INTEGER,                    -- the process that sent it, and when, where it says so
     sent_at         TEXT"""
-pytestmark = pytest.mark.processes
 
 RUN = "0193e1f0-0000-7000-8000-000000000001"
 FIVE = [

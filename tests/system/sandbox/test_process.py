@@ -14,8 +14,6 @@ import pytest
 
 from .harness import CHECKOUT, PATIENCE_SECONDS, Sandbox
 
-pytestmark = pytest.mark.processes
-
 
 def refusal(sandbox: Sandbox, **changed: str) -> str:
     """What a sandbox that can't start says."""
@@ -53,8 +51,7 @@ def test_a_second_sandbox_on_the_same_data_is_refused(sandbox: Sandbox, ports: C
 
 
 def test_its_code_uses_none_of_ours() -> None:
-    """The oracle must not share a mistake with what it judges. (The package above it loads the engine; it uses none of
-    it.)"""
+    """The oracle must not share a mistake with what it judges."""
     package = CHECKOUT / "durableagents/demo/sandbox"
     for path in package.rglob("*.py"):
         depth = len(path.relative_to(package).parts)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.cases import each_case
 from tests.system.sandbox.harness import Sandbox
-
-pytestmark = pytest.mark.processes
 
 
 def refund(amount: Any = "100.00", **more: Any) -> dict[str, Any]:
@@ -39,14 +35,7 @@ def test_refunds_of_an_order_never_add_up_to_more_than_was_paid(sandbox: Sandbox
     assert len(sandbox.executed("refund")) == 2
 
 
-def test_the_same_key_pays_once_and_is_found_by_it(sandbox: Sandbox) -> None:
-    first, again = (sandbox.post("/api/shop/refunds", refund(), "k") for _ in range(2))
-    assert first.json() == again.json() and len(sandbox.executed("refund")) == 1
-    found = sandbox.client.get("/api/shop/refunds", params={"idempotency_key": "k"}).json()
-    assert found["results"] == [first.json()]
-
-
-@pytest.mark.parametrize("wrong", [{"amount_usd": "0"}, {"amount_usd": 1.5}, {"note": ""}, {"order_number": "x"}])
-def test_what_is_no_refund_is_refused(sandbox: Sandbox, wrong: dict[str, Any]) -> None:
-    assert sandbox.post("/api/shop/refunds", refund() | wrong, "k").status_code == 422
-    assert sandbox.executed("refund") == []
+@each_case("wrong", [{"amount_usd": "0"}, {"amount_usd": 1.5}, {"note": ""}, {"order_number": "x"}])
+def test_what_is_no_refund_is_refused(shared: Sandbox, wrong: dict[str, Any]) -> None:
+    assert shared.post("/api/shop/refunds", refund() | wrong, "k").status_code == 422
+    assert shared.executed("refund") == []

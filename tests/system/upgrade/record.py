@@ -21,8 +21,7 @@ from runs.models import Process
 from tests.conftest import database_urls
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, stage
 from tests.integration.runs.stage import Stage, now
-from tests.system.upgrade import agents
-from tests.system.upgrade.places import DUMP, MASTER_KEY
+from tests.system.upgrade import DUMP, MASTER_KEY, agents
 
 __all__ = ["_agents_of_this_test", "_django_db_marker", "stage"]  # fixtures
 pytestmark = pytest.mark.django_db

@@ -16,8 +16,8 @@ from runs.journal import digests
 from runs.models import Run
 from tests.integration.runs.stage import Stage, facts
 from tests.shape import left_behind, shape
-from tests.system.upgrade import agents
-from tests.system.upgrade.places import DUMP, MASTER_KEY, database, django_on, migrate
+from tests.system.databases import database, django_on, migrate
+from tests.system.upgrade import DUMP, MASTER_KEY, agents
 
 pytestmark = pytest.mark.django_db
 

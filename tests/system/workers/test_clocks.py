@@ -12,11 +12,11 @@ from runs.models import Process, Run
 from runs.services import lifecycle
 from tests.integration.runs import clockwork
 from tests.integration.runs.stage import Stage, events, fresh, kinds, now, waiting
-from tests.system.fleet.conftest import until
 from tests.system.workers.conftest import Start
+from tests.waiting import eventually
 from tests.world import SHOP
 
-pytestmark = [pytest.mark.django_db, pytest.mark.processes]
+pytestmark = pytest.mark.django_db
 
 
 def begun(**plan: Any) -> Run:
@@ -29,8 +29,8 @@ def test_a_worker_whose_clock_is_a_day_off_lets_nothing_expire_early_or_late(
 ) -> None:
     later, asked, due = begun(sleep_seconds=7200), begun(is_gated=True), begun(sleep_seconds=1)
     worker(off)
-    until(lambda: str(fresh(due).state) == "completed", what="what is due", seconds=60)
-    until(lambda: len(waiting(later)) == len(waiting(asked)) == 1, what="what isn't")
+    eventually(lambda: str(fresh(due).state) == "completed", what="what is due", seconds=60)
+    eventually(lambda: len(waiting(later)) == len(waiting(asked)) == 1, what="what isn't")
     (sleeping,), (gate,) = waiting(later), waiting(asked)
     assert timedelta(hours=1, minutes=50) < sleeping.deadline - now() < timedelta(hours=2), (
         "set by the database's clock"
@@ -39,7 +39,9 @@ def test_a_worker_whose_clock_is_a_day_off_lets_nothing_expire_early_or_late(
     began = datetime.fromisoformat(events(due, e.RunCompleted)[0].payload["text"])
     assert abs(began - now()) < timedelta(minutes=10), "what a node takes for the time is the database's too"
     stage.decide(asked)
-    until(lambda: str(fresh(asked).state) == "completed", what="the decision being acted on: its grant hasn't expired")
+    eventually(
+        lambda: str(fresh(asked).state) == "completed", what="the decision being acted on: its grant hasn't expired"
+    )
 
 
 @pytest.mark.parametrize("off", [86_400, -86_400])
@@ -48,7 +50,7 @@ def test_a_worker_whose_clock_is_a_day_off_takes_no_run_from_another(stage: Stag
     (claimed,) = stage.claim()
     process = worker(off)
     others = [begun() for _ in range(3)]
-    until(
+    eventually(
         lambda: {str(fresh(run).state) for run in others} == {"completed"},
         what="the other worker's own runs",
         seconds=60,

@@ -15,11 +15,11 @@ from runs.services import lifecycle
 from tests.integration.halts.halting import halt, lift
 from tests.integration.halts.test_workers import of
 from tests.integration.runs.stage import Stage, fresh, problems
-from tests.system.fleet.conftest import until
 from tests.system.workers.conftest import Start
+from tests.waiting import eventually
 from tests.world import SHOP
 
-pytestmark = [pytest.mark.django_db, pytest.mark.processes]
+pytestmark = pytest.mark.django_db
 
 
 def _start(path: Path, seconds: float = 0.05) -> Run:
@@ -33,15 +33,15 @@ def test_a_worker_that_was_stopped_over_a_halt_sends_nothing_when_it_wakes(
     armed = {"DURABLEAGENTS_FAILPOINTS": "CP2:stop:1", "DURABLEAGENTS_FAILPOINT_DIR": str(tmp_path)}
     process, path = worker(-86_400, **armed), tmp_path / "told"
     run = _start(path)
-    until(lambda: _is_stopped(process.pid), what="the worker to stop at CP2")
+    eventually(lambda: _is_stopped(process.pid), what="the worker to stop at CP2")
     assert "ToolInvoked" in _kinds(run)
     it = halt("tool", "file_it")
-    until(lambda: of(it).unconfirmed[0].says == "silent", what="its silence to be seen")
+    eventually(lambda: of(it).unconfirmed[0].says == "silent", what="its silence to be seen")
     os.kill(process.pid, signal.SIGCONT)
-    until(lambda: of(it).state == "confirmed" and fresh(run).owner is None)
+    eventually(lambda: of(it).state == "confirmed" and fresh(run).owner is None)
     assert not path.exists(), "nothing left"
     lift(it)
-    until(lambda: fresh(run).ended_at is not None)
+    eventually(lambda: fresh(run).ended_at is not None)
     assert path.read_text().count("+") == 1 and str(fresh(run).state) == "completed" and problems(run) == []
 
 
@@ -51,15 +51,15 @@ def test_a_worker_is_killed_while_it_confirms_and_another_takes_over(
     Process.objects.all().update(ended_at="2026-01-01T00:00Z")
     first, path = worker(), tmp_path / "told"
     run = _start(path, seconds=4.5)
-    until(lambda: path.exists())
+    eventually(lambda: path.exists())
     it = halt("all")
-    until(lambda: any(one.says != "unheard" for one in of(it).hearings))
+    eventually(lambda: any(one.says != "unheard" for one in of(it).hearings))
     first.kill()
     worker()
-    until(lambda: fresh(run).owner is None and of(it).state == "confirmed")
+    eventually(lambda: fresh(run).owner is None and of(it).state == "confirmed")
     assert str(fresh(run).state) == "running" and path.read_text().count("+") == 1
     lift(it)
-    until(lambda: fresh(run).ended_at is not None)
+    eventually(lambda: fresh(run).ended_at is not None)
     keys = {line.split()[3] for line in path.read_text().splitlines()}
     assert str(fresh(run).state) == "completed" and len(keys) == 1 and problems(run) == []
 
@@ -72,13 +72,13 @@ def test_connections_that_are_lost_over_a_halt_and_its_lift_lose_neither(
     runs = [_start(path) for _ in range(8)]
     it = halt("all")
     _cut_all()
-    until(lambda: all(fresh(run).owner is None for run in runs))
+    eventually(lambda: all(fresh(run).owner is None for run in runs))
     before = Event.objects.filter(kind="ToolInvoked").count()
     _cut_all()
     assert Event.objects.filter(kind="ToolInvoked").count() == before
     lift(it)
     _cut_all()
-    until(lambda: all(fresh(run).ended_at is not None for run in runs))
+    eventually(lambda: all(fresh(run).ended_at is not None for run in runs))
     assert all(str(fresh(run).state) == "completed" and problems(run) == [] for run in runs)
 
 

@@ -14,11 +14,11 @@ from runs.workers import failover
 from tests.integration.limits import limited
 from tests.integration.limits.test_limits import is_over, ring_now, said
 from tests.integration.runs.stage import Stage, events, fresh, problems
-from tests.system.fleet.conftest import until
 from tests.system.workers.conftest import Start
+from tests.waiting import eventually
 from tests.world import SHOP
 
-pytestmark = [pytest.mark.django_db, pytest.mark.processes]
+pytestmark = pytest.mark.django_db
 
 
 def told(path: Path) -> list[tuple[str, float, int, str]]:
@@ -42,16 +42,16 @@ def test_two_processes_a_day_apart_share_what_a_tool_says_of_itself(
     said("tool:file_it", per_minute=1200, burst=4, at_once=3)
     pids = {worker(86_400).pid, worker(-86_400).pid}
     # Else the first one has done it all before the other has come.
-    until(lambda: Process.objects.filter(pid__in=pids).count() == 2, seconds=60)
+    eventually(lambda: Process.objects.filter(pid__in=pids).count() == 2, seconds=60)
     runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(60)]
-    until(is_over(*runs), seconds=60)
+    eventually(is_over(*runs), seconds=60)
     begun = sorted(at for what, at, *_ in told(path) if what == "+")
     assert len(begun) == 60 and most_at_once(path) <= 3
     assert len({pid for *_, pid, _ in told(path)}) == 2, "both had a part in it"
     for i, first in enumerate(begun):
         for n, last in enumerate(begun[i:], 1):
             assert n <= 4 + 20 * (last - first) + 2, f"{n} in {last - first:.3f} s"
-    until(lambda: not Permit.objects.exists())
+    eventually(lambda: not Permit.objects.exists())
     assert all(problems(run) == [] for run in runs)
 
 
@@ -60,7 +60,7 @@ def test_a_worker_that_is_killed_gives_back_what_it_held(worker: Start, stage: S
     said("tool:file_it", at_once=2)
     held = [lifecycle.start(limited.agent.graph_id, {"path": str(path), "seconds": 3.0}, by=SHOP) for _ in range(2)]
     dying = worker()
-    until(lambda: len(told(path)) == 2, seconds=30)
+    eventually(lambda: len(told(path)) == 2, seconds=30)
     assert Permit.objects.count() == 2
     others = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(4)]
     (owner,) = set(Permit.objects.values_list("worker", flat=True))
@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_gives_back_what_it_held(worker: Start, stage: S
     assert Process.objects.get(pk=owner).ended_at is not None
     worker()
     while not is_over(*held, *others)():
-        until(lambda: is_over(*held, *others)() or Run.objects.filter(state="waiting_event").exists(), seconds=60)
+        eventually(lambda: is_over(*held, *others)() or Run.objects.filter(state="waiting_event").exists(), seconds=60)
         ring_now()
     assert not Permit.objects.filter(worker=owner).exists()
     assert all(str(fresh(run).state) == "completed" and problems(run) == [] for run in (*held, *others))
@@ -83,7 +83,7 @@ def test_a_limit_of_the_tools_own_code_counts_where_nobody_says_otherwise(
     path = tmp_path / "told"
     runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(12)]
     worker(DURABLEAGENTS_LIMITS="tool:file_it at_once=1")
-    until(is_over(*runs), seconds=60)
+    eventually(is_over(*runs), seconds=60)
     limit = Limit.objects.get(pk="tool:file_it")
     assert limit.of_tool == {"per_minute": 6000, "at_once": 3, "burst": 10} and limit.declared == {"at_once": 1}
     assert most_at_once(path) == 1, "the installation's word stands above it"

@@ -86,6 +86,18 @@ PLAIN = st.one_of(
             {"$ref": "#/$defs/Maybe"},
             {"$ref": "#/$defs/Inner"},
             {"$ref": "#/$defs/gone"},
+            {"$ref": 5},
+            {"anyOf": [True, {"type": "string"}]},
+            {"allOf": [True]},
+            {"anyOf": "x"},
+            {"oneOf": [{"const": 1}, {"const": "1"}]},
+            {"maxLength": None, "type": "string"},
+            {"type": ["string", "integer"]},
+            {"type": {"a": 1}},
+            {"type": "object", "properties": []},
+            {"type": "string", "format": ["x"]},
+            {"const": None},
+            {"description": {}},
         ]
     ),
     st.lists(st.sampled_from(["1", 1, True, "true", None, "a", "a\nb", "", 2.5]), min_size=1, max_size=4).map(

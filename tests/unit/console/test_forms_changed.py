@@ -8,7 +8,6 @@ from django.template.loader import render_to_string
 from pydantic import BaseModel, Field
 
 from runs.console.forms.form import Beside, SchemaForm
-from tests.cases import each_case
 from tests.integration.console.conftest import filled_in
 
 
@@ -61,62 +60,6 @@ def shown_of(schema: dict[str, Any], *, without: str) -> dict[str, Any]:
     return {key: value for key, value in started({}, schema).items() if key != without}
 
 
-DOCUMENTS: list[dict[str, Any]] = [
-    {"item": "two\nlines"},
-    {"item": "two\r\nlines"},
-    {"item": "old\rMac"},
-    {"item": "\n"},
-    {"item": "  around "},
-    {"item": ""},
-    {"item": "\n\nfirst"},
-    {"note": "a\r\nb\nc"},
-    {"note": "\nstarts"},
-    {"mail": " a@example.com "},
-    {"mail": "a@example.com\n"},
-    {"mail": None},
-    {"mail": ""},
-    {"number": 12345678901234567},
-    {"number": 9007199254740991},
-    {"number": -0},
-    {"share": 1e22},
-    {"share": 3},
-    {"share": 0.1},
-    {"is_paid": None},
-    {"is_paid": True},
-    {"is_paid": False},
-    {"is_urgent": True},
-    {"is_urgent": "yes"},
-    {"size": None},
-    {"size": "huge"},
-    {"size": "large"},
-    {"extra": {"b": 1.0, "a": "x\r\ny"}},
-    {"place": THERE},
-    {"place": {"city": "Rome"}},
-    {"place": {**THERE, "door": 7}},
-    {"place": {}},
-    {"other": None},
-    {"other": THERE},
-    {"other": {**THERE, "floor": None}},
-    {"reference": None},
-    {"reference": ""},
-    {"other": {"city": "Rome", "is_open": True}},
-    {"place": None},
-    {"number": None},
-    {"item": 5},
-    {"item": ["no", "text"]},
-    {"other": "no place"},
-    {},
-]
-
-
-@each_case("document", DOCUMENTS)
-def test_what_nobody_touched_is_as_it_was(document: dict[str, Any]) -> None:
-    found = changed(document)
-    assert found == document and repr(found) == repr(document)  # 1 is no 1.0, and no True
-    beside = changed({"item": "chairs", **document}, number="7")
-    assert {**beside, "number": 0} == {"item": "chairs", **document, "number": 0} and beside["number"] == 7
-
-
 def test_a_tick_that_is_taken_away_is_gone() -> None:
     class Wishes(BaseModel):
         notify: bool = True
@@ -147,40 +90,6 @@ def test_what_is_emptied_is_nothing_and_not_what_it_is_by_itself() -> None:
     assert started({"number": 7}, number="") == shown_of(SCHEMA, without="number"), "which the field says of itself"
     emptied = {"other.city": "", "other.floor": "", "other.is_open": None, "other.size": ""}
     assert changed({"other": {**THERE, "size": "gone"}}, **emptied)["other"] is None
-
-
-@each_case(
-    "part",
-    [
-        True,
-        {},
-        {"anyOf": [True, {"type": "string"}]},
-        {"allOf": [True]},
-        {"title": 5, "type": "string"},
-        {"type": 7},
-        {"maxLength": None, "type": "string"},
-        {"maxLength": "9", "type": "string"},
-        {"type": ["string", "integer"]},
-        {"anyOf": [{"type": ["string", "null"]}, {"type": "integer"}]},
-        {"enum": 5},
-        {"$ref": 5},
-        {"$ref": "#/$defs/no"},
-        {"type": "object", "properties": []},
-        {"type": "object", "properties": {"a": 1}, "required": 5},
-        {"type": "string", "format": ["x"]},
-        {"anyOf": "x"},
-        {"const": None},
-        {"enum": [None, "a"]},
-        {"description": {}},
-        {"type": {"a": 1}},
-        {"oneOf": [{"const": 1}, {"const": "1"}]},
-    ],
-)
-def test_what_no_field_can_be_made_of_is_typed_as_json(part: Any) -> None:
-    schema = {"properties": {"odd": part}, "$defs": 5}
-    for value in ("text", 5, None, {"a": [1.5, "x"]}, ["5"], True):
-        assert changed({"odd": value}, schema) == {"odd": value}
-    started({}, schema)
 
 
 def test_no_two_fields_are_called_the_same() -> None:

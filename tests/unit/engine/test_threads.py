@@ -12,8 +12,8 @@ from durableagents import Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
 from runs.engine.threads import ToolThreads
 from runs.engine.tools import Tool
-from tests.system.fleet.conftest import until
 from tests.unit.engine.story import Begun, Story
+from tests.waiting import eventually
 from tests.world import AT_ONCE, Done, Item, Notes, agent_of
 
 
@@ -73,7 +73,7 @@ async def test_calls_that_hang_hold_threads_of_their_own_tool_only(free: threadi
     ((_, wait),) = late.waiting("timer")
     assert "no thread was free for stuck: calls past their time limit hold 2 of its 2" in wait.spec.detail["error"]
     free.set()
-    until(lambda: not threads.abandoned(), what="the calls being over", seconds=10)
+    eventually(lambda: not threads.abandoned(), what="the calls being over", seconds=10)
     for wait_id, _ in late.waiting("timer"):
         late.run.resolve(wait_id, "fired")
     assert await late.settle() == "completed"

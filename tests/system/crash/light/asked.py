@@ -1,5 +1,4 @@
-"""People who are asked with little time: they answer early, just as it runs out, or after that, those of the queue that
-it goes to then."""
+"""People who are asked with little time: they answer early, just as it runs out, or after it was escalated."""
 
 from __future__ import annotations
 

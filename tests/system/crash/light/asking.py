@@ -1,5 +1,4 @@
-"""Which calls of a light schedule people are asked about in some way of their own, and how they answer. Each is drawn
-apart from all else: a schedule of before is what it was."""
+"""Draws which calls of a light schedule people are asked about in a special way, each apart from all else."""
 
 from __future__ import annotations
 
@@ -11,20 +10,11 @@ Drawn = tuple[Jobs, tuple[str, ...], tuple[str, ...]]  # jobs, points, what peop
 
 
 def staged(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...], Jobs]:
-    """Drawn apart, too: in some a call needs the yes of several people, who vote in every order, twice and at once, or
-    abstain, and sometimes one says no; its worker dies in between."""
+    """Draw a call that several people vote on, in every order, twice and at once; its worker dies in between."""
     dice = random.Random(f"light stages {seed}")
-    if dice.random() < 0.75:
+    jobs, points, is_drawn = _asked_with(dice, jobs, ("staged",), ("yes",))
+    if not is_drawn:
         return jobs, (), ()
-    n = dice.randrange(len(jobs))
-    at = dice.randint(0, len(jobs[n]))
-    job = (*jobs[n][:at], *("staged",) * dice.choice((1, 1, 2)), *jobs[n][at:])
-    points = [
-        f"{dice.choice(('CP8', 'CP9', 'CP10', 'CP5', 'CP7'))}:kill:{dice.randint(1, 6)}"
-        if dice.random() < 0.5
-        else f"{dice.choice(AT_A_TOOL)}@staged:kill:{dice.choice((1, 1, 2))}"
-        for _ in range(dice.choice((0, 1, 1, 2)))
-    ]
     bursts = []
     for _ in range(dice.randint(1, 5)):
         said = [
@@ -33,26 +23,23 @@ def staged(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...], Jobs]:
             for _ in range(dice.choice((1, 2, 2, 3, 5)))
         ]
         bursts.append((*said, *said[:1]) if dice.random() < 0.4 else tuple(said))
-    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), tuple(bursts)
+    return jobs, points, tuple(bursts)
 
 
 def late(seed: str, jobs: Jobs) -> Drawn:
-    """Drawn apart, too: in some people have little time for a call, which goes further then or waits on; they answer
-    early, just then or late, and its worker dies in between."""
+    """Draw a call with little time, which escalates or waits on; its worker dies in between."""
     manners = ("early", "race", "race", "after", "after")
     return _asked_with(random.Random(f"light answers {seed}"), jobs, ("further", "further", "patient"), manners)
 
 
 def changed(seed: str, jobs: Jobs) -> Drawn:
-    """Drawn apart, too: in some people change a call before they say yes, several of them at once, and its worker dies
-    in between."""
+    """Draw a call that people change before they approve, several at once; its worker dies in between."""
     manners = ("plain", "change", "change", "race", "ask", "hand", "hand")
     return _asked_with(random.Random(f"light changes {seed}"), jobs, ("changed",), manners)
 
 
 def granted(seed: str, jobs: Jobs) -> Drawn:
-    """Drawn apart, too: in some the same is asked several times in a row, and people allow it again, or take that
-    back, just as the sweeper answers by it; its worker dies in between."""
+    """Draw the same call several times in a row, with standing approvals given and revoked."""
     manners = ("allow", "allow", "wait", "wait", "race", "revoke", "plain")
     return _asked_with(random.Random(f"light grants {seed}"), jobs, ("again",), manners, (2, 3, 4), words=6)
 

@@ -59,8 +59,7 @@ class Changing:
         at_once([yes, put])
 
     def _hand(self, approval: Approval) -> None:
-        """It is handed to somebody, who decides it just as it is taken back; whoever handed it over decides it in the
-        end."""
+        """Delegate it; the delegate decides just as it is taken back, and in the end the one who delegated does."""
         first, handed = account(f"{FINANCE}-0", FINANCE), account(HANDED, FINANCE)
         put = partial(delegations.delegate, approval.pk, to=HANDED, justification=WHY, by=first)
         at_once([put, put, self._shown.yes(approval, handed)])

@@ -62,8 +62,7 @@ class Ends:
 
 
 def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoReturn:
-    """Be a worker until killed or drained. Never returns: the lane's own state, which this process is a copy of, must
-    not unwind."""
+    """Be a worker until killed or drained. Never returns: the lane's state in this process must not unwind."""
     code = 70
     try:
         signal.set_wakeup_fd(-1)
@@ -118,8 +117,7 @@ async def _serve(schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
 
 
 def _take_place() -> Presence:
-    """As a worker process does: a session lock, renewed by a thread of its own; whoever lost it sends nothing until it
-    has it again."""
+    """Hold a session lock as a worker process does, renewed by a thread; without it nothing is sent."""
     identity = procfs.identify(os.getpid())
     assert identity is not None
     presence = Presence(lambda: Sign("worker", identity, 0, SLOTS))
@@ -134,8 +132,7 @@ def _take_place() -> Presence:
 
 
 class LightHost(hosts.Host):
-    """The host, telling its lane whenever it let go of a run. The lane keeps house, except where the schedule wants
-    more hands at it."""
+    """The host, telling its lane whenever it let go of a run. Mostly the lane does the housekeeping."""
 
     def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID, *, is_fenced: Callable[[], bool]) -> None:
         super().__init__(slots=SLOTS, incarnation=incarnation, is_fenced=is_fenced)
@@ -213,12 +210,7 @@ def _report_refusals(ends: Ends) -> None:
 
 
 class LossyConnection(psycopg.AsyncConnection[Any]):
-    """Loses the question, or the answer, of the round trips that were planned, counted over all connections of the
-    process.
-
-    After `question` the statement may have reached the server or not; after `answer` it has committed, and nobody here
-    knows.
-    """
+    """Loses the planned questions or answers, counted in round trips over all connections of the process."""
 
     plan: list[tuple[int, Loss]]
     trips: list[int]
@@ -249,8 +241,7 @@ class LossyConnection(psycopg.AsyncConnection[Any]):
 
 
 def skew(by: timedelta) -> None:
-    """Let every clock of this process that tells the date be wrong. The monotonic one, which only tells durations,
-    can't be."""
+    """Let every clock of this process that tells the date be wrong. The monotonic one can't be."""
     plain = time.time
     time.time = lambda: plain() + by.total_seconds()
 

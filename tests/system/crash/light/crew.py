@@ -1,5 +1,4 @@
-"""The worker processes of a lane: hired by fork, heard over pipes, stopped, woken, and buried when the kernel says that
-they are dead."""
+"""The worker processes of a lane: forked, heard over pipes, stopped, woken, and reaped."""
 
 from __future__ import annotations
 

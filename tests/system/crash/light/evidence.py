@@ -1,5 +1,4 @@
-"""A run's record by the database itself, in the API's words: what the checker judges where no web process runs. SQL
-only."""
+"""A run's record read by SQL, in the API's words: what the checker judges where no web process runs."""
 
 from __future__ import annotations
 

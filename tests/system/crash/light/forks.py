@@ -1,5 +1,4 @@
-"""Runs of a light schedule that are begun again: forked at a visit, imagined, or started from their input, once they
-have ended or while they are still at work."""
+"""Forks, what-ifs and restarts of a light schedule's runs, after their end or while they work."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ WHY = "The schedule says so."
 
 
 class Forks:
-    """What is made of the runs of one schedule. `made` says of each place in the plan which run that is, what it was
-    made of, and what was asked for; `odd` is what should not have been refused, by run."""
+    """`made`: by place in the plan the run, its origin and what was asked; `odd`: what was refused in error."""
 
     def __init__(self, schedule: Schedule, versions: tuple[str, str], imagining: str) -> None:
         self._due, self._versions, self._imagining = dict(enumerate(schedule.forks)), versions, imagining
@@ -50,8 +48,7 @@ class Forks:
     def do_due(
         self, ids: list[str], seq: Mapping[str, int], ended: Collection[str], ready: Callable[[Beginning], None]
     ) -> None:
-        """Make what is due and can be. `ready` is called just before. What was made is in `made`, also where the
-        database goes away in the middle of this."""
+        """Make what is due and can be, calling `ready` just before; `made` is right also without a database."""
         for n, what in list(self._due.items()):
             origin = ids[what.run]
             if origin in ended or (what.event and seq.get(origin, 0) >= what.event):

@@ -168,21 +168,11 @@ async def _warm_up(outside: Any) -> None:
     from runs.engine.assistants import responses
     from runs.engine.thinking.request import request_model
     from runs.journal.digests import hasher
-    from tests.system.crash.agents import agent, giver, helper, ramped, ramped_2, regretter, renewer, thinker, undoer
+    from tests.system.crash.agents import OTHERS, agent, thinker
 
-    (
-        responses(),
-        hasher(),
-        upstream._tls(),
-        agent.fingerprint(),
-        helper.fingerprint(),
-        renewer.fingerprint(),
-        undoer.fingerprint(),
-        regretter.fingerprint(),
-        giver.fingerprint(),
-        ramped.fingerprint(),
-        ramped_2.fingerprint(),
-    )
+    responses(), hasher(), upstream._tls()
+    for each in (agent, *OTHERS):
+        each.fingerprint()
     await request_model(thinker, [ModelRequest(parts=[UserPromptPart("Do it.")])])
     async with (
         await AsyncConnection.connect(dsn()) as link,
@@ -226,32 +216,19 @@ def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
 
 
 def _take_graph(lane: Any, number: int, n: int) -> None:
-    """The crash agents under a version that only this lane knows: so its workers claim its runs and no others, by the
-    real claim. Those of a ramp under a name of its own, for an agent has one ramp at a time."""
+    """Give the crash agents a version that only this lane knows, so that its workers claim its runs alone."""
     from runs.engine.agents import registry
-    from tests.system.crash.agents import (
-        agent,
-        giver,
-        helper,
-        imagining,
-        ramped,
-        ramped_2,
-        regretter,
-        renewer,
-        twin_of,
-        undoer,
-    )
+    from tests.system.crash.agents import OTHERS, agent, imagining, ramped, ramped_2, twin_of
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)
-    others = (helper, renewer, undoer, regretter, giver, ramped, ramped_2)
-    for each in (agent, *others):
+    for each in (agent, *OTHERS):
         each.version = f"{2 if each is ramped_2 else 1}.{number}.{n}"
     for each in (ramped, ramped_2):
         each.name = f"crash-ramped-{number}-{n}"
     twin = twin_of(agent, f"3.{number}.{n}")
     imagined = imagining(agent, f"4.{number}.{n}")
-    for each in (agent, twin, imagined, *others):
+    for each in (agent, twin, imagined, *OTHERS):
         registry.add(each)
     lane.twins, lane.imagining = (agent.graph_id, twin.graph_id), imagined.graph_id
     lane.graph_id, lane.ramped = agent.graph_id, (ramped.name, (ramped.version, ramped_2.version))

@@ -1,5 +1,4 @@
-"""The halts of a light schedule: set, lifted in stages, taken back and lifted while its runs are under way, through the
-real services."""
+"""Sets, stages and lifts the halts of a light schedule while its runs are under way."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ CONFIRM_SECONDS = 3.0
 
 @dataclass
 class _Open:
-    """A halt that holds. `since`: from when on it is whole, for certain, if it is. `until`: when somebody first asked
-    for less."""
+    """A halt that holds: whole from `since`; `until` is when somebody first asked for less."""
 
     halt: UUID
     of: Halting

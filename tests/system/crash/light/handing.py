@@ -1,5 +1,4 @@
-"""Operators' acts beside the others of a schedule: what is handed to a run that is resumed, and one that is given back
-to the pool."""
+"""Operators hand context to a resumed run, and give a run back to the pool."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ WHY = "The schedule says so."
 
 
 def hand(run_id: str) -> Any:
-    """Resume it, with the number of the event that was seen in its state; now and then with words for its models.
-    Raises what the act raises."""
+    """Resume it with the number of the event seen in its state, now and then with words for its models."""
     seen = look(UUID(run_id))
     more = {"message": f"Seen at event {seen.seq}."} if seen.seq % 2 and not seen.stands.is_between else {}
     context = ContextBody(patch={"handed": seen.seq}, seen=Seen(seq=seen.seq, head=seen.head), **more)

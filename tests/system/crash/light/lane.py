@@ -116,8 +116,7 @@ class Lane:
 
 
 def patiently(act: Callable[[], T]) -> T:
-    """Do it as soon as there is a database: one that is just restarting is asked again. What may not be done twice has
-    to notice."""
+    """Repeat it while the database restarts. What may not be done twice has to notice."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

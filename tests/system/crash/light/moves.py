@@ -1,5 +1,4 @@
-"""Runs of a light schedule that are moved to another version of their agent while they are under way: the same code
-under another name, so that each goes on in the middle of what it does."""
+"""Moves runs of a light schedule to another version of the same code while they are under way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A lane's outside world: a sandbox process of its own, which may be killed, and the database's postmaster, which may
-be too."""
+"""A lane's outside world: a sandbox process of its own and the database's postmaster, both of which may be killed."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ START_SECONDS = 60.0
 
 
 class Outside:
-    """The sandbox and its oracle. Whatever is asked is asked again until there is an answer: it may just have been
-    killed."""
+    """The sandbox and its oracle. Requests are repeated until there is an answer: it may just have been killed."""
 
     def __init__(self, folder: Path, postmaster: Path) -> None:
         self._folder, self._postmaster = folder, postmaster

@@ -1,5 +1,4 @@
-"""The people and the outside of a light schedule: they decide, settle, steer, retry and answer, all through the real
-services."""
+"""The people and the outside of a light schedule, acting through the real services."""
 
 from __future__ import annotations
 
@@ -96,8 +95,7 @@ class People:
         return True
 
     def attend(self, crew: Crew) -> tuple[bool, float]:
-        """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look
-        again."""
+        """Give every run what it wants of somebody now. Returns if all have ended, and when to look again."""
         if "wall_seconds" in self._schedule.budget:
             timers.ask_for_time()
         with connection.cursor() as cursor:
@@ -190,8 +188,7 @@ class People:
         return timers.tell_parents() + wishes.align() > 0
 
     def _try(self, act: Callable[[], Any]) -> bool:
-        """True if it was done; a refusal is an answer too: somebody else was first, or its worker is just parking
-        it."""
+        """Return True if it was done; a refusal is an answer too."""
         try:
             act()
         except DurableAgentsError:

@@ -1,5 +1,4 @@
-"""A light schedule, drawn whole from its seed: runs, crash points, faults, and what people and the outside do
-meanwhile."""
+"""A light schedule, drawn whole from its seed: runs, crash points, faults, and what people do meanwhile."""
 
 from __future__ import annotations
 
@@ -355,8 +354,7 @@ def _undone(seed: str, jobs: Jobs, points: tuple[str, ...], *, has_zombies: bool
 
 
 def _regretted(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...]]:
-    """Drawn apart, too: in some a run has a child that fails when its own child has ended well, and that one is
-    reopened."""
+    """Draw, in some, a child that fails when its own child has ended well, which is reopened."""
     dice = random.Random(f"light reopened {seed}")
     if dice.random() < 0.85:
         return jobs, ()

@@ -1,5 +1,4 @@
-"""Starts by an agent's name in a light schedule, several at once and while people set a ramp, raise it, take it back or
-finish it, all through the real services; some of those who start lose their connection in the middle of it."""
+"""Starts by an agent's name while people set, raise, finish or revoke a ramp; some lose their connection."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The policy of a light schedule: put in force, loosened, made stricter and retired while its runs are under way,
-through the real services."""
+"""The policy of a light schedule: enforced, changed and retired while its runs are under way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Operators who say what became of a call: one, or two where two have to; now and then the other side is asked before,
-a word is taken back, or both speak at once."""
+"""Operators who settle unknown outcomes: one, or two where two have to, in several orders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Budgets that the runs of a light schedule share: made before they start, raised, filled again or switched off when
-somebody waits, all through the real services."""
+"""Budgets that the runs of a light schedule share, and what people do when one is used up."""
 
 from __future__ import annotations
 

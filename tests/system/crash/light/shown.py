@@ -1,5 +1,4 @@
-"""How the people of a light schedule say yes where a rule may want it to show more: first in whatever manner the
-schedule draws, some of which are refused, then so that it shows all that can be asked."""
+"""People approve in the schedule's manners, some of which are refused, then with all that can be asked."""
 
 from __future__ import annotations
 

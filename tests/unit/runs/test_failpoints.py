@@ -93,8 +93,7 @@ def test_a_point_armed_twice_acts_twice_and_one_with_a_plus_waits_for_the_one_be
 
 
 def stopped_child(folder: Path) -> tuple[int, int]:
-    """A process one of whose threads passes a point that stops it, and the pipe into which that thread writes right
-    after."""
+    """Fork a process whose thread passes a point that stops it, then writes into the returned pipe."""
     (folder / "armed").write_text("CP4:stop:1")
     reading, writing = os.pipe()
     pid = os.fork()
@@ -114,8 +113,7 @@ def stopped_child(folder: Path) -> tuple[int, int]:
 
 
 def test_nothing_runs_between_a_point_that_stops_and_the_stop(folder: Path) -> None:
-    """The process has other threads, idle ones, that could take the signal and leave the one at the point running
-    on."""
+    """Idle threads of the process could take the signal in its place."""
     for _ in range(20):
         pid, reading = stopped_child(folder)
         os.set_blocking(reading, False)

@@ -1,0 +1,26 @@
+"""Waiting for what other processes and threads do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+# Generous: the machine may be busy with other tests. What is promised is asserted where it matters.
+PATIENCE_SECONDS = 120.0
+
+
+def eventually(found: Callable[[], T], what: str = "the condition", seconds: float = PATIENCE_SECONDS) -> T:
+    """Return the first true answer of `found`; fail with `what` when there is none in time."""
+    began = time.monotonic()
+    while not (answer := found()):
+        if time.monotonic() > began + seconds:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        pause(began)
+    return answer
+
+
+def pause(began: float) -> None:
+    """Sleep between two looks, a tenth of the time since `began`: each look costs those who are waited for."""
+    time.sleep(min(max(0.01, (time.monotonic() - began) / 10), 0.25))
