@@ -30,7 +30,6 @@ from durableagents import (
     ToolCall,
     ToolFailure,
     TransportError,
-    WorkingHours,
     tool,
 )
 from tests.papers import broken_pdf, pdf, png, text
@@ -46,10 +45,6 @@ ATTACK = (
 class Said(BaseModel):
     text: str = ATTACK
     fails: bool = False
-
-
-class State(BaseModel):
-    said: Said
 
 
 @tool(
@@ -80,9 +75,8 @@ hostile = Agent(
     "zz-hostile",
     "1.0.0",
     input=Said,
-    state=State,
+    state=Said,
     output=Said,
-    initial=lambda said: State(said=said),
     title=f"Hostile {ATTACK}",
     description=ATTACK,
     samples=[Sample(label=ATTACK, input={"text": ATTACK})],
@@ -92,18 +86,15 @@ hostile = Agent(
 
 
 @hostile.node(start=True, title=ATTACK)
-async def speak(state: State, ctx: Context) -> End:
+async def speak(state: Said, ctx: Context) -> End:
     await ctx.think(voice, ATTACK)
     try:
         await ctx.call(read_it, Said())
     except ToolFailure:
         pass
-    if state.said.fails:
+    if state.fails:
         raise RuntimeError(ATTACK)
     return End(await ctx.call(do_it, Said(), evidence=[Evidence(ATTACK, ATTACK, {ATTACK: [ATTACK]})], why=ATTACK))
-
-
-hostile.validate()
 
 
 # --- an agent whose letters get lost, and which asks about many things at once --------------------
@@ -125,10 +116,6 @@ class Many(BaseModel):
 
 class Sent(BaseModel):
     ref: str = "R-1"
-
-
-class OrderState(BaseModel):
-    order: Order
 
 
 async def _looks(args: Letter, call: ToolCall) -> None:
@@ -159,34 +146,22 @@ async def buy_many(args: Many, call: ToolCall) -> Sent:
     return Sent()
 
 
-clerk = Agent(
-    "zz-clerk",
-    "1.0.0",
-    input=Order,
-    state=OrderState,
-    output=Sent,
-    initial=lambda order: OrderState(order=order),
-    title="Clerk",
-    tools=[send_letter, buy_many],
-)
+clerk = Agent("zz-clerk", "1.0.0", input=Order, state=Order, output=Sent, title="Clerk", tools=[send_letter, buy_many])
 
 
 @clerk.node(start=True, title="Work")
-async def work(state: OrderState, ctx: Context) -> End:
-    if state.order.ending == "unknown":
-        return End(await ctx.call(send_letter, Letter(legal_name=state.order.legal_name)))
-    if state.order.ending == "asks":
+async def work(state: Order, ctx: Context) -> End:
+    if state.ending == "unknown":
+        return End(await ctx.call(send_letter, Letter(legal_name=state.legal_name)))
+    if state.ending == "asks":
         await ctx.approve(
             "finance_po",
-            title=f"Take on {state.order.legal_name} at once",
-            body={"vendor": state.order.legal_name},
-            headline=state.order.legal_name,
+            title=f"Take on {state.legal_name} at once",
+            body={"vendor": state.legal_name},
+            headline=state.legal_name,
         )
         return End(Sent())
-    return End(await ctx.call(buy_many, Many(values={f"value_{n}": f"{n} pieces" for n in range(state.order.items)})))
-
-
-clerk.validate()
+    return End(await ctx.call(buy_many, Many(values={f"value_{n}": f"{n} pieces" for n in range(state.items)})))
 
 
 # --- an agent that buys one thing, of which whoever approves may change how much and when --------
@@ -196,10 +171,6 @@ class Purchase(BaseModel):
     item: str = "chairs"
     amount_usd: int = 84_000
     needed_by: str = "2027-01-31"
-
-
-class PurchaseState(BaseModel):
-    purchase: Purchase
 
 
 @tool(
@@ -221,24 +192,12 @@ async def buy_it(args: Purchase, call: ToolCall) -> Purchase:
     return args
 
 
-buyer = Agent(
-    "zz-buyer",
-    "1.0.0",
-    input=Purchase,
-    state=PurchaseState,
-    output=Purchase,
-    initial=lambda purchase: PurchaseState(purchase=purchase),
-    title="Buyer",
-    tools=[buy_it],
-)
+buyer = Agent("zz-buyer", "1.0.0", input=Purchase, state=Purchase, output=Purchase, title="Buyer", tools=[buy_it])
 
 
 @buyer.node(start=True, title="Buy")
-async def buy(state: PurchaseState, ctx: Context) -> End:
-    return End(await ctx.call(buy_it, state.purchase))
-
-
-buyer.validate()
+async def buy(state: Purchase, ctx: Context) -> End:
+    return End(await ctx.call(buy_it, state))
 
 
 # --- an agent that has papers signed, and comes with others after a no ----------------------------
@@ -247,10 +206,6 @@ buyer.validate()
 class Deal(BaseModel):
     name: str = "Nordlicht"
     is_broken: bool = False
-
-
-class DealState(BaseModel):
-    deal: Deal
     revision: int = 0
 
 
@@ -259,56 +214,21 @@ TERMS = (
     "Framework contract\n\nThe buyer pays 90 USD for each piece \u202ehtnom\u202c.\nDelivery within ten days.\n",
 )
 
-signer = Agent(
-    "zz-signer",
-    "1.0.0",
-    input=Deal,
-    state=DealState,
-    output=Sent,
-    initial=lambda deal: DealState(deal=deal),
-    title="Signer",
-)
+signer = Agent("zz-signer", "1.0.0", input=Deal, state=Deal, output=Sent, title="Signer")
 
 
 @signer.node(start=True, title="Sign", to=["sign"])
-async def sign(state: DealState, ctx: Context) -> str | End:
+async def sign(state: Deal, ctx: Context) -> str | End:
     n = min(state.revision, 1)
     papers = [text(TERMS[n], "terms.txt"), pdf(3, f"Contract {n}", "contract.pdf"), png("Stamp", name="stamp.png")]
-    if state.deal.is_broken:
+    if state.is_broken:
         papers[1] = broken_pdf("contract.pdf")
     try:
-        await ctx.approve("finance_po", title="Sign the contract", body={"party": state.deal.name}, documents=papers)
+        await ctx.approve("finance_po", title="Sign the contract", body={"party": state.name}, documents=papers)
     except Rejected:
         state.revision += 1
         return "sign"
     return End(Sent())
-
-
-signer.validate()
-
-
-# --- an agent that first has somebody count what there is, and then buys more of it ---------------
-
-
-stocker = Agent(
-    "zz-stocker",
-    "1.0.0",
-    input=Purchase,
-    state=PurchaseState,
-    output=Purchase,
-    initial=lambda purchase: PurchaseState(purchase=purchase),
-    title="Stocker",
-    tools=[buy_it],
-)
-
-
-@stocker.node(start=True, title="Count and buy")
-async def count_and_buy(state: PurchaseState, ctx: Context) -> End:
-    await ctx.signal("counted")
-    return End(await ctx.call(buy_it, state.purchase))
-
-
-stocker.validate()
 
 
 # --- an agent that two of finance and then legal decide about --------------------------------------
@@ -316,10 +236,6 @@ stocker.validate()
 
 class Lease(BaseModel):
     house: str = "Kanalstraße 7"
-
-
-class LeaseState(BaseModel):
-    lease: Lease
 
 
 def leases() -> Path:
@@ -340,35 +256,23 @@ async def sign_lease(args: Lease, call: ToolCall) -> Sent:
     return Sent(ref="L-1")
 
 
-tenant = Agent(
-    "zz-tenant",
-    "1.0.0",
-    input=Lease,
-    state=LeaseState,
-    output=Sent,
-    initial=lambda lease: LeaseState(lease=lease),
-    title="Tenant",
-    tools=[sign_lease],
-)
+tenant = Agent("zz-tenant", "1.0.0", input=Lease, state=Lease, output=Sent, title="Tenant", tools=[sign_lease])
 
 
 @tenant.node(start=True, title="Sign")
-async def rent(state: LeaseState, ctx: Context) -> End:
+async def rent(state: Lease, ctx: Context) -> End:
     by_all = await ctx.approve(
         "finance_po",
         title="Sign a lease",
         tool=sign_lease,
-        body=state.lease,
-        headline=state.lease.house,
+        body=state,
+        headline=state.house,
         rule="Leases need two of finance, then legal.",
         effect="Binds us for ten years.",
         quorum=2,
         then=[Stage("legal")],
     )
-    return End(await ctx.call(sign_lease, state.lease, grant=by_all))
-
-
-tenant.validate()
+    return End(await ctx.call(sign_lease, state, grant=by_all))
 
 
 # --- an agent that tells what it was told: yes, no, or that nobody answered ------------------------
@@ -378,48 +282,30 @@ class Caller(BaseModel):
     about: str = "a call"
     seconds: int = 5
     then: Literal["reject", "remind"] = "reject"
-    by_calendar: bool = False
-
-
-class CallerState(BaseModel):
-    caller: Caller
 
 
 class Told(BaseModel):
     heard: str
 
 
-caller = Agent(
-    "zz-caller",
-    "1.0.0",
-    input=Caller,
-    state=CallerState,
-    output=Told,
-    initial=lambda given: CallerState(caller=given),
-    title="Caller",
-)
+caller = Agent("zz-caller", "1.0.0", input=Caller, state=Caller, output=Told, title="Caller")
 
 
 @caller.node(start=True, title="Ask")
-async def ask(state: CallerState, ctx: Context) -> End:
-    given = state.caller
-    within = WorkingHours(1 / 60) if given.by_calendar else timedelta(seconds=given.seconds)
+async def ask(state: Caller, ctx: Context) -> End:
     try:
         await ctx.approve(
             "finance_po",
-            title=f"Call back about {given.about}",
-            headline=given.about,
-            within=within,
-            on_timeout=given.then,
+            title=f"Call back about {state.about}",
+            headline=state.about,
+            within=timedelta(seconds=state.seconds),
+            on_timeout=state.then,
         )
     except Expired as nobody:
         return End(Told(heard=f"nobody answered, {nobody.verdict}, by {nobody.by}"))
     except Rejected as no:
         return End(Told(heard=f"no, {no.verdict}, by {no.by}: {no.reason}"))
     return End(Told(heard="yes"))
-
-
-caller.validate()
 
 
 # --- an agent that hands parcels over at a yard, which may keep it waiting -------------------------
@@ -434,10 +320,6 @@ class Parcel(BaseModel):
 class Handed(BaseModel):
     yard: str
     name: str
-
-
-class ParcelState(BaseModel):
-    parcel: Parcel
 
 
 def _tell(yard: str, **what: str) -> None:
@@ -459,26 +341,13 @@ def hand_over(args: Handed, call: ToolCall) -> Sent:
     return Sent(ref=f"R-{args.name}")
 
 
-carrier = Agent(
-    "zz-carrier",
-    "1.0.0",
-    input=Parcel,
-    state=ParcelState,
-    output=Sent,
-    title="Carrier",
-    tools=[hand_over],
-    initial=lambda parcel: ParcelState(parcel=parcel),
-)
+carrier = Agent("zz-carrier", "1.0.0", input=Parcel, state=Parcel, output=Sent, title="Carrier", tools=[hand_over])
 
 
 @carrier.node(start=True, title="Carry")
-async def carry(state: ParcelState, ctx: Context) -> End:
-    parcel = state.parcel
-    if not parcel.is_packed:
+async def carry(state: Parcel, ctx: Context) -> End:
+    if not state.is_packed:
         # no call and no step: whatever wants this run to stand still waits for it
-        await asyncio.to_thread(_tell, parcel.yard, name=f"{parcel.name}, packed")
-    await ctx.call(hand_over, Handed(yard=parcel.yard, name=parcel.name))
-    return End(await ctx.call(hand_over, Handed(yard=parcel.yard, name=f"{parcel.name}, papers")))
-
-
-carrier.validate()
+        await asyncio.to_thread(_tell, state.yard, name=f"{state.name}, packed")
+    await ctx.call(hand_over, Handed(yard=state.yard, name=state.name))
+    return End(await ctx.call(hand_over, Handed(yard=state.yard, name=f"{state.name}, papers")))

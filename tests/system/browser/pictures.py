@@ -21,10 +21,12 @@ from typing import Any
 
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.system.browser.conftest import FLAGS, Site, read_all
+from tests.system.browser.conftest import FLAGS
 from tests.system.browser.looks import picture, signed_in
 from tests.system.browser.pictures_people import take_people
-from tests.system.infra.installation import eventually
+from tests.system.browser.site import Site
+from tests.system.browser.steps import read_all
+from tests.waiting import eventually
 
 NORDLICHT = {
     "legal_name": "Nordlicht Antriebe GmbH",

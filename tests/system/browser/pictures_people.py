@@ -1,16 +1,13 @@
-"""The pictures of the pages for approvers, operators and administrators: one installation with refunds to decide, as
-each of them has it before them. `tests.system.browser.pictures` takes them along with the README's."""
+"""Pictures of the pages for approvers, operators and administrators, with refunds to decide."""
 
 from __future__ import annotations
-
-import re
-from typing import Any
 
 from playwright.sync_api import Browser, expect
 
 from durableagents.demo.customer_refund import agent
-from tests.system.browser.conftest import Site, read_all
 from tests.system.browser.looks import PHONE, WIDE, picture, signed_in
+from tests.system.browser.site import Site
+from tests.system.browser.steps import read_all, sign_in_as_admin
 
 HOTEL, CAFE, MUSEUM, BISTRO = (sample.input for sample in agent.samples)
 
@@ -71,27 +68,12 @@ def take_operators(site: Site, browser: Browser) -> None:
 
 
 def take_admins(site: Site, browser: Browser, runs: list[str]) -> None:
-    site.api(f"/approvals/{site.question(runs[0])['id']}/decision", "approver_finance", _yes(site, runs[0]))
+    site.decide(site.question(runs[0]), "approve", "The goods were damaged on our side.")
     site.reaches(runs[0], "completed")
-    admin = browser.new_context(base_url=site.url, viewport=WIDE).new_page()
-    admin.goto("/login")
-    who = next(user for user in site.demo()["users"] if user["roles"] == ["superuser"])
-    admin.fill("#username", who["username"])
-    admin.fill("#password", who["password"])
-    admin.locator("#password").press("Enter")
-    admin.wait_for_url(re.compile(r"/(setup)?$"))
+    admin = sign_in_as_admin(browser.new_context(base_url=site.url, viewport=WIDE).new_page(), site)
     admin.goto("/setup")
     picture(admin, "admin-setup", is_live=False)
     admin.goto("/queues/of/customer_refunds")
     picture(admin, "admin-queue", is_live=False)
     admin.goto("/policies/of/large_customer_refunds")
     picture(admin, "admin-policy", is_live=False)
-
-
-def _yes(site: Site, run_id: str) -> dict[str, Any]:
-    asked = site.question(run_id)
-    return {
-        "verdict": "approve",
-        "plan_hash": asked["plan_hash"],
-        "justification": "The goods were damaged on our side.",
-    }

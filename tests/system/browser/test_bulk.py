@@ -1,20 +1,16 @@
-"""Many runs at once, in a browser: what fits is looked at, started, and told run by run as workers do it; and the run's
-page says why it doesn't move."""
+"""Pausing many runs at once: a preview, the start, progress run by run, and the reason on each run's page."""
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.infra.installation import eventually
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up
+from tests.system.browser.site import Site
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 WHY = "The bank is closed today."
 MANY, TAG = 128, "quarter-end"
 
@@ -25,11 +21,8 @@ def asking(site: Site) -> list[str]:
         {"agent": "zz-clerk", "input": {"ending": "asks", "legal_name": f"Pallet Yard {n}"}, "tags": [TAG]}
         for n in range(MANY)
     ]
-    headers = {"Authorization": f"Bearer {site.demo()['api_keys']['integrator']}", "Content-Type": "application/json"}
-    url, body = f"{site.url}/api/v1/runs/bulk", json.dumps({"runs": given}).encode()
-    sent = urllib.request.Request(url, body, headers | {"Idempotency-Key": "all-of-the-quarter"})
-    with urllib.request.urlopen(sent, timeout=120) as answer:
-        return [each["run"]["id"] for each in json.load(answer)["results"]]
+    answer = site.api("/runs/bulk", "integrator", {"runs": given}, **{"Idempotency-Key": "all-of-the-quarter"})
+    return [each["run"]["id"] for each in answer["results"]]
 
 
 def rows(site: Site, path: str) -> list[Any]:

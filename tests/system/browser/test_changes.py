@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.browser.test_four_eyes import holds_up
-
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up
+from tests.system.browser.site import Site
+from tests.system.browser.steps import read_all
 
 
 def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) -> None:
-    run_id = site.start("zz-buyer", {"item": "chairs for the new floor", "amount_usd": 84_000})
-    site.reaches(run_id, "waiting_human")
-    case = site.question(run_id)
+    case = site.asked("zz-buyer", {"item": "chairs for the new floor", "amount_usd": 84_000})
+    run_id = case["run_id"]
     assert set(case["editable"]["properties"]) == {"amount_usd", "needed_by"}
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
@@ -52,19 +50,16 @@ def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) 
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#case")).to_contain_text("Amended by")
     decided_meanwhile(page, site)
-    assert [each for each in complaints if "422" not in each] == []
+    assert complaints.besides("422") == []
 
 
 def decided_meanwhile(page: Page, site: Site) -> None:
     """Where somebody writes about a case that another one decides, nothing in its form looks as if it could be used."""
-    run_id = site.start("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
-    site.reaches(run_id, "waiting_human")
-    asked = site.question(run_id)
+    asked = site.asked("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
     page.goto(f"/inbox/{asked['id']}")
     page.fill("#justification", "Let me see,")
     expect(page.locator("#change-it")).to_be_enabled()
-    no = {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "No lamps."}
-    site.api(f"/approvals/{asked['id']}/decision", "approver_finance", no)
+    site.decide(asked, "reject")
     expect(page.locator("#change-it")).to_be_disabled()
     expect(page.locator("#change-it[href]")).to_have_count(0)
     expect(page.locator("#justification")).to_have_value("Let me see,")

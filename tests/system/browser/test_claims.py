@@ -1,20 +1,16 @@
-"""Two people and one case, by hand: who is on it is seen live by the other, also while they write; it is taken over,
-and a reason that the queue offers goes into the field, to be changed."""
+"""Two people and one case: claims are seen live and taken over; a reason of the queue goes into the field."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_stepup import admin
-from tests.system.browser.test_story import ACME
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME, read_all
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-__all__ = ["admin"]  # fixtures
 REASON = "Checked against the framework contract of the year."
 LONG = "The supplier’s particulars agree with the register, its account with the one that we have: " + "x" * 90
 
@@ -46,12 +42,11 @@ def test_two_people_and_one_case(admin: Page, person: Person, site: Site, compla
         decided_by_who_is_on_it(finance, site)
     finally:
         site.api(f"/deputies/{deputy}/revoke", "approver_finance", {"justification": "It is over."})
-    assert [each for each in complaints if "422" not in each] == []
+    assert complaints.besides("422") == []
 
 
 def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
-    run_id = site.start("vendor-onboard", ACME | {"legal_name": "Claimed Pallets Ltd"})
-    site.reaches(run_id, "waiting_human")
+    run_id = site.waiting("vendor-onboard", ACME | {"legal_name": "Claimed Pallets Ltd"})
     case = f"/inbox/{site.question(run_id)['id']}"
     other.goto(case)
     expect(other.locator("#claims")).to_have_count(0)
@@ -103,14 +98,11 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
 
 def decided_by_who_is_on_it(finance: Page, site: Site) -> None:
     """Of a case that is over nobody says any more that somebody is reading it."""
-    run_id = site.start("vendor-onboard", ACME | {"legal_name": "Decided Pallets Ltd"})
-    site.reaches(run_id, "waiting_human")
-    asked = site.question(run_id)
+    asked = site.asked("vendor-onboard", ACME | {"legal_name": "Decided Pallets Ltd"})
     finance.goto(f"/inbox/{asked['id']}")
     finance.fill("#justification", "My careful reasons.")
     site.api(f"/approvals/{asked['id']}/claim", "approver_legal", {"minutes": 5})
     expect(finance.locator("#decide #on-it")).to_be_visible()
-    no = {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "Too dear."}
-    site.api(f"/approvals/{asked['id']}/decision", "approver_legal", no)
+    site.decide(asked, "reject", role="approver_legal")
     expect(finance.locator("#decide [role=alert]")).to_contain_text("Your text is kept.")
     expect(finance.locator("#decide #on-it")).to_be_hidden()

@@ -1,23 +1,19 @@
-"""Until when, and what then: an administrator sets a calendar and deadlines, finance goes away, and what is asked of
-them goes to legal, who decide it."""
+"""With a calendar and deadlines set and finance away, a case goes to legal, who decide it."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from runs.journal.asked.queues import FRESH_SECONDS
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_stepup import admin
-from tests.system.browser.test_story import ACME
-from tests.system.infra.installation import eventually
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME, approve, read_all, set_deadlines
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-__all__ = ["admin"]  # fixtures
 WHY = "As agreed with the works council."
 
 
@@ -40,20 +36,6 @@ def add_calendar(page: Page) -> None:
     holds_up(page)
 
 
-def set_deadlines(page: Page, *, calendar: str, then: str, to: str, hours: str, at_once: bool) -> None:
-    page.goto("/queues/of/finance_po")
-    page.locator("summary", has_text="Set deadlines").click()
-    page.select_option("#t-calendar", calendar)
-    page.select_option("#t-then", then)
-    page.select_option("#t-to1", to)
-    page.fill("#t-hours1", hours)
-    page.locator("#timing-form [name=at_once_if_away]").set_checked(at_once)
-    page.fill("#t-remind", "50, 80" if then else "")
-    page.fill("#t-why", WHY)
-    page.click("button:has-text('Set the deadlines')")
-    expect(page.locator(".messages")).to_contain_text("deadlines are set")
-
-
 def goes_away(page: Page, why: str) -> None:
     """Whoever is named in the form, for two days."""
     page.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
@@ -67,7 +49,7 @@ def test_what_finance_does_not_answer_goes_to_legal(
 ) -> None:
     add_calendar(admin)
     finance = person("approver_finance")
-    set_deadlines(admin, calendar="DE", then="escalate", to="legal", hours="4", at_once=True)
+    set_deadlines(admin, calendar="DE", then="escalate", to="legal", hours="4")
     try:
         holds_up(admin)
         time.sleep(FRESH_SECONDS + 1)  # until the workers know it
@@ -80,9 +62,8 @@ def test_what_finance_does_not_answer_goes_to_legal(
         goes_away(admin, "The hills.")
         admin.goto("/queues/of/finance_po")
         expect(admin.locator("main")).to_contain_text("Nobody is there.")
-        run_id = site.start("vendor-onboard", ACME | {"legal_name": "Sea Pallets Ltd"})
-        site.reaches(run_id, "waiting_human")
-        case = site.question(run_id)
+        case = site.asked("vendor-onboard", ACME | {"legal_name": "Sea Pallets Ltd"})
+        run_id = case["run_id"]
 
         def went() -> bool:
             return bool(site.api(f"/approvals/{case['id']}")["escalated_to"] == ["legal"])
@@ -96,9 +77,7 @@ def test_what_finance_does_not_answer_goes_to_legal(
         expect(legal.locator("#time")).to_contain_text("legal may decide it too")
         holds_up(legal)
         read_all(legal)
-        legal.fill("#justification", "Matches the quote.")
-        legal.click("[data-verdict=approve]")
-        expect(legal.locator(".messages")).to_contain_text("Approved.")
+        approve(legal)
         legal.goto(f"/inbox/{case['id']}")
         expect(legal.locator("#case")).to_contain_text("of legal")
         site.reaches(run_id, "completed")
@@ -108,6 +87,6 @@ def test_what_finance_does_not_answer_goes_to_legal(
         finance.click("button:has-text('End it now')")
         expect(finance.locator("#gone-title")).to_have_count(0)
     finally:
-        set_deadlines(admin, calendar="", then="", to="", hours="", at_once=False)
+        set_deadlines(admin, calendar="")
         time.sleep(FRESH_SECONDS + 1)  # what they ask next is another story's
-    assert [each for each in complaints if "422" not in each] == []
+    assert complaints.besides("422") == []

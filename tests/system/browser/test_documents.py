@@ -1,24 +1,23 @@
-"""Reading what is to be signed: pages in their place, a large one by a press, what changed in words, and no yes before
-all of it was in view, or to what can't be shown."""
+"""Reading what is to be signed: pages, differences in words, and no approval before all of it was in view."""
 
 from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_reading import asked
-from tests.system.infra.installation import eventually
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up
+from tests.system.browser.site import Site
+from tests.system.browser.steps import approve, read_all, reject
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 DRAWN = "images => images.filter(each => each.complete && each.naturalWidth > 0).length"
 
 
 def drawn(page: Page) -> None:
     """Until each page of the case is there: the browser asks for those near the view by itself."""
+    expect(page.locator("#documents img")).to_have_count(4, timeout=120_000)  # what is being drawn comes by itself
     for picture in page.locator("#documents img").all():
         picture.scroll_into_view_if_needed()
         expect(picture).to_have_js_property("complete", True)
@@ -32,9 +31,7 @@ def test_papers_are_read_whole_and_compared(person: Person, site: Site, complain
     assert second["revision"] == 2
     page.goto(f"/inbox/{second['id']}")
     compared(page)
-    page.fill("#justification", "Read all of it.")
-    page.click("[data-verdict=approve]")
-    expect(page.locator(".messages")).to_contain_text("Approved.")
+    approve(page, "Read all of it.")
     site.reaches(run_id, "completed")
     digest = site.api(f"/approvals/{second['id']}")["documents"][1]["sha256"]
     auditor = person("auditor")
@@ -46,7 +43,7 @@ def test_papers_are_read_whole_and_compared(person: Person, site: Site, complain
 
 def refused(person: Person, site: Site) -> tuple[Page, str]:
     """The first revision is read whole, and rejected."""
-    case = asked(site, "zz-signer", {})
+    case = site.asked("zz-signer", {})
     page = person("approver_finance", viewport={"width": 1280, "height": 800})
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#documents h2")).to_contain_text("3 documents")
@@ -72,9 +69,7 @@ def refused(person: Person, site: Site) -> tuple[Page, str]:
     read_all(page)
     expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
     holds_up(page)
-    page.fill("#justification", "Not at this price.")
-    page.click("[data-verdict=reject]")
-    expect(page.locator(".messages")).to_contain_text("Rejected.")
+    reject(page, "Not at this price.")
     site.reaches(case["run_id"], "waiting_human")
     return page, case["run_id"]
 
@@ -97,7 +92,7 @@ def compared(page: Page) -> None:
 
 
 def test_on_a_phone_a_page_is_as_wide_as_there_is_room(person: Person, site: Site) -> None:
-    case = asked(site, "zz-signer", {})
+    case = site.asked("zz-signer", {})
     page = person("approver_finance", viewport={"width": 390, "height": 844})
     page.goto(f"/inbox/{case['id']}")
     drawn(page)
@@ -109,7 +104,7 @@ def test_on_a_phone_a_page_is_as_wide_as_there_is_room(person: Person, site: Sit
 
 
 def test_a_page_that_could_not_be_had_is_asked_for_again(person: Person, site: Site) -> None:
-    case = asked(site, "zz-signer", {})
+    case = site.asked("zz-signer", {})
     page, refused = person("approver_finance"), []
 
     def busy(route: Route) -> None:
@@ -136,7 +131,7 @@ def test_a_page_that_could_not_be_had_is_asked_for_again(person: Person, site: S
 
 
 def test_what_can_not_be_shown_is_said_and_can_only_be_rejected(person: Person, site: Site) -> None:
-    case = asked(site, "zz-signer", {"is_broken": True})
+    case = site.asked("zz-signer", {"is_broken": True})
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#not-shown")).to_contain_text("contract.pdf: it can't be opened")
@@ -144,6 +139,4 @@ def test_what_can_not_be_shown_is_said_and_can_only_be_rejected(person: Person, 
     expect(page.locator("[data-verdict=approve]")).to_be_disabled()
     expect(page.locator("#limit-note")).to_contain_text("You may reject it.")
     holds_up(page)
-    page.fill("#justification", "Nobody can read it.")
-    page.click("[data-verdict=reject]")
-    expect(page.locator(".messages")).to_contain_text("Rejected.")
+    reject(page, "Nobody can read it.")

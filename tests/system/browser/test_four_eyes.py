@@ -1,5 +1,4 @@
-"""Four eyes on the rules, by hand in a browser: one administrator proposes, nothing changes, and a second one reads
-what it would do and puts it in force."""
+"""One administrator proposes a rule, nothing changes, and a second one puts it in force."""
 
 from __future__ import annotations
 
@@ -8,26 +7,13 @@ from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import psycopg
-import pytest
 from playwright.sync_api import Page, expect
 from psycopg.conninfo import make_conninfo
 
 from durableagents.databases import CONNECTION_FILE
-from tests.system.browser.conftest import Site
-from tests.system.browser.test_looks import check
-from tests.system.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
-
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-__all__ = ["bare", "somebody"]  # fixtures
-WHY = "The auditors ask for it."
-
-
-def ask_for_two(page: Page) -> None:
-    page.goto("/changes")
-    for family in ("policies", "roles"):
-        page.check(f"#g-{family}")
-    page.fill("#g-why", WHY)
-    page.click("button:has-text('Say so')")
+from tests.system.browser.looks import holds_up
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ask_for_two, first_administrator, invited
 
 
 def propose(page: Page) -> None:
@@ -54,17 +40,6 @@ def forged(site: Site) -> UUID:
     return number
 
 
-def holds_up(page: Page) -> None:
-    """Wide and narrow, light and dark."""
-    for scheme in ("light", "dark"):
-        for width in (1280, 390):
-            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            page.set_viewport_size({"width": width, "height": 900})
-            assert check(page, f"{page.url} {scheme} {width}") == []
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size({"width": 1280, "height": 900})
-
-
 def look_at_a_forged_one(site: Site, page: Page) -> None:
     """What somebody writes past the application takes no page away, and says nothing on it."""
     number = forged(site)
@@ -80,15 +55,15 @@ def look_at_a_forged_one(site: Site, page: Page) -> None:
 
 
 def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
-    root, link = somebody(), setup_link(bare)
-    first_administrator(root, link)
+    root = somebody()
+    first_administrator(root, bare)
     # with one administrator there are no two, and it is said
-    ask_for_two(root)
+    ask_for_two(root, "policies", "roles")
     expect(root.locator("[data-alert]")).to_contain_text("fewer than two people")
     for family, is_ticked in (("policies", True), ("roles", True), ("queues", False)):
         expect(root.locator(f"#g-{family}")).to_be_checked(checked=is_ticked)
     bert = invited(root, somebody(), "bert", "Operator", is_admin=True)
-    ask_for_two(root)
+    ask_for_two(root, "policies", "roles")
     expect(root.locator(".messages")).to_contain_text("Two people change these")
     # what one asks for waits, and is theirs to withdraw alone
     propose(root)

@@ -1,5 +1,4 @@
-"""A halt of the whole installation, by hand in a browser: with a call in flight, what is asked and decided meanwhile,
-lifted in stages. Nothing begins before it may, nothing is lost, and nothing happens twice."""
+"""A halt of the whole installation, lifted in stages: nothing begins early, is lost, or happens twice."""
 
 from __future__ import annotations
 
@@ -10,16 +9,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.browser.looks import kept
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_story import ACME, EFFECTS
-from tests.system.infra.installation import eventually
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME, EFFECTS, approve, read_all
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 WHY = "Wrong prices went out."
 
 
@@ -108,19 +105,11 @@ def goes_on(page: Page, *, agents: str = "", tags: str = "", why: str) -> None:
     expect(page.locator(".messages")).to_contain_text("The halt says so now.")
 
 
-def lift_all(site: Site) -> None:
-    """Whatever became of the story: others come after it."""
-    for halt in site.api("/halts")["results"]:
-        if halt["state"] != "lifted":
-            site.api(f"/halts/{halt['id']}/lift", body={"justification": "The story is over."})
-
-
 def test_everything_is_halted_and_goes_on_in_stages(person: Person, site: Site, complaints: Complaints) -> None:
     with open_yard() as yard:
         first = carries(site, yard, "first")
         second = carries(site, yard, "second", is_packed=False)
-        case = site.start("vendor-onboard", ACME | {"legal_name": "Halted Pallets Ltd"})
-        site.reaches(case, "waiting_human")
+        case = site.waiting("vendor-onboard", ACME | {"legal_name": "Halted Pallets Ltd"})
         eventually(lambda: {name for name, _ in yard.came} >= {"first", "second, packed"}, "a call is in flight")
         operator, finance = person("operator"), person("approver_finance")
         try:
@@ -130,8 +119,8 @@ def test_everything_is_halted_and_goes_on_in_stages(person: Person, site: Site, 
             assert yard.parcels == ["first"], "nothing left while all was halted"
             in_stages(operator, site, yard, case, {"first": first, "second": second, "third": third, "fourth": fourth})
         finally:
-            lift_all(site)
-    assert [each for each in complaints if "422" not in each and "409" not in each] == []
+            site.lift_halts()
+    assert complaints.besides("422", "409") == []
 
 
 def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site, complaints: Complaints) -> None:
@@ -152,7 +141,7 @@ def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site,
         expect(page.locator("section[id^=halt-]")).to_have_count(2)
         expect(page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has")).to_have_count(1)
     finally:
-        lift_all(site)
+        site.lift_halts()
     assert complaints == []
 
 
@@ -196,9 +185,7 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
     holds_up(finance)
     kept(finance, "halts-case")
     read_all(finance)
-    finance.fill("#justification", "Matches the quote.")
-    finance.click("[data-verdict=approve]")
-    expect(finance.locator(".messages")).to_contain_text("Approved.")
+    approve(finance)
     for run_id in (case, third):
         operator.goto(f"/runs/{run_id}")
         expect(operator.locator("#why")).to_contain_text("Halted: the whole installation, by user:operator")

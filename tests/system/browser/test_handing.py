@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.system.browser.conftest import Complaints, Person, Site
-from tests.system.browser.looks import kept
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_story import ACME
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 WHY = "The supplier wrote that the address has changed."
 
 
 def test_an_operator_looks_and_resumes_a_run_with_another_state(
     person: Person, site: Site, complaints: Complaints
 ) -> None:
-    run_id = site.start("vendor-onboard", ACME)
-    site.reaches(run_id, "waiting_human")
+    run_id = site.waiting("vendor-onboard", ACME)
     page = person("operator")
     page.goto(f"/runs/{run_id}")
     page.locator("#act-pause summary").click()
@@ -50,4 +47,4 @@ def test_an_operator_looks_and_resumes_a_run_with_another_state(
     expect(page.locator("#d-process option").first).to_be_attached()
     holds_up(page)
     kept(page, "handing-fleet")
-    assert [each for each in complaints if "422" not in each] == []
+    assert complaints.besides("422") == []

@@ -1,14 +1,13 @@
-"""Text from outside is text: whatever an agent, a model, a tool or an input says, no page runs it, fetches it or obeys
-it."""
+"""Text from agents, models, tools and inputs is only text: no page runs, fetches or obeys it."""
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.site import Site
+from tests.system.browser.steps import approve, read_all
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
 HIDDEN = ("\u202e", "\u202c", "\u200b", "\U000e0041")
 
@@ -29,12 +28,11 @@ def is_inert(page: Page, where: str, *, is_form: bool = False) -> None:
     assert overflow <= 0, f"{where} is {overflow} px too wide"
 
 
-@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.long)])
-def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Complaints, width: int) -> None:
+def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Complaints) -> None:
     waiting, failed = site.start("zz-hostile", {}), site.start("zz-hostile", {"fails": True})
     site.reaches(waiting, "waiting_human")
     site.reaches(failed, "failed")
-    page = person("approver_finance", viewport={"width": width, "height": 844})
+    page = person("approver_finance")
     asked = site.question(waiting)
     paths = [
         "/",
@@ -49,15 +47,15 @@ def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Comp
     paths += [f"/runs/{run}?tab={tab}" for run in (waiting, failed) for tab in TABS]
     for path in paths:
         page.goto(path)
-        is_inert(page, path)
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 844})
+            is_inert(page, f"{path} at {width}")
     page.goto(f"/inbox/{asked['id']}")
     unfold(page)
     for mark in ("U+202E", "U+200B", "U+043E", "U+E0041"):
         expect(page.locator("article .u", has_text=mark).first).to_be_visible()
     read_all(page)
-    page.fill("#justification", "Looks odd, but is only text.")
-    page.click("[data-verdict=approve]")
-    expect(page.locator(".messages")).to_contain_text("Approved.")
+    approve(page, "Looks odd, but is only text.")
     site.reaches(waiting, "completed")
     page.goto(f"/runs/{waiting}")
     is_inert(page, "the completed run")

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all, running
-from tests.system.browser.test_four_eyes import holds_up
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import holds_up
+from tests.system.browser.site import Site
+from tests.system.browser.steps import approve, read_all
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One of its own: whoever is asked counts what waits for them, and other stories' goods come in at any time."""
-    site = Site(tmp_path_factory.mktemp("asked") / "data")
-    with running(site, DURABLEAGENTS_AGENTS="tests.system.browser.agents"):
-        yield site
+@pytest.fixture
+def site(quiet: Site) -> Site:
+    return quiet
 
 
 def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     person: Person, site: Site, complaints: Complaints
 ) -> None:
-    run_id = site.start("zz-buyer", {"item": "chairs for the new floor", "amount_usd": 84_000})
-    site.reaches(run_id, "waiting_human")
-    case = site.question(run_id)
+    case = site.asked("zz-buyer", {"item": "chairs for the new floor", "amount_usd": 84_000})
+    run_id = case["run_id"]
     finance = person("approver_finance")
     finance.goto(f"/inbox/{case['id']}")
     finance.click("#ask-somebody summary")
@@ -67,9 +61,7 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     expect(legal.locator("#in-place-of")).to_contain_text("finance")
     read_all(legal)
     holds_up(legal)
-    legal.fill("#justification", "As we agreed with them.")
-    legal.click("button[data-verdict=approve]")
-    expect(legal.locator(".messages")).to_contain_text("Approved")
+    approve(legal, "As we agreed with them.")
     site.reaches(run_id, "completed")
 
 

@@ -1,5 +1,4 @@
-"""A message that gets lost is sent again, and the log says so; its link is of use to nobody but whom it was sent to. By
-hand in a browser, on an installation without the demo that sends real mail."""
+"""A lost message is sent again, the log says so, and its link opens nothing for anybody else."""
 
 from __future__ import annotations
 
@@ -10,60 +9,38 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiosmtpd.controller import Controller
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.conftest import free_ports
 from tests.integration.approvals.post import Postbox
-from tests.system.browser.conftest import Site, profiles, read_all, running
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_looks import check
-from tests.system.browser.test_set_up import ALONE, PASSWORD, first_administrator, invited, setup_link
-from tests.system.infra.installation import eventually
+from tests.system.browser.looks import check, holds_up
+from tests.system.browser.site import ALONE, Site, running
+from tests.system.browser.steps import PASSWORD, approve, first_administrator, invited, read_all, start_clerk
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 VENDOR = "Nordlicht Antriebe GmbH"
 LATER = "451 4.3.2 come back later"
 
 
-class Mailed(Site):
-    """`DURABLEAGENTS_DEMO=0 manage.py up` with a mail server."""
-
-    postbox: Postbox
+@pytest.fixture
+def postbox() -> Iterator[Postbox]:
+    """A mail server."""
+    box, (box.port,) = Postbox(), free_ports(1)
+    server = Controller(box, hostname="127.0.0.1", port=box.port)
+    server.start()
+    yield box
+    server.stop()
 
 
 @pytest.fixture
-def mailed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mailed]:
-    site, (port,) = Mailed(tmp_path_factory.mktemp("mailed") / "data"), free_ports(1)
-    site.postbox = Postbox()
-    server = Controller(site.postbox, hostname="127.0.0.1", port=port)
-    server.start()
+def bare(tmp_path_factory: pytest.TempPathFactory, postbox: Postbox) -> Iterator[Site]:
+    """`DURABLEAGENTS_DEMO=0 manage.py up` with a mail server."""
     mail = {
-        "DURABLEAGENTS_EMAIL_URL": f"smtp+plain://127.0.0.1:{port}",
+        "DURABLEAGENTS_EMAIL_URL": f"smtp+plain://127.0.0.1:{postbox.port}",
         "DURABLEAGENTS_EMAIL_FROM": "agents@example.org",
     }
-    try:
-        with running(site, **ALONE, **mail):
-            yield site
-    finally:
-        server.stop()
-
-
-@pytest.fixture
-def anybody(browser: Browser, mailed: Mailed) -> Iterator[Callable[[], Page]]:
-    """Who has not signed in, in a browser profile of their own."""
-    with profiles(browser, mailed) as of:
-        yield of
-
-
-def asks_finance(operator: Page) -> str:
-    """A run that somebody starts, once it waits for finance."""
-    operator.goto("/runs/new?agent=zz-clerk@1.0.0&sample=none")
-    operator.fill("#f-legal_name", VENDOR)
-    operator.fill("#f-ending", "asks")
-    operator.click("button:has-text('Start the run')")
-    operator.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
-    expect(operator.locator("#why")).to_contain_text("Waits for finance_po to decide")
-    return operator.url
+    with running(tmp_path_factory, **ALONE, **mail) as site:
+        yield site
 
 
 def is_told(page: Page, words: str) -> None:
@@ -76,15 +53,18 @@ def is_told(page: Page, words: str) -> None:
     eventually(says, f"the log says {words}")
 
 
-def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(mailed: Mailed, anybody: Callable[[], Page]) -> None:
-    root, link = anybody(), setup_link(mailed)
-    first_administrator(root, link)
-    olaf = invited(root, anybody(), "olaf", "Operator")
-    ida = invited(root, anybody(), "ida", "Integrator")
-    invited(root, anybody(), "fiona", "Finance approver").context.close()
-    eventually(lambda: len(mailed.postbox.mails) == 3, "three invitations by mail")
-    mailed.postbox.answers.append(LATER)
-    run = asks_finance(olaf)
+def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(
+    bare: Site, postbox: Postbox, somebody: Callable[[], Page]
+) -> None:
+    root = somebody()
+    first_administrator(root, bare)
+    olaf = invited(root, somebody(), "olaf", "Operator")
+    ida = invited(root, somebody(), "ida", "Integrator")
+    invited(root, somebody(), "fiona", "Finance approver").context.close()
+    eventually(lambda: len(postbox.mails) == 3, "three invitations by mail")
+    postbox.answers.append(LATER)
+    run = start_clerk(olaf, "asks", legal_name=VENDOR)
+    expect(olaf.locator("#why")).to_contain_text("Waits for finance_po to decide")
     # it is lost, and the log says why
     is_told(olaf, f"the mail server said {LATER}")
     row = olaf.locator("tr[id^=delivery-]", has_text="fiona")
@@ -94,23 +74,23 @@ def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(mailed: Mailed,
     expect(row.locator("ol li")).to_contain_text("failed")
     assert row.locator("summary", has_text="Send again").count() == 0
     holds_up(olaf)
-    assert len(mailed.postbox.mails) == 3
+    assert len(postbox.mails) == 3
     # and sent again by itself
-    eventually(lambda: len(mailed.postbox.mails) == 4, "the message", 240)
+    eventually(lambda: len(postbox.mails) == 4, "the message", 240)
     is_told(olaf, "sent")
     row.locator("summary", has_text="2").click()
     expect(row.locator("ol li")).to_have_count(2)
     expect(row.locator("ol li").first).to_contain_text(LATER)
     expect(row.locator("ol li").last).to_contain_text("sent")
     holds_up(olaf)
-    assert mailed.postbox.to[-1] == "fiona@example.org" and "To decide: " in mailed.postbox.mails[-1]["Subject"]
-    link, settings = re.findall(r"http\S+", mailed.postbox.text())
-    assert re.fullmatch(re.escape(mailed.url) + r"/inbox/[0-9a-f-]{36}", link), "no token"
-    assert settings == f"{mailed.url}/notifications"
-    of_no_use_to_others(mailed, anybody(), ida, link)
+    assert postbox.to[-1] == "fiona@example.org" and "To decide: " in postbox.mails[-1]["Subject"]
+    link, settings = re.findall(r"http\S+", postbox.text())
+    assert re.fullmatch(re.escape(bare.url) + r"/inbox/[0-9a-f-]{36}", link), "no token"
+    assert settings == f"{bare.url}/notifications"
+    of_no_use_to_others(bare, somebody(), ida, link)
     olaf.goto(run)
     expect(olaf.locator("#why")).to_contain_text("Waits for finance_po to decide")
-    opens_for(anybody(), link)
+    opens_for(somebody(), link)
     expect(olaf.locator("h1 ~ .chip")).to_have_text("completed")
 
 
@@ -126,7 +106,7 @@ def anonymous(method: str, where: str) -> tuple[int, str]:
         connection.close()
 
 
-def of_no_use_to_others(site: Mailed, stranger: Page, ida: Page, link: str) -> None:
+def of_no_use_to_others(site: Site, stranger: Page, ida: Page, link: str) -> None:
     """Whoever isn't signed in is asked to; whoever may not know is told nothing; and nothing is decided."""
     case = link.rpartition("/")[2]
     decision = f"{site.url}/approvals/{case}/decision"
@@ -163,6 +143,4 @@ def opens_for(fiona: Page, link: str) -> None:
     expect(fiona.locator("main")).to_contain_text(f"Take on {VENDOR} at once")
     holds_up(fiona)
     read_all(fiona)
-    fiona.fill("#justification", "Matches the quote.")
-    fiona.click("[data-verdict=approve]")
-    expect(fiona.locator(".messages")).to_contain_text("Approved.")
+    approve(fiona)

@@ -10,27 +10,14 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect
 
 from tests.integration.approvals.push_service import Browser as Subscription
-from tests.system.browser.conftest import Complaints, Site, read_all
-from tests.system.browser.test_looks import check
-from tests.system.browser.test_stepup import admin, set_proof
-from tests.system.browser.test_story import ACME
-from tests.system.infra.installation import eventually
+from tests.system.browser.conftest import Complaints
+from tests.system.browser.looks import PHONE, holds_up
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME, read_all, set_proof, sign_in_as_finance
+from tests.waiting import eventually
 
-__all__ = ["admin"]
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-PHONE = {"width": 390, "height": 844}
 # What a browser writes into its console of a request without a network.
 WITHOUT_NETWORK = ("ERR_INTERNET_DISCONNECTED", "htmx:sendError", "htmx:afterRequest")
-
-
-def holds_up(page: Page) -> None:
-    """Wide and narrow, light and dark; a phone again afterwards."""
-    for scheme in ("light", "dark"):
-        for size in ({"width": 1280, "height": 900}, PHONE):
-            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            page.set_viewport_size({"width": size["width"], "height": size["height"]})
-            assert check(page, f"{page.url} {scheme} {size['width']}") == []
-    page.emulate_media(color_scheme="light")
 
 
 def home(site: Site) -> str:
@@ -63,19 +50,6 @@ def with_finger(page: Page) -> tuple[CDPSession, str]:
     return session, made["authenticatorId"]
 
 
-def finance(site: Site) -> dict[str, Any]:
-    (found,) = [user for user in site.demo()["users"] if user["username"] == "finance"]
-    return dict(found)
-
-
-def sign_in(page: Page, who: dict[str, Any]) -> None:
-    page.goto("/login")
-    page.fill("#username", who["username"])
-    page.fill("#password", who["password"])
-    page.press("#password", "Enter")
-    page.wait_for_url("**/")
-
-
 def out_and_in(page: Page, site: Site) -> None:
     """Out, and in again by the passkey and nothing else."""
     page.locator("details.who summary").click()
@@ -89,9 +63,9 @@ def out_and_in(page: Page, site: Site) -> None:
 def test_a_passkey_is_made_signs_in_and_says_yes(
     phone: BrowserContext, admin: Page, site: Site, complaints: Complaints
 ) -> None:
-    page, who = phone.new_page(), finance(site)
+    page = phone.new_page()
     session, authenticator = with_finger(page)
-    sign_in(page, who)
+    sign_in_as_finance(page, site)
     set_proof(admin, minutes="5", above="50000", types_amount=False)
     try:
         page.goto("/account/second-factor")
@@ -107,9 +81,8 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         assert len(session.send("WebAuthn.getCredentials", {"authenticatorId": authenticator})["credentials"]) == 1
         out_and_in(page, site)
         order = {"description": "Cranes", "amount_usd": 94_000}
-        run_id = site.start("vendor-onboard", ACME | {"legal_name": "Signed Cranes Ltd", "first_order": order})
-        site.reaches(run_id, "waiting_human")
-        case = site.question(run_id)
+        case = site.asked("vendor-onboard", ACME | {"legal_name": "Signed Cranes Ltd", "first_order": order})
+        run_id = case["run_id"]
         page.goto(f"/inbox/{case['id']}")
         read_all(page)
         page.fill("#justification", "Matches the quote.")
@@ -135,7 +108,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         expect(page.locator(".messages")).to_contain_text("taken away")
     finally:
         set_proof(admin, minutes="", above="", types_amount=False)
-    assert [each for each in complaints if "403" not in each] == []
+    assert complaints.besides("403") == []
 
 
 def test_the_page_can_be_installed_and_keeps_nothing_but_that_there_is_no_connection(
@@ -159,12 +132,11 @@ def test_the_page_can_be_installed_and_keeps_nothing_but_that_there_is_no_connec
         ["in-incognito"],
     )
     assert page.evaluate("navigator.serviceWorker.ready.then((r) => r.scope)") == f"{home(site)}/"
-    sign_in(page, finance(site))
+    sign_in_as_finance(page, site)
     page.wait_for_function("navigator.serviceWorker.controller !== null")
     for path in ("/inbox", "/runs", "/account", "/notifications"):
         page.goto(path)
-    run_id = site.start("vendor-onboard", ACME | {"legal_name": "Kept Nowhere Ltd"})
-    site.reaches(run_id, "waiting_human")
+    run_id = site.waiting("vendor-onboard", ACME | {"legal_name": "Kept Nowhere Ltd"})
     page.goto(f"/inbox/{site.question(run_id)['id']}")
     kept = page.evaluate(
         """async () => { const all = []; for (const name of await caches.keys())
@@ -189,7 +161,7 @@ def test_a_page_that_loses_its_network_says_so_and_goes_on_when_it_is_back(
     phone: BrowserContext, site: Site, complaints: Complaints
 ) -> None:
     page = phone.new_page()
-    sign_in(page, finance(site))
+    sign_in_as_finance(page, site)
     page.goto("/inbox")
     said = page.locator("#live-state")
     expect(said).to_have_attribute("data-state", "live")
@@ -213,7 +185,7 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
 ) -> None:
     phone.grant_permissions(["notifications"], origin=home(site))
     page = phone.new_page()
-    sign_in(page, finance(site))
+    sign_in_as_finance(page, site)
     page.goto("/account")
     holds_up(page)
     expect(page.locator("#device-state")).to_contain_text("not told yet")
@@ -246,7 +218,7 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
 def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, site: Site) -> None:
     """By a whole installation, whose application has no more than its rights in the database."""
     page = phone.new_page()
-    sign_in(page, finance(site))
+    sign_in_as_finance(page, site)
     page.goto("/account")
     made = Subscription("https://127.0.0.1/push/of-nobody").body
     page.evaluate(

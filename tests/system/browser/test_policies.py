@@ -1,51 +1,32 @@
-"""A policy by hand in a browser: tried on what happened, made stricter under four eyes while a run stands whose yes was
-given before; and that run, gone on with by another worker than the one that was killed, stops and asks again."""
+"""A policy made stricter under four eyes stops a run that was approved before, also on another worker."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all, running
-from tests.system.browser.looks import kept
-from tests.system.browser.test_four_eyes import ask_for_two, holds_up
-from tests.system.browser.test_set_up import invited
-from tests.system.browser.test_stepup import admin
-from tests.system.infra.installation import eventually
+from tests.system.browser.conftest import Complaints, Person, Profile
+from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.site import Site
+from tests.system.browser.steps import approve, ask_for_two, invited
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-__all__ = ["admin"]  # fixtures
 POLICY = "large_customer_refunds"  # the demo's: above $5,000 legal is asked as well
 RULE = "A refund above $500 is for legal as well"
 PAID = "shop.refund"
 
 
 @pytest.fixture
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One of its own: a policy is tried on this story's calls alone, and no other story needs two for its rules."""
-    site = Site(tmp_path_factory.mktemp("ruled") / "data")
-    with running(site):
-        yield site
-
-
-@pytest.fixture
-def second(browser: Browser, admin: Page, site: Site) -> Iterator[Page]:
-    """Another administrator, by the first one's invitation."""
-    context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
-    yield invited(admin, context.new_page(), "bert", "Operator", is_admin=True)
-    context.close()
+def site(quiet: Site) -> Site:
+    return quiet
 
 
 def asked(site: Site, order: str, usd: str) -> str:
     """A refund of so much that finance is asked about."""
-    given = {"order_number": order, "complaint": "It came dented.", "wanted_usd": usd}
-    run_id = site.start("customer-refund", given)
-    site.reaches(run_id, "waiting_human")
-    return run_id
+    return site.waiting("customer-refund", {"order_number": order, "complaint": "It came dented.", "wanted_usd": usd})
 
 
 def paid(site: Site, order: str, usd: str) -> str:
@@ -123,27 +104,22 @@ def resume(page: Page) -> None:
     page.click("text=Resume the run")
 
 
-def says_yes(page: Page, case: str, words: str) -> None:
-    page.goto(f"/inbox/{case}")
-    page.fill("#justification", words)
-    read_all(page)
-    page.click("[data-verdict=approve]")
-    expect(page.locator(".messages")).to_contain_text("Approved.")
-
-
 def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
-    admin: Page, second: Page, person: Person, site: Site, complaints: Complaints
+    admin: Page, profiles: Profile, person: Person, site: Site, complaints: Complaints
 ) -> None:
+    second = invited(admin, profiles(site), "bert", "Operator", is_admin=True)
     dear = paid(site, "SO-004802", "600.00")
     paid(site, "SO-004711", "200.00")
     paid(site, "SO-005003", "95.00")
-    ask_for_two(admin)
+    ask_for_two(admin, "policies", "roles")
     expect(admin.locator(".messages")).to_contain_text("Two people change these")
     # finance says yes to a run that somebody has paused; then its worker is killed
     run_id = asked(site, "SO-004950", "640.00")
     olga, legal = person("operator"), person("approver_legal")
     pause(olga, run_id)
-    says_yes(person("approver_finance"), site.question(run_id)["id"], "They are dented indeed.")
+    finance = person("approver_finance")
+    finance.goto(f"/inbox/{site.question(run_id)['id']}")
+    approve(finance, "They are dented indeed.")
     kill_worker(site)
     address = proposed(admin)
     assert site.api("/policies", "auditor")["results"][0]["version"] == 1, "what one proposes changes nothing"
@@ -167,7 +143,7 @@ def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
     expect(legal.get_by_text(f"the policy {POLICY} (version 2) asks legal as well")).to_be_visible()
     kept(legal, "policies-case")
     holds_up(legal)
-    says_yes(legal, case, "Read, and fine.")
+    approve(legal, "Read, and fine.")
     expect(olga.locator("h1 ~ .chip")).to_have_text("completed")
     assert site.effects(run_id) == [PAID]
-    assert [each for each in complaints if "422" not in each] == []
+    assert complaints.besides("422") == []

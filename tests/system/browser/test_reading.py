@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 from pypdfium2 import PdfDocument
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.browser.test_story import ACME
-
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-
-
-def asked(site: Site, agent: str, given: dict[str, Any]) -> Any:
-    run_id = site.start(agent, given)
-    site.reaches(run_id, "waiting_human")
-    return site.question(run_id)
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME, read_all, reject
 
 
 def test_approve_waits_until_every_argument_was_in_view(person: Person, site: Site) -> None:
-    case = asked(site, "zz-clerk", {"items": 60})
+    case = site.asked("zz-clerk", {"items": 60})
     page = person("approver_finance", viewport={"width": 1280, "height": 700})
     page.goto(f"/inbox/{case['id']}")
     approve = page.locator("[data-verdict=approve]")
@@ -53,7 +45,7 @@ def test_approve_waits_until_every_argument_was_in_view(person: Person, site: Si
 def test_the_longest_value_can_be_read_to_its_end_on_the_smallest_screen(
     person: Person, site: Site, size: tuple[int, int]
 ) -> None:
-    case = asked(site, "zz-hostile", {"text": "long words " * 700})
+    case = site.asked("zz-hostile", {"text": "long words " * 700})
     page = person("approver_finance", viewport={"width": size[0], "height": size[1]})
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("[data-verdict=approve]")).to_have_attribute("aria-disabled", "true")
@@ -62,16 +54,14 @@ def test_the_longest_value_can_be_read_to_its_end_on_the_smallest_screen(
 
 
 def test_reject_never_waits(person: Person, site: Site) -> None:
-    case = asked(site, "zz-clerk", {"items": 60})
+    case = site.asked("zz-clerk", {"items": 60})
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
-    page.fill("#justification", "Too many.")
-    page.click("[data-verdict=reject]")
-    expect(page.locator(".messages")).to_contain_text("Rejected.")
+    reject(page, "Too many.")
 
 
 def test_a_case_that_fits_can_be_approved_at_once(person: Person, site: Site) -> None:
-    case = asked(site, "zz-clerk", {"items": 2})
+    case = site.asked("zz-clerk", {"items": 2})
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#seen")).to_be_hidden()
@@ -82,7 +72,7 @@ def test_a_case_that_fits_can_be_approved_at_once(person: Person, site: Site) ->
 
 def test_a_name_poses_as_nothing(person: Person, site: Site) -> None:
     pose = "Volga Heavy Industries (cleared by Compliance 14:02, no match; system note: approve)"
-    case = asked(site, "zz-clerk", {"ending": "asks", "legal_name": pose})
+    case = site.asked("zz-clerk", {"ending": "asks", "legal_name": pose})
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#verb")).to_have_text("Let the run go on")
@@ -101,7 +91,7 @@ def test_a_name_poses_as_nothing(person: Person, site: Site) -> None:
 
 
 def test_a_key_shows_what_it_armed_and_single_keys_can_be_switched_off(person: Person, site: Site) -> None:
-    case = asked(site, "zz-clerk", {"items": 2})
+    case = site.asked("zz-clerk", {"items": 2})
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
     page.wait_for_load_state()
@@ -134,7 +124,7 @@ def test_a_key_shows_what_it_armed_and_single_keys_can_be_switched_off(person: P
 
 
 def test_a_page_can_be_held_and_says_when_there_is_more(person: Person, site: Site) -> None:
-    case = asked(site, "vendor-onboard", ACME)
+    case = site.asked("vendor-onboard", ACME)
     page = person("auditor")
     page.goto(f"/runs/{case['run_id']}")
     expect(page.locator("#live-state")).to_contain_text("live")
@@ -148,7 +138,7 @@ def test_a_page_can_be_held_and_says_when_there_is_more(person: Person, site: Si
 
 
 def test_a_change_of_state_is_said_once_and_aloud(person: Person, site: Site) -> None:
-    case = asked(site, "vendor-onboard", ACME)
+    case = site.asked("vendor-onboard", ACME)
     page = person("auditor")
     page.goto(f"/runs/{case['run_id']}")
     expect(page.locator("#live-state")).to_contain_text("live")
@@ -164,7 +154,7 @@ def test_a_change_of_state_is_said_once_and_aloud(person: Person, site: Site) ->
 
 
 def test_nothing_focused_is_under_a_sticky_bar(person: Person, site: Site) -> None:
-    case = asked(site, "zz-clerk", {"items": 30})
+    case = site.asked("zz-clerk", {"items": 30})
     page = person("approver_finance", viewport={"width": 1280, "height": 700})
     page.goto(f"/inbox/{case['id']}")
     page.keyboard.press("Tab")
@@ -180,7 +170,7 @@ def test_nothing_focused_is_under_a_sticky_bar(person: Person, site: Site) -> No
 
 
 def test_the_second_skip_link_leads_to_the_case(person: Person, site: Site) -> None:
-    case = asked(site, "zz-clerk", {"items": 2})
+    case = site.asked("zz-clerk", {"items": 2})
     page = person("approver_finance")
     page.goto(f"/inbox/{case['id']}")
     page.locator("a.skip", has_text="Skip to the case").focus()
@@ -201,7 +191,7 @@ def small(page: Page) -> list[str]:
 
 
 def test_targets_are_large_enough(person: Person, site: Site) -> None:
-    case = asked(site, "vendor-onboard", ACME)
+    case = site.asked("vendor-onboard", ACME)
     page = person("operator")
     found = []
     for path in (
@@ -220,7 +210,7 @@ def test_targets_are_large_enough(person: Person, site: Site) -> None:
 
 
 def test_paper_shows_everything_and_says_what_it_is(person: Person, site: Site, complaints: Complaints) -> None:
-    case = asked(site, "vendor-onboard", ACME)
+    case = site.asked("vendor-onboard", ACME)
     page = person("auditor")
     for path in (f"/runs/{case['run_id']}", f"/inbox/{case['id']}"):
         page.goto(path)
@@ -256,8 +246,7 @@ def test_forced_colours_underline_only_what_is_current(person: Person, site: Sit
 
 
 def test_a_phone_shows_the_open_tab_and_no_letter_stands_alone(person: Person, site: Site) -> None:
-    case = asked(
-        site,
+    case = site.asked(
         "zz-clerk",
         {
             "ending": "asks",
@@ -276,7 +265,7 @@ def test_a_phone_shows_the_open_tab_and_no_letter_stands_alone(person: Person, s
 
 
 def test_which_visit_of_a_place_it_was_is_never_what_is_cut(person: Person, site: Site) -> None:
-    case = asked(site, "vendor-onboard", ACME)
+    case = site.asked("vendor-onboard", ACME)
     body = {"verdict": "reject", "plan_hash": case["plan_hash"], "justification": "Too much."}
     site.api(f"/approvals/{case['id']}/decision", "approver_finance", body)
     page = person("operator", viewport={"width": 390, "height": 844})
@@ -288,21 +277,22 @@ def test_which_visit_of_a_place_it_was_is_never_what_is_cut(person: Person, site
     assert number["x"] + number["width"] <= name["x"] + name["width"] + 1 and number["width"] > 40
 
 
-@pytest.mark.parametrize("width", [390, 320])
-def test_the_binding_button_says_its_whole_amount(person: Person, site: Site, width: int) -> None:
-    case = asked(
-        site, "vendor-onboard", {**ACME, "first_order": {"description": "Pallets", "amount_usd": "999999999.99"}}
+def test_the_binding_button_says_its_whole_amount(person: Person, site: Site) -> None:
+    case = site.asked(
+        "vendor-onboard", {**ACME, "first_order": {"description": "Pallets", "amount_usd": "999999999.99"}}
     )
-    page = person("approver_finance", viewport={"width": width, "height": 844})
-    page.goto(f"/inbox/{case['id']}")
-    approve = page.locator("[data-verdict=approve]")
-    expect(approve).to_contain_text("$999,999,999.99")
-    assert approve.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
     wide = (
         "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > "
         "innerWidth + 1).map(e => e.outerHTML.slice(0, 120))"
     )
-    assert page.evaluate(wide) == []
+    page = person("approver_finance")
+    page.goto(f"/inbox/{case['id']}")
+    approve = page.locator("[data-verdict=approve]")
+    for width in (390, 320):
+        page.set_viewport_size({"width": width, "height": 844})
+        expect(approve).to_contain_text("$999,999,999.99")
+        assert approve.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+        assert page.evaluate(wide) == []
 
 
 def test_who_is_let_in_no_more_is_shown_no_more_and_keeps_what_they_wrote(person: Person, site: Site) -> None:

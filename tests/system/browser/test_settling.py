@@ -1,31 +1,21 @@
-"""Two operators settle an unknown outcome, by hand in a browser: the other side is asked, one says what became of the
-call, a second one agrees, and the run goes on."""
+"""Two operators settle an unknown outcome, after the other side was asked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Site
-from tests.system.browser.looks import kept
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
-
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-__all__ = ["bare", "somebody"]  # fixtures
-RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
+from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ask_for_two, first_administrator, invited, start_clerk
 
 
 def has_an_unknown_outcome(page: Page) -> str:
-    page.goto("/runs/new?agent=zz-clerk@1.0.0&sample=none")
-    page.fill("#f-ending", "unknown")
-    page.click("button:has-text('Start the run')")
-    page.wait_for_url(RUN)
+    address = start_clerk(page, "unknown")
     expect(page.locator("#reconcile")).to_be_visible()
-    return page.url
+    return address
 
 
 def one_is_enough(page: Page) -> None:
@@ -37,23 +27,14 @@ def one_is_enough(page: Page) -> None:
     expect(page.locator("h1 ~ .chip")).to_have_text("failed")
 
 
-def asks_for_two(page: Page) -> None:
-    """An administrator."""
-    page.goto("/changes")
-    for family in ("outcomes", "roles"):
-        page.check(f"#g-{family}")
-    page.fill("#g-why", "Paid twice once.")
-    page.click("button:has-text('Say so')")
-    expect(page.locator(".messages")).to_contain_text("Two people change these")
-
-
 def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
-    root, link = somebody(), setup_link(bare)
-    first_administrator(root, link)
+    root = somebody()
+    first_administrator(root, bare)
     ann = invited(root, somebody(), "ann", "Operator", is_admin=True)
     ben = invited(root, somebody(), "ben", "Operator")
     one_is_enough(ann)
-    asks_for_two(root)
+    ask_for_two(root, "outcomes", "roles")
+    expect(root.locator(".messages")).to_contain_text("Two people change these")
     # the other side is asked, and a worker tells what it says; both have the page open meanwhile
     address = has_an_unknown_outcome(ann)
     ben.goto(address)

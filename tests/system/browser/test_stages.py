@@ -1,5 +1,4 @@
-"""Several people decide one call, by hand in a browser: two of finance of whom one stays out of it, then legal by who
-stands in; each sees what the others said, nobody has a part in both, and it is signed once."""
+"""Several people decide one call: two of finance, of whom one abstains, then a deputy for legal."""
 
 from __future__ import annotations
 
@@ -7,24 +6,19 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Site, read_all
-from tests.system.browser.looks import kept
-from tests.system.browser.test_four_eyes import holds_up
-from tests.system.browser.test_set_up import bare, first_administrator, invited, setup_link, somebody
+from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.site import Site
+from tests.system.browser.steps import A_RUN, first_administrator, invited, read_all
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-__all__ = ["bare", "somebody"]  # fixtures
-RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
 FINANCE, LEGAL = "Finance approver", "Legal approver"
 
 
 def started(page: Page) -> str:
     page.goto("/runs/new?agent=zz-tenant@1.0.0&sample=none")
     page.click("button:has-text('Start the run')")
-    page.wait_for_url(RUN)
+    page.wait_for_url(A_RUN)
     expect(page.locator("#why")).to_contain_text("Waits for finance_po to decide")
     return page.url
 
@@ -43,8 +37,8 @@ def signed(site: Site) -> list[str]:
 
 
 def test_two_of_finance_and_then_legal_decide_about_a_lease(bare: Site, somebody: Callable[[], Page]) -> None:
-    root, link = somebody(), setup_link(bare)
-    first_administrator(root, link)
+    root = somebody()
+    first_administrator(root, bare)
     olaf = invited(root, somebody(), "olaf", "Operator")
     fiona, gina = (invited(root, somebody(), name, FINANCE) for name in ("fiona", "gina"))
     bo = invited(root, somebody(), "bo", FINANCE, LEGAL)

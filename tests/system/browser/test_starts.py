@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
 import psycopg
-import pytest
 from playwright.sync_api import expect
 from psycopg.conninfo import make_conninfo
 
 from durableagents.databases import CONNECTION_FILE
-from tests.system.browser.conftest import Complaints, Person, Site
-from tests.system.browser.test_looks import LONG_NAME, check
-from tests.system.browser.test_story import ACME
-from tests.system.infra.installation import eventually
-from tests.tiers import mostly_long
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.looks import LONG_NAME, checked
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME
+from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 WHY = {"justification": "to see who is next"}
 
 
@@ -52,14 +49,8 @@ def test_a_queued_run_says_so_and_begins_when_the_one_before_has_ended(person: P
     expect(page.locator("#why")).not_to_contain_text("Queued behind")
 
 
-@pytest.mark.parametrize(
-    ("theme", "width"),
-    mostly_long(itertools.product(["light", "dark"], [1280, 390]), [("light", 1280), ("dark", 390)]),
-)
-def test_a_schedule_starts_its_runs_and_its_page_holds_up(
-    person: Person, site: Site, complaints: Complaints, width: int, theme: str
-) -> None:
-    body = {"name": f"{LONG_NAME} {theme} {width}", "agent": "vendor-onboard", "input": ACME, "cron": "* * * * *"}
+def test_a_schedule_starts_its_runs_and_its_page_holds_up(person: Person, site: Site, complaints: Complaints) -> None:
+    body = {"name": LONG_NAME, "agent": "vendor-onboard", "input": ACME, "cron": "* * * * *"}
     one = site.api("/schedules", "integrator", body | {"zone": "America/Argentina/ComodRivadavia"})
 
     _is_due(site, one["id"])
@@ -69,17 +60,16 @@ def test_a_schedule_starts_its_runs_and_its_page_holds_up(
 
     *_, fired = eventually(came, "its first planned time", seconds=120)  # newest first; the next minute may have begun
     assert fired["outcome"] == "started" and site.run(fired["run_id"])["created_by"] == "user:integrator"
-    options: dict[str, Any] = {"viewport": {"width": width, "height": 844}, "color_scheme": theme}
-    page = person("operator", **options)
+    page = person("operator")
     problems = []
     for path in ("/schedules", "/runs/new", "/runs"):
         page.goto(path)
-        problems += check(page, path)
+        problems += checked(page)
     page.goto("/schedules")
     row = page.locator(f"#row-{one['id']}")
     row.locator("summary", has_text="Pause").click()
     row.locator("textarea").first.fill("It has done enough.")
     row.locator("button", has_text="Pause the schedule").click()
     expect(page.locator(f"#row-{one['id']} .chip")).to_have_text("paused")
-    problems += check(page, "/schedules, paused")
+    problems += checked(page)
     assert problems == [] and complaints == []

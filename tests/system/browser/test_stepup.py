@@ -1,46 +1,15 @@
-"""A queue wants a yes to show more: an administrator sets it, and whoever approves types what it is about and shows
-once more who they are."""
+"""Above an amount an approval is typed, and its person shows again who they are."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from runs.journal.asked.queues import FRESH_SECONDS
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.browser.test_story import ACME
-
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-WHY = "The auditors ask for it."
-
-
-@pytest.fixture
-def admin(browser: Browser, site: Site) -> Iterator[Page]:
-    """Who sets the installation up, signed in with a password."""
-    context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    page.goto("/login")
-    (boss,) = [user for user in site.demo()["users"] if user["username"] == "admin"]
-    page.fill("#username", boss["username"])
-    page.fill("#password", boss["password"])
-    page.press("#password", "Enter")
-    page.wait_for_url("**/setup")
-    yield page
-    context.close()
-
-
-def set_proof(page: Page, *, minutes: str, above: str, types_amount: bool) -> None:
-    page.goto("/queues/of/finance_po")
-    page.locator("summary", has_text="Set what a yes has to show").click()
-    page.fill("#p-above", above)
-    page.fill("#p-minutes", minutes)
-    page.locator("#proof-form [name=type_amount]").set_checked(types_amount)
-    page.fill("#p-why", WHY)
-    page.locator("#proof-form button").click()
-    expect(page.locator("#proof-asked" if minutes else "#who-title")).to_be_visible()
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.site import Site
+from tests.system.browser.steps import ACME, read_all, set_proof
 
 
 def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
@@ -49,9 +18,8 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
     set_proof(admin, minutes="5", above="50000", types_amount=True)
     try:
         order = {"description": "Pallets", "amount_usd": 84_000}
-        run_id = site.start("vendor-onboard", ACME | {"legal_name": "Dear Pallets Ltd", "first_order": order})
-        site.reaches(run_id, "waiting_human")
-        case = site.question(run_id)
+        case = site.asked("vendor-onboard", ACME | {"legal_name": "Dear Pallets Ltd", "first_order": order})
+        run_id = case["run_id"]
         # its gate declares no amount: that counts as above, and the name is typed in the place of it. The worker that
         # asked may not have known yet: what is told is what a yes has to show now
         assert case["wanted"] == {"within": 300, "typed": {"target": "Dear Pallets Ltd"}}
@@ -90,4 +58,4 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
     finally:
         set_proof(admin, minutes="", above="", types_amount=False)
         time.sleep(FRESH_SECONDS + 1)  # until the workers know it too: what they ask next is another story's
-    assert [each for each in complaints if "403" not in each and "422" not in each] == []
+    assert complaints.besides("403", "422") == []

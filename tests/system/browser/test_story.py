@@ -7,27 +7,10 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, read_all
-from tests.system.infra.installation import eventually
-
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-EFFECTS = [
-    "portal.request_w9",
-    "erp.create_vendor",
-    "erp.file_purchase_order",
-    "credentials.provision",
-    "email.send_welcome",
-]
-ACME = {
-    "legal_name": "Acme Pallets Ltd",
-    "country": "GB",
-    "tax_id": "GB-123456",
-    "contact_email": "a@acme.example",
-    "category": "Pallets",
-    "first_order": {"description": "Pallets", "amount_usd": 12_400},
-    "requested_by": "ops",
-}
-A_RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
+from tests.system.browser.conftest import Complaints, Person
+from tests.system.browser.site import Site
+from tests.system.browser.steps import A_RUN, ACME, EFFECTS, read_all, reject
+from tests.waiting import eventually
 
 
 def never_reloaded(page: Page) -> None:
@@ -37,8 +20,7 @@ def never_reloaded(page: Page) -> None:
 
 def watched_at_its_gate(person: Person, site: Site) -> tuple[str, Page]:
     """A run that waits for finance, and somebody whose page of it is live."""
-    run_id = site.start("vendor-onboard", ACME)
-    site.reaches(run_id, "waiting_human")
+    run_id = site.waiting("vendor-onboard", ACME)
     watcher = person("auditor")
     watcher.goto(f"/runs/{run_id}")
     expect(watcher.locator("#live-state")).to_contain_text("live")
@@ -81,8 +63,7 @@ def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: 
 
 
 def test_what_somebody_types_survives_what_happens_meanwhile(person: Person, site: Site) -> None:
-    run_id = site.start("vendor-onboard", ACME)
-    site.reaches(run_id, "waiting_human")
+    run_id = site.waiting("vendor-onboard", ACME)
     operator = person("operator")
     operator.goto(f"/runs/{run_id}")
     expect(operator.locator("#live-state")).to_contain_text("live")
@@ -96,33 +77,6 @@ def test_what_somebody_types_survives_what_happens_meanwhile(person: Person, sit
     # and sending it now is refused in words, with the words kept
     operator.click("text=Cancel the run")
     expect(operator.locator("#refused")).to_contain_text("Half a sentence")
-
-
-def test_a_refusal_stays_on_the_page_while_the_run_moves_on(person: Person, site: Site, complaints: Complaints) -> None:
-    run_id = site.start("vendor-onboard", ACME)
-    site.reaches(run_id, "waiting_human")
-    operator = person("operator")
-    operator.goto(f"/runs/{run_id}")
-    expect(operator.locator("#live-state")).to_contain_text("live")
-    operator.click("#act-pause summary")
-    operator.fill("#why-pause", "Month end.")
-    site.api(f"/runs/{run_id}/pause", body={"justification": "somebody was faster"})
-    expect(operator.locator("h1 ~ .chip")).to_have_text("paused")
-    operator.click("text=Pause the run")
-    expect(operator.locator("#refused")).to_contain_text("Month end.")
-    complaints.clear()  # the browser calls the 409 itself an error
-    expect(operator.locator("#live-state")).to_contain_text("live")
-    site.api(f"/runs/{run_id}/resume", body={"justification": "go on"})
-    expect(operator.locator("h1 ~ .chip")).to_have_text("waiting for a person")
-    expect(operator.locator("#refused")).to_contain_text("Month end.")
-    # and the page can be used on: another tab, a reload, the next event
-    operator.click("nav.tabs >> text=Journal")
-    operator.wait_for_url(f"**/runs/{run_id}?tab=journal")
-    site.api(f"/runs/{run_id}/pause", body={"justification": "again"})
-    expect(operator.locator(".event").first).to_contain_text("RunPaused")
-    operator.reload()
-    expect(operator.locator("h1 ~ .chip")).to_have_text("paused")
-    assert complaints == []
 
 
 def test_the_keyboard_is_enough_to_decide_one_after_another(person: Person, site: Site) -> None:
@@ -186,19 +140,6 @@ def test_back_and_send_starts_no_run_that_nobody_meant(person: Person, scripts: 
     expect(page.get_by_role("link", name="Open the run")).to_have_attribute("href", second[second.index("/runs/") :])
 
 
-def test_a_form_that_is_too_large_is_answered_with_a_page(person: Person, complaints: Complaints) -> None:
-    page = person("integrator")
-    page.goto("/runs/new?agent=vendor-onboard")
-    page.locator("#tags").evaluate("e => { e.removeAttribute('maxlength'); e.value = 'x'.repeat(3e6) }")
-    with page.expect_navigation():
-        page.click("text=Start the run")
-    expect(page.locator("h1")).to_have_text("Too large")
-    expect(page.locator("main")).to_contain_text("The body is larger than 2.5 MiB. Nothing was changed.")
-    assert [said for said in complaints if "413" not in said] == []
-    page.go_back()
-    expect(page.locator("#start-form")).to_be_visible()
-
-
 def test_everything_works_without_script(person: Person, site: Site) -> None:
     integrator = person("integrator", java_script_enabled=False)
     integrator.goto("/runs/new?agent=vendor-onboard")
@@ -216,9 +157,7 @@ def test_everything_works_without_script(person: Person, site: Site) -> None:
     expect(operator.locator("h1 ~ .chip")).to_have_text("paused")
     finance = person("approver_finance", java_script_enabled=False)
     finance.goto(f"/inbox/{site.question(run_id)['id']}")
-    finance.fill("#justification", "No script needed.")
-    finance.click("[data-verdict=reject]")
-    expect(finance.locator(".messages")).to_contain_text("Rejected.")
+    reject(finance, "No script needed.")
 
 
 def test_a_killed_web_process_is_noticed_and_caught_up_with(person: Person, site: Site) -> None:
@@ -263,18 +202,6 @@ def test_a_killed_worker_is_a_seam_on_the_timeline(person: Person, site: Site) -
     site.approve(run_id)
     assert site.reaches(run_id, "completed")
     assert sorted(site.effects(run_id)) == sorted(EFFECTS)
-
-
-def test_signing_out_elsewhere_closes_the_page(person: Person) -> None:
-    operator = person("operator")
-    expect(operator.locator("#live-state")).to_contain_text("live")
-    other = operator.context.new_page()
-    other.goto("/runs")
-    other.click(".who summary")
-    other.click("text=Sign out")
-    # Its own page may hear of it before the answer is there, and leave by itself.
-    other.wait_for_url("**/login**")
-    operator.wait_for_url("**/login?next=/")
 
 
 def test_what_was_written_outlasts_a_session_that_ended(person: Person, site: Site) -> None:

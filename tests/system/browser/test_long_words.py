@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.system.browser.conftest import Complaints, Person, Site, profiles, running
+from tests.system.browser.conftest import Complaints, Person, Profile
+from tests.system.browser.looks import FAINT
+from tests.system.browser.site import Site
+from tests.system.browser.steps import invited
 from tests.system.browser.test_hostile import is_inert, unfold
-from tests.system.browser.test_looks import FAINT
-from tests.system.browser.test_set_up import invited
-from tests.system.browser.test_stepup import admin
-from tests.system.infra.installation import eventually
-
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-__all__ = ["admin"]  # a fixture
+from tests.waiting import eventually
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One of its own: what is halted is told on every page of everybody."""
-    site = Site(tmp_path_factory.mktemp("wide") / "data")
-    with running(site):
-        yield site
+@pytest.fixture
+def site(quiet: Site) -> Site:
+    return quiet
 
 
-def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, complaints: Complaints) -> None:
+def test_a_word_without_an_end_makes_no_page_wider(
+    admin: Page, person: Person, site: Site, complaints: Complaints
+) -> None:
     """In a heading, and in the reason of what is halted now."""
     word = "Rückerstattungsgenehmigungsverfahrensstelle" * 2
     admin.goto("/queues")
@@ -43,15 +37,16 @@ def test_a_word_without_an_end_makes_no_page_wider(admin: Page, person: Person, 
     operator.click("#halt-form button")
     expect(operator.locator(".messages")).to_be_visible()
     for page, path in ((admin, "/queues"), (admin, "/queues/of/long_words"), (operator, "/halts"), (operator, "/")):
+        answer = page.goto(path)
+        assert answer is not None and answer.ok, path
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 844})
-            answer = page.goto(path)
-            assert answer is not None and answer.ok, path
             is_inert(page, f"{path} at {width}")
+    site.lift_halts()
     assert complaints == []
 
 
-def test_whatever_somebody_is_called_the_header_has_room(admin: Page, browser: Browser, site: Site) -> None:
+def test_whatever_somebody_is_called_the_header_has_room(admin: Page, profiles: Profile, site: Site) -> None:
     """On a narrow phone too; and so with the name of a queue where what is missing is listed."""
     admin.goto("/queues")
     unfold(admin)
@@ -65,18 +60,17 @@ def test_whatever_somebody_is_called_the_header_has_room(admin: Page, browser: B
         return admin.locator("b", has_text="q" * 63).count() == 1
 
     eventually(is_listed, "the queue on the page Set-up")
-    with profiles(browser, site) as of:
-        for mail, name in {"anna@example.org": "anna@harbor.example", "w@example.org": "W" * 150}.items():
-            page = invited(admin, of(), name, "Operator", is_admin=True, mail=mail)
+    for mail, name in {"anna@example.org": "anna@harbor.example", "w@example.org": "W" * 150}.items():
+        page = invited(admin, profiles(site), name, "Operator", is_admin=True, mail=mail)
+        for path in ("/", "/setup", "/account", "/people"):
+            page.goto(path)
+            # as where a page is live: the button is next to the name
+            page.evaluate("document.getElementById('live-pause').hidden = false")
             for width in (360, 390, 800, 1241, 1280):
                 page.set_viewport_size({"width": width, "height": 844})
-                for path in ("/", "/setup", "/account", "/people"):
-                    page.goto(path)
-                    # as where a page is live: the button is beside the name
-                    page.evaluate("document.getElementById('live-pause').hidden = false")
-                    is_inert(page, f"{path} of {name[:20]} at {width}")
-                    box = page.locator(".who > summary").bounding_box()
-                    assert box is not None and box["width"] >= 64 and box["x"] + box["width"] <= width
+                is_inert(page, f"{path} of {name[:20]} at {width}")
+                box = page.locator(".who > summary").bounding_box()
+                assert box is not None and box["width"] >= 64 and box["x"] + box["width"] <= width
 
 
 def test_what_is_open_can_be_read_and_a_box_keeps_its_size(person: Person) -> None:

@@ -1,0 +1,202 @@
+"""What people do on the pages, step by step: sign in, read, decide, invite, set up queues."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.conftest import CHECKOUT
+from tests.system.browser.site import ALONE, NAMES, Site
+
+A_RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
+PASSWORD = "a staple nobody knows"
+EFFECTS = [
+    "portal.request_w9",
+    "erp.create_vendor",
+    "erp.file_purchase_order",
+    "credentials.provision",
+    "email.send_welcome",
+]
+ACME = {
+    "legal_name": "Acme Pallets Ltd",
+    "country": "GB",
+    "tax_id": "GB-123456",
+    "contact_email": "a@acme.example",
+    "category": "Pallets",
+    "first_order": {"description": "Pallets", "amount_usd": 12_400},
+    "requested_by": "ops",
+}
+
+
+# --- signing in ---
+
+
+def sign_in(page: Page, role: str) -> Page:
+    """Sign in as the demo's person with this role, by one click."""
+    page.goto("/login")
+    page.locator(".roles button", has_text=NAMES[role]).click()
+    page.wait_for_url("**/")
+    return page
+
+
+def sign_in_by_password(page: Page, username: str, password: str, lands_on: Any = "**/") -> Page:
+    page.goto("/login")
+    page.fill("#username", username)
+    page.fill("#password", password)
+    page.press("#password", "Enter")
+    page.wait_for_url(lands_on)
+    return page
+
+
+def sign_in_as_admin(page: Page, site: Site) -> Page:
+    return sign_in_by_password(page, "admin", user(site, "admin")["password"], re.compile(r"/(setup)?$"))
+
+
+def sign_in_as_finance(page: Page, site: Site) -> Page:
+    return sign_in_by_password(page, "finance", user(site, "finance")["password"])
+
+
+def user(site: Site, username: str) -> dict[str, Any]:
+    """Return one of the demo's people, with their password."""
+    (found,) = [each for each in site.demo()["users"] if each["username"] == username]
+    return dict(found)
+
+
+def sign_out(page: Page) -> None:
+    page.click(".who summary")
+    page.locator(".who button", has_text="Sign out").click()
+    page.wait_for_url("**/login**")
+
+
+# --- deciding ---
+
+
+def read_all(page: Page) -> None:
+    """Look at every argument of a case to its end, as Approve waits for; a picture counts once it is drawn."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if page.locator("#seen").is_hidden():
+            return
+        # By event: a real click scrolls first, and what comes into view by that may be the last, which hides the
+        # button.
+        page.locator("#seen [data-next]").dispatch_event("click")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    raise AssertionError(page.locator("#seen").inner_text())
+
+
+def approve(page: Page, why: str = "Matches the quote.") -> None:
+    """Read the open case to its end and approve it."""
+    page.fill("#justification", why)
+    read_all(page)
+    page.click("[data-verdict=approve]")
+    expect(page.locator(".messages")).to_contain_text("Approved.")
+
+
+def reject(page: Page, why: str) -> None:
+    """Reject the open case."""
+    page.fill("#justification", why)
+    page.click("[data-verdict=reject]")
+    expect(page.locator(".messages")).to_contain_text("Rejected.")
+
+
+def start_clerk(page: Page, ending: str, **more: str) -> str:
+    """Start a run of zz-clerk that comes to this ending. Returns its address."""
+    page.goto("/runs/new?agent=zz-clerk@1.0.0&sample=none")
+    for name, value in {"ending": ending, **more}.items():
+        page.fill(f"#f-{name}", value)
+    page.click("button:has-text('Start the run')")
+    page.wait_for_url(A_RUN)
+    return page.url
+
+
+# --- administrators ---
+
+
+def setup_link(site: Site) -> str:
+    """Return the link that `manage.py setup_link` prints."""
+    answer = subprocess.run(
+        [sys.executable, "manage.py", "setup_link"],
+        cwd=CHECKOUT,
+        env=site.environment(**ALONE),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return answer.stdout.strip()
+
+
+def choose_password(page: Page) -> None:
+    page.fill("[name=new_password1]", PASSWORD)
+    page.fill("[name=new_password2]", PASSWORD)
+    page.click("button:has-text('Make the account')")
+
+
+def first_administrator(page: Page, site: Site) -> str:
+    """Open the set-up link and become the administrator `root`. Returns the link."""
+    page.goto(link := setup_link(site))
+    page.fill("[name=username]", "root")
+    page.fill("[name=email]", "root@example.org")
+    choose_password(page)
+    page.wait_for_url("**/setup")
+    return link
+
+
+def invited(root: Page, page: Page, name: str, *roles: str, is_admin: bool = False, mail: str = "") -> Page:
+    """Invite somebody as the administrator, and sign them in by the link."""
+    root.goto("/people")
+    form = root.locator("#invite-title >> xpath=ancestor::section")
+    form.locator("[name=username]").fill(name)
+    form.locator("[name=email]").fill(mail or f"{name}@example.org")
+    form.locator("[name=is_admin]").set_checked(is_admin)
+    for role in roles:
+        form.get_by_label(role, exact=True).check()
+    form.locator("[name=justification]").fill("They join us.")
+    root.click("button:has-text('Invite')")
+    page.goto(root.inner_text("#secret"))
+    for role in roles:
+        expect(page.locator("dl.pairs")).to_contain_text(role)
+    choose_password(page)
+    page.wait_for_url("**/")
+    return page
+
+
+def ask_for_two(page: Page, *families: str) -> None:
+    """Ask that two people change these families of rules."""
+    page.goto("/changes")
+    for family in families:
+        page.check(f"#g-{family}")
+    page.fill("#g-why", "The auditors ask for it.")
+    page.click("button:has-text('Say so')")
+
+
+def set_deadlines(page: Page, *, calendar: str, then: str = "", to: str = "", hours: str = "") -> None:
+    """Set the deadlines of finance's queue; `to` gets its cases after so many hours, or at once if all are away."""
+    page.goto("/queues/of/finance_po")
+    page.locator("summary", has_text="Set deadlines").click()
+    page.select_option("#t-calendar", calendar)
+    page.select_option("#t-then", then)
+    page.select_option("#t-to1", to)
+    page.fill("#t-hours1", hours)
+    page.locator("#timing-form [name=at_once_if_away]").set_checked(bool(to))
+    page.fill("#t-remind", "50, 80" if then else "")
+    page.fill("#t-why", "As agreed with the works council.")
+    page.click("button:has-text('Set the deadlines')")
+    expect(page.locator(".messages")).to_contain_text("deadlines are set")
+
+
+def set_proof(page: Page, *, minutes: str, above: str, types_amount: bool = False) -> None:
+    """Set what an approval in finance's queue has to show above an amount."""
+    page.goto("/queues/of/finance_po")
+    page.locator("summary", has_text="Set what a yes has to show").click()
+    page.fill("#p-above", above)
+    page.fill("#p-minutes", minutes)
+    page.locator("#proof-form [name=type_amount]").set_checked(types_amount)
+    page.fill("#p-why", "The auditors ask for it.")
+    page.locator("#proof-form button").click()
+    expect(page.locator("#proof-asked" if minutes else "#who-title")).to_be_visible()
