@@ -67,12 +67,6 @@ def user(site: Site, username: str) -> dict[str, Any]:
     return dict(found)
 
 
-def sign_out(page: Page) -> None:
-    page.click(".who summary")
-    page.locator(".who button", has_text="Sign out").click()
-    page.wait_for_url("**/login**")
-
-
 # --- deciding ---
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from tests.cases import each_case
 from tests.system.crash.checker import Expected, Facts, Link, _budget, judge
 from tests.system.crash.told import judge_attributes, judge_messages
+from tests.unit.crash.journals import used
 
 RUN = "0199b6b4-3c8e-7000-8000-000000000001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,10 +110,6 @@ def stored() -> list[Link]:
         links.append(Link(seq, 1, BEGAN, b"{}", None, prev, link))
         prev = link
     return links
-
-
-def used(**amounts: int) -> dict[str, int]:
-    return {"tokens_in": 0, "tokens_out": 0, "usd_micro": 0, "tool_calls": 2, "model_calls": 0} | amounts
 
 
 def good() -> Facts:
