@@ -34,6 +34,7 @@ from tests.integration.console.conftest import Reader, text_of
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage as Fleet
 from tests.integration.runs.stage import dump, events, problems
+from tests.integration.runs.stories import as_superuser
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -228,6 +229,16 @@ def test_who_decided_one_stage_has_no_part_in_the_next(stage: Fleet, ask: Callab
     say(fiona)
     say(frank)
     assert stage.drive() == "completed"
+
+
+def test_part_in_two_stages_is_refused_where_the_seats_are_gone(stage: Fleet, ask: Callable[..., Approval]) -> None:
+    ask(LEGAL_THEN_TWO)
+    both, fiona = somebody("both", LEGAL, FINANCE), somebody("fiona", FINANCE)
+    say(both)
+    stage.drive()
+    as_superuser("DELETE FROM approvals_seat")
+    say(fiona)
+    nothing_changes(lambda: say(both), NotCounted, "a part in it twice")
 
 
 def test_nobody_without_an_account_is_one_of_several(ask: Callable[..., Approval]) -> None:
