@@ -337,8 +337,8 @@ def weighing(tools: Toolbox, weight: float) -> Agent:
     return agent_of(node, tools=[pay])
 
 
-@pytest.mark.parametrize("weight", NUMBERS)
-@pytest.mark.parametrize(("verdict", "end"), [("approve", "completed"), ("reject", "failed")])
+@each_case("weight", NUMBERS)
+@each_case(("verdict", "end"), [("approve", "completed"), ("reject", "failed")])
 def test_any_float_is_decided(
     stage: Stage, tools: Toolbox, fiona: Actor, weight: float, verdict: str, end: str
 ) -> None:
@@ -350,7 +350,7 @@ def test_any_float_is_decided(
     sound(first.run)
 
 
-@pytest.mark.parametrize("weight", NUMBERS)
+@each_case("weight", NUMBERS)
 def test_any_float_can_replace_another(stage: Stage, tools: Toolbox, fiona: Actor, weight: float) -> None:
     first = asked_changing(stage, weighing(tools, 1.25e18))
     assert change(first, fiona, weight=weight).approval.state == "approved"
