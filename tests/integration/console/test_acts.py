@@ -391,7 +391,7 @@ def test_whoever_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
     assert Head.objects.get(pk=run.pk).cap_tool_calls == 2 and Run.objects.get(pk=run.pk).state == "running"
     record = OverrideRecord.objects.get(run_id=run.pk)
     assert (record.action, record.by, record.justification) == ("budget", "user:operator", WHY)
-    assert "“It is worth it.”" in operator.read(f"/runs/{run.id}", tab="decisions")
+    assert f"“{WHY}”" in operator.read(f"/runs/{run.id}", tab="decisions")
     assert "budget" in operator.read("/audit", action="budget")
     twice = operator.post(f"/runs/{run.id}/budgets", justification=WHY)
     assert twice.status_code == 422 and "name a cap" in text_of(twice)
