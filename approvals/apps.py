@@ -7,6 +7,7 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
+        from approvals import protected as protected  # it listens to changes
         from approvals.deadlines.plugged import plug_in as plug_in_deadlines
         from approvals.granting.plugged import plug_in as plug_in_grants
         from approvals.notices import duty

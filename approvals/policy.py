@@ -82,6 +82,7 @@ class Member:
     own_act: str | None = None
     said: str | None = None  # their word in this case, in words
     may_act: bool = True  # whether they hold a role with which somebody may change anything
+    is_authentic: bool = True  # whether the application wrote the account as it is
 
     def having(self, own_act: str | None) -> Member:
         """The same, having done this."""
@@ -204,6 +205,9 @@ def _only(queue: QueueFacts) -> str:
 
 def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
     who = facts.who
+    if not who.is_authentic:
+        yield No("Your account was changed outside the application: an administrator has to confirm it first.")
+        return
     if not who.is_active:
         yield No("Your account is closed.")
         return

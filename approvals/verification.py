@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+
 from approvals.cases.verified import amendment_problems, as_decision
 from approvals.consulting.verification import Talks
 from approvals.documents.verification import document_problems
-from approvals.granting.verification import Standing
+from approvals.granting.verification import AUTH, Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.passkeys.verification import assertion_problems, missing_assertion
 from approvals.policy import VERDICTS
@@ -20,6 +22,7 @@ from approvals.timing.verification import Times
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
+from ledger.models import AccountRecord
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
 from runs.engine.canonical import as_hashed
 from runs.engine.gate.requirement import is_staged
@@ -223,6 +226,7 @@ class Gates:
             if row.code is None and not is_old:
                 yield f"{what} has no code: none of our processes wrote it"
         yield from missing_assertion(what, self.journal.run_id, row.pk, row.proof)
+        yield from _rights(what, row)
         if row.code is not None and bytes(row.code) != row_code(code_key(), "decision", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
 
@@ -253,6 +257,26 @@ class Gates:
 
 
 Said = tuple[int, e.ApprovalVoted | e.ApprovalDecided, bool]
+
+
+def _rights(what: str, row: Decision) -> Iterator[str]:
+    """The role of a decision was given to its person, or to the one they stand in for, by the application, and was not
+    taken before. So was a key that it was made with."""
+    deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
+    holder = deputy_of.get("person") if isinstance(deputy_of, dict) else row.person
+    if holder is None or row.auth == AUTH:
+        return
+    records = AccountRecord.objects.filter(at__lte=row.at).order_by("-n")
+    given = records.filter(Q(after__role=row.role) | Q(before__role=row.role), subject_person=holder).first()
+    if given is None and not records.filter(action="role_renamed", after__name=row.role).exists():
+        yield f"{what}: account {holder} was never given the role {row.role}"
+    elif given is not None and given.action == "role_taken":
+        yield f"{what}: the role {row.role} had been taken from account {holder} before"
+    elif given is not None and not given.is_signed:
+        yield f"{what}: account {holder} was given the role {row.role} outside the application, as by {given.by}"
+    keys = list(records.filter(action="key_issued", subject_person=row.person)) if row.auth == "api_key" else []
+    if row.auth == "api_key" and not any(key.is_signed for key in keys):
+        yield f"{what}: account {row.person} was never given an API key"
 
 
 def _case(row: Approval, plan: Any) -> Any:

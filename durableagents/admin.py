@@ -15,8 +15,8 @@ from django.contrib import admin, messages
 from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -24,7 +24,7 @@ from django.utils import timezone
 
 from durableagents.account_pages import admin_users
 from durableagents.identity import own_tags
-from durableagents.identity.auth import digest, issue_key
+from durableagents.identity.auth import digest, issue_key, revoke
 from durableagents.models import ApiKey, OwnTag
 from durableagents.signin import admin_pages
 from ledger.append import acted, justified
@@ -139,7 +139,8 @@ class ApiKeyAdmin(OfBudgets):
 
     @admin.action(description="Revoke the selected keys")
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        count = keys.filter(revoked_at__isnull=True).update(revoked_at=Now())
+        with transaction.atomic():
+            count = revoke(keys.filter(revoked_at__isnull=True))
         self.message_user(request, f"Revoked: {count}.")
 
 

@@ -17,14 +17,19 @@ class DurableAgentsConfig(AppConfig):
 
         from durableagents import checks as checks  # registers itself
         from durableagents import keys
+        from durableagents import protected as protected  # it listens to changes
         from durableagents.grants import grant_after_migrate
         from durableagents.identity import names, signed_in  # noqa: F401 (it listens to sign-ins)
         from durableagents.identity.demo_accounts import demo_accounts
+        from durableagents.identity.session_rows import every_session
         from durableagents.navigation import SECTIONS, halted
         from ledger import privileges
+        from ledger.verification import registers
         from ledger.web import navigation
 
         names.guard_user_names()
+        if every_session not in registers.more:
+            registers.more.append(every_session)
         navigation.declare(SECTIONS, accounts=demo_accounts, notices=halted)
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)
@@ -35,6 +40,7 @@ class DurableAgentsConfig(AppConfig):
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
         post_migrate.connect(create_queues, sender=self)
+        post_migrate.connect(ship_prices, sender=self)
         pre_migrate.connect(refuse_unknown_migrations, sender=self)
         pre_delete.connect(keep_admin_log, sender=LogEntry)
         gc.freeze()
@@ -77,6 +83,15 @@ def create_queues(*, using: str, **_: Any) -> None:
     from approvals.queues.seeding import seed
 
     seed(using)
+
+
+def ship_prices(*, using: str, **_: Any) -> None:
+    """Add the shipped prices of models that have none, unless a migration is still missing (`migrate APP NAME`)."""
+    from ledger import schema
+    from runs.services.budgets import prices
+
+    if schema.is_migrated(using):
+        prices.ship()
 
 
 def install_definitions(*, using: str, **_: Any) -> None:

@@ -28,6 +28,7 @@ APPEND_ONLY = frozenset(
         "ledger_overriderecord",
         "ledger_actrecord",
         "ledger_foureyes",
+        "ledger_rowcode",
         "approvals_assertion",
         "approvals_decision",
         "approvals_calendar",

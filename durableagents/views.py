@@ -19,6 +19,7 @@ from durableagents.identity.demo_accounts import people
 from durableagents.signin import door
 from durableagents.signin.door import next_of
 from ledger.errors import Busy
+from ledger.protected import ChangedOutside
 from ledger.web.page_base import SharedPage
 from ledger.web.problems import RETRY_AFTER_SECONDS
 from ledger.web.roles import PROVED_BY
@@ -81,7 +82,10 @@ class SignIn(View):
         if user is None:
             return self._form(request, name=name, error="No account has this name and password.", status=400)
         attempt.forgive()
-        return redirect(door.proceed(request, user, next_=next_of(request)))
+        try:
+            return redirect(door.proceed(request, user, next_=next_of(request)))
+        except ChangedOutside as refusal:
+            return self._form(request, name=name, error=refusal.detail, status=refusal.status)
 
     def _form(self, request: HttpRequest, *, name: str = "", error: str = "", status: int = 200) -> HttpResponse:
         context = {

@@ -9,14 +9,18 @@ class LedgerConfig(AppConfig):
     def ready(self) -> None:
         """The ledger's own part of verifying a run; the apps above add theirs in the same way. And how times are
         read."""
+        from ledger import accounts  # noqa: F401 (it listens to changes of accounts)
         from ledger.clock import read_every_time
         from ledger.four_eyes.settling import TwoPeople
         from ledger.four_eyes.verification import every_change
         from ledger.verification import registers
+        from ledger.verification.accounts import every_account
         from ledger.verification.checks import Acts, HeadCheck, Overrides
+        from ledger.verification.protected import protected_rows
         from ledger.verification.runs import register
 
         register(Overrides, Acts, HeadCheck, TwoPeople)
-        if every_change not in registers.more:
-            registers.more.append(every_change)
+        for check in (protected_rows, every_account, every_change):
+            if check not in registers.more:
+                registers.more.append(check)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

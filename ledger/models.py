@@ -356,6 +356,10 @@ class AccountRecord(models.Model):
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
     at = models.DateTimeField()
+    # What the application signed, for which transaction: see acting.py. None where it did not sign.
+    reason = models.TextField(blank=True, default="", db_default="")
+    tx = models.TextField(blank=True, default="", db_default="")
+    code = models.BinaryField(null=True)
     # Its place in the list, and the links to the one before.
     n = models.BigIntegerField(null=True)
     prev_hash = models.BinaryField(max_length=32, null=True)
@@ -370,6 +374,41 @@ class AccountRecord(models.Model):
             models.Index(fields=["subject_person"], name="ledger_account_by_subject"),
         ]
         triggers = append_only()
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the application named the actor in this very transaction."""
+        actor = {"by": self.by, "person": self.person, "auth": self.auth, "address": self.address, "tx": self.tx}
+        actor |= {"reason": self.reason} if self.reason else {}
+        return self.code is not None and is_rows_code(code_key(), "actor", actor, bytes(self.code))
+
+
+class RowCode(models.Model):
+    """The code of one state of a protected row: see protected.py. The newest one of a row counts."""
+
+    pk = models.CompositePrimaryKey("table_name", "key", "n")
+    table_name = models.TextField()
+    key = models.TextField()
+    n = models.BigIntegerField()
+    state = models.TextField(help_text="A digest of what the row said; empty: it was not there.")
+    code = models.BinaryField()
+
+    class Meta:
+        triggers = [
+            *append_only(),
+            pgtrigger.Trigger(
+                name="in_order",
+                when=pgtrigger.Before,
+                operation=pgtrigger.Insert,
+                func="""
+                IF NEW.n <> 1 + coalesce((SELECT max(c.n) FROM public.ledger_rowcode c
+                                          WHERE c.table_name = NEW.table_name AND c.key = NEW.key), 0) THEN
+                    RAISE EXCEPTION 'code % of % % is not the next one', NEW.n, NEW.table_name, NEW.key;
+                END IF;
+                RETURN NEW;
+                """,
+            ),
+        ]
 
 
 class Register(models.Model):

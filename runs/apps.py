@@ -7,8 +7,6 @@ from types import ModuleType
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
-from django.db.models.signals import post_migrate
 
 _OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "<string>", "/importlib/", "/runs/apps.py")
 
@@ -24,6 +22,7 @@ class RunsConfig(AppConfig):
         agent, and for an agent that is declared wrongly.
         """
         from ledger.web.seeing import viewers
+        from runs import protected as protected  # it listens to changes
         from runs import seen, verification
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
@@ -36,7 +35,6 @@ class RunsConfig(AppConfig):
         viewers.tell_who_reads(seen.reads)
         wishes.register()
         turns.register()
-        post_migrate.connect(_ship_prices, sender=self, dispatch_uid="runs.services.budgets.prices")
         for name in settings.DURABLEAGENTS_AGENTS:
             module = _loaded(name)
             if not any(_agents_of(module)):
@@ -55,16 +53,6 @@ class RunsConfig(AppConfig):
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {error.detail}") from error
             except Exception as error:
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {agent.graph_id}: {_brief(error)}") from error
-
-
-def _ship_prices(using: str, **_: object) -> None:
-    """What ships of the price table, for models that it has never heard of; not in a database from before it, which is
-    also what is left when migrations are taken back."""
-    from runs.models import Price
-    from runs.services.budgets import prices
-
-    if Price._meta.db_table in connections[using].introspection.table_names():
-        prices.ship()
 
 
 def _loaded(name: str) -> ModuleType:

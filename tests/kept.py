@@ -14,6 +14,7 @@ import psycopg
 from django.db import connection
 from psycopg_pool import AsyncConnectionPool
 
+from ledger.protected import code_of, registry
 from ledger.web.roles import AUDITOR, OPERATOR, ROLES
 from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 from runs.connections import dsn
@@ -37,6 +38,13 @@ _RESET = """
 _TABLES = """
     SELECT quote_ident(tablename) FROM pg_tables
     WHERE schemaname = 'public' AND NOT tablename = ANY(%s) ORDER BY tablename"""
+# The proofs of what is restored, which gets codes again.
+_PROOFS = f"""
+    SELECT jsonb_build_array(ledger_role_proof(g)) FROM auth_group g
+    UNION ALL SELECT {registry["approvals_queue"].proof_sql("q")} FROM approvals_queue q"""
+_CODED = """
+    INSERT INTO ledger_rowcode (table_name, key, n, state, code)
+    SELECT t, k, 1, s, c FROM unnest(%s::text[], %s::text[], %s::text[], %s::bytea[]) AS x(t, k, s, c)"""
 _cleaners: dict[str, psycopg.Connection[Any]] = {}
 # The queues that the migrations made, by database.
 _first_queues: dict[str, list[str]] = {}
@@ -53,7 +61,12 @@ def settle() -> None:
 
 def clean(url: str) -> None:
     """Empty every table but those of `MIGRATED`, and restore the roles and queues that a migration makes."""
-    _cleaner(url).execute("SELECT pg_temp.reset()")
+    link = _cleaner(url)
+    link.execute("SELECT pg_temp.reset()")
+    rows = [proof[0] for (proof,) in link.execute(_PROOFS).fetchall()]
+    tables, keys, states = [list(column) for column in list(zip(*rows, strict=True))[:3]]
+    codes = [code_of(table, key, 1, state) for table, key, state, _ in rows]
+    link.execute(_CODED, [tables, keys, states, codes])
 
 
 def _cleaner(url: str) -> psycopg.Connection[Any]:

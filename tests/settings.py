@@ -6,6 +6,9 @@ run starts (xdist workers too) inherits what is set here.
 
 import os
 import tempfile
+from pathlib import Path
+
+from tests.keys import MASTER_KEY
 
 _OWN = (
     "DATABASE_URL DATABASE_OWNER_URL DURABLEAGENTS_DB_ROLE DURABLEAGENTS_WORKERS "
@@ -26,6 +29,9 @@ if "DURABLEAGENTS_TEST_DATA" not in os.environ:
         os.environ.pop(_name, None)
     os.environ["DURABLEAGENTS_TEST_DATA"] = tempfile.mkdtemp(prefix="durableagents-test-")
     os.environ["DURABLEAGENTS_TEST_OWNER_PID"] = str(os.getpid())
+    _key = Path(os.environ["DURABLEAGENTS_TEST_DATA"], "master.key")
+    _key.write_text(MASTER_KEY)
+    _key.chmod(0o600)
 os.environ["DURABLEAGENTS_DATA"] = os.environ["DURABLEAGENTS_TEST_DATA"]
 
 from durableagents.settings import *  # noqa: E402, F403

@@ -14,12 +14,13 @@ from approvals.models import Approval, Delegation
 from approvals.notices.tell import tell
 from approvals.policy import No, judge
 from approvals.queues.standing import facts_of
-from approvals.queues.who import roles_of, wrong
+from approvals.queues.who import wrong
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import Forbidden, NotFound
 from ledger.models import Event
+from ledger.web.roles import roles
 from runs.services.command import journal, show_to
 
 MOST_OPEN, MOST = 5, 40  # of one question
@@ -155,7 +156,7 @@ def _number(approval: Approval, slot: str) -> int:
 def _check(approval: Approval, user: User) -> None:
     """Nobody is handed what they may not decide."""
     them = Actor("user", user.get_username(), person=user.pk)
-    found = judge(facts_of(approval, approval.run, them, roles_of(user)), approves=False)
+    found = judge(facts_of(approval, approval.run, them, roles(user)), approves=False)
     if isinstance(found, No):
         raise wrong(
             "to", f"can't be {user.get_username()}. To them it would be said: {found.why.rstrip('.')}", "somebody else"

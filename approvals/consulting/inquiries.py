@@ -16,6 +16,7 @@ from approvals.queues.who import can_look, wrong
 from approvals.timing import moving
 from approvals.timing.course import Read, calendar_now, look_at, read, stood, stood_in
 from ledger import events as e
+from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
@@ -101,7 +102,7 @@ def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
     row = _find(approval_id, n)
     if by.person is None or row.person != by.person:
         raise Forbidden(f"Only {row.to} is asked, and answers.")
-    user = User.objects.filter(pk=by.person, is_active=True).first()
+    user = User.objects.filter(pk=by.person, is_active=True).annotate(proof=PROOF).first()
     if user is None or not can_look(user):
         raise Forbidden("You have no role any more with which you could answer.")
     text = justified("answer", answer)

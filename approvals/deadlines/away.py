@@ -17,13 +17,13 @@ from approvals.deadlines.bodies import AbsenceBody
 from approvals.models import Absence, Deputy
 from approvals.queues import deputies
 from approvals.queues.bodies import DeputyBody
-from approvals.queues.who import PERMISSION, account, as_admin, roles_of, wrong
+from approvals.queues.who import PERMISSION, account, as_admin, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.four_eyes.guard import second
-from ledger.web.roles import AUDITOR, is_approver, is_role
+from ledger.web.roles import AUDITOR, is_approver, is_role, roles
 
 LONGEST = timedelta(days=366)
 MOST = 20  # of one person, now or to come
@@ -66,7 +66,7 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     by = by if own is not None else as_admin(by)
     why = justified("absence", body.justification)
     person = own if own is not None else account("person", body.person)
-    role = next((role for role in sorted(roles_of(person)) if is_approver(role)), None)
+    role = next((role for role in sorted(roles(person)) if is_approver(role)), None)
     if role is None:
         raise wrong("person", f"{person.get_username()} decides nothing", "somebody who decides at a queue")
     User.objects.select_for_update().get(pk=person.pk)  # so that two at once are counted

@@ -20,10 +20,11 @@ from approvals.policy import Standing, judge
 from approvals.queue_models import Deputy
 from approvals.queues.sight import genuine_places
 from approvals.queues.standing import facts_of
+from ledger.accounts import PROOF, is_authentic_account
 from ledger.actors import Actor
 from ledger.four_eyes.changes import can_be_agreed, may_second
 from ledger.models import RuleChange
-from ledger.web.roles import AUDITOR, OPERATOR, is_role
+from ledger.web.roles import AUDITOR, OPERATOR, roles
 from ledger.web.seeing.viewers import viewer_of
 from runs import seen
 from runs.fleet import agent_versions
@@ -151,15 +152,16 @@ def recipients(case: Case) -> list[User]:
             wanted |= Q(pk=case.run.creator)
         if case.whom == Whom.SECONDS:
             wanted |= Q(is_superuser=True) | Q(is_staff=True)
-    people = User.objects.filter(wanted, is_active=True).distinct().order_by("pk")[:MOST]
+    found = User.objects.filter(wanted, is_active=True).distinct().order_by("pk").values("pk")[:MOST]
+    people = User.objects.filter(pk__in=found).order_by("pk").annotate(proof=PROOF)
     return [user for user in people if may_be_told(case, user)]
 
 
 def may_be_told(case: Case, user: User | None) -> bool:
-    """Whether somebody may do something about it, or is told because it is theirs; judged from the rows as they are."""
-    if user is None or not user.is_active:
+    """Return whether an account may do something about it, or is told because it is theirs; by the rows as they are."""
+    if user is None or not user.is_active or not is_authentic_account(user):
         return False
-    held = _held(user)
+    held = roles(user)
     if case.whom == Whom.NAMED:
         return case.notice.person == user.pk and (case.notice.kind not in INQUIRIES or bool(held - {AUDITOR}))
     if case.whom == Whom.SECONDS:
@@ -177,10 +179,6 @@ def may_be_told(case: Case, user: User | None) -> bool:
 def _is_theirs(case: Case, user: User) -> bool:
     is_starter = case.whom == Whom.STARTER and case.run is not None and case.run.creator == user.pk
     return is_starter or case.notice.person == user.pk
-
-
-def _held(user: User) -> frozenset[str]:
-    return frozenset(name for name in user.groups.values_list("name", flat=True) if is_role(name))
 
 
 def _deputies(queues: list[str]) -> Any:

@@ -51,8 +51,7 @@ def missing_assertion(what: str, run_id: UUID, decision_id: int, proof: Any) -> 
 
 
 def _not_theirs(row: Assertion, at: datetime) -> str:
-    """Why the passkey was not one of this account's at that time; empty if it was. The records are the database's own:
-    the application can't write them."""
+    """Return why the passkey was not one of this account's at that time; empty if it was."""
     records = AccountRecord.objects.filter(
         subject_person=row.person, action__in=["factor_added", "factor_removed"], at__lte=at + SLACK
     )
@@ -65,6 +64,4 @@ def _not_theirs(row: Assertion, at: datetime) -> str:
         return f"no passkey of this key was ever set up by account {row.person}"
     if last.action == "factor_removed" and last.at < at - SLACK:
         return "the passkey had been taken away before"
-    return (
-        "" if not last.by.startswith("database:") else f"the passkey was put there past the application, by {last.by}"
-    )
+    return "" if last.is_signed else f"the passkey was put there outside the application, as by {last.by}"

@@ -13,13 +13,14 @@ from django.db import transaction
 
 from approvals.queue_models import Deputy, Queue
 from approvals.queues.bodies import DeputyBody
-from approvals.queues.who import PERMISSION, account, as_admin, can_look, check_text, roles_of, wrong
+from approvals.queues.who import PERMISSION, account, as_admin, can_look, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.four_eyes.guard import second
 from ledger.four_eyes.known import is_guarded
+from ledger.web.roles import roles
 
 LONGEST = timedelta(days=366)
 MOST = 20  # of one principal, now or to come
@@ -185,13 +186,13 @@ def _queue(name: str) -> Queue | None:
 def _roles_at(principal: User, queue: Queue | None) -> list[str]:
     """The roles by which they decide there. Raises InvalidInput for whoever decides nothing: nobody can stand in for
     them, and a deputy's deputy is none."""
-    held = roles_of(principal)
+    held = roles(principal)
     found = [queue] if queue is not None else Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")
-    roles = list(dict.fromkeys(each.role for each in found if each.role in held))
-    if not roles:
+    found_roles = list(dict.fromkeys(each.role for each in found if each.role in held))
+    if not found_roles:
         where = f"in {queue.name}" if queue is not None else "at any queue"
         raise wrong("principal", f"{principal.get_username()} decides nothing {where}", "somebody who decides there")
-    return roles
+    return found_roles
 
 
 def _fit(deputy: User, principal: User) -> User:

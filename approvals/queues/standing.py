@@ -24,8 +24,10 @@ from approvals.models import Approval, Decision, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues.changed import CHANGED
+from ledger.accounts import ACCOUNT
 from ledger.actors import Actor
 from ledger.errors import Forbidden
+from ledger.protected import is_authentic
 from ledger.web.roles import AUDITOR, is_role
 from runs.engine.gate.amounts import Amount, amount_in
 from runs.engine.gate.proof import threshold_in
@@ -37,7 +39,8 @@ _HOLD_DEPUTIES = "SELECT principal FROM approvals_deputy WHERE deputy = %s AND r
 _HOLD_HANDED = "SELECT principal FROM approvals_delegation WHERE approval_id = %s AND deputy = %s FOR SHARE"
 _HOLD_ACCOUNTS = "SELECT id FROM auth_user WHERE id = ANY(%s) ORDER BY id FOR SHARE"
 _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY id FOR SHARE"
-_ACCOUNT = """json_build_object('name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
+_ACCOUNT = f"""json_build_object('proof', {ACCOUNT.proof_sql("u")},
+    'name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
 # Who has had their say in the case, and who said yes to the same call at another queue that is asked about it.
 _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id = {case}
@@ -206,6 +209,8 @@ def _deputyship(made: Deputyship, run: Run | None, role: str, now: datetime) -> 
 def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap], said: dict[int, str]) -> Member:
     if user is None:
         return Member(f"account {person}", person, is_active=False)
+    if not is_authentic(user["proof"]):
+        return Member(user["name"], person, is_authentic=False, may_act=False)
     roles = frozenset(name for name in user["roles"] if is_role(name))
     may_act = bool(roles - {AUDITOR})
     return Member(

@@ -7,9 +7,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from ledger.accounts import PROOF, is_authentic_account
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
-from ledger.web.roles import AUDITOR, is_role
+from ledger.web.roles import AUDITOR, roles
 from ledger.web.text_safety import is_hidden
 
 ADMIN = "admin"
@@ -17,9 +18,9 @@ PERMISSION = "approvals.change_queue"
 
 
 def is_admin(user: Any) -> bool:
-    """Whether somebody sets up queues: whoever may open the administration and change queues there, as a superuser
-    may."""
-    return bool(user is not None and user.is_active and user.is_staff and user.has_perm(PERMISSION))
+    """Return whether an account may set up queues: it may open the administration and change queues there."""
+    may_enter = user is not None and user.is_active and user.is_staff and user.has_perm(PERMISSION)
+    return bool(may_enter and is_authentic_account(user))
 
 
 def as_admin(by: Actor, to: str = "set up queues, limits and other people's deputies") -> Actor:
@@ -27,14 +28,14 @@ def as_admin(by: Actor, to: str = "set up queues, limits and other people's depu
     Forbidden."""
     if by.auth == "shell":
         return by
-    if by.person is None or not is_admin(User.objects.filter(pk=by.person).first()):
+    if by.person is None or not is_admin(User.objects.filter(pk=by.person).annotate(proof=PROOF).first()):
         raise Forbidden(f"Only an administrator may {to}.")
     return replace(by, role=ADMIN)
 
 
 def account(field: str, name: str, called: str = "") -> User:
     """An account that may sign in. Raises InvalidInput by the field that names it."""
-    user = User.objects.filter(username=name).first() if name else None
+    user = User.objects.filter(username=name).annotate(proof=PROOF).first() if name else None
     if user is None:
         raise wrong(field, "is nobody's name", "the name of an account", called)
     if not user.is_active:
@@ -42,14 +43,9 @@ def account(field: str, name: str, called: str = "") -> User:
     return user
 
 
-def roles_of(user: User) -> frozenset[str]:
-    """As their account has them now."""
-    return frozenset(name for name in user.groups.values_list("name", flat=True) if is_role(name))
-
-
 def can_look(user: User) -> bool:
     """Whether somebody has a role with which they get to the inbox, and may change anything."""
-    return bool(roles_of(user) - {AUDITOR})
+    return bool(roles(user) - {AUDITOR})
 
 
 def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:

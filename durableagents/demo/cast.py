@@ -16,7 +16,7 @@ from django.contrib.auth.models import Group, User
 from durableagents.demo.registration import PEOPLE
 from durableagents.env import Environment, EnvironmentProblem, replace_private
 from durableagents.identity import auth
-from durableagents.identity.accounts import acting
+from ledger.acting import acting
 from ledger.actors import Actor
 
 ADMIN = "admin"

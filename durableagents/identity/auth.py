@@ -17,12 +17,14 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from durableagents.identity.accounts import acting
 from durableagents.identity.people import ACCOUNT, WHO, account
 from durableagents.models import ApiKey
+from durableagents.protected import KEY
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput, NotFound
+from ledger.protected import is_authentic
 from ledger.web.pressure import optionally
 from ledger.web.roles import ROLES, HasRole, actor, roles
 
@@ -36,12 +38,16 @@ _COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
 _IS_NOTED = "coalesce(k.last_used_at >= statement_timestamp() - interval '1 minute', false)"
 _KEY = ", ".join(f'k."{field.column}"' for field in ApiKey._meta.concrete_fields)
 _LOOK_UP = f"""
-    SELECT {_IS_NOTED}, {_KEY}, {WHO}, {ACCOUNT}
+    SELECT {_IS_NOTED}, {KEY.proof_sql("k")}::text, {_KEY}, {WHO}, {ACCOUNT}
     FROM durableagents_apikey k JOIN auth_user u ON u.id = k.user_id
     WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active
       AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
 # At most one write a minute and key: a busy integrator must not turn every read into a write. Nobody waits until it is
 # on disk: should it be lost with the server, the next use is noted.
+_OUTSIDE = (
+    "This API key or its account was changed in the database, outside the application, so it opens nothing. "
+    "An administrator finds which with manage.py ledger verify --all."
+)
 _NOTE = f"""
     UPDATE durableagents_apikey k SET last_used_at = statement_timestamp()
     WHERE k.id = %s AND NOT {_IS_NOTED} AND set_config('synchronous_commit', 'off', true) = 'off'"""
@@ -110,6 +116,15 @@ def own_keys(user: User) -> QuerySet[ApiKey]:
     )
 
 
+def revoke(keys: QuerySet[ApiKey]) -> int:
+    """End these keys, in the transaction of the act. Return how many."""
+    found = list(keys.select_for_update())
+    for key in found:
+        key.revoked_at = database_now()
+        key.save(update_fields=["revoked_at"])
+    return len(found)
+
+
 class ApiKeyAuthentication(BaseAuthentication):
     """`Authorization: Bearer <key>`.
 
@@ -142,18 +157,22 @@ class HeaderSession(SessionAuthentication):
 
 
 def _key(hash: bytes) -> ApiKey | None:
-    """The key with this digest that may be used now, with its account and the account's roles."""
+    """Return the key with this digest that may be used now, with its account and the account's roles. Raises
+    AuthenticationFailed where the key or the account was changed outside the application."""
     with connection.cursor() as cursor:
         cursor.execute(_LOOK_UP, [hash])
         row = cursor.fetchone()
         if row is None:
             return None
-        is_noted, *columns = row
+        is_noted, proof, *columns = row
         key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
         key.budget = None if key.budget is None else json.loads(key.budget)  # a cursor leaves JSON as text
+        user = account(columns[len(_COLUMNS) :]) if is_authentic(proof) else None
+        if user is None:
+            raise AuthenticationFailed(_OUTSIDE)
         if not is_noted:
             optionally(lambda: cursor.execute(_NOTE, [key.pk]))
-    key.user = account(columns[len(_COLUMNS) :])
+    key.user = user
     return key
 
 

@@ -14,10 +14,12 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from durableagents.identity import links
-from durableagents.identity.accounts import acting
 from durableagents.identity.auth import digest
 from durableagents.identity.password_check import hashed
 from durableagents.models import SetupLink
+from durableagents.protected import SETUP_LINK
+from ledger import protected
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
@@ -95,6 +97,7 @@ def _make(token: str, name: str, email: str, kept: str, address: str) -> User:
 def _usable(row: SetupLink | None) -> SetupLink:
     if row is None:
         raise links.UnknownLink
+    protected.check(SETUP_LINK, row.pk)
     if row.used_at is not None:
         raise links.EndedLink("has been used. Sign in; or, if that was not you, look at the audit list at once")
     if row.expires_at <= database_now():

@@ -16,16 +16,18 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from durableagents.identity import links
-from durableagents.identity.accounts import acting
 from durableagents.identity.auth import digest
 from durableagents.identity.password_check import hashed
 from durableagents.identity.rights import known_roles, unknown_role
 from durableagents.models import Invitation
+from durableagents.protected import INVITATION
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.four_eyes.known import hold, is_guarded
+from ledger.protected import check
 from ledger.web.roles import ordered
 
 DAYS, MOST_DAYS = 7, 30
@@ -181,6 +183,7 @@ def gives(row: Invitation) -> bool:
 def _usable(row: Invitation | None) -> Invitation:
     if row is None:
         raise links.UnknownLink
+    check(INVITATION, row.pk)
     if row.accepted_at is not None:
         raise links.EndedLink("has been used: the account is there. Sign in")
     if row.revoked_at is not None:

@@ -6,15 +6,14 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from durableagents.identity import signed_in, throttle
-from durableagents.identity.accounts import acting
-from durableagents.identity.auth import own_keys
+from durableagents.identity.auth import own_keys, revoke
 from durableagents.identity.password_check import NewPasswordForm, hashed
 from durableagents.identity.people import SessionEnded
+from ledger.acting import acting
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.roles import actor
@@ -97,7 +96,7 @@ class OwnPassword(OwnPage):
                 raise OtherMeanwhile
             row.password = kept
             row.save(update_fields=["password"])
-            ended = own_keys(row).update(revoked_at=Now()) if end_keys else 0
+            ended = revoke(own_keys(row)) if end_keys else 0
         user.password = kept
         return ended
 

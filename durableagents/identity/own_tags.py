@@ -1,4 +1,4 @@
-"""Tags that are an account's own: given to it and taken again, each with a reason. Who acts says `accounts.acting`; the
+"""Tags that are an account's own: given to it and taken again, each with a reason. `acting` says who acts; the
 record of it a trigger writes (durableagents/sql/accounts.sql), in the same transaction."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from durableagents.models import OwnTag
 from ledger.append import justified
+from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.text_safety import is_hidden
 
@@ -73,5 +74,8 @@ def give(user: Any, tag: str, *, justification: str) -> OwnTag:
 def take(own: OwnTag, *, justification: str) -> None:
     """From now on it doesn't. Raises JustificationRequired, NotOwn."""
     why = justified("take a tag", justification)
-    if not OwnTag.objects.filter(pk=own.pk, taken_at__isnull=True).update(taken_at=Now(), taken_for=why):
+    held = OwnTag.objects.select_for_update().filter(pk=own.pk, taken_at__isnull=True).first()
+    if held is None:
         raise NotOwn(own)
+    held.taken_at, held.taken_for = database_now(), why
+    held.save(update_fields=["taken_at", "taken_for"])

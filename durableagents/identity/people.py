@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.middleware import AuthenticationMiddleware
@@ -25,19 +25,24 @@ from django.contrib.sessions.models import Session
 from django.db import DEFAULT_DB_ALIAS, connection, transaction
 from django.db.models import OuterRef, TextField
 from django.db.models.expressions import RawSQL
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from approvals.queues.along import ALONG, learnt
+from durableagents.identity.session_rows import row_key, session_salt
+from ledger.accounts import ACCOUNT as ACCOUNT_ROW
+from ledger.accounts import PROOF
 from ledger.clock import MOMENT
 from ledger.errors import DurableAgentsError
+from ledger.protected import ChangedOutside, is_authentic
 from ledger.web.pressure import is_outage
 from ledger.web.roles import is_too_weak, know_roles
 from ledger.web.seeing.viewers import READS, asking, know_own_tags, know_reads_payloads
 
 MOST_REMEMBERED = 10_000
-_BEFORE_ACCOUNT = 4  # as many things are read of an account before its columns
+_BEFORE_ACCOUNT = 5  # as many things are read of an account before its columns
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
 # Of SQL about an account `u`: the names of its groups, and all its columns. `account` makes one of them.
 ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)
@@ -45,7 +50,9 @@ GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.gro
 # And the tags that are its own.
 TAGS = "ARRAY(SELECT t.tag FROM durableagents_owntag t WHERE t.user_id = {user} AND t.taken_at IS NULL)"
 # How whoever asks is read along with what they show: groups, own tags, the right to read payloads, and the queues.
-WHO = ", ".join(each.format(user="u.id") for each in (GROUPS, TAGS, READS, ALONG))
+# What it does counts only as the application wrote it, so the proof of that comes along.
+_ALL = (GROUPS, TAGS, READS, ALONG, f"{ACCOUNT_ROW.proof_sql('u')}::text")
+WHO = ", ".join(each.format(user="u.id") for each in _ALL)
 _SESSION = f"""
     SELECT {MOMENT}, s.session_data, s.expire_date, {WHO}, {ACCOUNT}
     FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
@@ -63,18 +70,41 @@ class SessionEnded(DurableAgentsError, SessionInterrupted):
 
 
 class SessionStore(Sessions):
-    """Django's sessions, and with one the account that it was last known to be of. The name is part of how Django signs
-    what they hold."""
+    """Django's sessions, and with one the account that it was last known to be of.
+
+    The table has neither the key of a cookie nor data that anybody without SECRET_KEY can write or move: see `row_key`
+    and `session_salt`.
+    """
 
     person: User | None = None
     read_at = 0  # in microseconds, by the database's clock
 
+    @property
+    def row(self) -> str:
+        """The key of its row in the table."""
+        return row_key(self.session_key)
+
+    @property
+    def key_salt(self) -> str:
+        return session_salt(self.row)
+
+    def exists(self, session_key: str) -> bool:
+        return bool(super().exists(row_key(session_key)))
+
+    def create_model_instance(self, data: dict[str, Any]) -> Any:
+        row = super().create_model_instance(data)
+        row.session_key = row_key(row.session_key)
+        return row
+
+    def delete(self, session_key: str | None = None) -> None:
+        if key := session_key or self.session_key:
+            super().delete(row_key(key))
+
     def _get_session_from_db(self) -> Session | None:
-        key, row = self.session_key or "", None
-        if "\x00" not in key:  # a quoted cookie may hold one, and no column does
-            with connection.cursor() as cursor:
-                cursor.execute(_SESSION, [_owners.get(key), key, timezone.now()])
-                row = cursor.fetchone()
+        key = self.session_key or ""
+        with connection.cursor() as cursor:
+            cursor.execute(_SESSION, [_owners.get(key), row_key(key), timezone.now()])
+            row = cursor.fetchone()
         if row is None:
             self._session_key: str | None = None
             return None
@@ -122,26 +152,29 @@ def _remember(key: str | None, owner: Any) -> None:
         _owners[key] = int(owner)
 
 
-def account(told: list[Any]) -> User:
-    """An account, with what counts of it, as WHO and ACCOUNT read it."""
-    groups, tags, reads, along, *columns = told
-    user = User.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
+def account(told: list[Any]) -> User | None:
+    """Return an account, with what counts of it, as WHO and ACCOUNT read it; None if it was changed outside."""
+    groups, tags, reads, along, proof, *columns = told
+    if not is_authentic(proof):
+        return None
+    user: Any = User.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
+    user.proof = proof
     know_roles(user, groups, learnt(along))
     know_own_tags(user, tags)
     know_reads_payloads(user, reads)
-    return user
+    return cast(User, user)
 
 
 def person(pk: Any) -> User | None:
-    """The account, with its roles: the one that came with the session, if it is that. Its own tags are read when they
-    count."""
+    """Return the account, with its roles: the one that came with the session, if it is that. Its own tags are read when
+    they count. None also where it was changed outside the application."""
     known = _read_along.get()
     if known is not None and str(known.pk) == str(pk):
         return known
-    user: Any = User.objects.filter(pk=pk).annotate(held=held("pk"), along=_ALONG).first()
-    if user is not None:
-        stands = learnt(user.along)
-        know_roles(user, user.held, stands)
+    user: Any = User.objects.filter(pk=pk).annotate(held=held("pk"), along=_ALONG, proof=PROOF).first()
+    if user is None or not is_authentic(user.proof):
+        return None
+    know_roles(user, user.held, learnt(user.along))
     return user
 
 
@@ -151,8 +184,13 @@ def held(user: str) -> ArraySubquery:
 
 
 class WhoAsks(AuthenticationMiddleware):
-    """Django's, which hands on the account that was read with the session. What is read meanwhile is read for whoever
-    sent the request."""
+    """Django's, which hands on the account that was read with the session. What is read meanwhile is read for the
+    request's sender. A row that was changed outside the application is answered with what to do about it."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, ChangedOutside):
+            return None
+        return render(request, "account/refused.html", {"refusal": exception}, status=exception.status)
 
     def __call__(self, request: HttpRequest) -> Any:
         with asking(request):

@@ -15,15 +15,15 @@ from django.contrib.auth.models import User
 from django.contrib.auth.tokens import PasswordResetTokenGenerator, default_token_generator
 from django.db import transaction
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
 from durableagents.identity import links, mail, signed_in, throttle
-from durableagents.identity.accounts import acting
+from durableagents.identity.auth import revoke
 from durableagents.identity.password_check import hashed
 from durableagents.identity.rights import check_door, is_protected
 from durableagents.models import ApiKey
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, NotFound
@@ -126,8 +126,7 @@ def set_password(whom: str, token: str, *, password: str, end_keys: bool, addres
         with acting(Actor("user", user.username, auth="token", address=address, person=user.pk)):
             user.password = kept
             user.save(update_fields=["password"])
-            keys = ApiKey.objects.filter(user=user, revoked_at__isnull=True)
-            ended = keys.update(revoked_at=Now()) if end_keys else 0
+            ended = revoke(ApiKey.objects.filter(user=user, revoked_at__isnull=True)) if end_keys else 0
         signed_in.end_everywhere(user.pk)
     return ended
 

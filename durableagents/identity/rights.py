@@ -10,8 +10,8 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
-from durableagents.identity.accounts import acting
 from durableagents.identity.auth import ISSUE_OWN
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified, mark_of
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, Moved, NotFound

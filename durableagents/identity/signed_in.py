@@ -20,6 +20,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest
 
 from approvals.notices import phones
+from durableagents.identity.session_rows import row_key
 from durableagents.identity.sessions import IDLE, LONGEST
 from durableagents.models import SignedIn
 from ledger.actors import Actor
@@ -29,19 +30,19 @@ from ledger.errors import NotFound
 
 MOST_SHOWN = 100
 _NAME_LENGTH = 300
-# The database's own index finds a session by this expression.
-_DIGEST = "sha256(s.session_key::bytea)"
+# A line has the name of its session's row (`row_key`), as bytes.
+_ROW = "s.session_key = encode(k.key, 'hex')"
 _LIST = f"""
     SELECT k.key, k.since, k.address, k.browser, k.auth_hash, s.expire_date
-    FROM durableagents_signedin k JOIN django_session s ON {_DIGEST} = k.key
+    FROM durableagents_signedin k JOIN django_session s ON {_ROW}
     WHERE k.user_id = %s AND s.expire_date > clock_timestamp()
     ORDER BY s.expire_date DESC, k.key LIMIT {MOST_SHOWN}"""
 _FORGET = f"""
     DELETE FROM durableagents_signedin k
-    WHERE k.user_id = %s AND NOT EXISTS (SELECT FROM django_session s WHERE {_DIGEST} = k.key)"""
+    WHERE k.user_id = %s AND NOT EXISTS (SELECT FROM django_session s WHERE {_ROW})"""
 # Locked before their sessions, in one order: so whoever ends them waits for one that gets another key, and finds that.
 _OF = "SELECT key FROM durableagents_signedin WHERE user_id = %s AND key <> %s ORDER BY key FOR UPDATE"
-_END = f"DELETE FROM django_session s WHERE {_DIGEST} = ANY (%s)"
+_END = "DELETE FROM django_session WHERE session_key = ANY (%s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class Place:
 
 
 def digest_of(session_key: str | None) -> bytes:
-    return hashlib.sha256((session_key or "").encode()).digest()
+    """Return what a line is found by."""
+    return bytes.fromhex(row_key(session_key))
 
 
 @receiver(user_logged_in)
@@ -154,7 +156,7 @@ def _seen(since: datetime, ends: datetime) -> datetime | None:
 
 
 def _auth_hash(user: User) -> bytes:
-    return digest_of(user.get_session_auth_hash())
+    return hashlib.sha256(user.get_session_auth_hash().encode()).digest()
 
 
 @transaction.atomic
@@ -182,7 +184,7 @@ def end_all(user_id: int, *, but: str | None = None) -> int:
 
 def _drop(keys: list[bytes]) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(_END, [keys])
+        cursor.execute(_END, [[key.hex() for key in keys]])
         return cursor.rowcount
 
 

@@ -27,8 +27,6 @@ CREATE TABLE durableagents_document (
 );
 CREATE INDEX durableagents_document_words ON durableagents_document USING gin (words);
 """
-# A session is found by its key's digest, which is all that is kept of it outside the session itself.
-SESSIONS = "CREATE INDEX django_session_by_digest ON django_session (sha256(session_key::bytea))"
 # A passkey belongs to one account and is found by what a browser answers with.
 PASSKEYS = (
     "CREATE UNIQUE INDEX durableagents_passkey_once ON mfa_authenticator ((data -> 'id')) WHERE type = 'webauthn'"
@@ -149,7 +147,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunSQL(
-            [UNLOGGED, WIDE_QUEUE, DOCUMENT, SESSIONS, PASSKEYS],
-            "DROP INDEX durableagents_passkey_once; DROP INDEX django_session_by_digest; DROP TABLE durableagents_document",
+            [UNLOGGED, WIDE_QUEUE, DOCUMENT, PASSKEYS],
+            "DROP INDEX durableagents_passkey_once; DROP TABLE durableagents_document",
         ),
     ]

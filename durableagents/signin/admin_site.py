@@ -13,7 +13,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from durableagents.identity.accounts import acting
+from ledger.acting import acting
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
 

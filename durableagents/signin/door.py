@@ -19,7 +19,9 @@ from django.utils.crypto import constant_time_compare
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from durableagents.signin import factors
+from ledger.accounts import ACCOUNT
 from ledger.actors import Actor
+from ledger.protected import check
 from ledger.web.roles import HAS_FACTOR, PROVED_BY, STRENGTH, needs_factor
 from runs.engine.gate.proof import PASSWORD
 
@@ -46,7 +48,9 @@ class Caller:
 def proceed(
     request: HttpRequest, user: User, *, next_: str, strength: str = SESSION, has_second_factor: bool = False
 ) -> str:
-    """The first proof was right: where to go on. `has_second_factor` says that it was one of two."""
+    """Return where to go on after a right first proof. `has_second_factor` says that it was one of two. Raises
+    ChangedOutside."""
+    check(ACCOUNT, user.pk)
     logout(request)  # nothing of the person before stays in the session
     if not has_second_factor:
         where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
@@ -84,7 +88,8 @@ def keep_draft(request: HttpRequest, sealed: str) -> None:
 
 
 def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool) -> None:
-    """A session begins, which says how."""
+    """Begin a session, which says how. Raises ChangedOutside: also where the account's factors were taken away."""
+    check(ACCOUNT, user.pk)
     request.session.pop(_AT_THE_DOOR, None)
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     request.session[STRENGTH] = strength

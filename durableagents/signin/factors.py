@@ -19,8 +19,8 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 
 from durableagents.identity import throttle
-from durableagents.identity.accounts import acting
 from durableagents.signin.sealing import Adapter, FactorUnreadable, counted, data_of, of
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import justified
 from ledger.errors import DurableAgentsError

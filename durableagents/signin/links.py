@@ -10,8 +10,8 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from durableagents.identity.accounts import acting
 from durableagents.providers import OidcProvider
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import is_role

@@ -19,10 +19,10 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, connection
 
 from approvals.passkeys.signed import ALGORITHMS, LIVES_SECONDS, Signed, key_digest, text_of
-from durableagents.identity.accounts import acting
 from durableagents.signin import factors, webauthn
 from durableagents.signin.sealing import Adapter, FactorUnreadable, counted, data_of, naming_key, of
 from durableagents.signin.webauthn import Challenge, WrongPasskey
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.web.text_safety import is_hidden

@@ -2,16 +2,21 @@
 -- raw SQL. The trigger functions run as the owner, the only role that may write the record, so the runtime role can neither omit nor add
 -- one. No secret is recorded.
 
--- Record one act. The application names the actor for the transaction (`durableagents.actor`, see accounts.py); otherwise it is the login role.
+-- Record one act. The application names the actor for the transaction (`durableagents.actor`) and signs that (ledger/acting.py); otherwise it
+-- is the login role. Any SQL may set the actor, so the signature is kept and verification checks it.
 -- Only the trigger functions below can call it: any other caller lacks the right to insert.
 CREATE OR REPLACE FUNCTION accounts_record(p_action text, p_subject text, p_subject_person bigint, p_before jsonb, p_after jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     said jsonb := nullif(current_setting('durableagents.actor', true), '')::jsonb;
+    code text := said ->> 'code';
 BEGIN
-    INSERT INTO public.ledger_accountrecord (action, subject, subject_person, by, person, auth, address, before, after, at)
+    INSERT INTO public.ledger_accountrecord (action, subject, subject_person, by, person, auth, address, before, after, at, reason, tx, code)
     VALUES (p_action, p_subject, p_subject_person, coalesce(said ->> 'by', 'database:' || session_user), (said ->> 'person')::bigint,
-            coalesce(said ->> 'auth', 'database'), coalesce(said ->> 'address', ''), p_before, p_after, clock_timestamp());
+            coalesce(said ->> 'auth', 'database'), coalesce(said ->> 'address', ''), p_before, p_after, clock_timestamp(),
+            coalesce(said ->> 'reason', ''),
+            pg_current_xact_id()::text || '@' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+            CASE WHEN code ~ '^([0-9a-f]{2})+$' THEN decode(code, 'hex') END);
 END $$;
 
 -- Return how records name an account, including one that is deleted before its memberships.
@@ -42,6 +47,7 @@ DECLARE
     person bigint := coalesce(is_now ->> 'id', was ->> 'id')::bigint;
     old_kind text := split_part(was ->> 'password', '$', 1);
     new_kind text := split_part(is_now ->> 'password', '$', 1);
+    auth text := coalesce(nullif(current_setting('durableagents.actor', true), '')::jsonb ->> 'auth', 'database');
 BEGIN
     IF lost <> '{}' OR got <> '{}' OR TG_OP <> 'UPDATE' THEN
         PERFORM accounts_record(CASE TG_OP WHEN 'INSERT' THEN 'account_added' WHEN 'DELETE' THEN 'account_removed' ELSE 'account_changed' END,
@@ -49,8 +55,7 @@ BEGIN
     END IF;
     IF TG_OP = 'UPDATE' AND was -> 'password' <> is_now -> 'password' THEN
         PERFORM accounts_record(
-            CASE WHEN old_kind <> new_kind AND nullif(current_setting('durableagents.actor', true), '') IS NULL
-                 THEN 'password_rehashed' ELSE 'password_changed' END,
+            CASE WHEN old_kind <> new_kind AND auth = 'database' THEN 'password_rehashed' ELSE 'password_changed' END,
             subject, person, jsonb_build_object('kind', old_kind), jsonb_build_object('kind', new_kind));
     END IF;
     RETURN NULL;

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 
+from ledger.accounts import PROOF, is_authentic_account
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -188,13 +189,13 @@ def may_second(user: Any, row: RuleChange) -> bool:
 
 
 def account_of(by: Actor) -> User | None:
-    """Who acts, as their account is now."""
-    return None if by.person is None else User.objects.filter(pk=by.person).first()
+    """Return the account that acts, as it is now."""
+    return None if by.person is None else User.objects.filter(pk=by.person).annotate(proof=PROOF).first()
 
 
 def holds(user: Any, needs: str) -> bool:
-    """Whether an account holds what an act needs, as it is now."""
-    if user is None or not user.is_active:
+    """Return whether an account holds what an act needs, as it is now."""
+    if user is None or not user.is_active or not is_authentic_account(user):
         return False
     if needs == SUPERUSER:
         return bool(user.is_superuser)

@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from pydantic import Field
 
+from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -66,7 +67,8 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
 def _able(needs: str) -> int:
     """How many accounts could do it, counted to two."""
     found = 0
-    for user in User.objects.filter(is_active=True).order_by("-is_superuser", "pk").iterator(chunk_size=200):
+    people = User.objects.filter(is_active=True).annotate(proof=PROOF).order_by("-is_superuser", "pk")
+    for user in people.iterator(chunk_size=200):
         found += holds(user, needs)
         if found == 2:
             break

@@ -2,6 +2,7 @@
 
 import django.contrib.postgres.fields
 import pgtrigger.compiler
+import pgtrigger.migrations
 from django.db import migrations, models
 
 # The server's defaults wait until a fifth of a table is dead or new, which for millions of rows is hours of work at once.
@@ -227,6 +228,9 @@ class Migration(migrations.Migration):
                 ('before', models.JSONField(default=dict)),
                 ('after', models.JSONField(default=dict)),
                 ('at', models.DateTimeField()),
+                ('reason', models.TextField(blank=True, db_default='', default='')),
+                ('tx', models.TextField(blank=True, db_default='', default='')),
+                ('code', models.BinaryField(null=True)),
                 ('n', models.BigIntegerField(null=True)),
                 ('prev_hash', models.BinaryField(max_length=32, null=True)),
                 ('hash', models.BinaryField(max_length=32, null=True)),
@@ -236,6 +240,29 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('n',), name='ledger_account_place_once')],
                 'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='4ab6897fe6d92b40942578737ebabbfb6186df45', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_5d065', table='ledger_accountrecord', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='ef574a2118ced6ef0382b8ea35db743821fb5544', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_7a151', table='ledger_accountrecord', when='BEFORE'))],
             },
+        ),
+        migrations.CreateModel(
+            name='RowCode',
+            fields=[
+                ('pk', models.CompositePrimaryKey('table_name', 'key', 'n', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('table_name', models.TextField()),
+                ('key', models.TextField()),
+                ('n', models.BigIntegerField()),
+                ('state', models.TextField(help_text='A digest of what the row said; empty: it was not there.')),
+                ('code', models.BinaryField()),
+            ],
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='rowcode',
+            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='d6628649cbb3286e654e00bfbdaa8cfcb140bd60', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_d1430', table='ledger_rowcode', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='rowcode',
+            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='72e236bacb9cee1b13755f975d2bdf68a04fbdf0', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_b0056', table='ledger_rowcode', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='rowcode',
+            trigger=pgtrigger.compiler.Trigger(name='in_order', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF NEW.n <> 1 + coalesce((SELECT max(c.n) FROM public.ledger_rowcode c\n                                          WHERE c.table_name = NEW.table_name AND c.key = NEW.key), 0) THEN\n                    RAISE EXCEPTION 'code % of % % is not the next one', NEW.n, NEW.table_name, NEW.key;\n                END IF;\n                RETURN NEW;\n                ", hash='8a06153169dfb9f7071001d3790043f181119636', operation='INSERT', pgid='pgtrigger_in_order_65b7e', table='ledger_rowcode', when='BEFORE')),
         ),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
         migrations.RunSQL(DEFINITIONS, "DROP TABLE ledger_definition"),

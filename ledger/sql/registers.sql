@@ -40,7 +40,7 @@ CREATE OR REPLACE FUNCTION ledger_account_body(r ledger_accountrecord) RETURNS t
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
     RETURN jsonb_build_array(r.id, r.action, r.subject, r.subject_person, r."by", r.person, r.auth, r.address, r.before, r.after,
-                             extract(epoch FROM r.at)::text)::text;
+                             extract(epoch FROM r.at)::text, r.reason, r.tx, encode(r.code, 'hex'))::text;
 END $$;
 
 -- Return the hash of a row: sha256(prev ‖ n ‖ content).

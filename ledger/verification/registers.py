@@ -19,7 +19,7 @@ from django.db import connection
 
 from ledger.codes import is_rows_code
 from ledger.keys import code_key
-from ledger.models import NO_RUN, ActRecord, Register, Uncoded
+from ledger.models import NO_RUN, AccountRecord, ActRecord, Register, Uncoded
 from ledger.verification.runs import UNREADABLE, no_sense, snapshot
 
 _BATCH = 200
@@ -100,6 +100,8 @@ class _Reading:
             good = [row for row in rows if self._follows(row)]
             if self.of.name == "acts":
                 self._check_codes([row[0] for row in good])
+            else:
+                self._check_signatures([row[0] for row in good])
         self.problems += self._where_it_stands()
         return Listed(self.of.name, self.rows, self.hash.hex() if self.n else "", self.problems)
 
@@ -164,6 +166,15 @@ class _Reading:
                     f"{what} was not written with this installation's key, or not at its place, or was changed"
                 )
             self.codes.add(code)
+
+    def _check_signatures(self, ids: list[int]) -> None:
+        """Name every change of an account that the application did not sign for, and what it claims to be."""
+        for row in AccountRecord.objects.filter(pk__in=ids).order_by("n", "id"):
+            if not row.is_signed:
+                self.problems.append(
+                    f"account record {row.id}, {row.action} of {row.subject} at {row.at.isoformat()}, says it was done "
+                    f"by {row.by}, and was not signed by the application"
+                )
 
     def _is_old(self, row: ActRecord) -> bool:
         """Whether an act may lack a code, being from before there were any."""

@@ -186,12 +186,16 @@ def _stands_in(mark: str) -> StandsIn:
 
 
 def roles(user: Any) -> frozenset[str]:
-    """The roles of a user, read once per user object. Nobody and inactive people have none."""
+    """Return the roles of a user, read once per user object. Nobody has any of an account that is inactive, or that was
+    changed outside the application."""
     if user is None or not user.is_authenticated or not user.is_active:
         return frozenset()
     known = getattr(user, _CACHE, None)
     if known is None:
-        known = frozenset(group.name for group in user.groups.all() if is_role(group.name))
+        from ledger.accounts import is_authentic_account  # needs the models, and this module is read before them
+
+        held = user.groups.all() if is_authentic_account(user) else ()
+        known = frozenset(group.name for group in held if is_role(group.name))
         setattr(user, _CACHE, known)
     return known
 

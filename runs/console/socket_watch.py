@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from django.db.models.expressions import RawSQL
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
+from ledger.accounts import PROOF
 from ledger.web.roles import is_too_weak, roles
 from ledger.web.seeing.viewers import READS, Viewer, know_reads_payloads, viewer_of
 from runs.journal import wait_hooks
@@ -145,11 +147,12 @@ def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
     """Look sessions up: signed in, password unchanged, active, with a role, and what they see. Four queries for any
     number."""
     answers: dict[str | None, Verdict] = dict.fromkeys(keys, SIGNED_OUT)
-    sessions = Session.objects.filter(pk__in=[key for key in answers if key], expire_date__gt=timezone.now())
-    kept = {session.pk: session.get_decoded() for session in sessions}
+    stores = {store.row: store for key in answers if key for store in [_sessions().SessionStore(key)]}
+    sessions = Session.objects.filter(pk__in=stores, expire_date__gt=timezone.now())
+    kept = {stores[row.pk].session_key: stores[row.pk].decode(row.session_data) for row in sessions}
     wanted = {key: str(data[SESSION_KEY]) for key, data in kept.items() if SESSION_KEY in data}
     people = get_user_model().objects.filter(pk__in=set(wanted.values()), is_active=True)
-    people = people.annotate(reads=_READS).prefetch_related("groups", "own_tags")
+    people = people.annotate(reads=_READS, proof=PROOF).prefetch_related("groups", "own_tags")
     users = {str(user.pk): user for user in people}
     for user in users.values():
         know_reads_payloads(user, user.reads)
@@ -157,6 +160,10 @@ def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
         if pk in users:
             answers[key] = _verdict(kept[key], users[pk])
     return answers
+
+
+def _sessions() -> Any:
+    return import_module(settings.SESSION_ENGINE)
 
 
 def _verdict(kept: dict[str, Any], user: Any) -> Verdict:

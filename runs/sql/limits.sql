@@ -46,13 +46,14 @@ LANGUAGE sql AS $$
         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED);
 $$;
 
--- Request a permit for one try, under all keys or none. Rows are locked in order, so two requests wait for one another for this statement only.
+-- Request a permit for one try, under all keys or none. The worker passes the rules in force, because only a process with the installation's key
+-- can tell whether the application wrote what the table says. Rows are locked in order, so two requests wait for one another for this statement only.
 -- A refusal names the key, the reason (asked: the other side asked for a pause; breaker; at_once; rate) and the seconds to wait at least.
 -- The longest waiting worker goes first; one that is refused is queued by how long its own first call has waited. A caller with less patience
 -- than that comes back later and is told when: one after the other, at the rate.
 CREATE OR REPLACE FUNCTION runs_take_permit(
     p_id uuid, p_keys text[], p_worker uuid, p_run uuid, p_slot text, p_lasts double precision, p_waited double precision, p_waiting int,
-    p_patience double precision
+    p_patience double precision, p_rules jsonb
 ) RETURNS runs_admission
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,7 +86,7 @@ BEGIN
             answer.is_held := true;
             RETURN answer;
         END IF;
-        rule := runs_limit_rule(l.key);
+        rule := coalesce(p_rules -> l.key, '{}');
         rate := (rule ->> 'per_minute')::double precision / 60;
         burst := coalesce((rule ->> 'burst')::double precision, greatest(1, ceil(rate)));
         most := (rule ->> 'at_once')::int;
@@ -195,7 +196,7 @@ $$;
 -- other side asked for a pause. A breaker opens if at least five tries of the last half minute to minute failed and they are the share that its
 -- rule names; tries that left before it opened change nothing. A probe closes it or doubles its rest, up to five minutes.
 CREATE OR REPLACE FUNCTION runs_tell_limit(
-    p_key text, p_ok int, p_failed int, p_error text, p_held double precision, p_probe uuid, p_served boolean
+    p_key text, p_ok int, p_failed int, p_error text, p_held double precision, p_probe uuid, p_served boolean, p_rule jsonb
 ) RETURNS TABLE (breaker text, held double precision)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -207,7 +208,7 @@ BEGIN
     INSERT INTO runs_limit (key) VALUES (p_key) ON CONFLICT DO NOTHING;
     SELECT * INTO l FROM runs_limit x WHERE x.key = p_key FOR UPDATE;
     moment := clock_timestamp();
-    rule := runs_limit_rule(p_key);
+    rule := p_rule;
     IF p_failed > 0 THEN
         l.last_error := left(p_error, 500);
         l.last_error_at := moment;

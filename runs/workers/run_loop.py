@@ -254,6 +254,7 @@ class Host:
         """Take what fits. True if the slots are not full and there may be more."""
         room = self.slots - len(self._active)
         is_closed = self._drain_at is not None or room <= 0 or self._is_fenced() or self._alone_with in self._active
+        is_closed = is_closed or self._permits.has_untrusted_caps
         self._is_busy = is_closed or self._makes_room
         if is_closed:
             return False

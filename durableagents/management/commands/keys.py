@@ -14,9 +14,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from durableagents.identity import links
-from durableagents.identity.accounts import acting
 from durableagents.identity.auth import MOST_DAYS, issue_key, own_keys
 from durableagents.identity.rights import known_roles, unknown_role
+from ledger.acting import acting
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
 from ledger.four_eyes.known import is_guarded

@@ -3,17 +3,22 @@ to codes is over."""
 
 from __future__ import annotations
 
+import os
+import pwd
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand
-from django.db import Error, connection
+from django.db import DataError, Error, connection, transaction
 
+from ledger.actors import Actor
+from ledger.append import acted, justified
 from ledger.codes import SQL_MADE
-from ledger.errors import NotFound
+from ledger.errors import JustificationRequired, NotFound
 from ledger.models import NO_RUN, Uncoded
+from ledger.protected import Protected, is_changed_outside, name_of, registry, seal
 from ledger.verification.registers import Listed, verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 
@@ -34,14 +39,20 @@ class Command(BaseCommand):
         which = check.add_mutually_exclusive_group(required=True)
         which.add_argument("run", nargs="?", help="the run's id")
         which.add_argument("--all", action="store_true", help="every run of which any table has a trace")
+        confirm = verbs.add_parser("confirm", help="a row that was changed outside the application counts as it is now")
+        confirm.add_argument("table", choices=sorted(registry), help="its table, as `verify` names it")
+        confirm.add_argument("key", help="its number or name there")
+        confirm.add_argument("--reason", required=True, help="why it is right as it is; on record")
         verbs.add_parser(
             "demand", help="the upgrade to codes is over: from here on an event without a code is forged (as the owner)"
         )
 
-    def handle(self, *, verb: str, run: str | None = None, all: bool = False, **_: Any) -> None:
+    def handle(self, *, verb: str, run: str | None = None, all: bool = False, **given: Any) -> None:
         """One line for each problem, then one that sums up."""
         if verb == "demand":
             self._demand()
+        elif verb == "confirm":
+            self._confirm(registry[given["table"]], given["key"], given["reason"])
         else:
             self._verify(verify_all() if all else [self._one(str(run))], verify_registers() if all else [])
 
@@ -72,6 +83,24 @@ class Command(BaseCommand):
         self.stdout.write(f"{runs} run(s), {events} event(s), {problems} problem(s)")
         if problems:
             raise SystemExit(1)
+
+    def _confirm(self, protected: Protected, key: str, reason: str) -> None:
+        """Give a row that was changed outside the application the code of what it says now, on record."""
+        by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, auth="shell")
+        try:
+            why = justified("Confirming a row", reason)
+            is_changed = is_changed_outside(protected, key)
+        except JustificationRequired as error:
+            raise self._refusal(error.detail) from None
+        except DataError:
+            raise self._refusal(f"{key!r} is no key of {protected.table}") from None
+        if not is_changed:
+            raise self._refusal(f"{protected.table} {key} is as the application wrote it: there is nothing to confirm")
+        with transaction.atomic():
+            what = name_of(protected, key)
+            seal(protected, key)
+            acted("row_confirm", by=by, subject=f"{protected.table} {key}", justification=why, after={"row": what})
+        self.stdout.write(f"The {what} counts as it is now.")
 
     def _demand(self) -> None:
         try:

@@ -136,6 +136,7 @@ _HELD = {
     "rate": "is called as often as it may be",
     "at_once": "has as many calls under way as it may have",
     "asked": "asked to be left alone for a while",
+    "changed": "has a limit that was changed in the database, outside the application: an administrator confirms it",
     "breaker": "has its circuit breaker open: it failed too often, or an operator opened it",
 }
 

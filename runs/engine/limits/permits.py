@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Why = Literal["rate", "at_once", "asked", "breaker"]
+Why = Literal["rate", "at_once", "asked", "breaker", "changed"]
 
 
 @dataclass(frozen=True, slots=True)

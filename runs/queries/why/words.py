@@ -18,6 +18,7 @@ _HELD = {
     "rate": "it is called as often as it may be",
     "at_once": "it has as many calls under way as it may have",
     "asked": "the other side asked to be left alone for a while",
+    "changed": "its limit was changed in the database, outside the application, and an administrator has to confirm it",
 }
 # Of queues and gates that say something else of what nobody answers.
 _NOBODY = {"escalate": "put to further people if nobody does", "remind": "it waits until somebody does"}

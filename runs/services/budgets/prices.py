@@ -20,10 +20,12 @@ from psycopg.rows import TupleRow
 
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
+from ledger.protected import ChangedOutside, wrong_in
 from runs.engine.agents import Agent
 from runs.engine.assistants import SCRIPTED, Assistant
 from runs.engine.budget.prices import Price, Route
 from runs.models import Price as PriceRow
+from runs.protected import PRICE
 
 FRESH_SECONDS = 5.0
 SHIPPED_BY = "system:shipped"
@@ -41,8 +43,8 @@ SHIPPED = {
 }
 # The newest row whose time has come, for each model; and the time from which on another one counts.
 _IN_FORCE = """
-    SELECT DISTINCT ON (model) model, id, usd_micro_in, usd_micro_out FROM runs_price
-    WHERE valid_from <= clock_timestamp() ORDER BY model, valid_from DESC, id DESC"""
+    SELECT DISTINCT ON (model) model, id, usd_micro_in, usd_micro_out, {proof}::text FROM runs_price t
+    WHERE valid_from <= clock_timestamp() ORDER BY model, valid_from DESC, id DESC""".format(proof=PRICE.proof_sql("t"))
 
 
 class PriceTable:
@@ -50,6 +52,7 @@ class PriceTable:
 
     def __init__(self) -> None:
         self._prices: dict[str, Price] = {}
+        self.changed_outside: dict[str, tuple[str, str]] = {}  # no price is taken from such a row
         self._read_at = float("-inf")
         self._lock = threading.Lock()
 
@@ -65,7 +68,10 @@ class PriceTable:
             self._take(await (await link.execute(_IN_FORCE)).fetchall())
 
     def _take(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._prices = {model: Price(id, model, in_, out) for model, id, in_, out in rows}
+        self.changed_outside = {model: wrong for model, *_, proof in rows if (wrong := wrong_in(proof))}
+        self._prices = {
+            model: Price(id, model, in_, out) for model, id, in_, out, _ in rows if model not in self.changed_outside
+        }
         self._read_at = time.monotonic()
 
     def refresh(self) -> None:
@@ -110,8 +116,11 @@ def without_price(models: Iterable[str]) -> list[str]:
 
 def check_priced(agent: Agent, given: str = "") -> None:
     """A cap in dollars can be held. Raises InvalidInput where nobody has said what a model of the agent costs; `given`
-    says where the cap comes from."""
-    if unknown := unpriced(agent):
+    says where the cap comes from. ChangedOutside where the price was written outside the application."""
+    unknown = unpriced(agent)
+    if changed := [table.changed_outside[model] for model in unknown if model in table.changed_outside]:
+        raise ChangedOutside(*changed[0])
+    if unknown:
         raise InvalidInput(
             f"A budget in dollars{given} needs the price of every model that {agent.graph_id} asks; "
             f"there is none for {', '.join(unknown)}.",

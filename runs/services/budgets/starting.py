@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
-from django.db.models import Q
 from pydantic import ValidationError
 
 from ledger import events as e
@@ -16,12 +15,20 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput
 from ledger.models import Head
+from ledger.protected import ChangedOutside, wrong_in
 from ledger.web import misfit
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Caps
 from runs.engine.budget.limits import NO_BUDGET, Budget
 from runs.models import BudgetDefault, Run
+from runs.protected import BUDGET_DEFAULT
 from runs.services.budgets import prices
+
+# The rows that count, and those that were deleted outside the application.
+_DEFAULTS = f"""
+    SELECT t.id, t.agent, t.tag, t.budget, {BUDGET_DEFAULT.proof_sql("t")}::text AS proof
+    FROM runs_budgetdefault t WHERE t.agent = ANY(%s) OR t.tag = ANY(%s)
+    UNION ALL SELECT 0, '', '', '{{}}', gone.proof::text FROM ({BUDGET_DEFAULT.gone_sql()}) gone"""
 
 
 def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
@@ -56,9 +63,12 @@ class KeyBudgetUnreadable(Forbidden):
 
 def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
     """The tightest of what the agent's code, and the rows for it and for a run's tags, say. Raises InvalidInput for a
-    row that can't be read."""
+    row that can't be read, ChangedOutside for one that was added, changed or deleted outside the application."""
     found = agent.budget or NO_BUDGET
-    for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=_names(tags))):
+    rows: Iterable[Any] = BudgetDefault.objects.raw(_DEFAULTS, [[agent.name, agent.graph_id], list(_names(tags))])
+    for row in rows:
+        if wrong := wrong_in(row.proof):
+            raise ChangedOutside(*wrong)
         found = found.tightest(_checked(row))
     return found
 
@@ -76,7 +86,7 @@ def outlook(agent: Agent) -> Outlook:
     """For pages: what a start would run into."""
     try:
         defaults = defaults_for(agent)
-    except InvalidInput as error:
+    except (InvalidInput, ChangedOutside) as error:
         return Outlook(agent.budget or NO_BUDGET, error.detail)
     try:
         if defaults.usd is not None:

@@ -23,11 +23,13 @@ from django.conf import settings
 from psycopg_pool import PoolTimeout
 
 from ledger.errors import first_line
+from ledger.protected import is_authentic
 from runs.backoff import Patience
 from runs.engine.agents import registry
 from runs.engine.limits.permits import Asked, Limits, Permit, Refused, Told
 from runs.engine.limits.rules import Rule
 from runs.journal.libpq import Pool
+from runs.protected import LIMIT
 from runs.services.wakeups import CHANNEL
 
 log = logging.getLogger("runs.services.limits")
@@ -54,9 +56,14 @@ READ = """
     WHERE coalesce(l.given, l.declared, l.of_tool) IS NOT NULL OR l.breaker = 'open' OR l.held_until > clock_timestamp()
        OR l.failed + l.failed_before > 0"""
 _DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
-_TAKE = "SELECT * FROM runs_take_permit(%s, %s::text[], %s, %s, %s, %s, %s, %s, %s)"
+# What people have set; and, when that has changed, the same with the proof that the application wrote it.
+_GIVEN = "SELECT key, given::text, given_by, given_at FROM runs_limit WHERE given IS NOT NULL"
+_PROVED = f"""
+    SELECT t.key, t.given, {LIMIT.proof_sql("t")}::text FROM runs_limit t WHERE t.given IS NOT NULL
+    UNION ALL SELECT g.proof -> 0 ->> 1, NULL, g.proof::text FROM ({LIMIT.gone_sql()}) g"""
+_TAKE = "SELECT * FROM runs_take_permit(%s, %s::text[], %s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
 _BACK = "SELECT * FROM runs_give_back(%s::uuid[], %s)"
-_TELL = "SELECT * FROM runs_tell_limit(%s, %s, %s, %s, %s, %s, %s)"
+_TELL = "SELECT * FROM runs_tell_limit(%s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
 
 
@@ -133,6 +140,11 @@ class Permits(Limits):
         self.is_capping = False  # whether agents or tags are: then a slot that falls free may be another run's
         self._pool: Pool | None = None
         self._known: dict[str, Known] = {}
+        self._tools: dict[str, Any] = {}  # the rules of tools' code, the installation's, and those that people set
+        self._installed: dict[str, Any] = {}
+        self._given: dict[str, Any] = {}
+        self._given_rows: list[Any] | None = None
+        self.changed_outside: set[str] = set()  # keys whose rule was set by something that has not the key of codes
         self._read_at, self._declared = float("-inf"), ""
         self._lines: dict[tuple[str, ...], _Line] = {}
         self._back: list[str] = []
@@ -153,16 +165,19 @@ class Permits(Limits):
             for agent in registry.agents()
             for tool in agent.all_tools()
         }
-        installed = {key: rule.stated() for key, rule in settings.DURABLEAGENTS.limits.items()}
-        declared = [json.dumps(installed, sort_keys=True), json.dumps(tools, sort_keys=True)]
+        self._tools = {key: rule for key, rule in tools.items() if rule is not None}
+        self._installed = {key: rule.stated() for key, rule in settings.DURABLEAGENTS.limits.items()}
+        declared = [json.dumps(self._installed, sort_keys=True), json.dumps(tools, sort_keys=True)]
         if self._declared != "\n".join(declared):
             await link.execute(_DECLARE, declared)
             await line_up(link)
             self._declared = "\n".join(declared)
+        await self._read_given(link)
         rows = await (await link.execute(READ, [])).fetchall()
         now = time.monotonic()
-        self._known = {
-            key: Known(Rule.of(rule), breaker == "open", now + held if held else 0.0, has_failures)
+        own = {key: Known(Rule.of(self.rule_of(key))) for key in self._tools | self._installed | self._given}
+        self._known = own | {
+            key: Known(own[key].rule if key in own else Rule.of(rule), breaker == "open", now + held, has_failures)
             for key, rule, breaker, held, has_failures in rows
         }
         self._is_watching = any(known.has_failures and known.rule.breaker for known in self._known.values())
@@ -170,6 +185,34 @@ class Permits(Limits):
             known.rule.at_once for key, known in self._known.items() if key.startswith(("agent:", "tag:"))
         )
         self._read_at = now
+
+    async def _read_given(self, link: psycopg.AsyncConnection[Any]) -> None:
+        """Read what people have set, and check who wrote it where that has changed."""
+        rows = sorted(await (await link.execute(_GIVEN)).fetchall())
+        if rows == self._given_rows:
+            return
+        proved = await (await link.execute(_PROVED)).fetchall()
+        self.changed_outside = {key for key, _, proof in proved if not is_authentic(proof)}
+        self._given = {key: rule for key, rule, _ in proved if key not in self.changed_outside}
+        self._given_rows = None if self.changed_outside else rows
+
+    def rule_of(self, key: str) -> dict[str, Any]:
+        """Return the rule in force for a key, as `runs_limit_rule` has it, from what the application itself wrote."""
+        stated = self._installed | self._given
+        patterns = [each for each in stated if each.endswith("*") and each != key and key.startswith(each[:-1])]
+        longest = stated[max(patterns, key=len)] if patterns else {}
+        return self._tools.get(key, {}) | longest | stated.get(key, {})
+
+    @property
+    def has_untrusted_caps(self) -> bool:
+        """Whether a limit of an agent or a tag was changed outside the application: no run is claimed under it."""
+        return any(key.startswith(("agent:", "tag:")) for key in self.changed_outside)
+
+    def _untrusted(self, keys: tuple[str, ...]) -> str:
+        """Return the first of these keys whose rule, or a pattern's over it, was changed outside the application."""
+        changed = self.changed_outside
+        patterns = tuple(each[:-1] for each in changed if each.endswith("*"))
+        return next((key for key in keys if key in changed or (patterns and key.startswith(patterns))), "")
 
     def of(self, key: str) -> Known | None:
         """What is known of a key, by itself or by a pattern."""
@@ -181,6 +224,8 @@ class Permits(Limits):
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+        if untrusted := self._untrusted(keys):
+            return Refused(untrusted, "changed", 5.0)
         asked_of = tuple(sorted(key for key in keys if (known := self.of(key)) is not None and known.is_asked))
         if not asked_of:
             return Permit("", keys)
@@ -239,6 +284,7 @@ class Permits(Limits):
                             waited,
                             len(line.waiting),
                             patience,
+                            json.dumps({key: self.rule_of(key) for key in keys}),
                         ],
                     )
                     row = await cursor.fetchone()
@@ -336,7 +382,8 @@ class Permits(Limits):
                         line.ring.set()
 
     async def _tell(self, link: Any, key: str, count: _Count, probe: str | None, served: bool | None) -> None:
-        values = [key, int(count.ok), int(count.failed), count.error, count.held, probe, served]
+        rule = json.dumps(self.rule_of(key))
+        values = [key, int(count.ok), int(count.failed), count.error, count.held, probe, served, rule]
         row = await (await link.execute(_TELL, values)).fetchone()
         known = self._known.get(key)
         if known is None:  # what is said of a pattern counts for it too

@@ -17,11 +17,15 @@ from django.db import connection
 
 from ledger import events as e
 from ledger.errors import DurableAgentsError
+from ledger.protected import ChangedOutside, wrong_in
 from runs.engine.agents import Agent, registry
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import Ramp, RampStart, Run
+from runs.protected import gate_proofs
 
 PLACES = 10_000
+# With the proofs of the agent's gates, and of those that were deleted outside the application.
+_RELEASE = f"SELECT runs_release(%s, %s), {gate_proofs('t.agent = %s')}"
 
 
 class VersionClosed(DurableAgentsError):
@@ -67,10 +71,14 @@ class Rules:
 
     @classmethod
     def of(cls, name: str) -> Rules:
-        """As they stand; nobody changes them before the caller's transaction ends."""
+        """Return them as they are now; nobody changes them before the caller's transaction ends. Raises ChangedOutside
+        where a version was closed or opened outside the application."""
         with connection.cursor() as cursor:
-            cursor.execute("SELECT runs_release(%s, %s)", [name, FRESH_SECONDS])
-            told = _read(cursor.fetchone()[0])
+            cursor.execute(_RELEASE, [name, FRESH_SECONDS, name])
+            row, gates = cursor.fetchone()
+        if changed := wrong_in(gates):
+            raise ChangedOutside(*changed)
+        told = _read(row)
         halts = tuple(told.get("halts", ()))
         return cls(frozenset(told["closed"]), told.get("ramp"), bool(told.get("is_served")), halts)
 
@@ -111,7 +119,7 @@ class Chosen:
 
 
 def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
-    """Raises UnknownAgent, UnknownVersion, VersionClosed, StartsStopped."""
+    """Raises UnknownAgent, UnknownVersion, VersionClosed, StartsStopped, ChangedOutside."""
     asked = registry.find(reference)
     rules = Rules.of(asked.name)
     rules.refuse(asked.name)

@@ -7,12 +7,15 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from ledger.protected import is_authentic
 from runs.engine.agents import registry
+from runs.protected import gate_proofs
 
 FRESH_SECONDS = 2.0
-_STANDING = """
+_STANDING = f"""
     SELECT ARRAY(SELECT agent || '@' || version FROM runs_versiongate WHERE is_closed),
-           (SELECT coalesce(jsonb_object_agg(agent, from_version), '{}') FROM runs_ramp WHERE ended_at IS NULL)"""
+           (SELECT coalesce(jsonb_object_agg(agent, from_version), '{{}}') FROM runs_ramp WHERE ended_at IS NULL),
+           {gate_proofs()}"""
 
 
 class Known:
@@ -26,5 +29,6 @@ class Known:
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             row = await (await link.execute(_STANDING)).fetchone()
             assert row is not None
-            registry.steer(closed=row[0], kept=row[1])
+            if is_authentic(row[2]):  # otherwise what was read last counts
+                registry.steer(closed=row[0], kept=row[1])
             self._read_at = time.monotonic()

@@ -18,12 +18,14 @@ from pydantic import ValidationError
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
+from ledger.protected import ChangedOutside, check
 from ledger.web.roles import INTEGRATOR, OPERATOR, roles
 from runs.engine.agents import registry
 from runs.engine.budget.limits import Budget
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.fleet.agent_versions import VersionChanged
 from runs.models import Firing, Schedule
+from runs.protected import SCHEDULE
 from runs.services.bodies import OF_SCHEDULE
 from runs.services.releases.choosing import VersionClosed, elsewhere
 from runs.services.schedules import cron, doorbell
@@ -64,6 +66,11 @@ def fire(schedule_id: UUID) -> bool:
     if newer := elsewhere(schedule.agent):
         _note_trouble(schedule, f"This process has not {newer}, which others drive: one of them starts it.")
         return False
+    try:
+        check(SCHEDULE, schedule.pk)
+    except ChangedOutside as changed:
+        _note_trouble(schedule, changed.detail)
+        return False
     plan = due(cron.read(schedule.cron), cron.zone_of(schedule.zone), schedule.next_at, now, schedule.missed)
     schedule.next_at, schedule.trouble = plan.next_at, ""
     if plan.missed_at is not None and not schedule.firings.filter(planned_at=plan.missed_at).exists():
@@ -74,7 +81,7 @@ def fire(schedule_id: UUID) -> bool:
         except (UnknownVersion, VersionChanged) as other:
             _note_trouble(schedule, other.detail)
             return False
-    schedule.save(update_fields=["next_at", "trouble", "stopped", "updated_at"])
+    schedule.save(update_fields=["next_at", "trouble", "updated_at", *(["stopped"] if schedule.stopped else [])])
     doorbell.hang(schedule)
     return True
 
@@ -94,7 +101,7 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
         _note(schedule, planned_at, Firing.Outcome.SKIPPED, now=now, run=run, why="the run before it has not ended")
     except (KeyBusy, UnknownVersion, VersionChanged):  # another process may have what this one lacks
         raise
-    except VersionClosed as closed:  # not the schedule's fault, and not for ever: the next planned time asks again
+    except (VersionClosed, ChangedOutside) as closed:  # not the schedule's fault: the next planned time asks again
         _note(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=closed.detail)
     except (DurableAgentsError, ValidationError) as refused:
         told = refused.detail if isinstance(refused, DurableAgentsError) else "its budget can't be read"

@@ -12,9 +12,9 @@ from django.core.management import call_command
 from django.db import Error, connection, transaction
 from django.test import Client
 
-from durableagents.identity.accounts import acting
 from durableagents.identity.auth import issue_key
 from durableagents.models import ApiKey
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.models import AccountRecord
 from tests.cases import each_case

@@ -19,6 +19,7 @@ from ledger.web.roles import ROLES
 from runs.models import BudgetDefault, Price
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, person
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -151,7 +152,7 @@ def test_a_key_is_issued_with_what_it_may_give_and_that_is_on_record(boss: Clien
     assert Api(token).post("runs", START).json()["budget"]["caps"]["steps"] == 7
     record = AccountRecord.objects.get(action="key_issued")
     assert record.after["budget"] == {"steps": 7}
-    ApiKey.objects.update(budget=None)
+    rewrite(ApiKey.objects.all(), budget=None)
     assert AccountRecord.objects.get(action="key_changed").before == {"budget": {"steps": 7}}
 
 

@@ -15,6 +15,7 @@ from durableagents.identity.auth import issue_key
 from durableagents.models import ApiKey
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem, person
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -49,13 +50,13 @@ def test_what_is_no_key_opens_nothing(header: str) -> None:
 )
 def test_a_key_that_ended_opens_nothing(caller: Callable[[Any], Api], change: dict[str, Any]) -> None:
     api = caller("auditor")
-    ApiKey.objects.update(**change)
+    rewrite(ApiKey.objects.all(), **change)
     assert is_problem(api.get("runs"), 401)
 
 
 def test_a_user_who_left_takes_the_keys_along(caller: Callable[[Any], Api]) -> None:
     api = caller("auditor")
-    ApiKey.objects.get().user.__class__.objects.update(is_active=False)
+    rewrite(ApiKey.objects.get().user.__class__.objects.all(), is_active=False)
     assert is_problem(api.get("runs"), 401)
 
 
@@ -63,7 +64,7 @@ def test_a_key_that_lasts_works_and_its_use_is_noted_once_a_minute(
     caller: Callable[[Any], Api],
 ) -> None:
     api = caller("auditor")
-    ApiKey.objects.update(expires_at=timezone.now() + timedelta(hours=1))
+    rewrite(ApiKey.objects.all(), expires_at=timezone.now() + timedelta(hours=1))
     assert api.get("runs").status_code == 200
     first = ApiKey.objects.get().last_used_at
     assert first is not None and api.get("runs").status_code == 200

@@ -19,6 +19,7 @@ from ledger.models import ActRecord
 from tests.integration.approvals.setup import WHY, asked, boss, say, somebody
 from tests.integration.approvals.setup import away as appointed
 from tests.integration.runs.stage import Stage
+from tests.rewriting import rewrite
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -88,7 +89,7 @@ def test_a_deputy_who_cant_decide_is_nobody_there(stage: Stage, tools: Toolbox, 
     assert not away.is_deserted("finance_po")
     user = User.objects.get(pk=bob.person)
     if why == "inactive":
-        User.objects.filter(pk=user.pk).update(is_active=False)
+        rewrite(User.objects.filter(pk=user.pk), is_active=False)
     elif why == "auditor":
         user.groups.set([Group.objects.get_or_create(name="auditor")[0]])
     else:

@@ -18,13 +18,14 @@ from approvals.policies.bodies import NewPolicyBody, PolicyBody
 from approvals.queues import acts, deputies
 from approvals.queues.bodies import DeputyBody, LimitBody, QueueChangeBody
 from durableagents.identity import rights
-from durableagents.identity.accounts import acting
+from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.errors import Forbidden, Proposed
 from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody
 from tests.integration.approvals.setup import WHY, asked, away, buying, limited, say, somebody
 from tests.integration.runs.stage import Stage
+from tests.rewriting import rewrite
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -59,7 +60,7 @@ def test_a_new_name_makes_nobody_another(stage: Stage, tools: Toolbox) -> None:
     somebody("fred", FINANCE)
     approval = asked(stage, tools)
     stand_in(eve, "eve")
-    User.objects.filter(pk=eve.person).update(username="eva")
+    rewrite(User.objects.filter(pk=eve.person), username="eva")
     refused(approval, Actor("user", "eva", role=FINANCE, auth="session", person=eve.person))
 
 
@@ -97,9 +98,9 @@ def test_who_gives_the_role_to_whom_they_stand_in_for_gave_it_themselves(
 def test_a_role_that_is_named_anew_is_one_that_was_given(stage: Stage, tools: Toolbox) -> None:
     mona = somebody("mona", "operator", "approver_x", is_superuser=True, is_staff=True)
     approval = asked(stage, tools)
-    Group.objects.filter(name=FINANCE).update(name="approver_old")
+    rewrite(Group.objects.filter(name=FINANCE), name="approver_old")
     with acting(mona):
-        Group.objects.filter(name="approver_x").update(name=FINANCE)
+        rewrite(Group.objects.filter(name="approver_x"), name=FINANCE)
     refused(approval, mona)
 
 

@@ -26,6 +26,7 @@ from tests.integration.approvals.test_stages import LEGAL_THEN_TWO, TWO, now
 from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.test_stages import say as vote
 from tests.integration.runs.stage import Stage, at_once, events, problems
+from tests.rewriting import rewrite
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -196,7 +197,7 @@ def test_who_could_not_decide_any_more_is_on_nothing_and_takes_up_no_room(
         on(fiona, approval)
     assert on(frank, approval).by == "user:frank"
     user.groups.set([Group.objects.get(name=FINANCE)])
-    User.objects.filter(pk=fiona.person).update(is_active=True)
+    rewrite(User.objects.filter(pk=fiona.person), is_active=True)
     assert who(approval) == ["frank"] and ended(row) == ("lapsed", ""), "nor by being able to anew"
     with pytest.raises(NotOnIt):
         release(approval.id, by=fiona)

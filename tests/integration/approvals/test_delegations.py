@@ -20,6 +20,7 @@ from ledger.verification.runs import verify
 from runs.models import Run
 from tests.integration.approvals.setup import WHY, asked, away, boss, limited, say, somebody, sound
 from tests.integration.runs.stage import Stage, at_once, events
+from tests.rewriting import rewrite
 from tests.world import Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -108,11 +109,11 @@ def test_one_who_lost_the_role_or_the_account_hands_on_nothing(
     with pytest.raises(Forbidden):
         say(case, dora)
     User.objects.get(pk=fiona.person).groups.add(Group.objects.get(name=ROLE))
-    User.objects.filter(pk=fiona.person).update(is_active=False)
+    rewrite(User.objects.filter(pk=fiona.person), is_active=False)
     with pytest.raises(Forbidden):
         say(case, dora)
-    User.objects.filter(pk=fiona.person).update(is_active=True)
-    User.objects.filter(pk=dora.person).update(is_active=False)
+    rewrite(User.objects.filter(pk=fiona.person), is_active=True)
+    rewrite(User.objects.filter(pk=dora.person), is_active=False)
     with pytest.raises(Forbidden):
         say(case, dora)
 

@@ -26,6 +26,7 @@ from runs.services import lifecycle, signals
 from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
 from tests.integration.approvals.test_queues import changed, forged
 from tests.integration.runs.stage import Stage, in_turn
+from tests.rewriting import rewrite
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -139,9 +140,9 @@ def test_a_deputy_is_one_only_as_long_as_the_principal_decides(stage: Stage, too
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     approval = asked(stage, tools)
     row = away(ann, "bob")
-    User.objects.filter(pk=ann.person).update(is_active=False)
+    rewrite(User.objects.filter(pk=ann.person), is_active=False)
     changed(lambda: say(approval, bob), "ann, for whom you stand in, does not decide", Forbidden)
-    User.objects.filter(pk=ann.person).update(is_active=True)
+    rewrite(User.objects.filter(pk=ann.person), is_active=True)
     deputies.revoke(row.pk, by=ann, justification="back again")
     changed(lambda: say(approval, bob), "no longer stand in for ann: it was revoked", Forbidden)
     changed(lambda: deputies.revoke(row.pk, by=ann, justification=WHY), "revoked before", deputies.DeputyOver)

@@ -18,6 +18,7 @@ from tests.integration.approvals.granting import allowed, asks, given, paid, pay
 from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody
 from tests.integration.approvals.test_granting import ROLE
 from tests.integration.runs.stage import Stage, at_once, dump
+from tests.rewriting import rewrite
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -124,7 +125,7 @@ def test_what_was_rejected_in_this_run_is_a_persons_whatever_was_asked_between(
 def test_nobody_uses_at_once_what_they_have_just_allowed(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     """Somebody who decides there and sets queues up too: the question that was open before is decided alone."""
     allowed(boss(), times=1)
-    User.objects.filter(pk=fiona.person).update(is_superuser=True, is_staff=True)
+    rewrite(User.objects.filter(pk=fiona.person), is_superuser=True, is_staff=True)
     agent = paying(tools)
     case, other = asks(stage, agent), asks(stage, agent)
     allowed(fiona, times=1000, days=366)

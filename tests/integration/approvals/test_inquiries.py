@@ -24,6 +24,7 @@ from runs.models import Run
 from tests.integration.approvals.setup import asked, boss, limited, say, somebody, sound
 from tests.integration.approvals.timing import timing
 from tests.integration.runs.stage import Stage, at_once, events
+from tests.rewriting import rewrite
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -88,7 +89,7 @@ def test_only_who_may_decide_asks(stage: Stage, tools: Toolbox, fiona: Actor, ir
     for other in (ira, olga, somebody("lena", "approver_legal"), replace(fiona, person=None)):
         with pytest.raises(Forbidden):
             ask(case.id, to="ira", question=WHAT, by=other)
-    User.objects.filter(pk=fiona.person).update(is_active=False)
+    rewrite(User.objects.filter(pk=fiona.person), is_active=False)
     with pytest.raises(Forbidden):
         ask(case.id, to="ira", question=WHAT, by=fiona)
     frank = somebody("frank", ROLE)  # who has steered the run decides nothing of it

@@ -395,13 +395,13 @@ def test_one_that_was_swapped_with_another_run_s_is_found(
         assert any("was signed for something else" in each for each in problems(run)), problems(run)
 
 
-def test_a_passkey_that_was_put_there_past_the_application_is_found(said: Run) -> None:
+def test_passkey_that_was_added_outside_the_application_is_named(said: Run) -> None:
     """Whoever can seal rows and writes one as the database's role is named by the record of the accounts."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE ledger_accountrecord DISABLE TRIGGER USER")
         cursor.execute("UPDATE ledger_accountrecord SET by = 'database:app' WHERE action = 'factor_added'")
         cursor.execute("ALTER TABLE ledger_accountrecord ENABLE TRIGGER USER")
-    assert any("past the application, by database:app" in each for each in problems(said))
+    assert any("outside the application, as by database:app" in each for each in problems(said))
 
 
 def test_a_passkey_that_is_taken_away_later_leaves_its_decisions_whole(said: Run, fay: Someone) -> None:

@@ -16,6 +16,7 @@ from tests.integration.approvals.post import Postbox
 from tests.integration.approvals.setup import WHY, somebody
 from tests.integration.approvals.test_notices import deliver
 from tests.integration.approvals.test_rule_changes import anna, bert, proposed, rule
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 __all__ = ["anna", "bert"]  # fixtures
@@ -46,7 +47,7 @@ def test_who_lost_the_right_before_it_is_sent_is_told_nothing(
     guarded: None, anna: Actor, bert: Actor, postbox: Postbox
 ) -> None:
     proposed(lambda: policies.create(rule(), by=anna))
-    User.objects.filter(pk=bert.person).update(is_superuser=False, is_staff=False)
+    rewrite(User.objects.filter(pk=bert.person), is_superuser=False, is_staff=False)
     deliver()
     assert postbox.to == []
 

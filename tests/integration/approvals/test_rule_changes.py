@@ -41,6 +41,7 @@ from runs.services.releases import acts as releases
 from runs.services.releases.bodies import RampBody
 from tests.integration.approvals.setup import WHY, somebody
 from tests.integration.runs.stage import Stage, at_once
+from tests.rewriting import rewrite
 from tests.world import Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -141,11 +142,11 @@ def test_a_person_without_the_right_is_no_second_person_nor_a_first_one(guarded:
 
 def test_rights_count_as_they_are_when_somebody_agrees(guarded: None, anna: Actor, bert: Actor) -> None:
     first, second = (proposed(partial(policies.create, rule(name=n), by=anna)) for n in ("one", "two"))
-    User.objects.filter(pk=bert.person).update(is_superuser=False)
+    rewrite(User.objects.filter(pk=bert.person), is_superuser=False)
     with pytest.raises(Forbidden, match="You may not"):
         agreed(first, bert)
-    User.objects.filter(pk=bert.person).update(is_superuser=True)
-    User.objects.filter(pk=anna.person).update(is_active=False)
+    rewrite(User.objects.filter(pk=bert.person), is_superuser=True)
+    rewrite(User.objects.filter(pk=anna.person), is_active=False)
     with pytest.raises(Forbidden, match="Whoever proposed it"):
         agreed(second, bert)
     assert not Policy.objects.exists()

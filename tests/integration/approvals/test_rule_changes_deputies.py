@@ -25,6 +25,7 @@ from ledger.four_eyes.verification import every_change
 from tests.integration.approvals.setup import WHY, asked, say, somebody
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.runs.stage import Stage
+from tests.rewriting import rewrite
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -114,7 +115,7 @@ def test_a_key_names_nobodys_deputy_since_an_administrator_makes_keys_for_others
 
 
 def _closed() -> None:
-    User.objects.filter(username="anna2").update(is_active=False)
+    rewrite(User.objects.filter(username="anna2"), is_active=False)
 
 
 def _without_role() -> None:
@@ -126,16 +127,16 @@ def _decides_no_more() -> None:
 
 
 def _principal_gone() -> None:
-    User.objects.filter(username="fay").update(is_active=False)
+    rewrite(User.objects.filter(username="fay"), is_active=False)
 
 
 def _another_of_that_name() -> None:
-    User.objects.filter(username="anna2").update(username="anna3")
+    rewrite(User.objects.filter(username="anna2"), username="anna3")
     somebody("anna2", "operator")
 
 
 def _another_is_away() -> None:
-    User.objects.filter(username="fay").update(username="fae")
+    rewrite(User.objects.filter(username="fay"), username="fae")
     somebody("fay", "approver_finance")
 
 

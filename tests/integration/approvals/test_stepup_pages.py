@@ -19,6 +19,7 @@ from runs.journal import wait_hooks
 from tests.integration.approvals.setup import WHY, asked
 from tests.integration.runs.stage import Stage
 from tests.integration.signin.conftest import PASSWORD, Clock, Someone, clock, grow_old
+from tests.rewriting import rewrite
 from tests.world import Toolbox
 
 __all__ = ["clock"]
@@ -116,7 +117,7 @@ def test_a_session_that_shows_nothing_of_its_person_decides_nothing(
     question = asked(stage, tools)
     fiona.client.force_login(fiona.user)
     assert "Confirm it" in send(fiona, question).content.decode() and not Decision.objects.exists()
-    User.objects.filter(pk=fiona.user.pk).update(password="!")
+    rewrite(User.objects.filter(pk=fiona.user.pk), password="!")
     fiona.client.force_login(User.objects.get(pk=fiona.user.pk))
     assert "You have nothing to show who you are with" in send(fiona, question).content.decode()
 

@@ -15,6 +15,7 @@ from django.test import Client
 from django.utils import timezone
 
 from durableagents.identity.auth import issue_key
+from durableagents.identity.session_rows import row_key
 from durableagents.models import ApiKey, Attempts, SignedIn
 from ledger.models import AccountRecord
 from ledger.web.seeing.viewers import EVERYTHING
@@ -22,6 +23,7 @@ from runs.console.socket_watch import SIGNED_OUT, verdicts
 from tests.cases import each_case
 from tests.integration.console.accounts import boss, meanwhile
 from tests.integration.console.conftest import Reader, text_of
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = "correct horse battery", "a staple nobody knows"
@@ -110,7 +112,7 @@ def test_keys_end_with_the_password_where_that_is_asked_for(ada: Reader, end: bo
 
 def test_a_new_key_is_in_the_answer_and_in_no_cookie(reader: Callable[..., Reader]) -> None:
     boss = reader("none", name="boss")
-    User.objects.filter(username="boss").update(is_staff=True, is_superuser=True)
+    rewrite(User.objects.filter(username="boss"), is_staff=True, is_superuser=True)
     assert boss.user is not None
     form = boss.get("/admin/durableagents/apikey/add/").content.decode()
     assert f'value="{timezone.now().year + 1}-' in form, "a key ends by itself unless somebody says otherwise"
@@ -129,9 +131,9 @@ def test_an_account_that_is_closed_gone_or_newly_opened_meanwhile_gets_no_passwo
 ) -> None:
     of, records = User.objects.filter(username="ada"), AccountRecord.objects.filter(action="password_changed")
     acts: dict[str, Callable[[], object]] = {
-        "closed": lambda: of.update(is_active=False),
+        "closed": lambda: rewrite(of, is_active=False),
         "gone": of.delete,
-        "another password": lambda: of.update(password=make_password("by a link of theirs")),
+        "another password": lambda: rewrite(of, password=make_password("by a link of theirs")),
     }
     meanwhile(monkeypatch, NEW, acts[what])
     before = records.count()
@@ -156,7 +158,7 @@ def test_a_password_that_an_administrator_sets_or_takes_ends_every_session(ada: 
     form = NEW_PAIR if usable == "true" else {"usable_password": "false", "unset-password": "1"}
     assert root.post(f"/admin/auth/user/{ada.user.pk}/password/", **form).status_code == 302
     assert User.objects.get(username="ada").has_usable_password() is (usable == "true")
-    assert not Session.objects.filter(pk=ada.client.session.session_key).exists()
+    assert not Session.objects.filter(pk=row_key(ada.client.session.session_key)).exists()
     assert not SignedIn.objects.filter(user=ada.user).exists() and ada.get("/account").status_code == 302
 
 

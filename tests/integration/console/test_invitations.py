@@ -17,6 +17,7 @@ from django.test import Client
 from durableagents.identity import invitations
 from durableagents.models import Invitation
 from ledger.actors import Actor
+from ledger.clock import database_now
 from ledger.four_eyes import guards
 from ledger.four_eyes.guards import GuardsBody
 from ledger.models import AccountRecord, ActRecord
@@ -33,6 +34,7 @@ from tests.integration.console.accounts import (
     path_of,
 )
 from tests.integration.console.conftest import Reader, text_of
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 FORM = {
@@ -101,8 +103,7 @@ def test_a_link_is_good_once() -> None:
 def test_an_expired_link_opens_nothing() -> None:
     row, path = invite()
     assert timedelta(days=6, hours=23) < row.expires_at - row.made_at <= timedelta(days=7)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE durableagents_invitation SET expires_at = clock_timestamp() - interval '1 s'")
+    rewrite(Invitation.objects.all(), expires_at=database_now() - timedelta(seconds=1))
     assert "expired" in text_of(accept(path)) and not User.objects.filter(username="ada").exists()
     assert "expired" in boss().read("/people")
 
@@ -122,14 +123,14 @@ def test_a_revoked_link_opens_nothing_and_is_revoked_once() -> None:
 @each_case("change", [{"is_active": False}, {"is_superuser": False}])
 def test_a_link_ends_with_the_account_of_whoever_made_it(change: dict[str, bool]) -> None:
     _, path = invite()
-    User.objects.filter(username="boss").update(**change)
+    rewrite(User.objects.filter(username="boss"), **change)
     assert "ended with the account" in text_of(accept(path)) and not User.objects.filter(username="ada").exists()
 
 
 def test_an_account_that_was_closed_is_not_opened_by_its_link() -> None:
     _, path = invite()
     accept(path)
-    User.objects.filter(username="ada").update(is_active=False)
+    rewrite(User.objects.filter(username="ada"), is_active=False)
     assert accept(path).status_code == 410 and not User.objects.get(username="ada").is_active
 
 

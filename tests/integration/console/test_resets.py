@@ -22,6 +22,7 @@ from ledger.models import AccountRecord, ActRecord
 from tests.cases import each_case
 from tests.integration.console.accounts import MAIL_FROM, MAIL_URL, PASSWORD, boss, chosen, mailed, path_of, reset_path
 from tests.integration.console.conftest import Reader, text_of
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 OLD = "correct horse battery"
@@ -161,9 +162,9 @@ def test_of_two_at_once_one_sets_the_password() -> None:
 def test_a_link_ends_after_four_hours_with_a_sign_in_and_with_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
     user = account()
     path = reset_path(user)
-    User.objects.filter(pk=user.pk).update(is_active=False)
+    rewrite(User.objects.filter(pk=user.pk), is_active=False)
     assert reset(path).status_code == 404
-    User.objects.filter(pk=user.pk).update(is_active=True)
+    rewrite(User.objects.filter(pk=user.pk), is_active=True)
     assert Client().get(path).status_code == 200
     later = timezone.now() + timedelta(hours=5)
     with monkeypatch.context() as patch:

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from durableagents.identity import auth, signed_in
 from durableagents.identity.people import SessionEnded, SessionStore
+from durableagents.identity.session_rows import row_key
 from durableagents.models import ApiKey, SignedIn
 from ledger.actors import Actor
 from ledger.models import AccountRecord, ActRecord
@@ -158,7 +159,9 @@ def test_a_password_that_was_changed_elsewhere_leaves_no_session_in_the_list(ada
 
 def test_an_ended_session_is_not_listed(ada: Reader) -> None:
     phone = signed(ada)
-    Session.objects.filter(pk=phone.session.session_key).update(expire_date=timezone.now() - timedelta(seconds=1))
+    Session.objects.filter(pk=row_key(phone.session.session_key)).update(
+        expire_date=timezone.now() - timedelta(seconds=1)
+    )
     assert all(place.id != signed_in.digest_of(phone.session.session_key).hex() for place in places(ada))
 
 

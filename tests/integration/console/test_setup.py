@@ -26,6 +26,7 @@ from ledger.clock import database_now
 from ledger.models import AccountRecord, ActRecord
 from tests.integration.console.accounts import PASSWORD, boss, boss_account, chosen, path_of
 from tests.integration.console.conftest import Reader, text_of
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -81,7 +82,7 @@ def test_a_link_ends_after_a_day_and_with_a_newer_one(link: str, capsys: pytest.
     call_command("setup_link")
     newer = path_of(capsys.readouterr().out.strip())
     assert claim(link).status_code == 404
-    SetupLink.objects.update(expires_at=database_now() - timedelta(seconds=1))
+    rewrite(SetupLink.objects.all(), expires_at=database_now() - timedelta(seconds=1))
     answer = claim(newer)
     assert answer.status_code == 410 and "expired" in text_of(answer) and admins() == []
 
@@ -178,7 +179,7 @@ def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     acts.close("finance_po", by=shell, justification="It moves.")
     assert "Queue finance_po It is closed: nothing is asked or decided there" in root.read("/setup")
     acts.open_again("finance_po", by=shell, justification="It has moved.")
-    User.objects.filter(username="fin").update(is_active=False)
+    rewrite(User.objects.filter(username="fin"), is_active=False)
     assert "Queue finance_po Nobody decides" in root.read("/setup"), "who may not sign in decides nothing"
 
 

@@ -193,8 +193,8 @@ def test_whoever_is_cut_off_while_waiting_or_just_let_in_leaves_nothing_behind(s
 def test_an_answer_that_was_lost_is_asked_for_again_and_costs_one_permit(stage: Stage) -> None:
     said(at_once=2)
     values = [
-        "SELECT is_granted FROM runs_take_permit(%s, %s, %s, %s, '0.1/1', 60, 0, 0, 1)",
-        [str(uuid4()), [KEY], str(stage.worker.id), RUN],
+        "SELECT is_granted FROM runs_take_permit(%s, %s, %s, %s, '0.1/1', 60, 0, 0, 1, %s)",
+        [str(uuid4()), [KEY], str(stage.worker.id), RUN, json.dumps({KEY: {"at_once": 2}})],
     ]
     with connection.cursor() as cursor:
         for _ in range(3):
@@ -224,13 +224,14 @@ def test_never_more_go_out_than_the_rate_and_the_burst_over_any_window(stage: St
     assert times[-1] - times[0] < 30, "and it is made use of"
 
 
-def test_a_limit_that_is_lowered_counts_at_once_and_one_that_is_lifted_too(stage: Stage) -> None:
+def test_lowered_limit_counts_for_calls_that_follow_and_so_does_a_lifted_one(stage: Stage) -> None:
     said(at_once=4)
     team = Team(stage, 2)
 
     async def story(one: Permits, other: Permits) -> None:
         held = [granted(await one.take((KEY,), asked())) for _ in range(4)]
         await asyncio.to_thread(say, at_once=1)
+        await team.look()
         for permit in held[:3]:
             one.give_back(permit)
         await asyncio.sleep(0.2)

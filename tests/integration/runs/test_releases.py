@@ -28,6 +28,7 @@ from runs.services.schedules import firing
 from runs.services.schedules.acts import create as set_schedule
 from tests.integration.runs.releasing import NAME, WHY, raised, ramp, seen, served, start, told, versions
 from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, problems
+from tests.rewriting import rewrite
 from tests.world import OLGA, SHOP, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -132,7 +133,7 @@ def test_a_schedule_of_a_closed_version_notes_it_and_goes_on_when_it_is_opened(s
             acts.reopen(NAME, "1.0.0", by=OLGA, justification=WHY)
         # Two planned times, of which no missed one is made up for.
         due = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=2 - len(expected))
-        Schedule.objects.update(next_at=due, missed="once")
+        rewrite(Schedule.objects.all(), next_at=due, missed="once")
         assert firing.fire(one.pk)
         assert list(Firing.objects.order_by("id").values_list("outcome", flat=True)) == expected
         assert not Schedule.objects.get().stopped and Schedule.objects.get().next_at is not None

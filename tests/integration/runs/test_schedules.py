@@ -24,6 +24,7 @@ from runs.services.schedules import acts, doorbell, firing
 from runs.workers import starts, worker_process
 from runs.workers.q2_broker import DoorbellBroker
 from tests.integration.runs.stage import Stage, at_once, events, in_thread, now, problems
+from tests.rewriting import rewrite
 from tests.world import Notes, Toolbox, agent_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
@@ -229,7 +230,7 @@ def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule:
 # --- who may ----------------------------------------------------------------------------------------------------------
 
 LOSES: dict[str, Callable[[User], Any]] = {
-    "is not active": lambda user: User.objects.filter(pk=user.pk).update(is_active=False),
+    "is not active": lambda user: rewrite(User.objects.filter(pk=user.pk), is_active=False),
     "has no role": lambda user: user.groups.clear(),
     "is gone": lambda user: user.delete(),
     "only reads": lambda user: user.groups.set([Group.objects.get_or_create(name="auditor")[0]]),

@@ -40,6 +40,7 @@ from tests.integration.runs.stage import (
     problems,
     waiting,
 )
+from tests.rewriting import rewrite
 from tests.world import OLGA, Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -180,7 +181,7 @@ def test_after_a_retry_it_is_asked_anew_and_the_word_of_before_counts_no_more(
 
 
 def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
-    User.objects.filter(pk=ann.person).update(is_active=False)
+    rewrite(User.objects.filter(pk=ann.person), is_active=False)
     with pytest.raises(Forbidden, match="active account of an operator"):
         says(run, ann)
     assert "OutcomeProposed" not in kinds(run)

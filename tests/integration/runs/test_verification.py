@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import Error, connection, transaction
 
@@ -118,8 +119,7 @@ def record(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> lis
             justification="its power supply burnt",
         )
     for name in ("ada", "bob"):
-        sql("INSERT INTO auth_group (name) VALUES (%s)", name)
-        sql("DELETE FROM auth_group WHERE name = %s", name)
+        Group.objects.create(name=name).delete()
     assert [problem for run in found for problem in verify(run.id).problems] == [] == problems_of_lists()
     return found
 

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from durableagents.models import ApiKey
 from ledger.models import AccountRecord
 from tests.integration.signin.conftest import PASSWORD, Someone, grow_old
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 ADD_KEY = "/admin/durableagents/apikey/add/"
@@ -132,7 +133,7 @@ def test_setting_a_factor_up_at_somebodys_open_screen_needs_their_password(olga:
 def test_whoever_has_neither_is_told_to_sign_in_again(olga: Someone) -> None:
     olga.client.force_login(olga.user)
     olga.user.set_unusable_password()
-    User.objects.filter(pk=olga.user.pk).update(password=olga.user.password)
+    rewrite(User.objects.filter(pk=olga.user.pk), password=olga.user.password)
     olga.client.force_login(olga.user)
     grow_old(olga.client)
     answer = olga.client.post("/account/second-factor", {"code": "1", "proof_password": ""})

@@ -24,6 +24,7 @@ from ledger.models import AccountRecord
 from ledger.web.roles import PROVED_BY, STRENGTH
 from tests.integration.signin.authenticator import Device, cose
 from tests.integration.signin.conftest import PASSWORD, Someone, codes_on, grow_old
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -406,8 +407,8 @@ def test_a_row_that_nobody_can_read_opens_nothing_and_takes_no_page_away(
     with_passkey: Someone, device: Device, data: Any
 ) -> None:
     (row,) = Authenticator.objects.filter(type="webauthn")
-    Authenticator.objects.filter(pk=row.pk).update(
-        data={**row.data, **data} if data and isinstance(data, dict) else data
+    rewrite(
+        Authenticator.objects.filter(pk=row.pk), data={**row.data, **data} if data and isinstance(data, dict) else data
     )
     assert sign_in(with_passkey.client, device).status_code == 422 and not with_passkey.is_in()
     with_passkey.client.force_login(with_passkey.user)

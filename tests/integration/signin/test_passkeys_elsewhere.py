@@ -17,6 +17,7 @@ from ledger.models import AccountRecord
 from tests.integration.signin.authenticator import Device, b64, cose
 from tests.integration.signin.conftest import Someone
 from tests.integration.signin.test_passkeys import device, sign_in, with_passkey
+from tests.rewriting import rewrite
 
 __all__ = ["device", "with_passkey"]
 pytestmark = pytest.mark.django_db
@@ -40,7 +41,7 @@ def test_a_public_key_that_somebody_puts_into_the_table_opens_nothing(
         assert sign_in(Client(), mine).status_code == 422
     # one that is moved to another account is good for neither
     Authenticator.objects.filter(user=eve.user).delete()
-    Authenticator.objects.filter(pk=row.pk).update(user=eve.user)
+    rewrite(Authenticator.objects.filter(pk=row.pk), user=eve.user)
     assert sign_in(Client(), device).status_code == 422
     eve.sign_in()
     assert passkeys.of_account(eve.user)[0].credential == ""

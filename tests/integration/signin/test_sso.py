@@ -16,6 +16,7 @@ from durableagents.signin.views_factor import LINKING
 from tests.integration.signin.conftest import PASSWORD, Someone, grow_old
 from tests.integration.signin.idp import Idp
 from tests.integration.signin.ways import known, out, sign_in, told
+from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -45,7 +46,7 @@ def test_nobody_is_sent_off_the_site(
 def test_a_stranger_is_told_what_to_do_and_nothing_is_made(
     olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
 ) -> None:
-    User.objects.filter(pk=olga.user.pk).update(email="olga@example.org")
+    rewrite(User.objects.filter(pk=olga.user.pk), email="olga@example.org")
     idp.claims |= {"email": "olga@example.org", "email_verified": True, "preferred_username": "olga"}
     answer = sign_in(olga.client)
     assert answer.status_code == 403 and "no account here is linked" in answer.content.decode()
@@ -70,7 +71,7 @@ def test_a_stranger_is_told_what_to_do_and_nothing_is_made(
 def test_an_address_counts_where_the_issuer_verified_it_and_may_speak_for_its_domain(
     olga: Someone, idp: Idp, configure: Callable[..., OidcProvider], claims: dict[str, Any], comes_in: bool
 ) -> None:
-    User.objects.filter(pk=olga.user.pk).update(email="olga@example.org")
+    rewrite(User.objects.filter(pk=olga.user.pk), email="olga@example.org")
     configure(email_domains=["example.org"])
     idp.claims |= claims
     assert (sign_in(olga.client).status_code == 302) is comes_in
@@ -106,7 +107,7 @@ def test_an_address_that_two_accounts_have_finds_neither(
     olga: Someone, someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider]
 ) -> None:
     someone("petra")
-    User.objects.update(email="team@example.org")
+    rewrite(User.objects.all(), email="team@example.org")
     configure(email_domains=["example.org"])
     idp.claims |= {"email": "team@example.org", "email_verified": True}
     assert sign_in(olga.client).status_code == 403
@@ -116,7 +117,7 @@ def test_an_address_that_was_given_to_somebody_else_there_opens_nothing(
     olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
 ) -> None:
     known(olga, idp, "who had it before")
-    User.objects.filter(pk=olga.user.pk).update(email="olga@example.org")
+    rewrite(User.objects.filter(pk=olga.user.pk), email="olga@example.org")
     configure(email_domains=["example.org"])
     idp.claims |= {"email": "olga@example.org", "email_verified": True}
     answer = sign_in(olga.client)
@@ -132,7 +133,7 @@ def test_the_same_subject_of_another_issuer_is_somebody_else(
 
 def test_a_closed_account_stays_closed(olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]) -> None:
     known(olga, idp)
-    User.objects.update(is_active=False)
+    rewrite(User.objects.all(), is_active=False)
     answer = sign_in(olga.client)
     assert answer.status_code == 403 and "closed" in answer.content.decode()
 

@@ -41,6 +41,13 @@ user = User.objects.create_user("second_{role}")
 user.groups.add(Group.objects.get(name="{role}"))
 print(issue_key(user, "crash"))
 """
+_PRICED = """
+from django.db.models.functions import Now
+from runs.models import Price
+for model, usd_in, usd_out in {models}:
+    said = {{"valid_from": Now(), "set_at": Now(), "set_by": "user:schedule"}}
+    Price.objects.create(model=model, usd_micro_in=usd_in, usd_micro_out=usd_out, **said)
+"""
 
 
 class Stack(Installation):
@@ -104,8 +111,16 @@ class Stack(Installation):
 
     def _key_of_another(self, role: str) -> str:
         """A second person with a role, for what takes two: somebody's key."""
+        return self._shell(_ANOTHER.format(role=role)).split()[-1]
+
+    def _put_price(self) -> None:
+        """So that what the model is asked costs money."""
+        self._shell(_PRICED.format(models=[(model, *PRICE) for model in MODELS]))
+
+    def _shell(self, code: str) -> str:
+        """Run code of the application, which has the key, and return what it printed."""
         made = subprocess.run(
-            [sys.executable, "manage.py", "shell", "--no-imports", "-c", _ANOTHER.format(role=role)],
+            [sys.executable, "manage.py", "shell", "--no-imports", "-c", code],
             cwd=CHECKOUT,
             env=self.environment(),
             capture_output=True,
@@ -113,15 +128,7 @@ class Stack(Installation):
             timeout=120,
             check=True,
         )
-        return made.stdout.split()[-1]
-
-    def _put_price(self) -> None:
-        """So that what the model is asked costs money."""
-        query = """INSERT INTO runs_price (model, usd_micro_in, usd_micro_out, valid_from, set_by, set_at)
-                   VALUES (%s, %s, %s, clock_timestamp(), 'user:schedule', clock_timestamp())"""
-        with self.database() as connection:
-            for model in MODELS:
-                connection.execute(query, [model, *PRICE])
+        return made.stdout
 
     def kill_up_and_start_again(self) -> None:
         """SIGKILL the launcher itself: its children end with it, and the next start begins where they were."""

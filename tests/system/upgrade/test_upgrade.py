@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,11 @@ from ledger import schema
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify_all
 from runs.engine.agents import registry
-from runs.journal import digests
 from runs.models import Run
 from tests.integration.runs.stage import Stage, facts
 from tests.shape import left_behind, shape
 from tests.system.databases import database, django_on, migrate
-from tests.system.upgrade import DUMP, MASTER_KEY, agents
+from tests.system.upgrade import DUMP, agents
 
 pytestmark = pytest.mark.django_db
 
@@ -28,19 +26,13 @@ def _django_db_marker() -> None:
 
 
 @pytest.fixture
-def urls(
-    postgres: Mapping[str, str], settings: Any, tmp_path: Path, django_db_setup: None, django_db_blocker: Any
-) -> Iterator[dict[str, str]]:
-    """The dumped installation after `migrate`: its database, its master key and its agent."""
-    settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
-    (tmp_path / "master.key").write_text(MASTER_KEY)
-    digests.hasher.cache_clear()
+def urls(postgres: Mapping[str, str], django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, str]]:
+    """The dumped installation after `migrate`, which has the master key of the tests, and its agent."""
     registry.add(agents.agent)
     with django_db_blocker.unblock(), database(postgres, DUMP) as found:
         migrate(found["owner"])
         yield found
     registry.remove(agents.agent.graph_id)
-    digests.hasher.cache_clear()
 
 
 def shape_of(url: str) -> dict[str, str]:

@@ -1,0 +1,35 @@
+"""What the table of sessions holds: rows that open nothing to whoever reads, copies or writes them there."""
+
+from __future__ import annotations
+
+from django.contrib.sessions.models import Session
+from django.core.signing import BadSignature, TimestampSigner
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from ledger.verification.registers import Listed
+
+
+def row_key(session_key: str | None) -> str:
+    """Return the name under which the table keeps a session: nobody who reads it there gets a cookie from it."""
+    return salted_hmac("durableagents.session", session_key or "", algorithm="sha256").hexdigest()[:40]
+
+
+def session_salt(row: str) -> str:
+    """Return the salt with which the session in this row of the table is signed: its data is good in no other row."""
+    return f"durableagents.session.{row}"
+
+
+def every_session() -> Listed | None:
+    """Check that the application wrote every session that has not ended. None where there is none."""
+    rows = list(Session.objects.filter(expire_date__gt=timezone.now()))
+    found = [f"session {row.pk} was not written by the application" for row in rows if not _is_signed(row)]
+    return Listed("sessions", len(rows), "", found) if rows else None
+
+
+def _is_signed(row: Session) -> bool:
+    try:
+        TimestampSigner(salt=session_salt(row.pk)).unsign(row.session_data)
+    except BadSignature:
+        return False
+    return True

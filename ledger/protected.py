@@ -1,0 +1,262 @@
+"""Rows that grant something, and whether the application wrote them as they are now.
+
+The database lets the application's role change accounts, roles, keys, invitations, schedules and prices, so SQL that
+was smuggled into it could too. Such a row counts only with a code under the installation's key (`ledger/codes.py`),
+which is not in the database. `protect` registers a table; from then on the application adds a code whenever it writes a
+row (`save`, `delete`, changes of many-to-many relations). Code that grants something by a row reads it together with
+`proof_sql` and asks `is_authentic`.
+
+Codes are rows of `ledger_rowcode`, numbered for each row and never changed. The newest counts, so neither an old state
+nor an old code can be put back, and a deleted row leaves a code that says it should be there. A row changes only under
+its lock and only from a state that has its code: nobody gets a code for a forged row by changing something else.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.db import connection, models, transaction
+from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
+
+from ledger.acting import end_unnamed_actor, sign_if_nobody_acts
+from ledger.codes import row_code
+from ledger.errors import DurableAgentsError
+from ledger.keys import code_key
+from ledger.models import RowCode
+
+log = logging.getLogger("ledger.protected")
+ABSENT = ""  # the state of a row that is not there
+
+
+class ChangedOutside(DurableAgentsError):
+    """A row was added, changed or deleted by something that has not the installation's key."""
+
+    status, code, title = 403, "changed-outside", "Changed outside the application"
+
+    def __init__(self, table: str, key: str) -> None:
+        super().__init__(
+            f"The {name_of(registry[table], key)} was changed in the database, outside the application, so it grants "
+            "nothing. An administrator compares it with the audit list and confirms it on the server: "
+            f"manage.py ledger confirm {table} {key}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """A table whose rows carry codes. A code covers all columns but `free`. Where it also covers rows of other tables,
+    or rests on them, `proof` is SQL for the proofs of a row `{row}` (see ledger/sql/protected.sql), and `holds` are
+    those tables with the column that names the row. A row that does not fulfil the SQL condition `counts` is absent."""
+
+    model: type[models.Model]
+    what: str
+    named_by: str
+    free: frozenset[str] = frozenset()
+    counts: str = "true"
+    proof: str = ""
+    holds: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def table(self) -> str:
+        return self.model._meta.db_table
+
+    @property
+    def key(self) -> str:
+        return str(self.model._meta.pk.column)
+
+    def proof_sql(self, row: str) -> str:
+        """SQL, of type jsonb, for what `is_authentic` asks for: the state of the row `row` and its newest code."""
+        if self.proof:
+            return self.proof.format(row=row)
+        counted = f"CASE WHEN {self.counts.format(row=row)} THEN {row} END"
+        free = ",".join(sorted(self.free))
+        proof = f"ledger_proof('{self.table}', {row}.\"{self.key}\"::text, {counted}, '{{{free}}}', NULL)"
+        return f"jsonb_build_array({proof})"
+
+    def absent_sql(self, key: str) -> str:
+        """SQL for the proof of a row that is not there; `key` is SQL for its key."""
+        return f"jsonb_build_array(ledger_proof('{self.table}', {key}, NULL::{self.table}, NULL, NULL))"
+
+    def gone_sql(self) -> str:
+        """SQL for the proofs of rows that were deleted outside the application."""
+        return f"""
+            SELECT {self.absent_sql("c.key")} AS proof FROM (
+            SELECT DISTINCT ON (c.key) c.key, c.state FROM ledger_rowcode c
+            WHERE c.table_name = '{self.table}' ORDER BY c.key, c.n DESC) c
+            WHERE c.state <> '{ABSENT}' AND NOT EXISTS (
+                SELECT FROM {self.table} t WHERE t."{self.key}"::text = c.key AND {self.counts.format(row="t")})"""
+
+    def proofs_sql(self) -> str:
+        """SQL for the proofs of all rows that count, and of those that were deleted outside the application."""
+        there = f"SELECT {self.proof_sql('t')} AS proof FROM {self.table} t WHERE {self.counts.format(row='t')}"
+        return f"{there} UNION ALL {self.gone_sql()}"
+
+    def lock_sql(self) -> str:
+        """SQL that locks a row and all that belongs to it: nobody changes what is about to get a code."""
+        held = [(self.table, self.key), *self.holds]
+        locks = [f"{at}_ AS (SELECT 1 FROM {at} WHERE {column} = %(key)s FOR UPDATE)" for at, column in held]
+        counted = " + ".join(f"(SELECT count(*) FROM {at}_)" for at, _ in held)
+        return f"WITH {', '.join(locks)} SELECT {counted}"
+
+
+registry: dict[str, Protected] = {}
+
+
+def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any) -> Protected:
+    """Give every row of a model a code. See `Protected` for `more`."""
+    protected = registry[model._meta.db_table] = Protected(model, what, named_by, **more)
+    belongs_to(model, protected, "pk", free=protected.free)
+    return protected
+
+
+def belongs_to(model: type[models.Model], protected: Protected, key: str, *, free: Collection[str] = ()) -> None:
+    """Register rows of a model as part of the protected row that their attribute `key` names. A save of the fields
+    `free` alone needs no code."""
+
+    def keys(instance: Any, update_fields: Collection[str] | None = None) -> list[Any]:
+        found = getattr(instance, key)
+        return [] if found is None or (update_fields is not None and set(update_fields) <= set(free)) else [found]
+
+    def before(sender: Any, instance: Any, update_fields: Any = None, origin: Any = None, **_: Any) -> None:
+        if key == "pk" and instance._state.adding:
+            return sign_if_nobody_acts()  # there is no row to lock yet
+        for each in keys(instance, update_fields):
+            # A forged row may be deleted, and what belongs to it goes with it.
+            begin(protected, each, is_end=protected.model in (type(origin), getattr(origin, "model", None)))
+
+    def after(sender: Any, instance: Any, update_fields: Any = None, **_: Any) -> None:
+        for each in keys(instance, update_fields):
+            seal(protected, each)
+
+    model.save_base = _in_one_transaction(model.save_base)  # type: ignore[method-assign]
+    uid = f"ledger.protected.{model._meta.db_table}"
+    for signal, receiver in ((pre_save, before), (pre_delete, before), (post_save, after), (post_delete, after)):
+        signal.connect(receiver, sender=model, weak=False, dispatch_uid=f"{uid}.{receiver.__name__}")
+
+
+def relates(through: type[models.Model], protected: Protected) -> None:
+    """Register a many-to-many relation as part of the protected row at its one end."""
+
+    ends = {each.related_model: each.name for each in through._meta.fields if each.is_relation}
+
+    def changed(sender: Any, instance: Any, action: str, pk_set: Any, **_: Any) -> None:
+        if isinstance(instance, protected.model):
+            pk_set = {instance.pk}
+        elif action == "pre_clear":
+            rows = through._base_manager.filter(**{ends[type(instance)]: instance})
+            instance.cleared_of = set(rows.values_list(ends[protected.model], flat=True))
+        act = begin if action.startswith("pre_") else seal
+        for key in sorted(instance.cleared_of if pk_set is None else pk_set):
+            act(protected, key)
+
+    m2m_changed.connect(changed, sender=through, weak=False, dispatch_uid=f"ledger.protected.{through._meta.db_table}")
+
+
+def _in_one_transaction(save: Callable[..., None]) -> Callable[..., None]:
+    """Write a row and its code together or not at all."""
+
+    @wraps(save)
+    def atomic_save(self: Any, *args: Any, **kwargs: Any) -> None:
+        with transaction.atomic():
+            save(self, *args, **kwargs)
+
+    return atomic_save
+
+
+def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
+    """Lock a row that is about to change, and sign for who changes it. Raises ChangedOutside, unless it is to go."""
+    with connection.cursor() as cursor:
+        cursor.execute(protected.lock_sql(), {"key": key})
+    if not is_end:
+        check(protected, key)
+    sign_if_nobody_acts()
+
+
+def seal(protected: Protected, key: Any) -> None:
+    """Add the code of what a row says now. For rows that `begin` was called for, or by `ledger confirm`."""
+    end_unnamed_actor()
+    _, _, state, newest = _read(protected, key)[0]
+    n, before, _ = newest or (0, ABSENT, "")
+    if state != before or (newest and not _fits(protected.table, str(key), state, newest)):
+        code = code_of(protected.table, str(key), n + 1, state)
+        RowCode.objects.create(table_name=protected.table, key=str(key), n=n + 1, state=state, code=code)
+
+
+def is_changed_outside(protected: Protected, key: Any) -> bool:
+    """Return whether this very row is not as the application wrote it, whatever it rests on."""
+    return wrong_in(_read(protected, key)[:1]) is not None
+
+
+def check(protected: Protected, key: Any) -> None:
+    """Raises ChangedOutside for a row that is not as the application wrote it."""
+    if wrong := wrong_in(_read(protected, key)):
+        raise ChangedOutside(*wrong)
+
+
+def _read(protected: Protected, key: Any) -> list[Any]:
+    """Return the proof of the row with this key; a row that is gone has one too."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT coalesce((SELECT {protected.proof_sql("t")} FROM {protected.table} t
+                WHERE t."{protected.key}" = %(key)s), {protected.absent_sql("%(text)s")})::text""",
+            {"key": key, "text": str(key)},
+        )
+        return list(json.loads(cursor.fetchone()[0]))
+
+
+def name_of(protected: Protected, key: Any) -> str:
+    """Return what messages call a row."""
+    with connection.cursor() as cursor:
+        cursor.execute(f'SELECT "{protected.named_by}" FROM {protected.table} WHERE "{protected.key}" = %s', [key])
+        row = cursor.fetchone()
+    return f"{protected.what} {str(key if row is None else row[0])!r}"
+
+
+def is_authentic_row(protected: Protected, key: Any) -> bool:
+    """Return whether a row, read now, is as the application wrote it."""
+    return wrong_in(_read(protected, key)) is None
+
+
+def is_authentic(proof: str | list[Any]) -> bool:
+    """Return whether a row, and all that it rests on, is as the application wrote it, by what `proof_sql` read."""
+    return wrong_in(proof) is None
+
+
+def wrong_in(proof: str | list[Any]) -> tuple[str, str] | None:
+    """Return table and key of the first row of a proof that is not as the application wrote it."""
+    for table, key, state, newest in json.loads(proof) if isinstance(proof, str) else proof:
+        if not _fits(table, key, state, newest):
+            log.warning("%s %s was changed outside the application", table, key)
+            return table, key
+    return None
+
+
+def wrong_rows(proofs: Collection[str]) -> Iterator[tuple[str, bool]]:
+    """Return the keys of rows that are not as the application wrote them, by what `proofs_sql` read, and whether each
+    is there."""
+    for proof in proofs:
+        own = json.loads(proof)[:1]
+        if wrong_in(own):
+            yield own[0][1], own[0][2] != ABSENT
+
+
+def _fits(table: str, key: str, state: str, newest: list[Any] | None) -> bool:
+    if newest is None:
+        return state == ABSENT
+    n, sealed, code = newest
+    return state == sealed and hmac.compare_digest(code_of(table, key, n, sealed), bytes.fromhex(code))
+
+
+def is_coded(row: RowCode) -> bool:
+    """Return whether a code was written with this installation's key, for this row at this place."""
+    return hmac.compare_digest(code_of(row.table_name, row.key, row.n, row.state), bytes(row.code))
+
+
+def code_of(table: str, key: str, n: int, state: str) -> bytes:
+    """Return the code of one state of a row."""
+    return row_code(code_key(), table, {"key": key, "n": n, "state": state})

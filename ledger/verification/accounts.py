@@ -1,0 +1,103 @@
+"""Compare accounts, memberships, keys and second factors with what their records say was last done to them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection
+
+from ledger.models import AccountRecord
+from ledger.verification.registers import Listed
+
+# What there is of each account: by kind, what it is called in the records.
+_NOW = """
+    SELECT 'role', m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
+    UNION ALL SELECT 'API key', k.user_id, k.name FROM durableagents_apikey k WHERE k.revoked_at IS NULL
+    UNION ALL SELECT 'revoked API key', k.user_id, k.name FROM durableagents_apikey k WHERE k.revoked_at IS NOT NULL
+    UNION ALL SELECT 'second factor', f.user_id, f.type FROM mfa_authenticator f"""
+_FIELDS = ("username", "email", "is_active", "is_staff", "is_superuser")
+
+
+class _Replay:
+    """What the records make of accounts."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[int, dict[str, Any]] = {}
+        self.held: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
+
+    def see(self, record: AccountRecord) -> None:
+        person, before, after = record.subject_person, record.before, record.after
+        if record.action == "role_renamed":
+            for held in self.held.values():
+                held["role", after["name"]] += held.pop(("role", before["name"]), 0)
+        if person is None:
+            return
+        match record.action:
+            case "account_added" | "account_changed":
+                self.accounts.setdefault(person, {}).update(after)
+            case "account_removed":
+                self.accounts.pop(person, None)
+            case "role_given" | "role_taken":
+                self._move(record, "role", "role", before.get("role"), after.get("role"))
+            case "factor_added" | "factor_removed" | "factor_changed":
+                self._move(
+                    record, "second factor", "second factor", record.before.get("factor"), record.after.get("factor")
+                )
+            case "key_issued" | "key_revoked" | "key_changed" | "key_removed":
+                self._key(record, person)
+
+    def _key(self, record: AccountRecord, person: int) -> None:
+        """A key by its name before and after: records name no number."""
+        before, after, name = record.before, record.after, record.subject.partition("/")[2]
+        was_named = before.get("name", name)
+        held = self.held[before.get("user_id") or person]
+        was = "revoked API key" if before.get("revoked_at") else "API key"
+        if "revoked_at" not in before and not held["API key", was_named] and held["revoked API key", was_named]:
+            was = "revoked API key"
+        now = was if "revoked_at" not in after else "revoked API key" if after["revoked_at"] else "API key"
+        is_there = record.action != "key_issued", record.action != "key_removed"
+        self._move(record, was, now, was_named if is_there[0] else None, name if is_there[1] else None)
+
+    def _move(self, record: AccountRecord, was: str, now: str, old: str | None, new: str | None) -> None:
+        """One of these less by the old name, and one more by the new, of the accounts before and after."""
+        person = record.subject_person or 0
+        if old is not None:
+            self.held[record.before.get("user_id") or person][was, old] -= 1
+        if new is not None:
+            self.held[record.after.get("user_id") or person][now, new] += 1
+
+
+def every_account() -> Listed:
+    """Check that accounts are as their records leave them."""
+    replay, count = _Replay(), 0
+    for record in AccountRecord.objects.filter(n__isnull=False).order_by("n").iterator():
+        replay.see(record)
+        count += 1
+    return Listed("accounts as recorded", count, "", [*_accounts(replay), *_held(replay)])
+
+
+def _accounts(replay: _Replay) -> Iterator[str]:
+    there = {user.pk: user for user in User.objects.order_by("pk")}
+    for person in sorted({*there, *replay.accounts}):
+        user, last = there.get(person), replay.accounts.get(person)
+        if user is None or last is None:
+            name = f"account {last['username']!r}" if last else f"account {user.username!r}" if user else ""
+            yield f"{name} ({person}) is {'there' if user else 'gone'}, and no record says so"
+        elif wrong := [name for name in _FIELDS if name in last and last[name] != getattr(user, name)]:
+            yield f"account {user.username!r} ({person}): {', '.join(wrong)} are not as last recorded"
+
+
+def _held(replay: _Replay) -> Iterator[str]:
+    now: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
+    with connection.cursor() as cursor:
+        cursor.execute(_NOW)
+        for kind, person, name in cursor.fetchall():
+            now[person][kind, name] += 1
+    for person in sorted({*now, *replay.held}):
+        for kind, name in sorted({*now[person], *replay.held[person]}):
+            has, last = now[person][kind, name], replay.held[person][kind, name]
+            if has != last:
+                yield f"account {person} has the {kind} {name!r} {has} time(s), and its records say {last}"

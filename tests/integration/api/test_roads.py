@@ -1,0 +1,263 @@
+"""The roads to an approval, an administrator or a start in another's name by SQL with the application's database role
+and without the master key. Each is refused, and verification names it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
+from django.db import connection, transaction
+from django.test import Client
+
+from approvals.models import Approval, Decision
+from approvals.notices.recipients import may_be_told
+from durableagents.identity.session_rows import row_key
+from ledger.actors import Actor
+from ledger.verification.registers import verify_registers
+from runs.console.socket_watch import SIGNED_OUT, verdicts
+from runs.engine.limits.permits import Permit, Refused
+from runs.models import BudgetDefault, Run, Schedule
+from runs.services.bodies import ScheduleBody
+from runs.services.budgets import prices
+from runs.services.limits.permits import Permits
+from runs.services.releases import acts as releases
+from runs.services.schedules import acts as schedules
+from runs.services.schedules import firing
+from tests.cases import each_case
+from tests.integration.api.conftest import START, Api, is_problem, person
+from tests.integration.approvals.setup import WHY, asked
+from tests.integration.limits.team import KEY, Team, said
+from tests.integration.limits.team import asked as wanted
+from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
+from tests.integration.runs.stage import Stage
+from tests.world import Toolbox, only_for_now
+
+pytestmark = pytest.mark.django_db
+ADMIN = {"by": "user:admin", "person": 7, "auth": "session+passkey", "address": "10.1.2.3"}
+PASSWORD = "correct horse battery"
+
+
+@contextmanager
+def intruder(by: str = "user:admin") -> Iterator[Any]:
+    """A cursor with the application's rights in the database, which names another as the one who acts."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {settings.DURABLEAGENTS_RUNTIME_ROLE or 'durableagents'}")
+        cursor.execute("SELECT set_config('durableagents.actor', %s, true)", [json.dumps(ADMIN | {"by": by})])
+        yield cursor
+        cursor.execute("SELECT set_config('durableagents.actor', '', true)")
+        cursor.execute("RESET ROLE")
+
+
+def named() -> str:
+    """Everything that verification finds wrong with what belongs to no run."""
+    return "\n".join(problem for listed in verify_registers() for problem in listed.problems)
+
+
+def forge_approver(name: str, token: str) -> int:
+    """Insert an account with a role and a key."""
+    with intruder() as cursor:
+        cursor.execute(
+            "INSERT INTO auth_user (username, password, first_name, last_name, email, is_active, is_staff,"
+            " is_superuser, date_joined) VALUES (%s, '!', '', '', 'eve@example.org', true, false, false, now())"
+            " RETURNING id",
+            [name],
+        )
+        (eve,) = cursor.fetchone()
+        role = Group.objects.get(name="approver_finance").pk
+        cursor.execute("INSERT INTO auth_user_groups (user_id, group_id) VALUES (%s, %s)", [eve, role])
+        cursor.execute(
+            "INSERT INTO durableagents_apikey (user_id, name, prefix, hash, created_at)"
+            " VALUES (%s, 'mine', 'da_', %s, now())",
+            [eve, hashlib.sha256(token.encode()).digest()],
+        )
+    return int(eve)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_forged_approver_with_a_key_approves_no_order(stage: Stage, tools: Toolbox) -> None:  # noqa: F811
+    with only_for_now():
+        approval = asked(stage, tools)
+        eve = forge_approver("eve", "token of mine")
+        body = {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": WHY}
+        answer = Api("token of mine").post(f"approvals/{approval.id}/decision", body)
+        assert answer.status_code == 401 and "outside the application" in answer.json()["detail"]
+        assert Approval.objects.get().state == "open" and not Decision.objects.exists()
+    problems = named()
+    assert "account 'eve'" in problems and "API key 'mine'" in problems and "says it was done by user:admin" in problems
+    assert not User.objects.get(pk=eve).has_perm("approvals.change_queue")
+
+
+def test_forged_role_of_a_genuine_account_gives_no_rights_and_no_mail() -> None:
+    """A role that was inserted takes all rights, until an administrator has looked."""
+    ada = person("ada", "integrator")
+    role = Group.objects.get(name="approver_finance").pk
+    with intruder() as cursor:
+        cursor.execute("INSERT INTO auth_user_groups (user_id, group_id) VALUES (%s, %s)", [ada.pk, role])
+    client = Client()
+    client.force_login(ada)
+    assert client.get("/inbox").status_code == 302
+    assert not may_be_told(None, User.objects.get(pk=ada.pk))  # type: ignore[arg-type] # it is judged before the case
+    assert "account 'ada'" in named() and "role_given of user:ada" in named()
+
+
+def test_swapped_password_signs_nobody_in() -> None:
+    """The record still says what happened when the old password is back."""
+    finance = person("finance", "approver_finance")
+    for password in (make_password("mine, all mine"), finance.password):
+        with intruder("user:finance") as cursor:
+            cursor.execute("UPDATE auth_user SET password = %s WHERE id = %s", [password, finance.pk])
+        if password != finance.password:
+            client = Client()
+            answer = client.post("/login", {"username": "finance", "password": "mine, all mine"})
+            assert answer.status_code == 403 and "outside the application" in answer.content.decode()
+            assert client.get("/inbox").status_code == 302
+    assert named().count("done by user:finance") >= 2
+
+
+def test_forged_invitation_makes_no_administrator() -> None:
+    maker = User.objects.create_superuser("admin", password="x")
+    with intruder() as cursor:
+        cursor.execute(
+            "INSERT INTO durableagents_invitation (username, email, roles, is_admin, token_hash, made_by, maker,"
+            " made_at, expires_at) VALUES ('eve', 'eve@example.org', '[]', true, %s, 'user:admin', %s, now(),"
+            " now() + interval '1 day')",
+            [hashlib.sha256(b"eve").digest(), maker.pk],
+        )
+    answer = Client().post("/invited/eve", {"new_password1": PASSWORD, "new_password2": PASSWORD})
+    assert answer.status_code == 403 and not User.objects.filter(username="eve").exists()
+    assert "invitation of 'eve'" in named()
+
+
+def test_deleted_factors_open_no_road_to_a_passkey() -> None:
+    """Factors that were deleted don't count as none."""
+    finance = person("finance", "approver_finance")
+    finance.set_password(PASSWORD)
+    finance.save()
+    finance.authenticator_set.create(type="webauthn", data={"id": "x", "name": "key", "sign_count": 0})
+    with intruder("user:finance") as cursor:
+        cursor.execute("DELETE FROM mfa_authenticator WHERE user_id = %s", [finance.pk])
+    client = Client()
+    answer = client.post("/login", {"username": "finance", "password": PASSWORD})
+    assert answer.status_code == 403 and client.get("/account").status_code == 302
+    assert "account 'finance'" in named()
+
+
+def test_schedule_with_anothers_owner_starts_nothing() -> None:
+    ada, bob = person("ada", "integrator"), person("bob", "integrator")
+    body = ScheduleBody.model_validate({"name": "x", "agent": "order", "input": START["input"], "cron": "* * * * *"})
+    own = schedules.create(body, by=Actor("user", "ada", role="integrator", auth="session", person=ada.pk))
+    due = "next_at = date_trunc('minute', now() - interval '1 minute')"
+    with intruder() as cursor:
+        cursor.execute(f"UPDATE runs_schedule SET owner = %s, {due} WHERE id = %s", [bob.pk, own.pk])
+    assert not firing.fire(own.pk) and not Run.objects.exists()
+    assert "outside the application" in Schedule.objects.get().trouble and "schedule 'x'" in named()
+    with intruder() as cursor:  # put back: it fires again
+        cursor.execute(f"UPDATE runs_schedule SET owner = %s, {due} WHERE id = %s", [ada.pk, own.pk])
+    assert firing.fire(own.pk) and Run.objects.get().created_by == "user:ada"
+
+
+def test_forged_price_counts_for_nothing() -> None:
+    prices.ship()
+    model = next(iter(prices.SHIPPED))
+    prices.table.read()
+    assert prices.table.of(model) is not None
+    with intruder() as cursor:
+        cursor.execute(
+            "INSERT INTO runs_price (model, usd_micro_in, usd_micro_out, valid_from, set_by, set_at)"
+            " VALUES (%s, 0, 0, clock_timestamp(), 'user:admin', now())",
+            [model],
+        )
+    assert prices.without_price([model]) == [model] and f"price of '{model}'" in named()
+
+
+@each_case(
+    "change",
+    [
+        "UPDATE runs_budgetdefault SET budget = '{\"steps\": 999}'",
+        "DELETE FROM runs_budgetdefault",
+        "INSERT INTO runs_budgetdefault (agent, tag, budget) VALUES ('order', '', '{\"steps\": 9}')",
+    ],
+)
+def test_changed_budget_default_starts_nothing(integrator: Api, change: str) -> None:
+    BudgetDefault.objects.create(agent="order@1.0.0", budget={"steps": 5})
+    with intruder() as cursor:
+        cursor.execute(change)
+    assert is_problem(integrator.post("runs", START), 403, "changed-outside") and not Run.objects.exists()
+    assert "default budget" in named()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_raised_limit_of_a_tool_lets_nothing_out(stage: Stage) -> None:  # noqa: F811
+    said(at_once=1)
+    team = Team(stage)
+
+    async def story(one: Permits) -> None:
+        held = await one.take((KEY,), wanted())
+        assert isinstance(held, Permit)
+        await asyncio.to_thread(raise_by_sql)
+        # The rule that the worker read itself counts, and the forged one for nothing once it is seen.
+        refused = await one.take((KEY,), wanted(patience=0.1))
+        assert isinstance(refused, Refused) and refused.why == "at_once"
+        await team.look()
+        refused = await one.take((KEY,), wanted(patience=0.1))
+        assert isinstance(refused, Refused) and (refused.key, refused.why) == (KEY, "changed")
+        one.give_back(held)
+
+    def raise_by_sql() -> None:
+        with intruder() as cursor:
+            cursor.execute("UPDATE runs_limit SET given = '{\"at_once\": 1000}'")
+        connection.close()
+
+    team.play(story)
+    assert f"limit '{KEY}'" in named()
+
+
+@each_case(
+    ("version", "change"),
+    [
+        ("1.0.0", "UPDATE runs_versiongate SET is_closed = false"),
+        (
+            "1.1.0",
+            "INSERT INTO runs_versiongate (agent, version, is_closed, set_by, set_at, why)"
+            " VALUES ('order', '1.0.0', true, 'user:olga', now(), 'x')",
+        ),
+    ],
+)
+def test_version_that_sql_opens_or_closes_starts_nothing(integrator: Api, version: str, change: str) -> None:
+    by = Actor("user", "olga", role="operator", auth="session", person=1)
+    releases.close("order", version, by=by, justification=WHY)
+    with intruder() as cursor:
+        cursor.execute(change)
+    assert is_problem(integrator.post("runs", START), 403, "changed-outside") and not Run.objects.exists()
+    assert "version '1.0.0'" in named()
+
+
+def test_session_table_opens_no_session() -> None:
+    """Neither the key in it, nor data that is moved to another row, nor a row with data of one's own."""
+    ada = person("ada", "operator")
+    client = Client()
+    client.force_login(ada)
+    row = Session.objects.get()
+    cookie, mine = settings.SESSION_COOKIE_NAME, "a" * 32
+    with intruder() as cursor:
+        for key in (row_key(mine), mine):
+            cursor.execute(
+                "INSERT INTO django_session SELECT %s, session_data, expire_date FROM django_session"
+                " WHERE session_key = %s",
+                [key, row.pk],
+            )
+    for key in (row.pk, mine):
+        thief = Client()
+        thief.cookies[cookie] = key
+        assert thief.get("/account").status_code == 302 and verdicts([key]) == {key: SIGNED_OUT}
+    assert client.get("/account").status_code == 200
+    assert named().count("session") >= 2 and row.pk not in named()
