@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
-from ledger.kinds.models import NEVER_SENT
+from ledger.kinds import NEVER_SENT
 from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 

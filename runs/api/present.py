@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -15,18 +15,19 @@ from ledger import events as e
 from ledger.api.present import larger_than, masked, payload_at, payload_shown
 from ledger.models import Event, Head
 from runs import seen
-from runs.api.agents.rows import tool_row
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
-from runs.api.halts.shapes import HaltedRow
-from runs.api.releases.shapes import AssignedRow
+from runs.api.halts import HaltedRow
+from runs.api.releases import AssignedRow
 from runs.api.schemas import (
     AgentRow,
     Amounts,
     AttributeRow,
     BudgetRow,
     Caps,
+    CertificateRow,
     ChildCounts,
     ExceededRow,
+    GateRow,
     LogCounts,
     LogRow,
     NodeRow,
@@ -36,14 +37,16 @@ from runs.api.schemas import (
     RequestKindRow,
     RunRow,
     SampleRow,
+    ToolRow,
     Usage,
     ViewKindRow,
 )
-from runs.api.waits.shapes import ChildRow, ProposedRow, Status, UpstreamRow, WaitRow
-from runs.certification.results import Found
+from runs.api.waits import ChildRow, ProposedRow, Status, UpstreamRow, WaitRow
+from runs.certification.results import Found, about, standing_of
 from runs.engine.agents import Agent
 from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of
+from runs.engine.tools import Tool
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending, turns
@@ -350,4 +353,25 @@ def agent_row(agent: Agent, found: Sequence[Found]) -> AgentRow:
             for m in agent.messages.values()
         ],
         views=[ViewKindRow.of(v, answer_schema=v.answers.model_json_schema()) for v in agent.views.values()],
+    )
+
+
+def tool_row(agent: Agent, tool: Tool, found: Iterable[Found]) -> ToolRow:
+    """A tool of an agent, as far as probes have `found` anything of it."""
+    return ToolRow.of(
+        tool,
+        replay_class=str(tool.replay_class),
+        gate=GateRow.of(tool.gate) if tool.gate else None,
+        certificate=None if tool.is_pure or tool.is_unsafe else _certificate(agent, tool, found),
+    )
+
+
+def _certificate(agent: Agent, tool: Tool, found: Iterable[Found]) -> CertificateRow:
+    stands, newest = standing_of(found, agent.name, tool), about(found, agent.name, tool)
+    return CertificateRow(
+        standing=stands.word,
+        until=stands.until,
+        told=newest.told if newest else "",
+        by=newest.by if newest else "",
+        at=newest.at if newest else None,
     )

@@ -9,11 +9,11 @@ from uuid import UUID
 from pydantic import Field
 
 from ledger.web.shapes import Page, Problem, Shape
-from runs.api.agents.rows import ToolRow
 from runs.api.endings import Cancellation, JournalRow, Trouble
-from runs.api.halts.shapes import HaltedRow
-from runs.api.releases.shapes import AssignedRow
-from runs.api.waits.shapes import Status, WaitRow
+from runs.api.halts import HaltedRow
+from runs.api.releases import AssignedRow
+from runs.api.waits import Status, WaitRow
+from runs.engine.certification.standing import Word
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State
 
@@ -376,6 +376,31 @@ class AttributeRow(Shape):
     name: str
     kind: Literal["keyword", "keywords", "number", "money", "date", "flag"]
     title: str
+
+
+class GateRow(Shape):
+    queue: str
+    rule: str
+
+
+class CertificateRow(Shape):
+    """How a keyed tool stands."""
+
+    standing: Word
+    until: datetime | None = Field(description="Until when what was found counts.")
+    told: str = Field(description="What the newest probe saw; empty: there was none.")
+    by: str
+    at: datetime | None
+
+
+class ToolRow(Shape):
+    name: str
+    title: str
+    system: str
+    effect: str
+    replay_class: str
+    gate: GateRow | None
+    certificate: CertificateRow | None = Field(description="Null: it isn't keyed.")
 
 
 class AgentRow(Shape):

@@ -1,16 +1,28 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
-from runs.api.bulk.urls import urlpatterns as bulk
-from runs.api.fleet import views as fleet
-from runs.api.forks import views as forks
-from runs.api.halts.urls import urlpatterns as halts
-from runs.api.injecting import views as injecting
-from runs.api.releases.urls import urlpatterns as releases
-from runs.api.settling import views as settling
-from runs.api.undo import views as undo
-from runs.api.versions.views import OneAgent
-from runs.api.why.views import RunWhy
+from runs.api import (
+    budgets,
+    bulk,
+    fleet,
+    forks,
+    halts,
+    incidents,
+    injecting,
+    limits,
+    live,
+    messages,
+    migrating,
+    pools,
+    releases,
+    schedules,
+    screening,
+    settling,
+    starting,
+    undo,
+    views,
+)
+from runs.api.versions import OneAgent
+from runs.api.why import RunWhy
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -73,9 +85,34 @@ urlpatterns = [
     path("pools/<int:pool_id>/off", pools.PoolOff.as_view(), name="api-pool-off"),
     path("runs/<uuid:run_id>/pools", pools.RunPools.as_view(), name="api-run-pools"),
     path("agents", views.Agents.as_view(), name="api-agents"),
-    *releases,
-    *bulk,
-    *halts,
+    path("agents/<str:name>/versions", releases.Versions.as_view(), name="api-versions"),
+    path(
+        "agents/<str:name>/versions/<str:version>/close",
+        releases.SteerVersion.as_view(action="close"),
+        name="api-version-close",
+    ),
+    path(
+        "agents/<str:name>/versions/<str:version>/open",
+        releases.SteerVersion.as_view(action="open"),
+        name="api-version-open",
+    ),
+    path("agents/<str:name>/migrations", migrating.Migrations.as_view(), name="api-migrations"),
+    path("agents/<str:name>/migrations/look", migrating.Look.as_view(), name="api-migrations-look"),
+    path("ramps", releases.Ramps.as_view(), name="api-ramps"),
+    path("ramps/<int:ramp_id>", releases.OneRamp.as_view(), name="api-ramp"),
+    path("ramps/<int:ramp_id>/raise", releases.RaiseRamp.as_view(), name="api-ramp-raise"),
+    path("ramps/<int:ramp_id>/resume", releases.SteerRamp.as_view(action="resume"), name="api-ramp-resume"),
+    path("ramps/<int:ramp_id>/rollback", releases.SteerRamp.as_view(action="rollback"), name="api-ramp-rollback"),
+    path("ramps/<int:ramp_id>/finish", releases.SteerRamp.as_view(action="finish"), name="api-ramp-finish"),
+    path("bulk", bulk.Bulk.as_view(), name="api-bulk"),
+    path("bulk/<uuid:batch_id>", bulk.OneBulk.as_view(), name="api-bulk-one"),
+    path("bulk/<uuid:batch_id>/items", bulk.BulkItems.as_view(), name="api-bulk-items"),
+    path("bulk/<uuid:batch_id>/start", bulk.SteerBulk.as_view(action="start"), name="api-bulk-start"),
+    path("bulk/<uuid:batch_id>/stop", bulk.SteerBulk.as_view(action="stop"), name="api-bulk-stop"),
+    path("halts", halts.Halts.as_view(), name="api-halts"),
+    path("halts/<uuid:halt>", halts.OneHalt.as_view(), name="api-halt"),
+    path("halts/<uuid:halt>/stage", halts.HaltStage.as_view(), name="api-halt-stage"),
+    path("halts/<uuid:halt>/lift", halts.HaltLift.as_view(), name="api-halt-lift"),
     path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
     path("fleet/dead", fleet.Dead.as_view(), name="api-fleet-dead"),
     path("fleet/<uuid:process_id>/drain", fleet.Drain.as_view(), name="api-fleet-drain"),

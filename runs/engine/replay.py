@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds import CONTENT_REFUSED
 from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import as_recorded, plain, printable
 from runs.engine.context import Context

@@ -21,7 +21,7 @@ from ledger.events import (
     SignalCarried,
     SignalReceived,
 )
-from ledger.kinds.models import CHOICE
+from ledger.kinds import CHOICE
 from runs.engine.errors import JournalBroken
 from runs.engine.forks.evidence import Place
 from runs.engine.journal import Effects, History, Reply

@@ -13,7 +13,7 @@ from typing import Any
 
 from ledger.api.present import masked
 from ledger.codec import is_too_deep, read_json
-from ledger.kinds.models import COMPACTS
+from ledger.kinds import COMPACTS
 from runs.engine.content.files import in_words
 from runs.engine.thinking.notes import FROM_PEOPLE
 from runs.story.effects import message_of

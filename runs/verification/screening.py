@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ledger import events as e
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds import CONTENT_REFUSED
 from ledger.verification.runs import Line, ReadJournal
 from runs.engine.tape import payload_of
 

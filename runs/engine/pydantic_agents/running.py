@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ledger import events as e
-from ledger.kinds.models import NO_VALID_ANSWER, TOO_MANY_TURNS
+from ledger.kinds import NO_VALID_ANSWER, TOO_MANY_TURNS
 from runs.engine.assistants import Request
 from runs.engine.canonical import as_json, canonical, plain
 from runs.engine.content.files import Prompt, as_data

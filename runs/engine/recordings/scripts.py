@@ -14,8 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from ledger import events as e
-from ledger.kinds.models import NEVER_SENT
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds import CONTENT_REFUSED, NEVER_SENT
 from runs.engine.agents import Agent
 from runs.engine.recordings.recording import BadRecording
 from runs.engine.tape import payload_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from ledger import events as e
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds import CONTENT_REFUSED
 from runs.engine.amending.record import looks_before
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.content.hooks import Piece

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds import CONTENT_REFUSED
 from runs.engine.amending.record import arguments_of, editable_of, moved_along
 from runs.engine.canonical import as_recorded, digest_of
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief

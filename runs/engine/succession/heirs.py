@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from ledger.kinds.models import BY_SETTING, CHOICE
+from ledger.kinds import BY_SETTING, CHOICE
 from runs.engine.agents import Agent, Node, registry
 from runs.engine.budget.amounts import Caps
 from runs.engine.budget.limits import NO_BUDGET

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from ledger import events as e
-from ledger.kinds.models import COMPACTS
+from ledger.kinds import COMPACTS
 from runs.engine.assistants import Assistant, ModelTurn, responses
 from runs.engine.content.files import Prompt, as_data, in_words
 from runs.engine.errors import ModelFailure

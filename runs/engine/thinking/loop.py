@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from ledger.kinds.models import NO_VALID_ANSWER, TOO_MANY_TURNS
+from ledger.kinds import NO_VALID_ANSWER, TOO_MANY_TURNS
 from runs.engine.amending.record import amendment_of
 from runs.engine.assistants import Assistant
 from runs.engine.canonical import canonical, plain

@@ -15,8 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import ValidationError
 
 from ledger import events as e
-from ledger.kinds.models import BY_SETTING, CHOICE
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds import BY_SETTING, CHOICE, CONTENT_REFUSED
 from runs.engine.assistants import UNAVAILABLE, Assistant, ModelRefused, ModelTurn, Request, responses
 from runs.engine.budget.amounts import Usage
 from runs.engine.budget.prices import Route

@@ -12,7 +12,7 @@ from django.db import transaction
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import InvalidInput
-from ledger.kinds.models import CHOICE
+from ledger.kinds import CHOICE
 from ledger.models import Event, Head
 from runs.engine.agents import Agent, registry
 from runs.engine.assistants import SCRIPTED, Assistant, check_models

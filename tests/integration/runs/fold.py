@@ -7,7 +7,7 @@ from typing import Any
 
 from approvals.models import Approval
 from ledger import events as e
-from ledger.kinds.screening import CONTENT_REFUSED
+from ledger.kinds import CONTENT_REFUSED
 from ledger.models import Event, LedgerEntry
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
 from runs.engine.budget.meter import debit_of

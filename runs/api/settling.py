@@ -1,26 +1,61 @@
-"""Settling an unknown outcome."""
+"""What helps to settle an unknown outcome, as documented."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
+from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR
+from ledger.web.shapes import Shape
 from runs import seen
 from runs.api.present import one
 from runs.api.schemas import RunRow
-from runs.api.settling.shapes import DoubtRow, Doubts, SimilarRow
 from runs.models import Run, Wait
 from runs.queries.doubts.links import link_of
 from runs.queries.doubts.similar import similar_to
 from runs.services import lifecycle, reconciling
-from runs.services.bodies import DoubtBody, ReconcileBody
+from runs.services.bodies import DoubtBody, ReconcileBody, Verdict
 from runs.services.settling import agreeing, upstream
 from runs.services.settling.agreeing import is_for_two
 from runs.services.settling.proposals import Heard, heard
+
+
+class SimilarRow(Shape):
+    """An earlier call of the same tool of this agent that somebody settled."""
+
+    run: UUID
+    verdict: Verdict
+    by: str
+    at: datetime
+    about: str | None = Field(description="Null also for whoever may not read that run's payloads.")
+    why: str
+
+
+class DoubtRow(Shape):
+    """A call of the run whose outcome is unknown."""
+
+    wait_id: UUID
+    tool: str
+    slot: str
+    needs_two: bool = Field(description="Whether two people settle it.")
+    can_ask: bool = Field(
+        description="Whether the other side can be asked once more, by the tool's hook, and isn't already."
+    )
+    link: str | None = Field(description="Where the other system shows it, as the tool's author says.")
+    similar: dict[str, int] = Field(description="Of the newest like it: how many came to which verdict.")
+    cases: list[SimilarRow]
+
+
+class Doubts(Shape):
+    """The unknown outcomes of a run, the oldest first; at most twenty."""
+
+    results: list[DoubtRow]
+
 
 MOST = 20
 

@@ -7,12 +7,16 @@ from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
 
+from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.roles import roles
 from ledger.web.shapes import Shape
 from runs.models import State
 from runs.queries.why.acts import Offer
-from runs.queries.why.answer import Why
-from runs.queries.why.seen import Cause, Seen
+from runs.queries.why.answer import Why, why
+from runs.queries.why.seen import Cause, Reader, Seen, look_at
 
 
 class WhoRow(Shape):
@@ -83,3 +87,13 @@ def why_row(seen: Seen, found: Why) -> WhyRow:
 
 def _offer_row(offer: Offer) -> OfferRow:
     return OfferRow.of(offer, allowed=offer.is_allowed, body=offer.schema)
+
+
+class RunWhy(ApiView):
+    roles = READ
+
+    @described("Why a run doesn't move, and what may be done", WhyRow)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        seen = look_at(run_id)
+        return Response(why_row(seen, why(seen, Reader(self.by, roles(request.user)))))

@@ -1,1 +1,0 @@
-"""Acts on many runs, over HTTP."""

@@ -1,1 +1,0 @@
-"""Over HTTP: an operator's word on a host, and on a worker."""

@@ -1,1 +1,0 @@
-"""Forks over HTTP: where a run can be begun again, what would happen again, and doing it."""

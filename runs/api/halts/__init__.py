@@ -1,1 +1,0 @@
-"""Halts over HTTP."""

@@ -1,1 +1,0 @@
-"""Over HTTP: moving runs to another version of their agent, and what would become of each."""

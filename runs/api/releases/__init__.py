@@ -1,1 +1,0 @@
-"""Releases over HTTP: an agent's versions, and ramps between two of them."""

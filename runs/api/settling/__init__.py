@@ -1,1 +1,0 @@
-"""Settling an unknown outcome over the API."""

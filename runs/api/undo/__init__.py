@@ -1,1 +1,0 @@
-"""Undoing a run's effects, over HTTP."""

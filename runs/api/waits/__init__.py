@@ -1,1 +1,0 @@
-"""What a run waits for, as the API tells it."""

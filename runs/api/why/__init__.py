@@ -1,1 +1,0 @@
-"""Why a run doesn't move, over HTTP."""
