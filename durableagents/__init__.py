@@ -1,10 +1,10 @@
 """All that an integrator imports to write agents. Importing this loads no model, no database and no settings."""
 
 from runs.engine.agents import Agent, End, Sample
-from runs.engine.amending.record import Amendment
+from runs.engine.amending import Amendment
 from runs.engine.assistants import Assistant
-from runs.engine.attributes.kinds import Date, Flag, Keyword, Keywords, Money, Number
-from runs.engine.budget.limits import Budget
+from runs.engine.attributes import Date, Flag, Keyword, Keywords, Money, Number
+from runs.engine.budget import Budget
 from runs.engine.content.hooks import Piece, Redact, Screen, Withhold, screen
 from runs.engine.content.shipped import prompt_injection_markers
 from runs.engine.context import Context
@@ -30,12 +30,12 @@ from runs.engine.gate.documents import Document
 from runs.engine.gate.requirement import Stage
 from runs.engine.gate.timing import WorkingHours
 from runs.engine.journal import Grant
-from runs.engine.limits.rules import RateLimit
-from runs.engine.migration.declared import Migration
+from runs.engine.limits import RateLimit
+from runs.engine.migration import Migration
 from runs.engine.pydantic_agents.declared import Outside, durable
 from runs.engine.pydantic_agents.tools import this_call
 from runs.engine.steps.messages import Taken
-from runs.engine.succession.declared import Handoff, Renew, Said
+from runs.engine.succession import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, Undo, tool
 
 __all__ = [

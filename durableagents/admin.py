@@ -32,8 +32,7 @@ from ledger.errors import InvalidInput, JustificationRequired, Proposed
 from ledger.web.misfit import problems
 from ledger.web.roles import actor
 from runs.engine.agents import Agent, registry
-from runs.engine.budget.limits import Budget, usd_of
-from runs.engine.budget.prices import A_MILLION
+from runs.engine.budget import A_MILLION, Budget, usd_of
 from runs.models import BudgetDefault, Price
 from runs.services.budgets import prices
 from runs.services.budgets.pricing import set_price

@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from durableagents.providers import OidcProvider as OidcProvider
-from runs.engine.limits import rules
-from runs.engine.limits.rules import Rule
+from runs.engine import limits
+from runs.engine.limits import Rule
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -156,7 +156,7 @@ class Environment(BaseSettings):
     @classmethod
     def _rules(cls, value: object) -> object:
         """`tool:charge per_minute=60 at_once=4; provider:openai breaker=50`: what all workers share."""
-        return rules.read(value) if isinstance(value, str) else value
+        return limits.read(value) if isinstance(value, str) else value
 
     @field_validator("queues", mode="before")
     @classmethod

@@ -41,8 +41,7 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound,
 from ledger.models import Event
 from ledger.web import misfit
 from runs.engine.agents import registry
-from runs.engine.amending.put_anew import PutAnew, put_anew
-from runs.engine.amending.record import changes, moved_along
+from runs.engine.amending import PutAnew, changes, moved_along, put_anew
 from runs.engine.canonical import plain
 from runs.engine.gate.documents import DOCUMENTS
 from runs.engine.gate.editable import closed, editable_in

@@ -7,7 +7,7 @@ from typing import Any
 
 from approvals.models import Approval
 from ledger import events as e
-from runs.engine.amending.record import changes
+from runs.engine.amending import changes
 from runs.engine.gate.editable import editable_in
 from runs.engine.tape import payload_of
 

@@ -26,7 +26,7 @@ from approvals.queues.standing import facts_of
 from approvals.services import decide, locked_question
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
-from runs.engine.amending.history import HISTORY
+from runs.engine.amending import HISTORY
 from runs.engine.gate.votes import APPROVE
 from runs.models import ENDED, Run, Wait
 from runs.services.command import is_busy

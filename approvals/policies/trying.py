@@ -29,7 +29,7 @@ from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.seeing.payloads import PayloadsHidden
 from ledger.web.seeing.viewers import viewer
 from runs.engine.agents import registry
-from runs.engine.policy.judgement import Asking
+from runs.engine.policy import Asking
 from runs.journal.asked.starters import OF_A_RUN, starter_of
 from runs.journal.asked.starters import STATEMENT as STARTERS
 

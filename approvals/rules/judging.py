@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from approvals.rules.meaning import Condition
 from runs.engine.gate.proof import NO_PROOF, Proof
-from runs.engine.policy.judgement import STRICTEST, Asking, Demand, Effect, Judged
+from runs.engine.policy import STRICTEST, Asking, Demand, Effect, Judged
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from runs.engine.policy.judgement import Asking
+from runs.engine.policy import Asking
 from runs.engine.tools import RISKS, ReplayClass
 from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misread, Not, Value, read
 

@@ -19,8 +19,7 @@ from ledger import events as e
 from runs.engine import memory
 from runs.engine.agents import Agent, registry
 from runs.engine.assistants import SCRIPTED
-from runs.engine.budget.amounts import Caps
-from runs.engine.budget.prices import Price, Route
+from runs.engine.budget import Caps, Price, Route
 from runs.engine.canonical import keyed_hasher
 from runs.engine.content.hooks import Screen
 from runs.engine.driver import Driver

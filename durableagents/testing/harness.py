@@ -22,9 +22,7 @@ from durableagents.testing.recorded import Record
 from durableagents.testing.words import all_in_words, wait_in_words
 from ledger import events as e
 from runs.engine.agents import Agent, registry
-from runs.engine.budget.amounts import UNLIMITED, Caps
-from runs.engine.budget.limits import Budget
-from runs.engine.budget.prices import Price
+from runs.engine.budget import UNLIMITED, Budget, Caps, Price
 from runs.engine.canonical import plain
 from runs.engine.content.hooks import Screen
 from runs.engine.errors import BusinessFailure, Refused, TransportError, UnknownAgent, UnknownVersion

@@ -21,8 +21,8 @@ from ledger.web.shapes import Shape
 from runs.api.once import answered_once
 from runs.api.present import one
 from runs.api.schemas import RunRow
-from runs.engine.budget.limits import Budget
-from runs.engine.forks.evidence import Evidence
+from runs.engine.budget import Budget
+from runs.engine.forks import Evidence
 from runs.models import ENDED
 from runs.services import authority, lifecycle
 from runs.services.bodies import SteerBody

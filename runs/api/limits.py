@@ -16,7 +16,7 @@ from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Page, Shape
 from runs.api.present import one as run_row
 from runs.api.schemas import RunRow
-from runs.engine.limits.rules import LONGEST_KEY
+from runs.engine.limits import LONGEST_KEY
 from runs.models import Limit
 from runs.queries.limits import Standing, standing, standing_of
 from runs.services import lifecycle

@@ -15,7 +15,7 @@ from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.web.api_base import ApiView, described, read_body
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Shape
-from runs.engine.migrating.trying import Moving, refused
+from runs.engine.migrating import Moving, refused
 from runs.queries.payloads.reading import moved
 from runs.services import idempotency
 from runs.services.migrating import acts, looking

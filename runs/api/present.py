@@ -43,9 +43,9 @@ from runs.api.schemas import (
 )
 from runs.api.waits import ChildRow, ProposedRow, Status, UpstreamRow, WaitRow
 from runs.certification.results import Found, about, standing_of
+from runs.engine import budget
 from runs.engine.agents import Agent
-from runs.engine.budget import amounts
-from runs.engine.budget.limits import usd_of
+from runs.engine.budget import usd_of
 from runs.engine.tools import Tool
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
@@ -130,7 +130,7 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
             endings.get(run.id),
             blocked[run.id],
             evidence,
-            aside.get(run.id, amounts.NOTHING_USED),
+            aside.get(run.id, budget.NOTHING_USED),
             seen.shown(ahead.get(run.id), kin),
             {one.name: one.value for one in of_head(heads[run.id])},
             is_served=run.graph_id in drivable,
@@ -190,7 +190,7 @@ def run_row(
     ending: Any = None,
     blocked: str | None = None,
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
-    aside: amounts.Usage = amounts.NOTHING_USED,
+    aside: budget.Usage = budget.NOTHING_USED,
     ahead: UUID | None = None,
     attributes: Mapping[str, Any] = MappingProxyType({}),
     *,
@@ -289,7 +289,7 @@ def _counts(states: Mapping[str, int]) -> ChildCounts:
     return ChildCounts.of(counted, **{name: counted[name] for name in ChildCounts.model_fields})
 
 
-def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: amounts.Usage = amounts.NOTHING_USED) -> BudgetRow:
+def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: budget.Usage = budget.NOTHING_USED) -> BudgetRow:
     """What a run may use, has used, and has set `aside`."""
     all_ = spending.shares(head, aside)
     asked = spending.exceeded(waits)

@@ -13,7 +13,7 @@ from runs.api.endings import Cancellation, JournalRow, Trouble
 from runs.api.halts import HaltedRow
 from runs.api.releases import AssignedRow
 from runs.api.waits import Status, WaitRow
-from runs.engine.certification.standing import Word
+from runs.engine.certification import Word
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State
 

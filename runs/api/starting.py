@@ -18,7 +18,7 @@ from ledger.web.problems import document
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from runs.api.present import accepted_row, one
 from runs.api.schemas import BulkAnswer, BulkItem, RunRow
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.services import idempotency, lifecycle
 from runs.services.bodies import BulkBody, StartBody
 from runs.services.budgets.starting import most_of

@@ -14,7 +14,7 @@ from psycopg_pool import PoolTimeout
 from ledger.errors import first_line
 from runs.backoff import Patience
 from runs.certification.results import NEWEST, Found, about, found_in, standing_of
-from runs.engine.certification.standing import Certificates, Standing
+from runs.engine.certification import Certificates, Standing
 from runs.engine.fingerprint import tool_digest
 from runs.engine.tools import Tool
 from runs.journal.libpq import Pool

@@ -16,7 +16,7 @@ from django.db import connection
 
 from ledger.codes import is_rows_code, row_code
 from ledger.keys import code_key
-from runs.engine.certification.standing import NOT_PROBED, Standing, Word
+from runs.engine.certification import NOT_PROBED, Standing, Word
 from runs.engine.fingerprint import tool_digest
 from runs.engine.tools import Tool
 from runs.models import Probe

@@ -12,7 +12,7 @@ from ledger.web.page_forms import in_words
 from runs.console.forms.fields import Choice, Value
 from runs.console.forms.form import Beside, Bound
 from runs.engine.agents import Agent
-from runs.engine.attributes.kinds import Attribute, of_words
+from runs.engine.attributes import Attribute, of_words
 from runs.queries.attributes.meaning import declared
 from runs.queries.attributes.shown import Told
 from runs.queries.attributes.shown import in_words as told

@@ -22,10 +22,7 @@ from runs.console.forms.fields import Value
 from runs.console.forms.form import Beside, Bound
 from runs.console.tables.waits import amount_of, amounts_of
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Usage
-from runs.engine.budget.limits import usd_of
-from runs.engine.budget.meter import Call
-from runs.engine.budget.prices import A_MILLION
+from runs.engine.budget import A_MILLION, NOTHING_USED, UNLIMITED, Call, Usage, usd_of
 from runs.models import ENDED, TIME_TO_LIVE, Run, Wait
 from runs.queries import spending
 from runs.queries.reserved import under_way

@@ -11,17 +11,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from runs.engine.assistants import Assistant
-from runs.engine.attributes.kinds import Attribute
-from runs.engine.attributes.setting import misdeclared
-from runs.engine.budget.limits import Budget
+from runs.engine.attributes import Attribute, misdeclared
+from runs.engine.budget import Budget
 from runs.engine.content.hooks import Screen, check_screens
 from runs.engine.definition_checks import parameters_problem, sample_problem, state_problem, undeclared_call
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, first_scheme, is_current, parts, second_scheme
-from runs.engine.messages.declared import Message, View, message_of, view_of
-from runs.engine.migration.declared import Migration, check_migrations, upgrades_of
+from runs.engine.messages import Message, View, message_of, view_of
+from runs.engine.migration import Migration, check_migrations, upgrades_of
 from runs.engine.tools import ReplayClass, Tool, Undo, must_be_stable
-from runs.engine.undo.declared import check_undos, undos_of
+from runs.engine.undo import check_undos, undos_of
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")

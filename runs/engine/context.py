@@ -16,10 +16,9 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.amending.record import Amendment, amendment_of
+from runs.engine.amending import Amendment, amendment_of
 from runs.engine.assistants import Assistant
-from runs.engine.budget.amounts import RESOURCES, Left
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import RESOURCES, Budget, Left
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.content.files import Prompt
 from runs.engine.errors import MisusedContext, ToolFailure
@@ -33,18 +32,18 @@ from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
 from runs.engine.runtime import log
+from runs.engine.steps import forks
 from runs.engine.steps.attributes import set_attributes
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
-from runs.engine.steps.forks import what_if
 from runs.engine.steps.gates import decided, must_show_the_same, open_gate, plan_of, required_of
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
 from runs.engine.steps.messages import await_message
 from runs.engine.steps.reads import check_max_age
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.steps.telling import tell_line, tell_progress
-from runs.engine.succession.declared import Said, shortened
+from runs.engine.succession import Said, shortened
 from runs.engine.tape import payload_of
 from runs.engine.thinking.loop import think
 from runs.engine.thinking.question import ask_once
@@ -273,8 +272,8 @@ class Context:
         requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
         required = required_of(queue, tool.gate if tool is not None else None, quorum, then)
         record = visit.recall(slot, name, requested_hash)
-        if what_if.of(visit) is not None:  # it is taken as approved: nothing can come of it
-            return Grant(slot, what_if.BY, "", requested_hash, what_if.BY, queue, required.pairs)
+        if forks.of(visit) is not None:  # it is taken as approved: nothing can come of it
+            return Grant(slot, forks.BY, "", requested_hash, forks.BY, queue, required.pairs)
         given = self._documents_of(tool, body, documents)
         if record.gate is None:
             plan = (
@@ -354,8 +353,8 @@ class Context:
             raise ValueError("sleep(until=…) needs an aware datetime: one with a time zone")
         slot = visit.next_slot()
         record = visit.recall(slot, "sleep", "")
-        if what_if.of(visit) is not None:
-            await what_if.passes_by(visit, slot)
+        if forks.of(visit) is not None:
+            await forks.passes_by(visit, slot)
             return
         if record.now.waits.get(("timer", 0)) is not None:
             return
@@ -475,7 +474,7 @@ class Context:
         record = self._visit.recall(slot, what, "")
         if record.now.result is not None:
             return record.now.result.payload
-        value = what_if.value(self._visit, slot, what, read)
+        value = forks.value(self._visit, slot, what, read)
         event = e.ValueRead(slot=slot, what=what, payload=value)
         self._visit.tape.add(event)
         self._visit.buffer(event)

@@ -14,16 +14,15 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.budget.meter import Meter
+from runs.engine.budget import Meter
 from runs.engine.canonical import plain, printable
 from runs.engine.checkpoints.other_code import other_code, written_by_others
 from runs.engine.checkpoints.position import position_of
 from runs.engine.checkpoints.upgrading import brought_up
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import Fork
+from runs.engine.forks import Fork
 from runs.engine.journal import ATTENTION, Batch, Heir, History, Journal, Reply, Snapshot, WaitSpec
-from runs.engine.messages.changes import between, entered, with_changes
-from runs.engine.messages.handling import handled, note, outcome_of
+from runs.engine.messages import between, entered, handled, note, outcome_of, with_changes
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, waiting_state
 from runs.engine.places import place_of
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
@@ -31,10 +30,9 @@ from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.doubt import Ending
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
-from runs.engine.succession.declared import MOST_HANDOFFS
-from runs.engine.succession.heirs import Estate, HandedOver, Renewed, ends_with, heir_of, is_too_often
+from runs.engine.succession import MOST_HANDOFFS, Estate, HandedOver, Renewed, ends_with, heir_of, is_too_often
 from runs.engine.tape import LATE_NEWS, Tape
-from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
+from runs.engine.undo import UNDO_NODE, WITH_PARENT
 from runs.engine.undoing import ending
 from runs.engine.undoing.plan import Plan, Reason
 from runs.engine.undoing.visit import Undone, undo_visit

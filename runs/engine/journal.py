@@ -25,9 +25,9 @@ from ledger.events import (
     ToolReconciled,
     WaitOpened,
 )
-from runs.engine.budget.amounts import NOTHING_USED as NOTHING_USED
-from runs.engine.budget.amounts import UNLIMITED, Caps
-from runs.engine.budget.amounts import Usage as Usage
+from runs.engine.budget import NOTHING_USED as NOTHING_USED
+from runs.engine.budget import UNLIMITED, Caps
+from runs.engine.budget import Usage as Usage
 
 _A_DAY = timedelta(days=1)
 ATTENTION = timedelta(days=7)  # how long a person has to settle what only people can, before it counts as overdue

@@ -13,8 +13,7 @@ from ledger.actors import Lease
 from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import UNLIMITED, Caps, first_breach
-from runs.engine.budget.meter import Meter, debit_of
+from runs.engine.budget import UNLIMITED, Caps, Meter, debit_of, first_breach
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
@@ -35,11 +34,11 @@ from runs.engine.journal import (
     Usage,
     WaitSpec,
 )
-from runs.engine.policy.in_memory import check, hold_to
+from runs.engine.policy import check, hold_to
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.spending import begun_by
-from runs.engine.succession.in_memory import MemorySuccession
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.succession import MemorySuccession
+from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import KINDS
 
 

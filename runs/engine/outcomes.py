@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from runs.engine.budget.amounts import Breach, Usage
+from runs.engine.budget import Breach, Usage
 
 StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 

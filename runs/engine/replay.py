@@ -30,9 +30,8 @@ from runs.engine.errors import (
 )
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.steps.forks import what_if
-from runs.engine.succession.declared import Handoff, Renew
-from runs.engine.succession.heirs import HandedOver, Renewed, handoff, renewal
+from runs.engine.steps import forks
+from runs.engine.succession import HandedOver, Handoff, Renew, Renewed, handoff, renewal
 from runs.engine.visit import Visit
 
 
@@ -87,7 +86,7 @@ def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
     it was told of its origin stands in its own journal alone, and nobody would be asked about its heir's calls."""
     if visit.fork is None or not isinstance(outcome, (Renewed, HandedOver)):
         return outcome
-    if what_if.of(visit) is None:
+    if forks.of(visit) is None:
         problem = "it is a fork, and would go on as another run, of whose calls nobody would be asked"
         return Broken("fork_goes_on", {"node": visit.node, "problem": problem})
     if isinstance(outcome, Renewed):

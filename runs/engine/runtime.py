@@ -13,15 +13,15 @@ from typing import Any
 
 from ledger.actors import Lease
 from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn
-from runs.engine.budget.prices import Route
+from runs.engine.budget import Route
 from runs.engine.canonical import Hasher
-from runs.engine.certification.standing import Certificates
+from runs.engine.certification import Certificates
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
-from runs.engine.halts.leaving import Halts
-from runs.engine.limits.permits import Limits
+from runs.engine.halts import Halts
+from runs.engine.limits import Limits
 from runs.engine.outcomes import LateAnswer, StopReason
-from runs.engine.policy.judgement import NoPolicies, Policies
+from runs.engine.policy import NoPolicies, Policies
 from runs.engine.threads import ToolThreads
 
 log = logging.getLogger("durableagents.engine")

@@ -20,11 +20,11 @@ from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.gate import amounts
 from runs.engine.gate import documents as shown
 from runs.engine.gate import editable as edits
+from runs.engine.gate.evidence import RISKS as RISKS
 from runs.engine.gate.evidence import Evidence as Evidence
 from runs.engine.gate.requirement import Requirement, Stage
-from runs.engine.gate.risks import RISKS as RISKS
 from runs.engine.gate.timing import LONGEST, OnTimeout, Time, WorkingHours, problem_of
-from runs.engine.limits.rules import RateLimit
+from runs.engine.limits import RateLimit
 
 log = logging.getLogger("durableagents.engine")
 

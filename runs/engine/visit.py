@@ -13,16 +13,15 @@ from pydantic import BaseModel
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import Usage
-from runs.engine.budget.meter import Meter
+from runs.engine.budget import Meter, Usage
 from runs.engine.errors import INTENT_REFUSED, BudgetShort, MisusedContext, RunHalted
-from runs.engine.forks.evidence import Fork
+from runs.engine.forks import Fork
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
-from runs.engine.messages.changes import Changes, handled_in
+from runs.engine.messages import Changes, handled_in
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Asked, Places, Recall, asked_at
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
-from runs.engine.succession.declared import Talk
+from runs.engine.succession import Talk
 from runs.engine.tape import Slot, Tape
 
 FENCED_REST_SECONDS = 0.05

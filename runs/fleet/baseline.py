@@ -13,7 +13,7 @@ from typing import Any
 
 from runs.engine.agents import Agent
 from runs.engine.fingerprint import digest, scheme_of
-from runs.engine.migration.declared import number_in
+from runs.engine.migration import number_in
 from runs.fleet.version_changes import Change, change_of
 
 FILE = "agents.lock.json"

@@ -23,9 +23,9 @@ from ledger.events import (
 )
 from ledger.kinds import CHOICE
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import Place
+from runs.engine.forks import Place
 from runs.engine.journal import Effects, History, Reply
-from runs.engine.policy.revisions import hold_to
+from runs.engine.policy import hold_to
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Connection, Pool

@@ -36,12 +36,12 @@ from ledger.events import (
 )
 from ledger.keys import code_key
 from ledger.models import NO_RUN, Head
-from runs.engine.budget.amounts import RESOURCES, Caps, Usage
+from runs.engine.budget import RESOURCES, Caps, Usage
 from runs.engine.checkpoints.position import version_of
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import Place, Undoing
+from runs.engine.forks import Place, Undoing
 from runs.engine.journal import Effects, Snapshot
-from runs.engine.migration.formats import STATES, UnknownFormat
+from runs.engine.migration import STATES, UnknownFormat
 from runs.engine.tape import LAPSED, Tape
 from runs.engine.undoing.plan import KINDS
 from runs.models import Checkpoint, Run

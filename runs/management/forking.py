@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ledger.errors import DurableAgentsError
 from ledger.web import strict_json
-from runs.engine.forks.evidence import Evidence
+from runs.engine.forks import Evidence
 from runs.management.shell import operator
 from runs.models import Run
 from runs.services import lifecycle

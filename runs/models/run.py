@@ -17,7 +17,7 @@ from django.db.models.functions import Coalesce, Now
 from django_fsm import FSMField, transition
 
 from ledger.models import Json
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo import UNDO_NODE
 
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
 TIME_TO_LIVE = timedelta(days=90)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ledger.models import Head
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo import UNDO_NODE
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import turns
 from runs.services.allowed.rules import UNDONE

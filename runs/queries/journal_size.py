@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ledger.models import Head
-from runs.engine.succession.declared import LARGE_BYTES, LARGE_JOURNAL
+from runs.engine.succession import LARGE_BYTES, LARGE_JOURNAL
 from runs.models import ENDED, Run
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection
 
 from ledger.web.seeing.viewers import viewer
-from runs.engine.limits.rules import Rule
+from runs.engine.limits import Rule
 from runs.models import Limit
 
 # Of the runs that wait because of a limit so many are named.

@@ -12,8 +12,7 @@ from django.db import connection
 
 from ledger import events as e
 from ledger.models import Head
-from runs.engine.budget.amounts import NOTHING_USED, Usage
-from runs.engine.budget.meter import Call
+from runs.engine.budget import NOTHING_USED, Call, Usage
 from runs.engine.steps.spending import begun_by
 from runs.models import ENDED, Run
 

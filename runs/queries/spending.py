@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ledger.models import Head
-from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
-from runs.engine.budget.limits import usd_of
+from runs.engine.budget import NOTHING_USED, RESOURCES, Usage, usd_of
 from runs.models import Wait
 from runs.services.budgets.asked import LABELS, known
 

@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import ARRAY, OBJECT, NoFlag, PlainZero, Strict
 from ledger.web.text_safety import is_hidden
-from runs.engine.attributes.setting import MOST as MOST_ATTRIBUTES
-from runs.engine.budget.limits import Budget
+from runs.engine.attributes import MOST as MOST_ATTRIBUTES
+from runs.engine.budget import Budget
 
 OF_SCHEDULE = "schedule:"  # how the keys begin that runs of a schedule have
 Tag = Annotated[str, Field(min_length=1, max_length=200)]

@@ -27,8 +27,8 @@ from ledger.models import Head
 from ledger.web import misfit
 from runs import search
 from runs.engine.agents import Agent
-from runs.engine.attributes.setting import BadAttributes, setting
-from runs.engine.budget.limits import Budget
+from runs.engine.attributes import BadAttributes, setting
+from runs.engine.budget import Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
 from runs.fleet.agent_versions import note_use

@@ -20,7 +20,7 @@ from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
 from runs.console.tables import fork_words, late_words, looks
 from runs.console.tables.release_words import WHY
-from runs.engine.forks.evidence import COMMITTED, UNDONE, Evidence
+from runs.engine.forks import COMMITTED, UNDONE, Evidence
 from runs.models import LogLine, Run, Wait
 from runs.queries import display
 from runs.queries.attributes.shown import Told

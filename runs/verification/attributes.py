@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger import events as e
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
-from runs.engine.attributes.kinds import KINDS
+from runs.engine.attributes import KINDS
 from runs.models import Attribute, Run
 
 

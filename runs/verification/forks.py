@@ -10,8 +10,8 @@ from ledger import events as e
 from ledger.codec import unpack
 from ledger.models import Event
 from ledger.verification.runs import Line, ReadJournal, compared
-from runs.engine.forks.evidence import Fork, Place, child_tool
-from runs.engine.steps.forks.fence import AGAIN
+from runs.engine.forks import Fork, Place, child_tool
+from runs.engine.steps.forks import AGAIN
 from runs.engine.tape import payload_of
 from runs.engine.tools import ReplayClass
 from runs.models import Run

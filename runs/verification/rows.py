@@ -10,7 +10,7 @@ from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
 from runs.engine.checkpoints.position import REENTERED
 from runs.engine.tape import payload_of
-from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
+from runs.engine.undo import UNDO_NODE, WITH_PARENT
 from runs.models import ENDED, WAITING, Firing, Run
 from runs.search import ABOUT_LENGTH, subject
 

@@ -10,7 +10,7 @@ from ledger import events as e
 from ledger.codec import unpack
 from ledger.models import Event
 from ledger.verification.runs import Line, ReadJournal, compared
-from runs.engine.succession.heirs import HANDOFF, RENEWAL, heir_id
+from runs.engine.succession import HANDOFF, RENEWAL, heir_id
 from runs.models import Run, Signal
 
 _GOES_ON = {e.RunRenewed.KIND: RENEWAL, e.RunHandedOff.KIND: HANDOFF}

@@ -13,10 +13,10 @@ from uuid import UUID
 from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
-from runs.engine.amending.put_anew import BROUGHT
+from runs.engine.amending import BROUGHT
 from runs.engine.journal import WaitSpec, detail_of
 from runs.engine.tape import payload_of
-from runs.engine.undo.declared import WITH_PARENT
+from runs.engine.undo import WITH_PARENT
 from runs.models import Wait
 from runs.services.halts.standing import could_be_put_off, stood_still
 

@@ -43,7 +43,7 @@ from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.driver import Driver
 from runs.engine.runtime import Control, Runtime
-from runs.engine.succession.declared import LARGE_JOURNAL
+from runs.engine.succession import LARGE_JOURNAL
 from runs.engine.threads import BusyTool, ToolThreads
 from runs.fleet import version_changes
 from runs.fleet.agent_versions import Loaded

@@ -23,7 +23,7 @@ from ledger.web.seeing.viewers import viewer
 from runs.console import budgets
 from runs.console.settling.receipts import receipt_of
 from runs.console.tables.looks import LOOKS, VERBS
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Batch, BatchItem
 from runs.queries.bulk.choosing import chosen, found
 from runs.queries.bulk.progress import items, newest, progress_of, shown_runs

@@ -19,7 +19,7 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from ledger.web.seeing.payloads import HIDDEN
 from ledger.web.seeing.viewers import reads
-from runs.engine.forks.evidence import COUNTS, Evidence
+from runs.engine.forks import COUNTS, Evidence
 from runs.models import ENDED
 from runs.queries.code_here import agent_here, titles_of
 from runs.services import lifecycle

@@ -14,7 +14,7 @@ from ledger.templatetags.console import short, visible, words
 from runs.console.tables.fork_words import fork_made, forked, taken_over
 from runs.console.tables.links import to_run
 from runs.console.tables.release_words import assigned
-from runs.engine.budget.limits import usd_of
+from runs.engine.budget import usd_of
 from runs.story import Line, findings
 
 Facts = defaultdict[str, Any]

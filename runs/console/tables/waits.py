@@ -9,7 +9,7 @@ from html import escape
 
 from ledger.templatetags.console import amount, clock, datum, lapse, since, until, visible, words
 from runs.console.tables.links import to_approval, to_pools, to_run
-from runs.engine.budget.limits import usd_of
+from runs.engine.budget import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of
 from runs.queries.families import Child, child_of

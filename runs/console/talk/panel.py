@@ -13,8 +13,8 @@ from ledger.web.seeing.payloads import HIDDEN
 from runs.console.forms.form import Beside, Bound, SchemaForm
 from runs.console.tables.outcomes import Outcome, outcome_of
 from runs.engine.agents import Agent
-from runs.engine.messages.declared import Message as Declared
-from runs.engine.messages.declared import View
+from runs.engine.messages import Message as Declared
+from runs.engine.messages import View
 from runs.models import ENDED, Message, Run
 from runs.services.messages.told import Told, told_of
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ledger import events as e
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Snapshot
-from runs.engine.messages.changes import between
+from runs.engine.messages import between
 from runs.engine.tape import Tape, payload_of
 
 REPLAYED: Final = "replayed"

@@ -11,11 +11,10 @@ from runs.engine.canonical import plain
 from runs.engine.checkpoints.position import Position
 from runs.engine.errors import JournalBroken, brief
 from runs.engine.fingerprint.schemes import scheme_of
-from runs.engine.messages.changes import changes_in, fields_changed, number_of_changes
-from runs.engine.migration.declared import number_in
-from runs.engine.migration.formats import UnknownFormat
+from runs.engine.messages import changes_in, fields_changed, number_of_changes
+from runs.engine.migration import UnknownFormat, number_in
 from runs.engine.runtime import Runtime
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo import UNDO_NODE
 
 
 async def brought_up(agent: Any, runtime: Runtime, stands: Position) -> Position:

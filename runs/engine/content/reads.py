@@ -3,8 +3,8 @@ record: one that is damaged, late or away is a read that is made."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 LONGEST_CACHE = timedelta(days=7)
@@ -37,3 +37,21 @@ class NoReads:
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
         return None
+
+
+@dataclass
+class MemoryReads:
+    """A cache of reads in memory."""
+
+    kept: dict[bytes, tuple[KeptRead, timedelta]] = field(default_factory=dict)
+
+    async def find(self, key: bytes) -> KeptRead | None:
+        """What is kept and not too old."""
+        known = self.kept.get(key)
+        return known[0] if known is not None and datetime.now(UTC) < known[0].at + known[1] else None
+
+    def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
+        """Keep the newer one."""
+        known = self.kept.get(key)
+        if known is None or known[0].at < kept.at:
+            self.kept[key] = kept, lifetime

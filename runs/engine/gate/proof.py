@@ -19,8 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from runs.engine.canonical import printable
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import CURRENCY, Amount, amount_in
-from runs.engine.gate.risks import RISKS
-from runs.engine.gate.target import subject
+from runs.engine.gate.evidence import RISKS, subject
 
 PASSWORD = "password"
 PASSKEY = "passkey"

@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger import events as e
 from ledger.codec import read_clear
-from runs.engine.migration.formats import FILES, STATES, UnknownFormat
+from runs.engine.migration import FILES, STATES, UnknownFormat
 
 WHAT = "durableagents checkpoint"
 FULL, REDACTED, ENCRYPTED = "full", "redacted", "encrypted"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -19,32 +19,77 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from ledger.actors import Lease
 from runs.engine.agents import Agent
-from runs.engine.amending.record import asked_for
+from runs.engine.amending import asked_for
 from runs.engine.assistants import Assistant, ModelTurn
-from runs.engine.budget.amounts import UNLIMITED, Usage
-from runs.engine.budget.meter import Meter
+from runs.engine.budget import UNLIMITED, Meter, Usage
 from runs.engine.canonical import Hasher, keyed_hasher
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Batch, Reply, Snapshot, WaitSpec
 from runs.engine.memory import MemoryJournal, MemoryRun
-from runs.engine.messages.changes import Changes, between, entered, handled_in
+from runs.engine.messages import Changes, between, entered, handled_in
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
 from runs.engine.places import Asked, Recall
 from runs.engine.pydantic_agents.running import DIGESTS
 from runs.engine.recordings.differences import Difference, call_in_words, first_misfit, place_key, shown
 from runs.engine.recordings.recording import Recording
-from runs.engine.recordings.rehashing import Remembering, rehashed
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
-from runs.engine.screening.verdicts import standing
+from runs.engine.screening import standing
 from runs.engine.steps.logical_call import ARGUMENTS
-from runs.engine.succession.heirs import HandedOver, Renewed
+from runs.engine.succession import HandedOver, Renewed
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.tools import FOR_DISPATCH, Tool
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import Plan
 from runs.engine.undoing.visit import Undone, undo_visit
 from runs.engine.visit import Visit
+
+
+class Remembering:
+    """A hasher that knows what it made a digest of."""
+
+    def __init__(self, hasher: Hasher) -> None:
+        self._hasher = hasher
+        self._known: dict[str, Any] = {}
+
+    def __call__(self, value: Any) -> str:
+        digest = self._hasher(value)
+        self._known[digest] = value
+        return digest
+
+    def of(self, digest: str) -> dict[str, Any]:
+        """What a digest is of; empty where that is unknown, or no mapping."""
+        value = self._known.get(digest)
+        return value if isinstance(value, dict) else {}
+
+
+def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
+    """The events of a visit, with digests that this hasher makes of what is on record; those of what isn't stay."""
+    plans: dict[str, str] = {}
+    asked: dict[str, str] = {}
+    return [_anew(event, hasher, plans, asked) for event in events]
+
+
+def _anew(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
+    """`first` has what each slot's first question asked for: what people made of it later is what they say."""
+    payload = payload_of(event)
+    match event:
+        case e.ApprovalRequested():
+            plans[event.plan_hash] = hasher(payload)
+            asked = hasher({"tool": event.tool, "arguments": payload.get("arguments")})
+            asked = first.setdefault(event.slot or "", asked)
+            return replace(event, plan_hash=plans[event.plan_hash], requested_hash=asked)
+        case e.ApprovalDecided() | e.ApprovalVoted():
+            return replace(event, plan_hash=plans.get(event.plan_hash, event.plan_hash))
+        case e.PlanAmended():
+            return replace(event, plan_hash=plans.get(event.plan_hash, event.plan_hash))
+        case e.ToolInvoked() if event.executed_hash != event.requested_hash and event.slot in first:
+            return replace(event, requested_hash=first[event.slot])
+        case e.ToolInvoked() | e.ToolRead() | e.ToolFailed() if "arguments" in payload:
+            return replace(event, requested_hash=hasher({"tool": event.tool, "arguments": payload["arguments"]}))
+        case _:
+            return event
+
 
 HASHER = keyed_hasher(b"durableagents replays")
 NOTHING = "nothing"

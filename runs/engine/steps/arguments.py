@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
-from runs.engine.amending.record import looks_before
-from runs.engine.budget.amounts import A_CALL
+from runs.engine.amending import looks_before
+from runs.engine.budget import A_CALL
 from runs.engine.content.hooks import Piece
 from runs.engine.content.shipped import ALWAYS, may_pass_to_tool
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Broken
 from runs.engine.runtime import log
-from runs.engine.screening.verdicts import Finding, due, look, recorded, refusal
+from runs.engine.screening import Finding, due, look, recorded, refusal
 from runs.engine.steps.logical_call import ARGUMENTS, LogicalCall
 
 

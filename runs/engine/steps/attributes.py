@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runs.engine.attributes.setting import BadAttributes, asked, setting
+from runs.engine.attributes import BadAttributes, asked, setting
 from runs.engine.errors import MisusedContext
 from runs.engine.journal import Batch
 from runs.engine.visit import Visit

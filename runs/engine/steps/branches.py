@@ -19,7 +19,7 @@ from runs.engine.errors import MisusedContext
 from runs.engine.outcomes import Unwind
 from runs.engine.places import Branch, path_of
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.succession.declared import Handoff, Renew
+from runs.engine.succession import Handoff, Renew
 from runs.engine.visit import Visit
 
 Work = Coroutine[Any, Any, Any]

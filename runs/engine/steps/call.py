@@ -16,20 +16,17 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from runs.engine.budget.amounts import A_CALL
+from runs.engine.budget import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalMissing, MisusedContext, PoliciesChanged, ToolFailure
 from runs.engine.gate.documents import Document
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
-from runs.engine.steps import doubt, gates, reads
+from runs.engine.steps import doubt, forks, gates, policies, reads, sharing
 from runs.engine.steps.arguments import admit
-from runs.engine.steps.forks import calls
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo, LogicalCall, Outcome, Refusal, Settled
-from runs.engine.steps.policies import judging
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
-from runs.engine.steps.sharing import halts, pools
 from runs.engine.tape import payload_of
 from runs.engine.tools import Evidence, Pending, Tool
 from runs.engine.visit import Visit
@@ -55,7 +52,7 @@ async def call_tool(
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo, source, documents)
-    if await calls.is_imagined(call):
+    if await forks.is_imagined(call):
         return _recorded(call)
     if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
@@ -67,9 +64,9 @@ async def call_tool(
             if call.record.belied is not None:
                 await doubt.ask_anew(call, call.record.belied)
             await admit(call, source, name or visit.node)
-            if await calls.is_stood_for(call):
+            if await forks.is_stood_for(call):
                 return _recorded(call)
-            await judging.judge(call)
+            await policies.judge(call)
             if (hit := await reads.from_cache(call)) is not None:
                 return hit
             await _intend(call, await gates.passed(call) if call.may_be_gated else None)
@@ -81,7 +78,7 @@ async def call_tool(
 
 async def _try(call: LogicalCall, number: int) -> Outcome:
     if number > 1 and call.past.intent is None:  # a read: nothing else holds it to the policies in force
-        await judging.judge(call)
+        await policies.judge(call)
         await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     return await one_try(call, number)
 
@@ -146,16 +143,16 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         executed_hash=call.executed_hash,
         grant=grant[0] if grant else None,
     )
-    events = [event, *judging.told(call), *call.registered(), *([] if wait is None else [wait.opened()])]
+    events = [event, *policies.told(call), *call.registered(), *([] if wait is None else [wait.opened()])]
     entries = [] if tool.is_pure else [call.intent().entry("pending")]
     try:
-        await pools.begin(visit, Batch(events, entries, wait, grant=grant, is_intent=True))
+        await sharing.begin(visit, Batch(events, entries, wait, grant=grant, is_intent=True))
     except PoliciesChanged:
-        await judging.judge(call, anew=True)
+        await policies.judge(call, anew=True)
         return await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     except ApprovalMissing as error:
         await gates.not_granted(call, grant, error)
-    call.past.intent, call.cleared_at = event, halts.now()
+    call.past.intent, call.cleared_at = event, sharing.now()
 
 
 # --- record: TX2 ------------------------------------------------------------------------------------------------------
@@ -171,7 +168,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
         await _refused(call, outcome)
     tool, result, external_id = call.tool, outcome.result, call.tool.external_id_of(outcome.result)
     if call.past.intent is None:
-        events = [reads.told(call, result), *judging.told(call)]
+        events = [reads.told(call, result), *policies.told(call)]
     else:
         events = [
             e.ToolReturned(

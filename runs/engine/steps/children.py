@@ -17,15 +17,14 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.agents import Agent, registry
-from runs.engine.attributes.setting import BadAttributes, setting
-from runs.engine.budget.amounts import RESOURCES, Caps, Usage
-from runs.engine.budget.limits import NO_BUDGET, Budget
+from runs.engine.attributes import BadAttributes, setting
+from runs.engine.budget import NO_BUDGET, RESOURCES, Budget, Caps, Usage
 from runs.engine.canonical import plain
 from runs.engine.errors import ChildFailure, MisusedContext, UnknownAgent, UnknownVersion
-from runs.engine.forks.evidence import child_tool
+from runs.engine.forks import child_tool
 from runs.engine.journal import Batch, ChildSpec, WaitSpec, deadline_in
-from runs.engine.screening.arrivals import received
-from runs.engine.steps.forks import fence, what_if
+from runs.engine.screening import received
+from runs.engine.steps import forks
 from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 
@@ -56,8 +55,8 @@ async def child(
         output = payload_of(past.result).get("output")
         output = await received(visit, slot, record, output, source="child", name=wanted)
         return _ended(agent, past.result, wanted, output)
-    if what_if.of(visit) is not None:
-        stands = await what_if.answered(
+    if forks.of(visit) is not None:
+        stands = await forks.answered(
             visit,
             slot,
             record,
@@ -71,7 +70,7 @@ async def child(
             told = payload_of(stands)
             raise ChildFailure(wanted, stands.of_run, "failed", stands.code, str(told.get("message", "")))
     elif past.intent is None and past.result is None:
-        await fence.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))
+        await forks.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))
     if isinstance(past.result, e.AnswerTakenOver):
         return _output(agent, payload_of(past.result).get("result"))
     if past.intent is None:
@@ -79,9 +78,9 @@ async def child(
     visit.park(_wait(visit, slot, record.current))
 
 
-def _asked(slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str) -> fence.Asked:
+def _asked(slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str) -> forks.Asked:
     """What a fork of a run is asked about, before it starts another run."""
-    return fence.Asked(
+    return forks.Asked(
         slot=slot,
         attempt=record.current,
         record=record,
@@ -177,7 +176,7 @@ async def _start(
         attributes=found_by,
     )
     wait = _wait(visit, slot, record.current, agent)
-    what_if.check_sends(visit, agent.graph_id)
+    forks.check_sends(visit, agent.graph_id)
     await visit.commit(Batch([event, wait.opened()], wait=wait, child=spec, is_intent=True))
     record.now.intent = event
 

@@ -18,15 +18,15 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import A_CALL
+from runs.engine.budget import A_CALL
 from runs.engine.canonical import digest_of, plain, printable
-from runs.engine.certification.standing import Certificates
+from runs.engine.certification import Certificates
 from runs.engine.errors import KeyRejected, ToolFailure, brief
 from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
 from runs.engine.outcomes import Stopped
 from runs.engine.runtime import Control, Runtime, is_being_cancelled, log
+from runs.engine.steps import sharing
 from runs.engine.steps.logical_call import LogicalCall, Settled
-from runs.engine.steps.sharing import halts
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
 
@@ -179,13 +179,13 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
 async def _may_not_ask(call: LogicalCall) -> bool:
     """Whether a halt keeps the other side from being asked: who halts a tool distrusts what is there."""
     has_hook = call.tool.reconcile is not None
-    return has_hook and await halts.is_held_back(call.visit, call.key_of_tool, call.cleared_at)
+    return has_hook and await sharing.is_held_back(call.visit, call.key_of_tool, call.cleared_at)
 
 
 async def _ask(call: LogicalCall) -> Happened | DidNotHappen | None:
     """What the other side says. Under a halt the run stands still here, and it is asked after the lift."""
     if await _may_not_ask(call):
-        halts.hold_back(call.visit, call.key_of_tool)
+        sharing.hold_back(call.visit, call.key_of_tool)
     return await _asked_now(call)
 
 

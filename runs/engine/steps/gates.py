@@ -8,10 +8,9 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 from uuid import UUID
 
 from ledger import events as e
-from runs.engine.amending import record as amending
-from runs.engine.amending.history import NOT_TOLD, Unused, asked_besides, with_history
-from runs.engine.amending.put_anew import BROUGHT, detail_of, id_of, timed
-from runs.engine.budget.amounts import A_CALL
+from runs.engine import amending
+from runs.engine.amending import BROUGHT, NOT_TOLD, Unused, asked_besides, detail_of, id_of, timed, with_history
+from runs.engine.budget import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, Expired, NotAsked, Rejected
 from runs.engine.gate import documents, editable, same
@@ -23,10 +22,9 @@ from runs.engine.gate.votes import FAIL, lacking, next_stage
 from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
-from runs.engine.policy.judgement import Demand
+from runs.engine.policy import Demand
 from runs.engine.steps.logical_call import LogicalCall
-from runs.engine.steps.policies.brought import bring, is_of_these_bytes
-from runs.engine.steps.policies.judging import answered, is_shown, told
+from runs.engine.steps.policies import answered, bring, is_of_these_bytes, is_shown, told
 from runs.engine.tape import LAPSED, Slot, payload_of
 from runs.engine.tools import Evidence, Gate
 from runs.engine.visit import Visit

@@ -13,20 +13,19 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
-from runs.engine.amending.record import arguments_of, editable_of, moved_along
+from runs.engine.amending import arguments_of, editable_of, moved_along
 from runs.engine.canonical import as_recorded, digest_of
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.gate.documents import Document, made
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
-from runs.engine.policy.judgement import Judged
-from runs.engine.screening.verdicts import refusal, standing
-from runs.engine.steps.sharing.holds import Hold
-from runs.engine.steps.sharing.limits import park_for_limit
+from runs.engine.policy import Judged
+from runs.engine.screening import refusal, standing
+from runs.engine.steps.sharing import Hold, park_for_limit
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall, Undo
-from runs.engine.undo.declared import OF_THE_TOOL as OF_THE_TOOL
-from runs.engine.undo.declared import OfTheTool, name_of
+from runs.engine.undo import OF_THE_TOOL as OF_THE_TOOL
+from runs.engine.undo import OfTheTool, name_of
 from runs.engine.visit import Visit
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from runs.engine.errors import MisusedContext
 from runs.engine.journal import Batch, WaitSpec, deadline_in
-from runs.engine.messages.changes import taken_at
-from runs.engine.steps.forks import what_if
+from runs.engine.messages import taken_at
+from runs.engine.steps import forks
 from runs.engine.steps.signals_and_questions import in_time
 from runs.engine.tape import payload_of
 from runs.engine.visit import Visit
@@ -35,8 +35,8 @@ async def await_message(visit: Visit, slot: str, names: Sequence[str], within: t
     what = " ".join(["message", *names])
     record = visit.recall(slot, what, "")
     past = record.now
-    if what_if.of(visit) is not None:
-        what_if.missing(visit, what, slot)
+    if forks.of(visit) is not None:
+        forks.missing(visit, what, slot)
     match past.waits.get(("message", 0)):
         case "received":
             event = taken_at(visit.tape, slot)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ledger import events as e
-from runs.engine.budget.amounts import A_CALL
+from runs.engine.budget import A_CALL
 from runs.engine.content.reads import MOST_BYTES, KeptRead
 from runs.engine.content.shipped import characters
 from runs.engine.errors import BadAnswer, MisusedContext
@@ -22,8 +22,8 @@ from runs.engine.fingerprint import tool_digest
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Stopped
 from runs.engine.runtime import log
+from runs.engine.steps import policies
 from runs.engine.steps.logical_call import LogicalCall
-from runs.engine.steps.policies import judging
 from runs.engine.tools import Tool
 
 
@@ -89,7 +89,7 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
         slot_read=kept.slot,
         payload={"arguments": call.arguments, "result": answer.result},
     )
-    reply = await visit.commit(Batch([event, *judging.told(call)], usage=A_CALL))
+    reply = await visit.commit(Batch([event, *policies.told(call)], usage=A_CALL))
     visit.runtime.hit("CP6", tool.name)
     if not reply.is_done:
         visit.stop(Stopped("overtaken"))

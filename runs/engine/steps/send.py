@@ -23,13 +23,12 @@ from runs.engine.errors import (
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps import policies, sharing
 from runs.engine.steps.doubt import ask_person, find_out, is_distrusted, lost_answer, rejected, without_exit
-from runs.engine.steps.forks.what_if import check_sends
+from runs.engine.steps.forks import check_sends
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
-from runs.engine.steps.policies import judging
 from runs.engine.steps.retry import park_for_retry
-from runs.engine.steps.sharing import halts
-from runs.engine.steps.sharing.holds import NotBegun
+from runs.engine.steps.sharing import NotBegun
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 
 # How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.
@@ -40,7 +39,7 @@ async def one_try(call: LogicalCall, number: int) -> Outcome:
     """One try, told as it can be put on record. What it raises says what is known of it."""
     await call.enter()  # the first try has its permit from before the intent
     if call.past.intent is not None and (number > 1 or call.is_resumed):
-        await judging.still(call, is_sender_done=number > 1 and not call.lingers, anew=number == 1)
+        await policies.still(call, is_sender_done=number > 1 and not call.lingers, anew=number == 1)
         is_distrust = number == 1 and await is_distrusted(call)  # found out since it went out before
         known = await _announce_in_time(call, is_distrust, is_sender_done=number > 1 and not call.lingers)
         if known is not None:
@@ -123,11 +122,11 @@ async def _perform(call: LogicalCall) -> Any:
 async def check_halts(call: LogicalCall) -> None:
     """The last look before a call leaves: it may have been halted since its intent, and a read has none. What was not
     sent goes on record as such, so that nothing is in doubt meanwhile."""
-    if await halts.is_held_back(call.visit, call.key_of_tool, call.cleared_at):
+    if await sharing.is_held_back(call.visit, call.key_of_tool, call.cleared_at):
         is_first = not call.was_sent and not call.is_resumed
         if call.is_booked and (call.tool.is_unsafe or is_first):
             await _not_sent(call, NotSent("it was halted between the intent and the call"))
-        halts.hold_back(call.visit, call.key_of_tool)
+        sharing.hold_back(call.visit, call.key_of_tool)
 
 
 async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
@@ -231,17 +230,17 @@ async def _announce(call: LogicalCall) -> None:
         )
         await _commit(call, event)
     call.announced -= 1
-    call.cleared_at = halts.now()
+    call.cleared_at = sharing.now()
 
 
 async def _commit(call: LogicalCall, event: e.Event) -> None:
     """With what the policies said of the repeat; where others are in force by now, they are asked first."""
     while True:
         try:
-            await call.visit.commit(Batch([event, *judging.told(call)], is_intent=True))
+            await call.visit.commit(Batch([event, *policies.told(call)], is_intent=True))
             return
         except PoliciesChanged:
-            await judging.still(call, is_sender_done=not call.is_resumed and not call.lingers, anew=True)
+            await policies.still(call, is_sender_done=not call.is_resumed and not call.lingers, anew=True)
 
 
 async def _not_sent(call: LogicalCall, error: NotSent) -> None:

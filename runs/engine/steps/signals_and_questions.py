@@ -14,8 +14,8 @@ from runs.engine.canonical import plain, printable
 from runs.engine.errors import BadSignal, ContentRefused, DefinitionError, MisusedContext, TimedOut
 from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
-from runs.engine.screening.arrivals import received
-from runs.engine.steps.forks import what_if
+from runs.engine.screening import received
+from runs.engine.steps import forks
 from runs.engine.steps.gates import must_be_known, put
 from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
@@ -39,8 +39,8 @@ async def await_signal(
     what = f"signal {name}"
     record = visit.recall(slot, what, "")
     past = record.now
-    if what_if.of(visit) is not None:
-        stands = await what_if.answered(visit, slot, record, what, "", fits=lambda payload: payload["result"])
+    if forks.of(visit) is not None:
+        stands = await forks.answered(visit, slot, record, what, "", fits=lambda payload: payload["result"])
         return payload_of(stands)["result"] if schema is None else schema.model_validate(payload_of(stands)["result"])
     if isinstance(past.result, e.SignalTaken):
         came = await visit.signal(name, past.result.n)
@@ -64,9 +64,9 @@ async def ask(
     requested_hash = visit.runtime.hasher({"ask": shown, "schema": schema.__name__})
     record = visit.recall(slot, "ask", requested_hash)
     past = record.now
-    if what_if.of(visit) is not None:
+    if forks.of(visit) is not None:
         fits = lambda payload: schema.model_validate(payload["result"])  # noqa: E731
-        stands = await what_if.answered(visit, slot, record, "ask", requested_hash, fits=fits)
+        stands = await forks.answered(visit, slot, record, "ask", requested_hash, fits=fits)
         return schema.model_validate(payload_of(stands)["result"])
     n, problem = 0, ""
     while n in past.answers:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ledger import events as e
-from runs.engine.budget.amounts import A_CALL, Breach, Usage
-from runs.engine.budget.meter import Call
+from runs.engine.budget import A_CALL, Breach, Call, Usage
 from runs.engine.journal import ATTENTION, Batch, Journal, WaitSpec
 from runs.engine.tape import Tape
 

@@ -18,8 +18,8 @@ from ledger.kinds import COMPACTS
 from runs.engine.assistants import Assistant, ModelTurn, responses
 from runs.engine.content.files import Prompt, as_data, in_words
 from runs.engine.errors import ModelFailure
-from runs.engine.screening.requests import Shown
-from runs.engine.succession.declared import Said
+from runs.engine.screening import Shown
+from runs.engine.succession import Said
 from runs.engine.tape import payload_of
 from runs.engine.thinking.notes import FROM_PEOPLE, Notes, as_parts, as_request
 from runs.engine.thinking.question import Question

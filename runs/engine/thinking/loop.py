@@ -13,14 +13,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from ledger.kinds import NO_VALID_ANSWER, TOO_MANY_TURNS
-from runs.engine.amending.record import amendment_of
+from runs.engine.amending import amendment_of
 from runs.engine.assistants import Assistant
 from runs.engine.canonical import canonical, plain
 from runs.engine.content.files import Prompt, with_files
 from runs.engine.errors import ContentRefused, PolicyDenied, Rejected, ToolFailure
 from runs.engine.steps.branches import fork
 from runs.engine.steps.call import call_tool
-from runs.engine.succession.declared import Said, as_data
+from runs.engine.succession import Said, as_data
 from runs.engine.thinking.compaction import Conversation
 from runs.engine.thinking.sizes import shown
 from runs.engine.tools import FINAL

@@ -17,23 +17,19 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.kinds import BY_SETTING, CHOICE, CONTENT_REFUSED
 from runs.engine.assistants import UNAVAILABLE, Assistant, ModelRefused, ModelTurn, Request, responses
-from runs.engine.budget.amounts import Usage
-from runs.engine.budget.prices import Route
+from runs.engine.budget import Route, Usage
 from runs.engine.canonical import plain
 from runs.engine.content.files import Prompt, as_data
 from runs.engine.errors import ModelFailure, NotServed, Passing, TransportError, brief, traceback_of
 from runs.engine.journal import Batch, WaitSpec
-from runs.engine.limits.rules import keys_of_model
+from runs.engine.limits import keys_of_model
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.screening.requests import RequestScreening, Shown
-from runs.engine.steps.forks import what_if
+from runs.engine.screening import RequestScreening, Shown
+from runs.engine.steps import forks, sharing
 from runs.engine.steps.retry import attempts, park_for_retry
-from runs.engine.steps.sharing import halts
-from runs.engine.steps.sharing.holds import Hold
-from runs.engine.steps.sharing.limits import park_for_limit
-from runs.engine.steps.sharing.pools import begin
+from runs.engine.steps.sharing import Hold, begin, park_for_limit
 from runs.engine.steps.spending import debit, lost, wanted_by
 from runs.engine.tape import Attempt, payload_of
 from runs.engine.thinking.answers import ids_of_calls, names_of_tools, recordable
@@ -91,7 +87,7 @@ class Question:
     async def answer(self) -> Any:
         """The model's response. Raises ModelFailure."""
         visit, past = self.visit, self.past
-        if what_if.of(visit) is not None:
+        if forks.of(visit) is not None:
             return await self._stood_for()
         match past.result:
             case e.ModelResponded():
@@ -120,14 +116,14 @@ class Question:
 
     async def _stood_for(self) -> Any:
         """What a run that asks no model is given in its place."""
-        event = await what_if.answered(
+        event = await forks.answered(
             self.visit,
             self.slot,
             self.record,
             "model",
             self.request_hash,
             fits=lambda payload: responses().validate_python(payload["response"]),
-            beside=lambda payload: self.beside(what_if.turn_of(payload)),
+            beside=lambda payload: self.beside(forks.turn_of(payload)),
         )
         if event.code == CONTENT_REFUSED and (no := self.screening.refusal):
             raise no
@@ -318,12 +314,12 @@ class Question:
         await self._enter()
         if self.sent is None:
             self.sent = await self._intend()
-            self.cleared_at = halts.now()
+            self.cleared_at = sharing.now()
         visit.runtime.hit("CP2", "model")
         key = keys_of_model(self.models[0])[-1]
-        if await halts.is_held_back(visit, key, self.cleared_at):
+        if await sharing.is_held_back(visit, key, self.cleared_at):
             await self._nobody_served()
-            halts.hold_back(visit, key)
+            sharing.hold_back(visit, key)
         try:
             with visit.control.sending(self.slot, key, self.assistant.timeout), self.hold.under_way():
                 given = await _unless_cancelled(visit, self._in_time(is_first=number == 1))
@@ -347,7 +343,7 @@ class Question:
         """Ask in the assistant's time: a provider that neither answers nor hangs up is an outage. Only the first try is
         streamed for those who watch, so that a stream that fails changes nothing about the run."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
-        what_if.check_sends(visit, name)
+        forks.check_sends(visit, name)
         overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
             async with asyncio.timeout(limit), overheard as hear:

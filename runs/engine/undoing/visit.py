@@ -7,7 +7,8 @@ undone is put to an operator.
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,17 +16,59 @@ from pydantic import ValidationError
 from ledger import events as e
 from runs.engine.canonical import printable
 from runs.engine.errors import ContentRefused, MisusedContext, Rejected, ToolFailure
-from runs.engine.journal import Entry
+from runs.engine.journal import Effects, Entry
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.call import call_tool
-from runs.engine.tape import payload_of
+from runs.engine.tape import Tape, payload_of
 from runs.engine.tools import Tool
 from runs.engine.undoing.asking import Stands, TryAgain, ask_about, undone
 from runs.engine.undoing.below import ended, reopened
-from runs.engine.undoing.news import turned_up
-from runs.engine.undoing.plan import Effect, Plan
+from runs.engine.undoing.plan import LATE, Effect, Plan
 from runs.engine.visit import Visit
+
+
+def turned_up(effects: Effects, plan: Plan, visit: str) -> list[Effect]:
+    """In the order in which they were told, so that a replay asks about them in the same places, whatever came since.
+    `visit` is the one that undoes."""
+    return list(_News(plan, f"{visit}/").of(effects))
+
+
+@dataclass(slots=True)
+class _News:
+    plan: Plan
+    here: str
+    tape: Tape = field(default_factory=Tape)
+    known: set[tuple[str, int]] = field(default_factory=set)
+
+    def of(self, effects: Effects) -> Iterator[Effect]:
+        self.known = {(each.slot, each.attempt) for each in self.plan.all() if each.what != "stays"}
+        for event in effects.events:
+            self.tape.add(event)
+            if event.slot is None or (event.slot, event.attempt) in self.known:
+                continue
+            why = self._own(event) if event.slot.startswith(self.here) else self._effect(event)
+            if why:
+                self.known.add((event.slot, event.attempt))
+                tool = self.tape.slot(event.slot).what or str(getattr(event, "tool", "")) or "a call"
+                yield Effect("ask", event.slot, event.attempt, tool, why=why)
+
+    def _effect(self, event: e.Event) -> str:
+        """An effect of before that nobody knew of: told late, or in the moment in which the plan was made."""
+        attempt = self.tape.slot(event.slot or "").at(event.attempt)
+        is_news = attempt.has_happened and isinstance(attempt.intent, e.ToolInvoked) and attempt.undo is not None
+        return LATE if is_news or attempt.is_belied or attempt.is_called_back_late else ""
+
+    def _own(self, event: e.Event) -> str:
+        """What somebody tells of a call that undoes, and that belies what is on record of it."""
+        if isinstance(event, e.CallbackArrivedLate):
+            return "an answer that came late says that this call, which undoes an effect, happened"
+        if isinstance(event, e.ToolAnsweredLate) and event.contradicts:
+            return (
+                f"the worker that made this call, which undoes an effect, tells that it was {event.outcome}; on "
+                f"record was {event.contradicts}"
+            )
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

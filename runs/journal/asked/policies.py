@@ -22,7 +22,7 @@ from psycopg_pool import PoolTimeout
 
 from ledger.errors import first_line
 from runs.backoff import Patience
-from runs.engine.policy.judgement import Asking, Judged
+from runs.engine.policy import Asking, Judged
 from runs.journal.asked import starters
 from runs.journal.libpq import Pool
 

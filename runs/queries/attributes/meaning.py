@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger.errors import DurableAgentsError
 from runs.engine.agents import Agent, registry
-from runs.engine.attributes.kinds import Attribute, of_words
+from runs.engine.attributes import Attribute, of_words
 from runs.queries.attributes import grammar
 from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misread, Not, Value
 

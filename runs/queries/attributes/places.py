@@ -12,7 +12,7 @@ from uuid import UUID
 from ledger.chain import microseconds
 from ledger.web import cursors
 from ledger.web.cursors import at_microseconds
-from runs.engine.attributes.kinds import Attribute
+from runs.engine.attributes import Attribute
 from runs.queries.attributes.meaning import Rows
 
 NEWEST = "-created_at"  # the order of the lists where nothing is said

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ledger.events import AttributesSet
 from ledger.models import Head
-from runs.engine.attributes.kinds import KINDS
+from runs.engine.attributes import KINDS
 from runs.models import Attribute
 
 

@@ -11,10 +11,9 @@ from ledger import events as e
 from ledger.errors import NotFound
 from runs.engine.agents import registry
 from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
-from runs.engine.recordings.one_version import as_one_version
 from runs.engine.recordings.recording import FULL, BadRecording, Recording
 from runs.engine.recordings.redaction import Redaction, without_keys
-from runs.engine.recordings.scripts import Told, proven
+from runs.engine.recordings.scripts import Told, as_one_version, proven
 from runs.journal.reader import EVENTS, Cut
 from runs.models import Run
 from runs.queries.recordings.kin import declared_secrets

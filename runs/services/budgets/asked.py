@@ -14,8 +14,7 @@ from typing import Any
 
 from ledger.errors import DurableAgentsError
 from ledger.models import Head
-from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Caps, Usage, breaches
-from runs.engine.budget.limits import Budget, usd_of
+from runs.engine.budget import NOTHING_USED, RESOURCES, Budget, Caps, Usage, breaches, usd_of
 from runs.engine.errors import JournalBroken
 from runs.engine.steps.spending import lacking, reserved_by
 from runs.journal.reader import tape_of

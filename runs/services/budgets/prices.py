@@ -23,7 +23,7 @@ from ledger.errors import InvalidInput
 from ledger.protected import ChangedOutside, wrong_in
 from runs.engine.agents import Agent
 from runs.engine.assistants import SCRIPTED, Assistant
-from runs.engine.budget.prices import Price, Route
+from runs.engine.budget import Price, Route
 from runs.models import Price as PriceRow
 from runs.protected import PRICE
 

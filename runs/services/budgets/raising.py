@@ -21,8 +21,7 @@ from ledger.clock import database_now
 from ledger.errors import InvalidInput
 from ledger.models import Head
 from runs.engine.agents import registry
-from runs.engine.budget.amounts import Caps
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget, Caps
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import ATTENTION, WaitSpec
 from runs.journal import wait_hooks

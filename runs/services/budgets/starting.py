@@ -18,8 +18,7 @@ from ledger.models import Head
 from ledger.protected import ChangedOutside, wrong_in
 from ledger.web import misfit
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import Caps
-from runs.engine.budget.limits import NO_BUDGET, Budget
+from runs.engine.budget import NO_BUDGET, Budget, Caps
 from runs.models import BudgetDefault, Run
 from runs.protected import BUDGET_DEFAULT
 from runs.services.budgets import prices

@@ -19,7 +19,7 @@ from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.web.roles import APPROVER, INTEGRATOR, OPERATOR, role_in
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.engine.canonical import canonical
 from runs.models import Batch
 from runs.services.budgets.starting import check_limit

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from ledger.web.bodies import Strict
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.services.bodies import Effects, SteerBody, Verdict
 
 MOST_RUNS = 10_000

@@ -20,7 +20,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Event, Head
 from runs import seen
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Run, State, Wait
 from runs.services import authority, retrying
 from runs.services.allowed.rules import ALONE, FAILS_ANYWAY, IN_POOL, not_alike, stand_of, why_not

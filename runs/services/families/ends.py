@@ -24,7 +24,7 @@ from ledger.append import is_recorded
 from ledger.clock import database_now
 from ledger.errors import NotFound, RecordDamaged
 from ledger.models import Event, Head
-from runs.engine.budget.amounts import RESOURCES
+from runs.engine.budget import RESOURCES
 from runs.engine.errors import JournalBroken
 from runs.engine.steps.children import child_id
 from runs.engine.tape import payload_of

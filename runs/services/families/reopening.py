@@ -21,7 +21,7 @@ from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.engine.errors import JournalBroken
 from runs.engine.steps.children import child_id
 from runs.engine.tape import payload_of
-from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
+from runs.engine.undo import UNDO_NODE, WITH_PARENT
 from runs.engine.undoing.below import REFUSED
 from runs.engine.undoing.plan import Effect, Plan
 from runs.journal.reader import at_slot, origin_of, undo_of

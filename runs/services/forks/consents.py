@@ -9,8 +9,8 @@ from typing import Any
 from ledger import events as e
 from ledger.errors import IllegalTransition, RecordDamaged
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import CHILD, DID_NOT, Evidence, Fork
-from runs.engine.steps.forks.fence import AGAIN
+from runs.engine.forks import CHILD, DID_NOT, Evidence, Fork
+from runs.engine.steps.forks import AGAIN
 from runs.engine.tape import payload_of
 from runs.journal.reader import forked_of
 from runs.models import Run

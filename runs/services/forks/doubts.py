@@ -11,7 +11,7 @@ from uuid import UUID
 from ledger.actors import Actor
 from ledger.four_eyes.known import OUTCOMES, hold, is_guarded
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import CHILD, OPEN, Evidence
+from runs.engine.forks import CHILD, OPEN, Evidence
 from runs.engine.tape import Attempt, Tape
 from runs.journal.reader import at_slot
 from runs.models import ENDED, Run

@@ -17,12 +17,12 @@ from ledger.codec import pack
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web import misfit
 from runs.engine.agents import Agent, registry
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import brief
-from runs.engine.forks.evidence import FORK, WHAT_IF, Evidence
-from runs.engine.migrating.trying import Moving, lost_of
-from runs.engine.migration.formats import UnknownFormat
+from runs.engine.forks import FORK, WHAT_IF, Evidence
+from runs.engine.migrating import Moving, lost_of
+from runs.engine.migration import UnknownFormat
 from runs.engine.pydantic_agents.declared import AgentAssistant
 from runs.models import Run
 from runs.services import lifecycle

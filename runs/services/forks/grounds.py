@@ -12,7 +12,7 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from ledger import events as e
-from runs.engine.forks.evidence import Place
+from runs.engine.forks import Place
 from runs.engine.tools import ReplayClass
 from runs.journal.reader import BEGUN, TAKEN_BACK, TAKEN_OVER, checked, forked_of, taken_back
 from runs.models import Run

@@ -16,9 +16,9 @@ from ledger.codec import decode, unpack
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Head
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import WHAT_IF, Evidence, Fork, Place, Record, Told, evidence_of, records_of
+from runs.engine.forks import WHAT_IF, Evidence, Fork, Place, Record, Told, evidence_of, records_of
 from runs.engine.journal import Snapshot
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo import UNDO_NODE
 from runs.journal.reader import CUT_AT, EVENTS, SIGNAL, TAKEN_OVER, VISITS, Cut, checked, forked_in, newest_sound, read
 from runs.models import ENDED, Run
 from runs.services.calls import tool_here

@@ -21,10 +21,10 @@ from ledger.actors import Actor
 from ledger.errors import IllegalTransition, InvalidInput
 from ledger.models import Head, LedgerEntry
 from runs.engine.agents import Agent, registry
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import (
+from runs.engine.forks import (
     CHILD,
     COMMITTED,
     COUNTS,
@@ -40,7 +40,7 @@ from runs.engine.forks.evidence import (
     child_tool,
     evidence_of,
 )
-from runs.engine.succession.heirs import HANDOFF
+from runs.engine.succession import HANDOFF
 from runs.engine.tape import payload_of
 from runs.journal.reader import EVERY, checked
 from runs.models import ENDED, Run

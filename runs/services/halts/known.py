@@ -15,7 +15,7 @@ from uuid import UUID
 
 import psycopg
 
-from runs.engine.halts.leaving import FRESH_SECONDS, Halts
+from runs.engine.halts import FRESH_SECONDS, Halts
 from runs.engine.runtime import Control
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool

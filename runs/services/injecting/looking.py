@@ -16,8 +16,7 @@ from ledger.errors import Busy, DurableAgentsError, InvalidInput, RecordDamaged,
 from ledger.models import Head
 from runs.engine.agents import Agent
 from runs.engine.errors import JournalBroken, brief
-from runs.engine.injecting.patching import Misfit, Patched, patched
-from runs.engine.injecting.standing import Standing, Unfit, stood
+from runs.engine.injecting import Misfit, Patched, Standing, Unfit, patched, stood
 from runs.journal.digests import hasher
 from runs.models import Run, State, Wait
 from runs.services.allowed.rules import stand_of, why_not

@@ -16,7 +16,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.four_eyes.guard import second
 from ledger.web.roles import OPERATOR
-from runs.engine.limits.rules import BadRule, Rule, check
+from runs.engine.limits import BadRule, Rule, check
 from runs.models import ENDED, Limit, Run
 from runs.services import wakeups
 from runs.services.allowed.rules import OVER

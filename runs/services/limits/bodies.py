@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from runs.engine.limits.rules import LONGEST_KEY, MOST, Rule
+from runs.engine.limits import LONGEST_KEY, MOST, Rule
 from runs.services.bodies import SteerBody
 
 Key = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY, description="Such as tool:charge or tag:tenant:acme.")]

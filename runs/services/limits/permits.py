@@ -26,8 +26,7 @@ from ledger.errors import first_line
 from ledger.protected import is_authentic
 from runs.backoff import Patience
 from runs.engine.agents import registry
-from runs.engine.limits.permits import Asked, Limits, Permit, Refused, Told
-from runs.engine.limits.rules import Rule
+from runs.engine.limits import Asked, Limits, Permit, Refused, Rule, Told
 from runs.journal.libpq import Pool
 from runs.protected import LIMIT
 from runs.services.wakeups import CHANNEL

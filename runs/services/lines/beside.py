@@ -18,7 +18,7 @@ from django.db.models.expressions import RawSQL
 
 from runs import seen
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import WHAT_IF
+from runs.engine.forks import WHAT_IF
 from runs.journal.reader import forked_of
 from runs.models import Run
 

@@ -14,7 +14,7 @@ from django.db import connections
 from ledger.errors import Busy, DurableAgentsError
 from runs.engine.canonical import plain
 from runs.engine.errors import brief
-from runs.engine.messages.declared import View
+from runs.engine.messages import View
 from runs.services.lifecycle import find
 from runs.services.messages.recorded import agent_of, state_of
 from runs.services.messages.sending import NotTaken

@@ -14,7 +14,7 @@ from runs.engine.canonical import plain
 from runs.engine.checkpoints.position import position_of
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Snapshot
-from runs.engine.messages.changes import changes_in, with_changes
+from runs.engine.messages import changes_in, with_changes
 from runs.journal.reader import CHANGES, STANDING, Cut, check_version, checked, cut_of, newest_sound
 from runs.models import Run
 

@@ -20,7 +20,7 @@ from ledger.models import Event, Head
 from ledger.web import misfit
 from runs.engine.canonical import canonical, plain, printable
 from runs.engine.errors import Refused, brief
-from runs.engine.messages.declared import Message as Declared
+from runs.engine.messages import Message as Declared
 from runs.journal import notify
 from runs.models import ENDED, Message, Run
 from runs.services.command import locked, snapshot, wake

@@ -22,7 +22,7 @@ from ledger.errors import DurableAgentsError, Forbidden
 from ledger.web.roles import OPERATOR
 from runs.engine.canonical import printable
 from runs.engine.checkpoints.position import REENTERED, UNBEGUN
-from runs.engine.migrating.trying import Found, Moving, refused
+from runs.engine.migrating import Found, Moving, refused
 from runs.journal import wait_hooks
 from runs.models import WAITING, State, Wait
 from runs.services import lifecycle

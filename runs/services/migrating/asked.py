@@ -8,8 +8,8 @@ from uuid import UUID
 from ledger.errors import InvalidInput, NotFound
 from runs.engine.agents import Agent, registry
 from runs.engine.checkpoints.upgrading import number_by
-from runs.engine.migrating.trying import Moving
-from runs.engine.migration.declared import number_in
+from runs.engine.migrating import Moving
+from runs.engine.migration import number_in
 from runs.models import AgentCode, AgentVersion, Run, State, VersionGate
 from runs.services.migrating.bodies import Moved
 

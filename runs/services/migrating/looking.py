@@ -18,9 +18,9 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Event, Head
 from runs.engine.checkpoints.position import Position, position_of
 from runs.engine.errors import JournalBroken, brief
-from runs.engine.forks.evidence import WHAT_IF
+from runs.engine.forks import WHAT_IF
 from runs.engine.journal import Snapshot
-from runs.engine.migrating.trying import Found, Moving, refused, tried
+from runs.engine.migrating import Found, Moving, refused, tried
 from runs.engine.tape import payload_of
 from runs.engine.undoing.ending import asked_of
 from runs.journal.digests import hasher

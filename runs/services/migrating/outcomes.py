@@ -18,7 +18,7 @@ from ledger.append import locked_head
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, first_line
 from ledger.models import Event
-from runs.engine.migrating.trying import Found, Moving, refused
+from runs.engine.migrating import Found, Moving, refused
 from runs.journal.database_errors import is_refusal, is_transient
 
 log = logging.getLogger("runs.services.migrating")
@@ -28,7 +28,7 @@ _DATABASE = (DatabaseError, InterfaceError, psycopg.Error)
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What would become of one run, or what did: `is_moved`. `how` and `code` are the engine's words for it
-    (`runs/engine/migrating/trying.py`). `is_retried`: it had failed, and is retried with the move."""
+    (`runs/engine/migrating.py`). `is_retried`: it had failed, and is retried with the move."""
 
     run: UUID
     how: str

@@ -22,8 +22,7 @@ from ledger.four_eyes.known import NUMBER
 from ledger.web.roles import OPERATOR
 from ledger.web.text_safety import is_hidden
 from runs.engine.agents import registry
-from runs.engine.budget.limits import usd_of
-from runs.engine.budget.prices import A_MILLION
+from runs.engine.budget import A_MILLION, usd_of
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.models import Pool, PoolMeter, Wait
 from runs.services.bodies import PoolBody, PoolChangeBody

@@ -11,7 +11,7 @@ from django.db import connection
 
 from ledger.actors import Actor
 from ledger.models import Head
-from runs.engine.budget.limits import usd_of
+from runs.engine.budget import usd_of
 from runs.journal import notify, wait_hooks
 from runs.models import PoolNotice, Run, Wait
 from runs.services.command import end_unserved

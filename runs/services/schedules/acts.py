@@ -19,7 +19,7 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from runs.engine.agents import registry
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Schedule
 from runs.services import lifecycle
 from runs.services.bodies import ScheduleBody

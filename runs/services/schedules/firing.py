@@ -21,7 +21,7 @@ from ledger.errors import DurableAgentsError
 from ledger.protected import ChangedOutside, check
 from ledger.web.roles import INTEGRATOR, OPERATOR, roles
 from runs.engine.agents import registry
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.fleet.agent_versions import VersionChanged
 from runs.models import Firing, Schedule

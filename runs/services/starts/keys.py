@@ -21,7 +21,7 @@ from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
 from ledger.web.bodies import does_not_fit
 from runs import seen
 from runs.engine.agents import registry
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import ENDED, Run
 from runs.services import command, lifecycle, signals
 from runs.services.bodies import StartBody

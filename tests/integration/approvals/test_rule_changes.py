@@ -30,7 +30,7 @@ from ledger.four_eyes.guards import GuardsBody
 from ledger.four_eyes.known import BESIDES, FAMILIES, Guarded, acts, beneath
 from ledger.four_eyes.verification import every_change
 from ledger.models import ActRecord, FourEyes, RuleChange
-from runs.engine.limits.rules import Rule
+from runs.engine.limits import Rule
 from runs.models import Limit as RuntimeLimit
 from runs.models import Pool, Price, Ramp
 from runs.services.bodies import PoolBody

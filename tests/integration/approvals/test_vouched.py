@@ -17,7 +17,7 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions

@@ -10,8 +10,7 @@ from uuid import UUID, uuid4
 from django.db import connection
 
 from ledger.actors import Actor
-from runs.engine.limits.permits import Asked, Permit, Refused, Told
-from runs.engine.limits.rules import Rule
+from runs.engine.limits import Asked, Permit, Refused, Rule, Told
 from runs.models import Limit, Process
 from runs.services.limits import acts
 from runs.services.limits.permits import Permits

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from runs.engine.limits.permits import Permit, Refused, Told
+from runs.engine.limits import Permit, Refused, Told
 from runs.models import Limit
 from runs.services.limits import acts
 from runs.services.limits.permits import Permits

@@ -12,7 +12,7 @@ from django.db import connection
 
 from ledger.actors import Actor
 from ledger.clock import database_now
-from runs.engine.limits.rules import Rule
+from runs.engine.limits import Rule
 from runs.models import Limit, Permit, Process
 from runs.queries.limits import standing, standing_of
 from runs.services.limits import acts

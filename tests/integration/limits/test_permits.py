@@ -13,8 +13,7 @@ from django.db import connection
 
 from ledger.errors import InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
-from runs.engine.limits.permits import Permit, Refused, Told
-from runs.engine.limits.rules import BadRule, Rule, check, read
+from runs.engine.limits import BadRule, Permit, Refused, Rule, Told, check, read
 from runs.models import Limit, LimitLine
 from runs.models import Permit as PermitRow
 from runs.services.limits import acts

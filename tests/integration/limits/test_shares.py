@@ -13,7 +13,7 @@ from django.db import connection
 
 from durableagents import Agent
 from runs.connections import dsn
-from runs.engine.limits.rules import Rule
+from runs.engine.limits import Rule
 from runs.journal.claims import Claim, Worker, claim
 from runs.models import Run
 from runs.services import lifecycle

@@ -9,11 +9,10 @@ from approvals.models import Approval
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
 from ledger.models import Event, LedgerEntry
-from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
-from runs.engine.budget.meter import debit_of
+from runs.engine.budget import NOTHING_USED, RESOURCES, Usage, debit_of
 from runs.engine.outcomes import waiting_state
 from runs.engine.tape import Tape
-from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
+from runs.engine.undo import UNDO_NODE, WITH_PARENT
 from runs.models import Run
 from tests.integration.runs.stage import events, fresh, head, problems, waiting
 

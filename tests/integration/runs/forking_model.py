@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
-from runs.engine.forks.evidence import Fork
+from runs.engine.forks import Fork
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.forks import forking

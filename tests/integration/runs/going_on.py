@@ -6,9 +6,9 @@ from hypothesis.stateful import precondition, rule
 
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.budget.meter import Meter
+from runs.engine.budget import Meter
 from runs.engine.journal import Heir, Reply
-from runs.engine.succession.heirs import Estate, HandedOver, Renewed, ends_with, heir_of
+from runs.engine.succession import Estate, HandedOver, Renewed, ends_with, heir_of
 from runs.journal.postgres import PgJournal
 from runs.models import Run
 from tests.integration.runs.model import Model

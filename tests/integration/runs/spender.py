@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from ledger import events as e
 from ledger.errors import IllegalTransition
-from runs.engine.budget.amounts import A_CALL, Breach
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import A_CALL, Breach, Budget
 from runs.engine.journal import WaitSpec
 from runs.engine.steps.spending import lacking, lost
 from runs.journal.postgres import PgJournal

@@ -29,7 +29,7 @@ from runs.engine.agents import Agent, registry
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
-from runs.engine.halts.leaving import Halts
+from runs.engine.halts import Halts
 from runs.engine.outcomes import LateAnswer
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.fleet import members, version_changes

@@ -13,7 +13,7 @@ from durableagents import Assistant, Context, End, TransportError
 from ledger import events as e
 from ledger.errors import Forbidden, IllegalTransition, InvalidInput, JustificationRequired
 from runs.engine.agents import Agent
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import BudgetDefault, Run, Wait
 from runs.services import lifecycle
 from runs.services.budgets import prices

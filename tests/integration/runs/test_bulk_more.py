@@ -9,7 +9,7 @@ from durableagents import Context, End, TransportError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Batch, Run
 from runs.services import lifecycle
 from runs.services.bulk import acts, working

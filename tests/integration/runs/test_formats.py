@@ -5,7 +5,7 @@ from django.db import connection
 
 from durableagents import Context, End
 from ledger import events as e
-from runs.engine.migration.formats import Formats
+from runs.engine.migration import Formats
 from runs.journal import reader
 from runs.models import Run
 from runs.services import signals

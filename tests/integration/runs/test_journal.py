@@ -17,7 +17,7 @@ from ledger.append import append
 from ledger.errors import StaleLease
 from ledger.models import Head, LedgerEntry
 from runs.engine import memory
-from runs.engine.budget.amounts import RESOURCES, Caps
+from runs.engine.budget import RESOURCES, Caps
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort
 from runs.engine.journal import Entry, GateOpening, Journal, Reply, Snapshot, Usage, WaitSpec
 from runs.engine.memory import MemoryJournal

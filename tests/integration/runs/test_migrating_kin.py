@@ -6,7 +6,7 @@ import pytest
 
 from durableagents import Agent, Context, End, Failure, Renew
 from ledger import events as e
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.budgets.raising import set_budget

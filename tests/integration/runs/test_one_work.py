@@ -9,7 +9,7 @@ import pytest
 
 from durableagents import Agent, Context, End, Failure, Renew
 from ledger.errors import IllegalTransition
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Run
 from runs.services import lifecycle, signals
 from runs.services.families import wishes

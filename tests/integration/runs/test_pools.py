@@ -17,7 +17,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from durableagents import Assistant, Context, End
 from ledger import events as e
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.journal.committer import in_company
 from runs.models import Pool, PoolCharge, PoolNotice, PoolPeriod, Run, Wait
 from runs.services import lifecycle, signals

@@ -6,8 +6,7 @@ import pytest
 
 from durableagents import Context, End, TransportError
 from ledger import events as e
-from runs.engine.budget.amounts import NOTHING_USED
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import NOTHING_USED, Budget
 from runs.engine.steps.spending import reserved_by
 from runs.journal.reader import tape_of
 from runs.models import Run

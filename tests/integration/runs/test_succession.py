@@ -16,7 +16,7 @@ from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event, Head
 from runs.engine.agents import registry
-from runs.engine.succession.heirs import heir_id
+from runs.engine.succession import heir_id
 from runs.models import Attribute, Run, Signal
 from runs.services import lifecycle, signals
 from runs.services.budgets import raising

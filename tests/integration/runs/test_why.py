@@ -15,7 +15,7 @@ from durableagents import Context, End, NotSent
 from durableagents.identity.auth import issue_key
 from ledger.models import Event, Head
 from runs.engine.agents import registry
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Run, State, Wait
 from runs.queries.why import hooks
 from runs.queries.why.answer import cause_of, why

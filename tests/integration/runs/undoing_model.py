@@ -7,7 +7,7 @@ from hypothesis.stateful import precondition, rule
 
 from ledger import events as e
 from runs.engine.journal import Batch, Snapshot
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import Effect, Plan
 from runs.engine.undoing.visit import told
 from tests.integration.runs.spender import Spender, now_and_then, owned

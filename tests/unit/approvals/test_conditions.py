@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored, typed
-from runs.engine.policy.judgement import Asking
+from runs.engine.policy import Asking
 from runs.queries.attributes.grammar import Misread
 from tests.cases import each_case
 from tests.unit.engine.policies import rule

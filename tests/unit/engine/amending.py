@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ledger import events as e
-from runs.engine.amending.put_anew import put_anew
+from runs.engine.amending import put_anew
 from runs.engine.canonical import Hasher
 from runs.engine.journal import GateOpening
 from runs.engine.memory import MemoryRun, MemoryWait

@@ -8,7 +8,7 @@ from typing import Any
 
 from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored
-from runs.engine.policy.judgement import Asking, Judged
+from runs.engine.policy import Asking, Judged
 from tests.unit.engine.story import Story
 
 

@@ -27,7 +27,7 @@ from pydantic_ai.toolsets import ExternalToolset
 
 from durableagents import Agent as Graph
 from durableagents import Context, End, durable
-from runs.engine.budget.amounts import UNLIMITED, Caps
+from runs.engine.budget import UNLIMITED, Caps
 from runs.engine.errors import ModelFailure
 from tests.unit.engine.story import Story
 from tests.world import IN_PLACE, Notes, agent_of

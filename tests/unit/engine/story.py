@@ -14,15 +14,14 @@ from ledger import events as e
 from runs.engine import memory
 from runs.engine.agents import Agent
 from runs.engine.assistants import SCRIPTED
-from runs.engine.budget.amounts import UNLIMITED, Caps
-from runs.engine.budget.prices import Price, Route
+from runs.engine.budget import UNLIMITED, Caps, Price, Route
 from runs.engine.canonical import keyed_hasher
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
-from runs.engine.limits.permits import Limits
+from runs.engine.limits import Limits
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
-from runs.engine.policy.judgement import NoPolicies, Policies
+from runs.engine.policy import NoPolicies, Policies
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.engine.tape import Tape
 from runs.engine.thinking.request import request_model

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
 from ledger import events as e
-from runs.engine.attributes.kinds import KINDS, LONGEST, of_words
-from runs.engine.attributes.setting import MOST, BadAttributes, setting
+from runs.engine.attributes import KINDS, LONGEST, MOST, BadAttributes, of_words, setting
 from runs.engine.errors import DefinitionError, MisusedContext
 from tests.cases import each_case
 from tests.unit.engine.story import Story

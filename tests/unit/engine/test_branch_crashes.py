@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from durableagents import Context, End
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.content.memory_reads import MemoryReads
+from runs.engine.content.reads import MemoryReads
 from runs.engine.memory import MemoryWait
 from runs.engine.tools import Tool
 from tests.cases import each_case

@@ -12,8 +12,7 @@ from durableagents import Assistant, Context, End, ModelFailure, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import ModelRefused, ModelTurn
-from runs.engine.budget.amounts import RESOURCES, Caps, Usage
-from runs.engine.budget.prices import Route
+from runs.engine.budget import RESOURCES, Caps, Route, Usage
 from runs.engine.errors import NotServed
 from runs.engine.thinking.request import request_model
 from tests.unit.engine.story import Story

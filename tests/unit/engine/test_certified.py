@@ -8,7 +8,7 @@ import pytest
 from durableagents import Context, DidNotHappen, End, Happened, NotSent, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.certification.standing import NOT_PROBED, Certificates, Policy, Standing
+from runs.engine.certification import NOT_PROBED, Certificates, Policy, Standing
 from runs.engine.runtime import Runtime
 from runs.engine.tools import Tool
 from tests.unit.engine.story import Story

@@ -8,7 +8,7 @@ import pytest
 
 from durableagents import Agent, Budget, ChildFailure, Context, End
 from ledger import events as e
-from runs.engine.budget.amounts import Caps, Usage
+from runs.engine.budget import Caps, Usage
 from runs.engine.steps.children import MOST_GENERATIONS, child_id
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_crashes import Death, MortalJournal

@@ -15,10 +15,8 @@ from pydantic_ai.models.function import AgentInfo
 from durableagents import Assistant, ChildFailure, Context, End, Refused
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, UNLIMITED, Caps, Usage
-from runs.engine.budget.meter import debit_of
-from runs.engine.budget.prices import Price
-from runs.engine.content.memory_reads import MemoryReads
+from runs.engine.budget import NOTHING_USED, RESOURCES, UNLIMITED, Caps, Price, Usage, debit_of
+from runs.engine.content.reads import MemoryReads
 from runs.engine.errors import Rejected, ToolFailure
 from runs.engine.memory import MemoryRun
 from runs.engine.tools import Tool

@@ -12,8 +12,8 @@ import pytest
 
 from durableagents import Agent, Context, End, Rejected
 from ledger import events as e
-from runs.engine.budget.amounts import Caps
-from runs.engine.forks.evidence import FORK, OPEN, Evidence, Place, evidence_of
+from runs.engine.budget import Caps
+from runs.engine.forks import FORK, OPEN, Evidence, Place, evidence_of
 from runs.engine.journal import Snapshot
 from runs.engine.memory import MemoryJournal
 from runs.engine.recordings.recording import recordings_of

@@ -9,7 +9,7 @@ from durableagents import Agent, Context, End
 from ledger import events as e
 from runs.engine.checkpoints.position import REENTERED, REPLAYED, Position, position_of
 from runs.engine.journal import Snapshot
-from runs.engine.migrating.trying import Found, Moving, tried
+from runs.engine.migrating import Found, Moving, tried
 from runs.engine.tape import Tape
 from tests.cases import each_case
 from tests.unit.engine.mortal import Death, MortalJournal

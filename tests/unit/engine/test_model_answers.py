@@ -20,7 +20,7 @@ from pydantic_ai.models.test import TestModel
 from durableagents import Assistant, Context, End, Failure, ModelFailure, ReplayClass, ToolCall, durable, tool
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import Caps
+from runs.engine.budget import Caps
 from runs.engine.thinking.client_errors import is_not_connected
 from tests.integration.demo.provider import Call, Provider, Raw, Say, error_events, tools_of
 from tests.tiers import sample

@@ -15,7 +15,7 @@ from pydantic_ai.models.test import TestModel
 
 from durableagents import ReplayClass, durable
 from ledger import events as e
-from runs.engine.budget.amounts import Caps
+from runs.engine.budget import Caps
 from tests.unit.engine.pydantic_agents import calling, settled, thinking, turns
 from tests.unit.engine.story import Story
 from tests.world import IN_PLACE

@@ -9,7 +9,7 @@ import pytest
 from durableagents import BusinessFailure, Context, End, Gate, ReplayClass, ToolCall, ToolFailure, tool
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.content.memory_reads import MemoryReads
+from runs.engine.content.reads import MemoryReads
 from runs.engine.errors import DefinitionError
 from runs.engine.tools import Tool
 from tests.unit.engine.story import Story

@@ -9,10 +9,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from durableagents import Agent, Context, End, ReplayClass, TransportError, Withhold, durable
 from ledger import events as e
-from runs.engine.budget.amounts import Caps
-from runs.engine.content.memory_reads import MemoryReads
-from runs.engine.content.reads import KeptRead
-from runs.engine.limits.permits import Asked, Limits, Refused
+from runs.engine.budget import Caps
+from runs.engine.content.reads import KeptRead, MemoryReads
+from runs.engine.limits import Asked, Limits, Refused
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_reads import reader, reading
 from tests.unit.engine.test_screening import hook, no_poison

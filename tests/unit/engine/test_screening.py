@@ -26,7 +26,7 @@ from durableagents import (
     tool,
 )
 from ledger import events as e
-from runs.engine.budget.amounts import Caps
+from runs.engine.budget import Caps
 from runs.engine.errors import DefinitionError
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal

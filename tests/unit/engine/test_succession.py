@@ -9,9 +9,8 @@ import pytest
 
 from durableagents import Agent, Assistant, Budget, Context, End, Handoff, Keyword, Renew, Said
 from ledger import events as e
-from runs.engine.budget.amounts import Caps, Usage
-from runs.engine.succession.declared import MOST_CHARACTERS, MOST_HANDOFFS, MOST_LINES, as_data, shortened
-from runs.engine.succession.heirs import heir_id
+from runs.engine.budget import Caps, Usage
+from runs.engine.succession import MOST_CHARACTERS, MOST_HANDOFFS, MOST_LINES, as_data, heir_id, shortened
 from tests.cases import each_case
 from tests.unit.engine.mortal import Death, MortalJournal
 from tests.unit.engine.story import Story, heir_of

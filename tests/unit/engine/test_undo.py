@@ -7,10 +7,10 @@ import pytest
 
 from durableagents import BusinessFailure, Context, Gate, ReplayClass, TransportError, Undo, tool
 from ledger import events as e
-from runs.engine.budget.amounts import Caps
+from runs.engine.budget import Caps
 from runs.engine.errors import DefinitionError, MisusedContext
 from runs.engine.tools import DidNotHappen, Happened, ToolCall
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo import UNDO_NODE
 from tests.unit.engine.story import Story
 from tests.unit.engine.undoings import Reversible, back, cancel, failing, names
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of

@@ -9,7 +9,7 @@ import pytest
 
 from durableagents import Context, End
 from ledger import events as e
-from runs.engine.budget.amounts import Caps, Left
+from runs.engine.budget import Caps, Left
 from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of

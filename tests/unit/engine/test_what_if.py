@@ -10,8 +10,8 @@ import pytest
 
 from durableagents import Agent, BusinessFailure, Context, End, Handoff, Renew, ToolFailure
 from ledger import events as e
-from runs.engine.forks.evidence import WHAT_IF, records_of
-from runs.engine.steps.forks import what_if
+from runs.engine.forks import WHAT_IF, records_of
+from runs.engine.steps import forks
 from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_forks import cut, told, two_orders
@@ -209,7 +209,7 @@ async def test_whoever_comes_past_the_steps_sends_nothing(
     story = Story(two_orders(tools))
     await story.settle()
     before = len(outside.requests)
-    monkeypatch.setattr(what_if, "of", lambda visit: None)
+    monkeypatch.setattr(forks, "of", lambda visit: None)
     for visit in (1, 2):
         imagined = imagine(story, visit)
         assert await imagined.drive() == "operator" and imagined.found.reason == "what_if_sends"

@@ -13,8 +13,7 @@ from durableagents import Assistant, Context, End, ModelFailure
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import SCRIPTED, UNAVAILABLE, ModelRefused, ModelTurn
-from runs.engine.budget.amounts import Caps
-from runs.engine.budget.prices import Price
+from runs.engine.budget import Caps, Price
 from runs.engine.errors import DefinitionError, NotServed, TransportError
 from runs.engine.thinking.request import request_model
 from tests.cases import each_case

@@ -12,7 +12,7 @@ import pytest
 from durableagents import Context, End, TransportError
 from durableagents.testing import CheckpointDiffers, Harness, answers, calls, replay_checkpoint, replay_checkpoints
 from runs.engine.agents import Agent
-from runs.engine.migration.formats import Formats, UnknownFormat
+from runs.engine.migration import Formats, UnknownFormat
 from runs.engine.recordings.recording import BadRecording, Recording, dumped, parsed, recordings_of, text_of
 from runs.engine.recordings.replaying import replay
 from tests.cases import each_case

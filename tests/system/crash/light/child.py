@@ -29,9 +29,9 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from runs.connections import sign_connections
-from runs.engine.limits.permits import Asked, Permit, Refused, Told
+from runs.engine import screening
+from runs.engine.limits import Asked, Permit, Refused, Told
 from runs.engine.runtime import RetryPolicy
-from runs.engine.screening import verdicts
 from runs.fleet import procfs
 from runs.fleet.members import Sign
 from runs.services.limits.permits import Permits
@@ -72,7 +72,7 @@ def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoRe
         procfs.tie_to_parent(parent)
         sign_connections(incarnation)
         # The lane tries runs that it moves, and so its hooks; no thread outlives a fork.
-        verdicts._threads = ThreadPoolExecutor(8)
+        screening._threads = ThreadPoolExecutor(8)
         if schedule.skew_days:
             skew(timedelta(days=schedule.skew_days))
         _exchange(schedule, ends)

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from uuid import UUID
 
 from ledger.errors import DurableAgentsError
-from runs.engine.budget.limits import Budget
-from runs.engine.forks.evidence import HAPPENED, UNKNOWN
+from runs.engine.budget import Budget
+from runs.engine.forks import HAPPENED, UNKNOWN
 from runs.models import ENDED, Run
 from runs.services.forks import forking, starting_again
 from runs.services.forks.points import points

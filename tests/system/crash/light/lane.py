@@ -24,8 +24,8 @@ from ledger.errors import DurableAgentsError
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
 from runs.engine.assistants import SCRIPTED
-from runs.engine.budget.limits import Budget
-from runs.engine.limits.rules import keys_of_model
+from runs.engine.budget import Budget
+from runs.engine.limits import keys_of_model
 from runs.failpoints import marker_name
 from runs.models import Limit, Run
 from runs.services import lifecycle

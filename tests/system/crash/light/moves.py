@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from runs.engine.agents import registry
-from runs.engine.migrating.trying import Moving
+from runs.engine.migrating import Moving
 from runs.models import Run
 from runs.services.migrating.acts import migrate_one
 from tests.system.crash.light.plan import Act, Schedule

@@ -16,7 +16,7 @@ from approvals.models import Approval
 from ledger.codec import read_clear
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
 from ledger.models import Event, LedgerEntry
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.budgets.asked import known

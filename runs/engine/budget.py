@@ -1,0 +1,316 @@
+"""What is counted, how much of it a run may use, and when that is too much. Money is in whole millionths of a US
+dollar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ledger import events as e
+from ledger.codes import plain_zero
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a step, or a whole run, uses. `usd_micro` is in millionths of a US dollar."""
+
+    steps: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tool_calls: int = 0
+    model_calls: int = 0
+    usd_micro: int = 0
+
+    # Field by field: every step adds and takes away.
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.steps + other.steps,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.tool_calls + other.tool_calls,
+            self.model_calls + other.model_calls,
+            self.usd_micro + other.usd_micro,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            self.steps - other.steps,
+            self.tokens_in - other.tokens_in,
+            self.tokens_out - other.tokens_out,
+            self.tool_calls - other.tool_calls,
+            self.model_calls - other.model_calls,
+            self.usd_micro - other.usd_micro,
+        )
+
+    @classmethod
+    def of(cls, row: object) -> Self:
+        """What a row that has these columns counts."""
+        return cls(*(getattr(row, f.name) for f in fields(cls)))
+
+    def stated(self) -> dict[str, int]:
+        """What there is of it."""
+        return {f.name: amount for f in fields(self) if (amount := getattr(self, f.name))}
+
+
+NOTHING_USED = Usage()
+A_CALL = Usage(steps=1, tool_calls=1)
+RESOURCES = tuple(f.name for f in fields(Usage))
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """The most that a run may use of each; None: as much as it likes."""
+
+    steps: int | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    tool_calls: int | None = None
+    model_calls: int | None = None
+    usd_micro: int | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The caps that a mapping names. Raises TypeError for what nobody counts."""
+        return cls(**values)
+
+    def stated(self) -> dict[str, int]:
+        """Those that there are."""
+        return {name: most for name in RESOURCES if (most := getattr(self, name)) is not None}
+
+
+UNLIMITED = Caps()
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a run may still use of each, beyond what is used and set aside; never less than nothing. None: as much as it
+    likes. `usd_micro` is in millionths of a US dollar."""
+
+    steps: int | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    tool_calls: int | None = None
+    model_calls: int | None = None
+    usd_micro: int | None = None
+
+    @classmethod
+    def of(cls, caps: Caps, used: Usage) -> Self:
+        """What caps leave of what is used already."""
+        return cls(**{name: max(most - getattr(used, name), 0) for name, most in caps.stated().items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A cap that something to be begun would break: `used` and `reserved` are there already, `wanted` would come."""
+
+    resource: str
+    most: int
+    used: int
+    reserved: int
+    wanted: int
+
+    @property
+    def enough(self) -> int:
+        """The least that the cap would have to be."""
+        return self.used + self.reserved + self.wanted
+
+
+def breaches(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Iterator[Breach]:
+    """The caps that what is wanted would break. Who has used more than a cap by now (it was lowered, or an answer was
+    longer than was set aside for it) may begin nothing that counts against it."""
+    for name in RESOURCES:
+        most, more = getattr(caps, name), getattr(wanted, name)
+        if most is None or not more:
+            continue
+        now, aside = getattr(used, name), getattr(reserved, name)
+        if now + aside + more > most:
+            yield Breach(name, most, now, aside, more)
+
+
+def first_breach(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Breach | None:
+    """The first of them."""
+    return next(breaches(caps, used, reserved, wanted), None)
+
+
+A_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A row of the price table. `id` is its version; prices are millionths of a dollar for a million tokens."""
+
+    id: int
+    model: str
+    usd_micro_in: int
+    usd_micro_out: int
+
+    def cost(self, tokens_in: int, tokens_out: int) -> int:
+        """Millionths of a dollar, rounded up: what is set aside is never too little by rounding."""
+        return -(-(tokens_in * self.usd_micro_in + tokens_out * self.usd_micro_out) // A_MILLION)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request goes: the `model` that is asked, and what it costs; None: nobody has said."""
+
+    model: str
+    price: Price | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The row of the price table."""
+        return None if self.price is None else self.price.id
+
+    def cost(self, tokens_in: int, tokens_out: int) -> int | None:
+        """Millionths of a dollar; None where the model has no price."""
+        return None if self.price is None else self.price.cost(tokens_in, tokens_out)
+
+
+Count = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
+Tokens = Annotated[int, Field(ge=0, le=10**15, strict=True)]
+Usd = Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6, allow_inf_nan=False), AfterValidator(plain_zero)]
+A_CENTURY = 100 * 366 * 86_400
+
+
+class Budget(BaseModel):
+    """The most that a run may use of each; what isn't given has no cap of its own.
+
+    `usd` is in US dollars, to the millionth; `tokens_in` and `tokens_out` are of all its model requests together;
+    `model_calls`, `tool_calls` and `steps` are counts; `wall_seconds` is the time from its start, waits included. A run
+    that comes to a cap stands still until somebody raises it. Raises ValidationError for what is negative, and for a
+    resource or a currency that nobody counts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    usd: Usd | None = None
+    tokens_in: Tokens | None = None
+    tokens_out: Tokens | None = None
+    model_calls: Count | None = None
+    tool_calls: Count | None = None
+    steps: Count | None = None
+    wall_seconds: Annotated[int, Field(ge=1, le=A_CENTURY, strict=True)] | None = None
+
+    def caps(self) -> Caps:
+        """What is counted step by step; the time is another matter."""
+        return Caps(
+            steps=self.steps,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            tool_calls=self.tool_calls,
+            model_calls=self.model_calls,
+            usd_micro=None if self.usd is None else int(self.usd * A_MILLION),
+        )
+
+    @property
+    def time(self) -> timedelta | None:
+        """How long it may take."""
+        return None if self.wall_seconds is None else timedelta(seconds=self.wall_seconds)
+
+    def stated(self) -> dict[str, Decimal | int]:
+        """What is given, by its name."""
+        return {name: value for name, value in self if value is not None}
+
+    def tightest(self, other: Budget) -> Budget:
+        """Of each resource the smaller of two caps, this budget's and the `other`'s."""
+        both = {name: (value, getattr(other, name)) for name, value in self}
+        least = {name: min((v for v in pair if v is not None), default=None) for name, pair in both.items()}
+        return Budget.model_construct(**least)  # both were checked
+
+    def filled_from(self, defaults: Budget) -> Budget:
+        """Where nothing is given, what the `defaults` say."""
+        known = {name: getattr(defaults, name) if value is None else value for name, value in self}
+        return Budget.model_construct(**known)
+
+
+NO_BUDGET = Budget()
+
+
+def usd_of(micro: int) -> str:
+    """Millionths of a dollar as dollars, with as many places as it takes and at least cents."""
+    whole, rest = divmod(abs(micro), A_MILLION)
+    places = f"{rest:06d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if micro < 0 else ''}{whole}.{places}"
+
+
+Call = tuple[str, int]  # slot and attempt
+
+
+class Meter:
+    """One run's, for as long as a worker has it."""
+
+    def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED, *, counts_reads: bool = False) -> None:
+        self.caps, self.used = caps, used
+        self.counts_reads = counts_reads  # a pool does, so each goes on record before it is made
+        self._reserved: dict[Call, Usage] = {}
+        self.reserved = NOTHING_USED  # for all whose outcome is not on record; a thousand calls ask for it
+
+    def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
+        """The cap that this would break; what is set aside for the call `besides` is its own to use."""
+        if self.caps == UNLIMITED:
+            return None
+        others = self.reserved if besides is None else self.reserved - self.set_aside(besides)
+        return first_breach(self.caps, self.used, others, wanted)
+
+    def breaches(self, wanted: Usage) -> list[Breach]:
+        """All the caps that this would break."""
+        return list(breaches(self.caps, self.used, self.reserved, wanted))
+
+    def left(self) -> Caps:
+        """What may be begun of each; None where there is no cap."""
+        aside = self.reserved
+        pairs = ((getattr(self.caps, n), getattr(self.used, n) + getattr(aside, n)) for n in Caps.__slots__)
+        return Caps(*(None if most is None else max(0, most - gone) for most, gone in pairs))
+
+    def set_aside(self, call: Call) -> Usage:
+        """What a call under way is expected to use."""
+        return self._reserved.get(call, NOTHING_USED)
+
+    def has_room_for(self, intent: e.Event) -> bool:
+        """Whether something is set aside for the call that this begins, so that there is less for others."""
+        return self.set_aside((intent.slot or "", intent.attempt)) != NOTHING_USED
+
+    def reserve(self, call: Call, wanted: Usage) -> None:
+        """Set aside what a call is expected to use, until it is settled; anew, where it is tried once more."""
+        past = self._reserved.get(call)
+        self.reserved += wanted if past is None else wanted - past
+        self._reserved[call] = wanted
+
+    def release(self, call: Call) -> None:
+        """It isn't begun after all: nothing is set aside for it any more."""
+        self.reserved -= self._reserved.pop(call, NOTHING_USED)
+
+    def book(self, events: Sequence[e.Event], usage: Usage) -> None:
+        """Take in what was put on record: the debits, and what the step itself counts."""
+        if usage is not NOTHING_USED:
+            self.used += usage
+        for event in events:
+            if isinstance(event, e.BudgetDebited):
+                self.used += debit_of(event)
+            if event.slot is not None and event.FACT in _SETTLES:
+                settled = self._reserved.pop((event.slot, event.attempt), None)
+                self.reserved = self.reserved if settled is None else self.reserved - settled
+
+    def begin_visit(self) -> None:
+        """A consistent cut: no call is under way."""
+        self._reserved.clear()
+        self.reserved = NOTHING_USED
+
+
+# What a call is over by, or its request: the next one sets aside anew.
+_SETTLES = frozenset({"result", "accepted", "debit"})
+
+
+def debit_of(event: e.BudgetDebited) -> Usage:
+    """What a debit takes from the budget. A request whose model has no price costs nobody knows what."""
+    return Usage(
+        model_calls=event.model_calls,
+        tokens_in=event.tokens_in,
+        tokens_out=event.tokens_out,
+        usd_micro=event.usd_micro or 0,
+    )

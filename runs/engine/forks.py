@@ -1,0 +1,346 @@
+"""What a run did, as a fork of it is told: each effect after the fork's point, and of a *what if* each answer too.
+
+Made from the origin's journal when the fork is, and kept in the fork's own: nothing that happens to the origin later
+changes what its forks are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from ledger import events as e
+from runs.engine.amending import arguments_of
+from runs.engine.outcomes import Broken
+from runs.engine.tape import Attempt, Slot, Tape, payload_of
+from runs.engine.tools import ReplayClass, Tool
+
+FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
+# What a person who goes through a list of effects says of one.
+HAPPENED, UNKNOWN, DID_NOT = "happened", "unknown", "did_not"
+COUNTS: Final = (HAPPENED, UNKNOWN, DID_NOT)
+COMMITTED, OPEN, UNDONE = "committed", "open", "undone"
+CHILD = "child"
+
+Place = tuple[str, str, int]
+# An event with its number and its time.
+Told = tuple[int, str, e.Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One effect on record. `outcome`: committed, undone by the run itself, or open where nobody knows what became of
+    it; with `has_result` its `result` can stand for the same call. `counts_as` is what a person said of it, `by` who;
+    without `is_verified` a row alone tells of it, since its event can't be read. `is_changed`: people changed what was
+    sent."""
+
+    run: str
+    slot: str
+    attempt: int
+    tool: str
+    requested_hash: str
+    executed_hash: str = ""
+    at: str = ""
+    outcome: str = COMMITTED
+    external_id: str | None = None
+    arguments: Any = None
+    has_result: bool = False
+    result: Any = None
+    counts_as: str = ""
+    by: str = ""
+    is_verified: bool = True
+    is_changed: bool = False
+
+    def is_of(self, requested: str, executed: str) -> bool:
+        """Whether it is the effect of a call for which this is asked, and of which this is sent: of one that people
+        changed what it was asked for counts, for the node asks for that again."""
+        if self.is_changed or not self.executed_hash:
+            return self.requested_hash == requested
+        return self.executed_hash == executed
+
+    @property
+    def place(self) -> Place:
+        """The attempt at the call that had the effect."""
+        return self.run, self.slot, self.attempt
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, as it goes on record."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One answer on record, for a run that sends nothing: what was asked, and what came of it, or its refusal."""
+
+    slot: str
+    what: str
+    requested_hash: str
+    code: str = ""
+    payload: Any = None
+
+
+class Fork:
+    """What a fork's own journal says of its origin."""
+
+    def __init__(self, told: e.RunForked) -> None:
+        said = payload_of(told)
+        self.told, self.state = told, said.get("state")
+        self.effects = [Evidence(**each) for each in said.get("effects", ())]
+        self.records = [Record(**each) for each in said.get("records", ())]
+        self.answers: dict[str, Any] = said.get("answers") or {}
+        self.taken: set[Place] = set()  # in this visit, before the journal says so
+        self.undone: set[Place] = set()  # since it was made
+        self.slept = 0  # times, of a what-if
+
+    @property
+    def is_what_if(self) -> bool:
+        """Whether it sends nothing at all."""
+        return self.told.how == WHAT_IF
+
+    def fences(self, tool: str) -> bool:
+        """Whether a call of this tool may do again what the origin did."""
+        return self.told.fences_all or any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)
+
+    def is_beyond(self, tools: Iterable[str]) -> bool:
+        """Whether the origin did something with a tool that isn't among these: another version may have it under
+        another name, so nobody can say which call does it again."""
+        known = set(tools)
+        return any(
+            x.tool not in known and not x.tool.startswith(f"{CHILD}:") and x.counts_as != DID_NOT for x in self.effects
+        )
+
+    def of(self, tool: str) -> list[Evidence]:
+        """What the origin did with this tool, and what has become of it since."""
+        found = [x for x in self.effects if x.tool == tool and x.counts_as != DID_NOT]
+        return [_undone(x) if x.place in self.undone else x for x in found]
+
+    def same(self, tool: str, requested: str, executed: str, slot: str, taken: set[Place]) -> Evidence | None:
+        """The effect of the very same call, with a result that can stand for it: the one at the same place first, else
+        the first that no call was given yet."""
+        fitting = [x for x in self.of(tool) if x.has_result and x.place not in taken and x.is_of(requested, executed)]
+        return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
+
+    def answer(self, what: str, requested: str, slot: str, taken: set[Place]) -> Record | None:
+        """What is on record for what is asked, in order; the one at the same place first."""
+        fitting = [
+            x
+            for x in self.records
+            if (x.what, x.requested_hash) == (what, requested) and (self.told.origin, x.slot, 0) not in taken
+        ]
+        return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
+
+    def value(self, what: str, slot: str) -> Record | None:
+        """A value from outside that was read at the same place."""
+        return next((x for x in self.records if x.what == what and self._is_at(x.slot, slot)), None)
+
+    def _is_at(self, there: str, here: str) -> bool:
+        """Whether two slots are the same place, in the visits as they are counted there and here."""
+        (cut, path), (ours, our_path) = _parts(there), _parts(here)
+        return path == our_path and cut - max(0, self.told.visit - 1) == ours
+
+
+def about_to_send(fork: Fork | None, what: str) -> Broken | None:
+    """What an operator is told where a run that sends nothing comes to send something after all."""
+    if fork is None or not fork.is_what_if:
+        return None
+    return Broken("what_if_sends", {"tool": what, "problem": f"a what-if was about to send something: {what}"})
+
+
+def _parts(slot: str) -> tuple[int, str]:
+    cut, _, path = slot.partition("/")
+    return int(cut.partition(".")[2] or 0), path
+
+
+# --- from a journal ---------------------------------------------------------------------------------------------------
+
+
+ToolOf = Callable[[str], Tool | None]
+
+
+def evidence_of(run: str, told: Iterable[Told], tool_of: ToolOf) -> list[Evidence]:
+    """Every effect that these events of a run tell of, in order. `tool_of` gives the tool of a name, where it is known
+    here: what a callback or a receipt means only that can tell."""
+    every = list(told)
+    tape, at = Tape(event for *_, event in every), _times(every)
+    back = Undoing()
+    for event in (event for *_, event in every):
+        back.see(event)
+    found = (
+        replace(effect, at=at.get((name, number), ""))
+        for name, slot in tape.slots.items()
+        for number, attempt in sorted(slot.attempts.items())
+        for effect in _effect(run, name, slot, number, attempt, tool_of)
+    )
+    return [_as_it_is_now(effect, back) for effect in found]
+
+
+def _as_it_is_now(found: Evidence, back: Undoing) -> Evidence:
+    place = found.slot, found.attempt
+    if place in back.undone:
+        return _undone(found)
+    return replace(_undone(found), outcome=OPEN) if place in back.all else found
+
+
+def _undone(found: Evidence) -> Evidence:
+    """What it gave stands for nothing any more."""
+    return replace(found, outcome=UNDONE, has_result=False, result=None)
+
+
+class Undoing:
+    """What a run has taken back of what it did, by slot and attempt: `undone`, and `all` that it has, may have or is
+    about to. With `is_begun` nobody can say yet what that will be. An effect that a person let stand is done; a child
+    in which something was let stand is neither."""
+
+    def __init__(self) -> None:
+        self.undone: set[tuple[str, int]] = set()
+        self.all: set[tuple[str, int]] = set()
+        self.is_begun = False
+
+    def see(self, event: e.Event) -> None:
+        """In journal order."""
+        match event:
+            case e.UndoAsked():
+                self.is_begun = True
+            case e.UndoBegun():
+                self.is_begun = False
+                planned = payload_of(event).get("effects", ())  # as `undoing.plan.Effect` has them
+                self.all |= {(x["slot"], x["attempt"]) for x in planned if x["what"] != "stays"}
+            case e.EffectUndone():
+                self.undone.add((event.of_slot, event.of_attempt))
+                self.all.add((event.of_slot, event.of_attempt))
+            case e.EffectLeft(of_run=""):
+                self.all.discard((event.of_slot, event.of_attempt))
+            case _:
+                pass
+
+
+def _times(told: Iterable[Told]) -> dict[tuple[str | None, int], str]:
+    began = (e.ToolInvoked, e.ChildStarted)
+    return {(event.slot, event.attempt): at for _, at, event in told if isinstance(event, began)}
+
+
+def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool_of: ToolOf) -> Iterator[Evidence]:
+    intent = attempt.intent
+    if isinstance(intent, e.ChildStarted):
+        yield _child(run, name, number, intent, attempt)
+    if not isinstance(intent, e.ToolInvoked) or intent.replay_class == ReplayClass.PURE or not _may_have_been(attempt):
+        return
+    found = Evidence(
+        run=run,
+        slot=name,
+        attempt=number,
+        tool=intent.tool,
+        requested_hash=intent.requested_hash,
+        executed_hash=intent.executed_hash,
+        arguments=payload_of(intent).get("arguments"),
+        is_changed=arguments_of(slot) is not None,
+        outcome=COMMITTED if attempt.has_happened else OPEN,
+    )
+    yield _with_result(found, attempt, tool_of(intent.tool))
+
+
+def _may_have_been(attempt: Attempt) -> bool:
+    """Whether it may have had its effect: nothing on record says that it had none, or a witness says otherwise."""
+    if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_belied:
+        return True
+    if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
+        return False
+    if attempt.outcome is not None and attempt.is_refused:
+        return False
+    # A try is proved not to have left by the last thing that is on record of it: a later one may have, and a hook or a
+    # person may have found that it did.
+    is_told_of = (attempt.result, attempt.accepted, attempt.reconciled, attempt.unknown) != (None, None, None, None)
+    return not attempt.not_sents or attempt.is_in_doubt or is_told_of
+
+
+def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Evidence:
+    """With what the node was given, where the record holds it as such."""
+    outcome, payload = attempt.outcome, payload_of(attempt.outcome)
+    if isinstance(outcome, (e.ToolReturned, e.ToolReconciled)) and "result" in payload:
+        external_id = outcome.external_id if isinstance(outcome, e.ToolReturned) else None
+        return replace(found, has_result=True, result=payload["result"], external_id=external_id)
+    if tool is None or not isinstance(outcome, (e.ToolReconciled, e.CallbackReceived)):
+        return found
+    try:
+        args = tool.input.model_validate(found.arguments)
+        if isinstance(outcome, e.CallbackReceived):
+            given = tool.output_from_callback(payload_of(attempt.accepted).get("receipt"), outcome.payload)
+        else:
+            given = tool.output_from_receipt(args, payload.get("receipt"))
+    except ValueError:  # it happened, and what it gave can stand for nothing
+        return found
+    result = given.model_dump(mode="json")
+    return replace(found, has_result=True, result=result, external_id=tool.external_id_of(result))
+
+
+def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: Attempt) -> Evidence:
+    """A run that was started: whatever it did stands behind it."""
+    is_done = isinstance(attempt.result, e.ChildEnded) and attempt.result.state == "completed"
+    return Evidence(
+        run=run,
+        slot=name,
+        attempt=number,
+        tool=child_tool(intent.agent),
+        requested_hash=intent.requested_hash,
+        arguments=payload_of(intent).get("arguments"),
+        external_id=intent.child,
+        outcome=COMMITTED if is_done else OPEN,
+        has_result=is_done,
+        result=payload_of(attempt.result).get("output") if is_done else None,
+    )
+
+
+def child_tool(agent: str) -> str:
+    """By what name a run of this agent that is started as a step stands among the effects."""
+    return f"{CHILD}:{agent.partition('@')[0]}"
+
+
+# --- answers, for a run that sends nothing ----------------------------------------------------------------------------
+
+
+def records_of(told: Iterable[Told], sent: Callable[[str, int], Any], tool_of: ToolOf) -> list[Record]:
+    """Every answer that these events tell of, in order. `sent` gives what a signal of a name and number brought."""
+    tape = Tape(event for *_, event in told)
+    records = (_record(name, slot, sent, tool_of) for name, slot in tape.slots.items())
+    return [record for record in records if record is not None]
+
+
+def _record(name: str, slot: Slot, sent: Callable[[str, int], Any], tool_of: ToolOf) -> Record | None:
+    past, what, asked = slot.now, slot.what or "", slot.requested_hash or ""
+    outcome, payload = past.outcome, payload_of(past.outcome)
+    match outcome:
+        case e.ToolFailed(code=code) | e.ModelFailed(code=code):
+            return Record(name, what, asked, code, payload | _withheld(past))
+        case e.ToolReadAnew(code=code) | e.AnswerTakenOver(code=code):
+            return Record(name, what, asked, code, payload | _withheld(past))
+        case e.ToolRead() | e.CachedReadTaken():
+            return Record(name, what, asked, "", {"result": payload.get("result")})
+        case e.ModelResponded():
+            return Record(name, what, asked, "", {"response": payload.get("response")})
+        case e.ChildEnded(state="completed"):
+            return Record(name, what, asked, "", {"result": payload.get("output")})
+        case e.ChildEnded():
+            return Record(name, what, asked, outcome.code or "child_failed", payload | {"agent": outcome.agent})
+        case e.ValueRead():
+            return Record(name, what, asked, "", {"result": outcome.payload})
+        case e.SignalTaken():
+            return Record(name, what, asked, "", {"result": sent(outcome.name, outcome.n)})
+        case e.ToolReturned() | e.ToolReconciled() | e.CallbackReceived():
+            given = _with_result(
+                Evidence("", name, slot.current, what, asked, arguments=slot.arguments), past, tool_of(what)
+            )
+            return Record(name, what, asked, "", {"result": given.result}) if given.has_result else None
+        case None if what == "ask" and past.answers:
+            return Record(name, what, asked, "", {"result": payload_of(past.answers[max(past.answers)]).get("answer")})
+        case _:
+            return None
+
+
+def _withheld(past: Attempt) -> dict[str, Any]:
+    """What a hook refused to let through: a run that is given this answer is told of it by the same error."""
+    last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
+    if last is None:
+        return {}
+    hook = f"{last.hook}@{last.version}"
+    return {"withheld": {"source": last.source, "to": last.to, "hook": hook, "reason": last.reason}}

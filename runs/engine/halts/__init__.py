@@ -1,1 +1,0 @@
-"""What a halt keeps from leaving: the port (`leaving`). Whoever drives comes in."""

@@ -1,0 +1,185 @@
+"""What a patch makes of a state: a JSON merge patch (RFC 7396), held against the agent's own model. Where it doesn't
+fit it is refused by the field, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from ledger.web import misfit
+from runs.engine.agents import Agent
+from runs.engine.canonical import Hasher, plain
+from runs.engine.checkpoints.position import Position
+from runs.engine.errors import brief
+from runs.engine.messages import BETWEEN, ENTRY, between, difference, entered
+from runs.engine.migrating import lost_of
+from runs.engine.places import place_of
+from runs.engine.recordings.recording import Recording, needed
+from runs.engine.recordings.replaying import replay
+from runs.engine.tape import Tape
+from runs.engine.undo import UNDO_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A state after a patch: `told` is what the record says of it (`change`, `gone`, `before`), `lines` each value that
+    is another one: its path, what it was and what it is; None: there was, or is, nothing."""
+
+    state: dict[str, Any]
+    told: dict[str, Any]
+    lines: list[tuple[str, Any, Any]]
+
+    @property
+    def fields(self) -> list[str]:
+        """The state's fields that are changed."""
+        return sorted([*self.told.get("change", ()), *self.told.get("gone", ())])
+
+
+class Misfit(ValueError):
+    """A patch that does not fit: each problem with its field and how to mend it."""
+
+    def __init__(self, problems: list[tuple[str, str, str]]) -> None:
+        super().__init__("; ".join(f"{field} {problem}" for field, problem, _ in problems))
+        self.problems = problems
+
+
+def merged(state: Any, patch: Any) -> Any:
+    """As RFC 7396 has it: an object is merged member by member, where null takes one away; all else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    made = dict(state) if isinstance(state, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            made.pop(name, None)
+        else:
+            made[name] = merged(made.get(name), value)
+    return made
+
+
+def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: dict[str, Any]) -> Patched:
+    """The state after the patch, which has the `number` of the model's states. Raises Misfit."""
+    wanted = merged(state, patch)
+    try:
+        fitting = plain(model.model_validate(wanted))
+        model.model_validate(fitting)
+    except ValidationError as error:
+        problems = [(f"patch.{where}" if where else "patch", what) for where, what in misfit.problems(error)]
+        raise Misfit([(field, what, "see the schema of the agent's state") for field, what in problems]) from error
+    except ValueError as error:
+        raise Misfit([("patch", f"gives no plain data: {error}", "give JSON that fits the agent's state")]) from error
+    if nowhere := sorted(set(lost_of(wanted, fitting))):
+        fix = f"one of {', '.join(model.model_fields)}"
+        raise Misfit([(f"patch.{path}", "is no field of the agent's state", fix) for path in nowhere[:20]])
+    told = difference(state, fitting)
+    if not told:
+        raise Misfit([("patch", "changes nothing of the state that the run has there", "leave it out")])
+    names = {*told.get("change", ()), *told.get("gone", ())}
+    told["before"] = {name: state[name] for name in sorted(names) if name in state}
+    if number > 1:
+        told["number"] = number
+    return Patched(fitting, told, list(lines_of(state, fitting)))
+
+
+def lines_of(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Each value that is another one."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted({*before, *after}):
+            yield from lines_of(before.get(name), after.get(name), f"{path}.{name}" if path else str(name))
+    elif before != after or type(before) is not type(after):
+        yield path, before, after
+
+
+class Unfit(Exception):
+    """Nothing can be handed to it as it stands: `code` names why."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`visit` (generation and number) and `place` are as ContextInjected has them; `node` the one that takes over what
+    is handed, empty for one that its first node is yet to be found; `state` is plain data; `open` are the calls that
+    have no outcome yet, each in words: what they were made with stays as it is."""
+
+    visit: str
+    place: int
+    node: str
+    state: dict[str, Any]
+    open: tuple[str, ...] = ()
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it stands before a node."""
+        return self.place == BETWEEN
+
+
+async def stood(
+    agent: Agent,
+    run_id: str,
+    created: e.RunCreated,
+    stands: Position,
+    earlier: Sequence[e.Event],
+    *,
+    depth: int,
+    hasher: Hasher,
+) -> Standing:
+    """Where a run stands. Raises Unfit."""
+    at, tape = stands.at, Tape(stands.tail)
+    if at.node == UNDO_NODE:
+        raise Unfit("undoing", "it undoes its effects")
+    if at.fingerprint and not agent.is_own(at.fingerprint):
+        raise Unfit("other_code", f"other code of {agent.graph_id} wrote its checkpoint than is here: resume it first")
+    visit = f"{at.generation}.{at.visit}"
+    if stands.entry is not None or at.node == "":
+        node, state = stands.entry or (agent.start, _first(agent, created))
+        return Standing(visit, BETWEEN, node, _fields(agent, between(tape, visit, state)))
+    slots = [name for name in tape.slots if name.startswith(f"{visit}/") and name[len(visit) + 1].isdigit()]
+    place = max(map(place_of, slots), default=ENTRY)
+    begun = entered(tape, at)
+    if place == ENTRY:
+        return Standing(visit, ENTRY, at.node, _fields(agent, begun))
+    recording = Recording(
+        run_id=run_id,
+        graph_id=agent.graph_id,
+        fingerprint=agent.fingerprint(),
+        created=created,
+        node=at.node,
+        visit=at.visit,
+        generation=at.generation,
+        state=at.state,
+        events=tuple(stands.tail),
+        before=needed(earlier, stands.tail),
+        depth=depth,
+    )
+    found = await replay(recording, agent, hasher=hasher)
+    if found.difference is not None:
+        raise Unfit("differs", f"its visit can't be done again from what is on record: {found.difference}")
+    state = found.states.get(place, found.last)
+    if state is None:
+        raise Unfit("no_data", "its node has a state that is no plain data where it stands")
+    return Standing(visit, place, at.node, _fields(agent, state), tuple(_open(tape, slots)))
+
+
+def _first(agent: Agent, created: e.RunCreated) -> Any:
+    try:
+        return plain(agent.begin(agent.input.model_validate(created.payload)))
+    except Exception as error:  # the author's own code makes the first state
+        raise Unfit("no_state", f"its input gives no first state: {brief(error)}") from error
+
+
+def _fields(agent: Agent, state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict):
+        raise Unfit("no_fields", f"the state of {agent.graph_id} has no fields: it can't be changed in parts")
+    return state
+
+
+def _open(tape: Tape, slots: Sequence[str]) -> list[str]:
+    """Calls that have no outcome yet."""
+    known = ((name, tape.slots[name]) for name in slots)
+    return [f"{slot.what} at {name}" for name, slot in known if slot.what is not None and slot.now.outcome is None]

@@ -1,0 +1,198 @@
+"""What may be said of a tool, a model, a provider, an agent or a tag: how often, how many at once, when a circuit
+breaker opens, and by which weight it shares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+from runs.engine.errors import DefinitionError
+
+# What each kind of key may have.
+_SENT = frozenset({"per_minute", "burst", "at_once", "breaker", "rest"})
+KINDS: Mapping[str, frozenset[str]] = {
+    "tool": _SENT,
+    "model": _SENT,
+    "provider": _SENT,
+    "agent": frozenset({"at_once", "weight"}),
+    "tag": frozenset({"at_once", "weight"}),
+}
+MOST: Mapping[str, int] = {
+    "per_minute": 1_000_000,
+    "burst": 1_000_000,
+    "at_once": 100_000,
+    "breaker": 100,
+    "rest": 300,
+    "weight": 1000,
+}
+LONGEST_KEY = 300
+
+
+class BadRule(ValueError):
+    """Something was said of a key that can't be; tells what, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`per_minute` permits are given a minute, and after a quiet time `burst` at once (a second's worth, at least one);
+    `at_once` tries, or runs, are under way at most. A breaker opens where `breaker` per cent of the tries of about a
+    minute fail, and rests for `rest` seconds (30). `weight` is a share's (1). None: nothing is said."""
+
+    per_minute: int | None = None
+    burst: int | None = None
+    at_once: int | None = None
+    breaker: int | None = None
+    rest: int | None = None
+    weight: int | None = None
+
+    def stated(self) -> dict[str, int]:
+        """What is said, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, stored: Any) -> Self:
+        """A rule as the database has it; what is damaged says nothing."""
+        known = stored if isinstance(stored, dict) else {}
+        return cls(**{name: value for name in NAMES if isinstance(value := known.get(name), int)})
+
+
+NAMES = tuple(field.name for field in fields(Rule))
+
+
+def check(key: str, rule: Rule) -> None:
+    """Raises BadRule for a key that names nothing, and for what its kind can't have."""
+    kind, colon, name = key.partition(":")
+    if kind not in KINDS or not colon or not name or len(key) > LONGEST_KEY:
+        raise BadRule(f"{key[:80]!r} is no key: write one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
+    if "*" in name[:-1] or (name.endswith("*") and kind != "tag" and name != "*"):
+        raise BadRule(f"{key!r}: a star stands for all, as in {kind}:*, or ends a tag, as in tag:tenant:*")
+    for field, value in rule.stated().items():
+        if field not in KINDS[kind]:
+            raise BadRule(f"{key}: {field} is not for {kind}s: they may have {', '.join(sorted(KINDS[kind]))}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST[field]:
+            raise BadRule(f"{key}: {field}={value!r} is not a whole number from 1 to {MOST[field]:,}")
+    if rule.burst is not None and rule.per_minute is None:
+        raise BadRule(f"{key}: burst says how many may go at once under a rate: give per_minute too")
+    if rule.rest is not None and rule.breaker is None:
+        raise BadRule(f"{key}: rest says how long a breaker stays open: give breaker too")
+
+
+_FIELD = re.compile(r"([a-z_]+)=(\d{1,9})%?")
+
+
+def read(text: str) -> dict[str, Rule]:
+    """What an installation says: `KEY field=number field=number; KEY …`. Raises BadRule."""
+    rules: dict[str, Rule] = {}
+    for line in filter(None, map(str.strip, re.split(r"[;\n]", text))):
+        key, *stated = line.split()
+        found: dict[str, int] = {}
+        for one in stated:
+            match = _FIELD.fullmatch(one)
+            if match is None or match[1] not in NAMES or match[1] in found:
+                known = ", ".join(f"{name}=NUMBER" for name in NAMES)
+                raise BadRule(f"{key}: {one!r} is not one of {known}, each once")
+            found[match[1]] = int(match[2])
+        if not found:
+            raise BadRule(f"{key!r}: say something of it, such as per_minute=60")
+        if key in rules:
+            raise BadRule(f"{key!r} is named twice")
+        rules[key] = Rule(**found)
+        check(key, rules[key])
+    return rules
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How often a tool may be called by all workers together, as its author knows the other side: `per_minute` calls,
+    after a quiet time `burst` at once (a second's worth unless given), and no more than `at_once` under way. What an
+    installation says of the tool stands above it. Raises DefinitionError for a number that is none, and for nothing."""
+
+    per_minute: int | None = None
+    at_once: int | None = None
+    burst: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            check("tool:x", self.rule)
+        except BadRule as wrong:
+            raise DefinitionError(f"RateLimit: {str(wrong).partition(': ')[2]}") from None
+        if self.per_minute is None and self.at_once is None:
+            raise DefinitionError("RateLimit(): say per_minute, at_once, or both")
+
+    @property
+    def rule(self) -> Rule:
+        """The same as a rule."""
+        return Rule(per_minute=self.per_minute, at_once=self.at_once, burst=self.burst)
+
+
+def keys_of_model(model: str) -> tuple[str, ...]:
+    """The keys that a request to a model counts for: its own and its provider's, the part before the first colon."""
+    return f"model:{model}", f"provider:{model.partition(':')[0]}"
+
+
+Why = Literal["rate", "at_once", "asked", "breaker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Leave for one try under some keys. `is_held`: it has to be given back; `probed`: those of its keys whose breaker
+    is open, and goes by what becomes of this try."""
+
+    id: str
+    keys: tuple[str, ...]
+    is_held: bool = False
+    probed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not now: because of which key, why, and for how many seconds at least."""
+
+    key: str
+    why: Why
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a try. `served`: None where it says nothing about the other side. `retry_after`: for how many
+    seconds that asked to be left alone."""
+
+    served: bool | None = None
+    error: str = ""
+    retry_after: float = 0.0
+
+
+NOTHING = Told()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks: for a try of which call. `lasts`: after how many seconds it is over at the latest; `earlier`: how often
+    it was sent away before; `patience`: how many seconds it would wait in place."""
+
+    run_id: str
+    slot: str
+    lasts: float
+    earlier: int = 0
+    patience: float = 2.0
+
+
+class Limits:
+    """Nothing is limited. A worker's are in runs/services/limits/permits.py."""
+
+    def concerns(self, keys: tuple[str, ...]) -> bool:
+        """Whether anything has to be asked before a try under these keys. Costs nothing."""
+        return False
+
+    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+        """A permit, after a wait in place if it is short."""
+        return Permit("", keys)
+
+    def give_back(self, permit: Permit) -> None:
+        """It is over, or never began."""
+
+    def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
+        """What became of a try."""

@@ -1,0 +1,294 @@
+"""What an agent declares that others may say to its runs, and ask of them: messages, views."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, RootModel
+
+from ledger import events as e
+from runs.engine.canonical import canonical, plain, printable
+from runs.engine.errors import DefinitionError, JournalBroken, Refused, brief, traceback_of
+from runs.engine.journal import Snapshot, WaitSpec
+from runs.engine.tape import Tape
+from runs.engine.tools import must_be_stable
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request that a run takes: its name, what comes in and goes out, who handles it, and who looks at it before it
+    is accepted."""
+
+    name: str
+    takes: type[BaseModel]
+    answers: type[BaseModel] | None
+    function: Callable[..., Any]
+    check: Callable[..., Any] | None
+    title: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A named reading of the recorded state."""
+
+    name: str
+    answers: type[BaseModel]
+    function: Callable[..., Any]
+    title: str
+    doc: str
+
+
+def message_of(
+    agent: str,
+    state: type[BaseModel],
+    function: Callable[..., Any],
+    *,
+    name: str,
+    takes: type[BaseModel],
+    answers: type[BaseModel] | None,
+    check: Callable[..., Any] | None,
+    title: str,
+) -> Message:
+    """A declared message. Raises DefinitionError."""
+    name = _named(agent, "message", function, name)
+    if issubclass(state, RootModel):
+        raise DefinitionError(f"{agent}: messages change the state's fields, and {state.__name__} has none")
+    _plain_function(f"{agent}: message {name!r}", function)
+    if check is not None:
+        _plain_function(f"{agent}: the check of message {name!r}", check)
+    _model(f"{agent}, message {name!r}, takes", takes)
+    if answers is not None:
+        _model(f"{agent}, message {name!r}, answers", answers)
+    return Message(name, takes, answers, function, check, title or name.replace("_", " "), _doc(function))
+
+
+def view_of(agent: str, function: Callable[..., Any], *, name: str, answers: type[BaseModel], title: str) -> View:
+    """A declared view. Raises DefinitionError."""
+    name = _named(agent, "view", function, name)
+    _plain_function(f"{agent}: view {name!r}", function)
+    _model(f"{agent}, view {name!r}, answers", answers)
+    return View(name, answers, function, title or name.replace("_", " "), _doc(function))
+
+
+def _named(agent: str, what: str, function: Callable[..., Any], name: str) -> str:
+    name = name or getattr(function, "__name__", "")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise DefinitionError(f"{agent}: {what} name {name!r} is not lower_snake_case of at most 64 letters")
+    return name
+
+
+def _plain_function(what: str, function: Callable[..., Any]) -> None:
+    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise DefinitionError(f"{what} must be a plain `def`: it has no context, and makes no calls")
+
+
+def _model(what: str, model: Any) -> None:
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise DefinitionError(f"{what}: {model!r} is no Pydantic model")
+    must_be_stable(what, model)
+
+
+def _doc(function: Callable[..., Any]) -> str:
+    return inspect.cleandoc(function.__doc__ or "")
+
+
+Change = e.MessageHandled | e.ContextInjected
+# Where the node stood that was handed something: `place` of a change that it takes over as it is entered, and of one
+# that comes when it is done, before the next.
+ENTRY, BETWEEN = -1, 0
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What was changed, for the record: fields with their new values, each whole, and the names of those that are
+    gone. Empty where nothing was."""
+    change = {name: new for name, new in after.items() if name not in before or not _same(before[name], new)}
+    gone = sorted(before.keys() - after.keys())
+    return ({"change": change} if change else {}) | ({"gone": gone} if gone else {})
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return canonical(one) == canonical(other)  # 1 and True, 1 and 1.0 are equal in Python only
+    except ValueError:
+        return False  # recorded once too often rather than left out
+
+
+def with_changes(state: dict[str, Any], handled: Sequence[Change]) -> dict[str, Any]:
+    """A state as plain data, after what these changed of it."""
+    for event in handled:
+        told = event.payload if isinstance(event.payload, dict) else {}
+        state = {name: value for name, value in state.items() if name not in told.get("gone", ())}
+        state |= told.get("change", {})
+    return state
+
+
+def changes_in(events: Sequence[e.Event]) -> list[Change]:
+    """Those of these events that may change a state, in order."""
+    return [event for event in events if isinstance(event, (e.MessageHandled, e.ContextInjected))]
+
+
+def handled_in(tape: Tape, visit: str) -> list[Change]:
+    """What messages and operators changed in a visit (generation and number), in order."""
+    return [event for event in tape.handled if event.visit == visit]
+
+
+def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
+    """The message that a call had waited for and got. Raises JournalBroken where the journal has none."""
+    for event in reversed(tape.handled):
+        if isinstance(event, e.MessageHandled) and slot in event.calls:
+            return event
+    raise JournalBroken(f"the call at slot {slot} got a message that is not on record")
+
+
+def fields_changed(event: Change) -> list[str]:
+    """The state's fields that it changed, by the names that they had then."""
+    told = event.payload if isinstance(event.payload, dict) else {}
+    return [*told.get("change", ()), *told.get("gone", ())]
+
+
+def number_of_changes(event: Change) -> int:
+    """The number of the state that it changed."""
+    return int(event.payload.get("number", 1)) if isinstance(event.payload, dict) else 1
+
+
+def between(tape: Tape, over: str, state: Any) -> Any:
+    """The state in which a visit ended, after what was changed of it before the next began."""
+    at_its_end = [event for event in handled_in(tape, over) if event.place == BETWEEN]
+    return with_changes(state, at_its_end) if at_its_end else state
+
+
+def entered(tape: Tape, at: Snapshot) -> Any:
+    """The state in which a node begins: its checkpoint's, after what operators changed of it when it had made no call
+    yet."""
+    first = [event for event in handled_in(tape, f"{at.generation}.{at.visit}") if event.place == ENTRY]
+    return with_changes(at.state, first) if first else at.state
+
+
+class Changes:
+    """What was changed in one visit by messages and operators on record, and how far the node has taken that over. It
+    does at the end of the step that it stood in: one that waits in several branches, at the end of them all."""
+
+    def __init__(self, model: type[BaseModel], state: BaseModel, handled: Sequence[Change]) -> None:
+        self._model, self._state = model, state
+        self.listening: list[WaitSpec] = []  # waits for messages that the node's branches have come to
+        self._ahead: list[Change] = []
+        self.add(handled)
+
+    def __bool__(self) -> bool:
+        return bool(self._ahead)
+
+    def take_over(self, place: int | None = None) -> None:
+        """The node goes on from its `place`-th call, or is done: what was changed up to there stands in its state. Each
+        field that was is another object afterwards."""
+        due = [event for event in self._ahead if place is None or event.place <= place]
+        if not due:
+            return
+        self._ahead = [event for event in self._ahead if event not in due]
+        before = plain(self._state)
+        after = with_changes(before, due)
+        changed = difference(before, after)
+        fresh = self._model.model_validate(after)
+        names = {*changed.get("change", ()), *changed.get("gone", ())}
+        for name, field in self._model.model_fields.items():
+            if {name, field.alias, field.serialization_alias} & names:
+                self._state.__dict__[name] = fresh.__dict__[name]
+                self._state.__pydantic_fields_set__.add(name)
+        if self._state.__pydantic_extra__ is not None:
+            self._state.__pydantic_extra__.clear()
+            self._state.__pydantic_extra__.update(fresh.__pydantic_extra__ or {})
+
+    def add(self, events: Sequence[e.Event]) -> None:
+        """More was changed while the node waited."""
+        self._ahead += [x for x in changes_in(events) if x.place > BETWEEN and fields_changed(x)]
+
+    def now(self) -> dict[str, Any]:
+        """The state as plain data: as the node left it where it waits, after what messages changed there. Raises
+        ValueError where it is no plain data."""
+        return with_changes(plain(self._state), self._ahead)
+
+
+class Takes(Protocol):
+    """Of an agent: which messages its runs take, and what they change."""
+
+    @property
+    def graph_id(self) -> str: ...
+    @property
+    def state(self) -> type[BaseModel]: ...
+    @property
+    def schema_version(self) -> int: ...
+    @property
+    def messages(self) -> dict[str, Message]: ...
+
+
+def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageReceived) -> tuple[str, dict[str, Any]]:
+    """How a message comes out, and what the record says of it. The function gets the state as an object of its own, so
+    that one that refuses or breaks has changed nothing; `state` makes it, and where the node waits with what is no
+    plain data in it, that is what fails."""
+    message = agent.messages.get(came.name)
+    if message is None:
+        return "failed", {"code": "unknown_message", "message": f"{agent.graph_id} takes no message {came.name!r}"}
+    try:
+        own = agent.state.model_validate(state())
+        before = plain(own)
+        given = message.function(own, message.takes.model_validate(came.payload))
+        told: dict[str, Any] = {}
+        if message.answers is not None:
+            fits = isinstance(given, message.answers)
+            told["answer"] = plain(given if fits else message.answers.model_validate(given))
+        after = plain(own)
+        agent.state.model_validate(after)
+        changed = difference(before, after)
+        if changed and agent.schema_version > 1:
+            changed["number"] = agent.schema_version
+        return "answered", told | changed
+    except Refused as no:
+        return "refused", {"code": printable(str(no.code)), "message": printable(str(no.message))}
+    except (Exception, SystemExit) as error:
+        return "failed", {"code": "handler_error", "message": brief(error), "traceback": traceback_of(error)}
+
+
+def handled(
+    agent: Takes,
+    state: Callable[[], dict[str, Any]],
+    came: e.MessageReceived,
+    *,
+    visit: str,
+    place: int,
+    waiting: Sequence[WaitSpec] = (),
+) -> tuple[list[e.Event], list[WaitSpec]]:
+    """The events of one message's handling, and the waits that it ends: a message that was answered is what a call
+    waited for that named it, or named none."""
+    outcome, payload = handle(agent, state, came)
+    ended = [w for w in waiting if came.name in (w.detail["names"] or [came.name])] if outcome == "answered" else []
+    event = e.MessageHandled(
+        name=came.name,
+        n=came.n,
+        outcome=outcome,
+        visit=visit,
+        place=place,
+        calls=[w.slot for w in ended],
+        payload=payload,
+    )
+    resolved = [
+        e.WaitResolved(slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="received", by="system:engine")
+        for w in ended
+    ]
+    return [event, *resolved], ended
+
+
+def outcome_of(events: list[e.Event]) -> str:
+    """What became of the message that these events tell of."""
+    return next(event.outcome for event in events if isinstance(event, e.MessageHandled))
+
+
+def note(tape: Tape, events: list[e.Event]) -> None:
+    """What is on record by now, on the tape that the drive goes by."""
+    for event in events:
+        tape.add(event)

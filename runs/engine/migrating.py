@@ -1,0 +1,362 @@
+"""Whether a run can go on as one of another version, and how: found out in memory, from what is on record alone.
+
+Nothing is sent and nothing is written. The visit under way is done again with the new version's code (`replaying.py`):
+where that makes every call on record again, in the same place with the same arguments, the run goes on in its middle.
+Where it doesn't, the node is entered from its top, but only if that repeats nothing that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.canonical import Hasher, plain
+from runs.engine.checkpoints.position import REENTERED, REPLAYED, UNBEGUN, Position
+from runs.engine.errors import brief
+from runs.engine.gate.requirement import in_words, required_by
+from runs.engine.journal import Snapshot
+from runs.engine.messages import changes_in, fields_changed, number_of_changes, with_changes
+from runs.engine.migration import UnknownFormat
+from runs.engine.recordings.recording import Recording, needed
+from runs.engine.recordings.replaying import replay
+from runs.engine.tape import Slot, Tape, payload_of
+from runs.engine.tools import ReplayClass
+from runs.engine.undo import UNDO_NODE
+
+REFUSED: Final = "refused"
+# Stops for an operator that say that the code and the run don't go together, or that the code is wrong: to give the run
+# other code answers them. The others are about the run's record, and stay.
+SOLVED = frozenset(
+    {
+        "other_code",
+        "unknown_node",
+        "bad_checkpoint",
+        "non_determinism",
+        "recorded_arguments",
+        "recorded_result",
+        "recorded_answer",
+        "unknown_tool",
+        "unknown_queue",
+        "definition",
+        "uncertified_tool",
+        "poison",
+        "unknown_format",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """What is asked for: from which version (name@version) to which, each node of the old one to one of the new one,
+    the function that makes the state, and whether runs that have failed are retried with it. `number` is that of the
+    state that a run has, 0 where nobody knows: where no function is given, the new version's own steps bring it up from
+    there. `is_numbered`: the old version has upgraders, so a state whose number nobody knows may have any."""
+
+    of: str
+    to: Agent
+    nodes: Mapping[str, str]
+    state: Callable[[dict[str, Any]], Any] | None = None
+    retry: bool = False
+    number: int = 1
+    is_numbered: bool = False
+
+    @property
+    def makes_state(self) -> bool:
+        """Whether the author says what becomes of a state."""
+        return self.state is not None or (self.number or 1) != self.to.schema_version
+
+    def made_of(self, state: Any) -> Any:
+        """What the author makes of a state. Raises UnknownFormat, and whatever the author's code does."""
+        if self.state is not None:
+            made = self.state(plain(state))
+            return plain(made) if isinstance(made, BaseModel) else made
+        if not self.number and (self.is_numbered or self.to.schema_version > 1):
+            raise UnknownFormat("its state was written by code that nobody knows, so its number is unknown")
+        return self.to.upgraded(self.number or 1, state) if self.makes_state else state
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What would become of a run: `how` it goes on, or `refused` and `why`, under a name (`code`). `answered` are the
+    calls that are answered from the record, `anew` what is done after that, or again; `closes` are the open waits that
+    end with it, by slot, attempt, kind and number; `number` is that of the state that it had."""
+
+    how: str
+    code: str = ""
+    why: str = ""
+    at: Snapshot = field(default_factory=lambda: Snapshot("", 0, 0, "", None))
+    node: str = ""
+    state: Any = None
+    answered: Sequence[str] = ()
+    anew: Sequence[str] = ()
+    closes: Sequence[tuple[str, int, str, int]] = ()
+    number: int = 1
+
+    @property
+    def is_refused(self) -> bool:
+        return self.how == REFUSED
+
+
+def refused(code: str, why: str) -> Found:
+    """It can't be moved."""
+    return Found(REFUSED, code, why)
+
+
+class _No(Exception):
+    """Why it can't, under a name."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+async def tried(
+    moving: Moving,
+    run_id: str,
+    created: e.RunCreated,
+    stands: Position,
+    earlier: Sequence[e.Event],
+    *,
+    depth: int,
+    hasher: Hasher,
+) -> Found:
+    """What would become of a run that stands there. `earlier` are the events before that its calls may ask for."""
+    tape = Tape(stands.tail)
+    try:
+        closes = _must_be_quiet(stands, tape)
+        if stands.at.node == "" and stands.entry is None:
+            return _unbegun(moving, created, stands, closes)
+        node, state = stands.entry or (stands.at.node, stands.at.state)
+        if node not in moving.nodes:
+            raise _No("node_left_out", f"it stands at node {node!r}, which the mapping says nothing of")
+        node = moving.nodes[node]
+        why = "it stands before a node"
+        if stands.entry is None:
+            found = await _replayed(moving, run_id, created, stands, earlier, node, tape, depth=depth, hasher=hasher)
+            if isinstance(found, Found):
+                return replace(found, at=stands.at, node=node, closes=closes, number=moving.number or 1)
+            why = found
+        return _reentered(moving, stands, tape, node, state, why)
+    except _No as no:
+        return refused(no.code, str(no))
+
+
+# --- what keeps any run where it is -----------------------------------------------------------------------------------
+
+
+def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
+    """Nothing is in doubt, and no stop is open but such as the move answers. Those stops, by their waits."""
+    if stands.at.node == UNDO_NODE:
+        raise _No("undoing", "it undoes its effects: no other version may take that over")
+    doubts = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
+    doubts += [f"{s.what} at {name}" for name, s in tape.slots.items() if s.now.open_wait("reconcile") is not None]
+    if doubts:
+        raise _No("in_doubt", f"nobody knows what became of {', '.join(dict.fromkeys(doubts))}: settle that first")
+    stops = _open_stops(stands.tail)
+    if others := [reason for reason in stops.values() if reason not in SOLVED]:
+        raise _No("stopped", f"it stopped for an operator ({others[0]}), which another version does not answer")
+    return [(slot, 0, "operator", n) for slot, n in stops]
+
+
+def _open_stops(tail: Sequence[e.Event]) -> dict[tuple[str, int], str]:
+    """Stops for an operator that nobody has answered: by slot and number, with their reasons."""
+    stops: dict[tuple[str, int], str] = {}
+    reason = ""
+    for event in tail:
+        match event:
+            case e.OperatorNeeded():
+                reason = event.reason
+            case e.WaitOpened(wait="operator"):
+                stops[event.slot or "", event.n] = reason
+            case e.WaitResolved(wait="operator"):
+                stops.pop((event.slot or "", event.n), None)
+    return stops
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+def migrated_state(moving: Moving, state: Any) -> Any:
+    """The state as the new version has it, as plain data. Raises _No."""
+    version = moving.to.graph_id
+    try:
+        made = moving.made_of(state)
+    except UnknownFormat as error:
+        raise _No("state_number", f"{error}; declare a Migration with a function to go there") from error
+    except Exception as error:  # the author's own code
+        raise _No("state_function", f"the function that makes its state broke: {brief(error)}") from error
+    try:
+        fitting = plain(moving.to.state.model_validate(made))
+    except (ValidationError, ValueError) as error:
+        raise _No("state_misfit", f"its state does not fit {version}: {_problems(error)}") from error
+    if not moving.makes_state and (lost := sorted(set(lost_of(state, fitting)))):
+        raise _No(
+            "state_lost",
+            f"{version} is of a lower schema: its state has no place for {', '.join(lost[:5])}; "
+            "declare a Migration with a function that says what becomes of that",
+        )
+    return fitting
+
+
+def _problems(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return brief(error)
+    told = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'state'}: {each['msg']}" for each in told[:5])
+
+
+def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """What the one holds and the other has no place for."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name, value in before.items():
+            where = f"{path}.{name}" if path else str(name)
+            if name not in after:
+                yield where
+            else:
+                yield from lost_of(value, after[name], where)
+    elif isinstance(before, list) and isinstance(after, list):
+        for i, (one, other) in enumerate(zip(before, after, strict=False)):
+            yield from lost_of(one, other, f"{path}.{i}")
+
+
+# --- the three ways ---------------------------------------------------------------------------------------------------
+
+
+def _unbegun(
+    moving: Moving, created: e.RunCreated, stands: Position, closes: Sequence[tuple[str, int, str, int]]
+) -> Found:
+    """It has entered no node: only its input counts."""
+    try:
+        first = moving.to.begin(moving.to.input.model_validate(created.payload))
+        plain(moving.to.state.model_validate(plain(first)))
+    except Exception as error:  # the author's own code makes the first state
+        why = _problems(error) if isinstance(error, ValueError) else brief(error)
+        raise _No("input_misfit", f"its input does not fit {moving.to.graph_id}: {why}") from error
+    _keeps_messages(moving, stands, "what was changed before its first node")
+    return Found(UNBEGUN, at=stands.at, anew=["all of it"], closes=closes)
+
+
+async def _replayed(
+    moving: Moving,
+    run_id: str,
+    created: e.RunCreated,
+    stands: Position,
+    earlier: Sequence[e.Event],
+    node: str,
+    tape: Tape,
+    *,
+    depth: int,
+    hasher: Hasher,
+) -> Found | str:
+    """What is answered from the record, and what comes after; or why the new code doesn't do the visit again."""
+    state = migrated_state(moving, stands.at.state)
+    try:
+        _keeps_messages(moving, stands, "what was changed in the visit", is_state_made=moving.makes_state)
+    except _No as no:
+        return str(no)
+    at = stands.at
+    recording = Recording(
+        run_id=run_id,
+        graph_id=moving.to.graph_id,
+        fingerprint=moving.to.fingerprint(),
+        created=created,
+        node=node,
+        visit=at.visit,
+        generation=at.generation,
+        state=state,
+        events=tuple(stands.tail),
+        before=needed(earlier, stands.tail),
+        depth=depth,
+    )
+    found = await replay(recording, moving.to, hasher=hasher)
+    if found.difference is not None:
+        return str(found.difference)
+    for name, slot in tape.slots.items():
+        _must_ask_the_same(moving, name, slot)
+    return Found(REPLAYED, state=state, answered=found.answered, anew=found.beyond)
+
+
+def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_made: bool = False) -> None:
+    """What was changed is on record by fields of the old state: it is taken over as it stands, or not at all."""
+    fields = moving.to.state.model_fields
+    known = (
+        set(fields) | {str(f.alias) for f in fields.values()} | {str(f.serialization_alias) for f in fields.values()}
+    )
+    for event in changes_in(stands.tail):
+        names = fields_changed(event)
+        is_other = number_of_changes(event) != moving.to.schema_version
+        if names and (is_state_made or is_other or not known.issuperset(names)):
+            raise _No("message_lost", f"{what} ({', '.join(names)}) has no place in {moving.to.graph_id}")
+
+
+def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
+    """A call that was asked about and has not gone out: no weaker yes may let it through than the new version asks
+    for."""
+    asked = slot.gate
+    is_no = slot.decision is not None and slot.decision.verdict not in ("approved", "lapsed")
+    if asked is None or slot.was_invoked or is_no:
+        return
+    tool = moving.to.tool(asked.tool)
+    if tool is None or tool.gate is None:
+        return
+    args = tool.input.model_validate(payload_of(asked).get("arguments"))
+    now = in_words(tool.gate.requirement), tool.gate.rule_for(args)
+    then = in_words(required_by(asked.payload, asked.queue))
+    if tool.gate.is_needed(args) and now != (then, asked.rule):
+        raise _No(
+            "gate_differs",
+            f"{asked.tool} at {name} was put to {then} ({asked.rule}), and {moving.to.graph_id} puts it to "
+            f"{now[0]} ({now[1]}): a yes to the one is none to the other",
+        )
+
+
+def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: Any, why: str) -> Found:
+    """The node from its top, where nothing that was done in the visit counts."""
+    if kept := list(_kept(stands.tail, tape)):
+        raise _No("would_repeat", f"{why}; and entered anew, it would repeat or lose {'; '.join(kept[:5])}")
+    if tape.open_budget() is not None:
+        raise _No("budget", f"{why}; and it stands still for its budget: settle that first")
+    changed = changes_in(stands.tail)
+    if any(fields_changed(x) and number_of_changes(x) != (moving.number or 1) for x in changed):
+        raise _No("message_lost", f"{why}; and its state was changed when that had another number")
+    made = migrated_state(moving, with_changes(state, changed) if changed else state)
+    anew = [f"{slot.what} at {name}" for name, slot in tape.slots.items() if name[:1].isdigit() and slot.what]
+    waits = [
+        (name, number, kind, n)
+        for name, slot in tape.slots.items()
+        for number, attempt in slot.attempts.items()
+        for (kind, n), end in attempt.waits.items()
+        if end is None
+    ]
+    gates = [(name, 0, "approval", slot.gate.n) for name, slot in tape.slots.items() if slot.gate and not slot.decision]
+    return Found(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates], moving.number or 1)
+
+
+def _kept(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
+    """What was done in the visit that must be done once, and what it got that nobody gives it again."""
+    for name, slot in tape.slots.items():
+        for attempt in slot.attempts.values():
+            if isinstance(attempt.intent, e.ToolInvoked) and attempt.intent.replay_class != ReplayClass.PURE:
+                yield f"{attempt.intent.tool} at {name}, which was sent"
+            if isinstance(attempt.intent, e.ChildStarted):
+                yield f"run {attempt.intent.child}, which it started at {name}"
+            if isinstance(attempt.result, e.SignalTaken):
+                yield f"signal {attempt.result.name} number {attempt.result.n}, taken at {name}"
+            if isinstance(attempt.result, e.AnswerTakenOver):
+                yield f"what is on record of {attempt.result.of_run}, which {attempt.result.tool} at {name} was given"
+            if attempt.answers:
+                yield f"what {attempt.answers[max(attempt.answers)].by} answered at {name}"
+            if attempt.route is not None:
+                yield f"a model request at {name}, whose cost is not on record yet"
+        if slot.decisions:
+            yield f"what {slot.decisions[-1].by} decided at {name}"
+    for event in tail:
+        if isinstance(event, e.MessageHandled) and event.calls:
+            yield f"message {event.name} number {event.n}, taken at {', '.join(event.calls)}"
+        if isinstance(event, e.ContextInjected) and "message" in payload_of(event):
+            yield f"what {event.by} told its models"

@@ -1,0 +1,146 @@
+"""What a version says of runs of an earlier one that are moved to it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel
+
+from runs.engine.canonical import plain
+from runs.engine.errors import DefinitionError
+
+Step = Callable[[Any], Any]
+
+
+class UnknownFormat(ValueError):
+    """Nobody here can read that format."""
+
+
+@dataclass(frozen=True)
+class Formats:
+    """What is stored as `name`, of which this code writes the format `now`. `steps[n]` makes format n + 1 of n. Raises
+    ValueError where a step is missing, or leads nowhere."""
+
+    name: str
+    now: int = 1
+    steps: Mapping[int, Step] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if sorted(self.steps) != list(range(self.oldest, self.now)):
+            known = ", ".join(map(str, sorted(self.steps))) or "none"
+            raise ValueError(f"{self.name}: the steps to format {self.now} have a gap, or go beyond it: {known}")
+
+    @property
+    def oldest(self) -> int:
+        """The oldest that can still be read."""
+        return min(self.steps, default=self.now)
+
+    def upgraded(self, number: object, thing: Any) -> Any:
+        """`thing`, which is of the format `number`, as this code writes it. Raises UnknownFormat."""
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise UnknownFormat(f"the {self.name} says {number!r} for its format, which is no number")
+        if number > self.now:
+            raise UnknownFormat(
+                f"the {self.name} is of format {number}, and this version reads up to {self.now}: a newer one wrote it"
+            )
+        if number < self.oldest:
+            raise UnknownFormat(
+                f"the {self.name} is of format {number}, and the oldest that can be read is {self.oldest}"
+            )
+        for n in range(number, self.now):
+            thing = self.steps[n](thing)
+        return thing
+
+
+# A checkpoint's `schema_version`, a file of `checkpoints export`, and an event in such a file. What an event of a kind
+# looks like never changes; what would change here is how it stands in the file.
+STATES = Formats("checkpoint")
+FILES = Formats("checkpoint file")
+
+
+_VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """How runs of version `of` (`"1.0.0"`) go on as runs of the version that declares it.
+
+    `nodes` maps each node of that version to one of this version (those left out keep their name); whoever moves runs
+    confirms or changes it. `state(old)` makes the new state of the old one, both plain data, and may give a model;
+    without it the state must fit as it is. It is called for a look as well as for the move, so it must do nothing else.
+    It is no part of the fingerprint.
+    """
+
+    of: str
+    nodes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    state: Callable[[dict[str, Any]], Any] | None = None
+
+
+def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared: Iterable[Migration]) -> None:
+    """Raises DefinitionError for what can't be meant."""
+    known, seen = set(nodes), set[str]()
+    for each in declared:
+        if not isinstance(each, Migration) or not isinstance(each.of, str) or not _VERSION.fullmatch(each.of):
+            raise DefinitionError(f"{graph_id}: {each!r} is no Migration of a version, such as Migration('1.0.0')")
+        if each.of == version or each.of in seen:
+            what = "is itself" if each.of == version else "has two"
+            raise DefinitionError(f"{graph_id}: a migration of {each.of}, which it {what}")
+        seen.add(each.of)
+        if wrong := [name for name in each.nodes.values() if name not in known]:
+            raise DefinitionError(f"{graph_id}: the migration of {each.of} leads to {wrong[0]!r}, which does not exist")
+        if each.state is not None and not _is_plain_function(each.state):
+            raise DefinitionError(
+                f"{graph_id}: the migration of {each.of}: state must be a plain function, which the record can name"
+            )
+
+
+def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) -> Formats:
+    """The steps by which states of older numbers become this version's: the step `n` makes number n + 1 of n, and the
+    version's own number comes after the last one. Raises DefinitionError for what can't be meant."""
+    if not isinstance(upgraders, Mapping):
+        raise DefinitionError(f"{graph_id}: upgraders={upgraders!r} is no mapping, such as {{1: from_one_to_two}}")
+    for number, step in upgraders.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise DefinitionError(f"{graph_id}: the upgrader {number!r} leads up from no number: they begin with 1")
+        if not _is_plain_function(step):
+            raise DefinitionError(
+                f"{graph_id}: the upgrader {number} must be a plain function of the state, which the record can name"
+            )
+    now = max(upgraders, default=0) + 1
+    missing = next((n for n in range(1, now) if n not in upgraders), None)
+    if missing is not None:
+        raise DefinitionError(
+            f"{graph_id}: its upgraders lead to number {now}, and the step from {missing} to {missing + 1} is missing: "
+            "a state of that number could not be read"
+        )
+    return Formats(f"state of {graph_id}", now, {n: _given_plain(step) for n, step in upgraders.items()})
+
+
+def _is_plain_function(given: object) -> bool:
+    """A `def` or a lambda: it has a name and a source. A partial or an object that can be called has none."""
+    made_later = (
+        inspect.iscoroutinefunction(given),
+        inspect.isgeneratorfunction(given),
+        inspect.isasyncgenfunction(given),
+    )
+    return inspect.isfunction(given) and not any(made_later)
+
+
+def _given_plain(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Each step gets plain data of its own, and may give a model."""
+
+    def upgrade(state: Any) -> Any:
+        made = step(plain(state))
+        return plain(made) if isinstance(made, BaseModel) else made
+
+    return upgrade
+
+
+def number_in(parts: Mapping[str, Any]) -> int:
+    """The number of the state that a version writes which is made of these `parts`."""
+    return len(parts.get("upgraders") or ()) + 1

@@ -1,0 +1,387 @@
+"""A tool call of a fork: whether something on record stands for it, so that nothing is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ledger import events as e
+from runs.engine.assistants import ModelTurn
+from runs.engine.canonical import printable
+from runs.engine.errors import Expired, Rejected
+from runs.engine.forks import DID_NOT, HAPPENED, OPEN, Evidence, Fork, Place, Record, about_to_send
+from runs.engine.journal import ATTENTION, Batch, WaitSpec
+from runs.engine.outcomes import Broken, Crashed
+from runs.engine.steps.gates import must_be_known
+from runs.engine.steps.logical_call import LogicalCall
+from runs.engine.tape import Slot, payload_of
+from runs.engine.undo import UNDO_NODE
+from runs.engine.visit import Visit
+
+ASKED = "operator"  # who is asked
+AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
+_SHOWN = 20  # of the origin's effects
+_LONGEST = 1000  # of arguments that are shown
+# What the answer may hold besides where nobody knows what came of something of the origin's: see `services/forks`.
+SENDER_IS_GONE: Mapping[str, Any] = {
+    "type": "boolean",
+    "default": False,
+    "title": "Its sender is gone",
+    "description": "Needed for do_it_again where a worker that sent it was given up without proof: attests that "
+    "nothing of that worker runs any more.",
+}
+
+
+class Decision(BaseModel):
+    """A person's word on one call of a fork."""
+
+    model_config = ConfigDict(extra="forbid")
+    decision: Literal["do_it_again", "take_what_is_on_record", "no"] = Field(
+        description="do_it_again: this call goes out; take_what_is_on_record: nothing is sent, the call is answered "
+        "with what came of it in the original run; no: the call is refused."
+    )
+
+
+class DecisionWithoutRecord(BaseModel):
+    """The same, where nothing on record is the same call."""
+
+    model_config = ConfigDict(extra="forbid")
+    decision: Literal["do_it_again", "no"] = Field(
+        description="do_it_again: this call goes out; no: the call is refused. "
+        "What the original run did was another call, so it can't stand for this one."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that is about to leave: of which tool, with what. `fits` raises ValueError for what is no answer to it."""
+
+    slot: str
+    attempt: int
+    record: Slot
+    tool: str
+    title: str
+    arguments: Any
+    requested_hash: str
+    executed_hash: str
+    fits: Callable[[Any], Any]
+    what: str = ""  # by which the journal knows a call of its kind; empty: the tool's name
+
+
+async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
+    """None: the call may go on to its gate. Else what is on record stands for it. Parks while nobody has said; raises
+    Rejected."""
+    _must_not_be_refused(asked.record)
+    fork = visit.fork
+    if fork is None or visit.node == UNDO_NODE:
+        return None  # an undo is about an effect of this very run: nothing that another one did stands for that
+    if not fork.fences(asked.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
+        return None
+    fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(asked.tool)})))
+    told = await visit.look_up(visit.journal.taken_over())
+    taken = {*fork.taken, *map(_place, told)}  # after the look: another branch may have been given something meanwhile
+    same = _fitting(fork, asked, taken)
+    if same is not None and same.counts_as == HAPPENED:
+        return await _take(visit, fork, asked, same, how="audit", by=same.by)
+    question = _question(visit, fork, asked, same, taken)
+    said = _said(asked.record, visit.runtime.hasher(question))
+    if said is None:
+        await _ask(visit, asked, question, same)
+    match payload_of(said).get("answer", {}).get("decision"):
+        case "do_it_again":
+            return None
+        case "take_what_is_on_record" if same is not None:
+            return await _take(visit, fork, asked, same, how="consent", by=said.by)
+        case other:
+            problem = f"the answer at {asked.slot} says {other!r}, which was no choice"
+            visit.stop(Broken("bad_consent", {"slot": asked.slot, "tool": asked.tool, "problem": problem}))
+
+
+def _must_not_be_refused(record: Slot) -> None:
+    """A no, or a deadline that passed, stands whatever has changed since: the node has gone on from it. So it does
+    where a record is told again, which knows of no origin. Raises Rejected."""
+    for said in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
+        if payload_of(said).get("answer", {}).get("decision") == NO:
+            reason = payload_of(said).get("justification") or "the original run did it already"
+            raise Rejected(ASKED, reason, said.by, "rejected")
+    n, resolution = record.now.last_wait("input")
+    if n in record.now.consents and resolution == "timed_out":
+        raise Expired(ASKED, "nobody said before the deadline that it may be done again", "system", "expired")
+
+
+def _place(event: e.AnswerTakenOver) -> Place:
+    return event.of_run, event.of_slot, event.of_attempt
+
+
+def _fitting(fork: Fork, asked: Asked, taken: set[Place]) -> Evidence | None:
+    """The same call on record, if what came of it is still an answer to it."""
+    same = fork.same(asked.tool, asked.requested_hash, asked.executed_hash, asked.slot, taken)
+    if same is None:
+        return None
+    try:
+        asked.fits(same.result)
+    except (ValidationError, ValueError):
+        return None
+    return same
+
+
+def _said(record: Slot, binds: str) -> e.InputAnswered | None:
+    """A person's word on exactly this. It stands for the further attempts at the call, which are begun only where
+    nothing came of those before."""
+    for _, attempt in sorted(record.attempts.items(), reverse=True):
+        for n, bound in sorted(attempt.consents.items(), reverse=True):
+            if bound == binds and n in attempt.answers:
+                return attempt.answers[n]
+    return None
+
+
+def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, taken: set[Place]) -> dict[str, Any]:
+    """All that a word binds: which call, with what, and what the origin is known to have done."""
+    return {
+        "run_id": visit.run_id,
+        "slot": asked.slot,
+        "tool": asked.tool,
+        "arguments": asked.arguments,
+        "origin": fork.told.origin,
+        "same": None if same is None else list(same.place),
+        "done": [[*x.place, x.outcome] for x in fork.of(asked.tool)],
+    }
+
+
+async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evidence | None) -> NoReturn:
+    """Put it to the operators and park."""
+    fork, past = visit.fork, asked.record.at(asked.attempt)
+    assert fork is not None
+    n, resolution = past.last_wait("input")
+    n += 1 if past.waits_of("input") and resolution is not None else 0
+    schema = (DecisionWithoutRecord if same is None else Decision).model_json_schema()
+    if any(x.outcome == OPEN and x.counts_as != DID_NOT for x in fork.effects):
+        schema["properties"]["sender_is_gone"] = dict(SENDER_IS_GONE)
+    detail = {
+        "title": printable(f"{asked.title}: do it again?"),
+        "of": ASKED,
+        "prefilled": {},
+        "schema": schema,
+        "binds": visit.runtime.hasher(question),
+        "about": printable(_told(fork, asked, same)),
+    }
+    within = visit.journal.now() + ATTENTION
+    wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)
+    if ("input", n) not in past.waits:
+        await must_be_known(visit, asked.slot, ASKED, visit.runtime.people, "queues and roles")
+        told = {"call": asked.what or asked.tool, "hash": asked.requested_hash, **detail}
+        await visit.commit(Batch([wait.opened(told)], wait=wait))
+    visit.park(wait)
+
+
+def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
+    """What is about to be done, beside what the origin did."""
+    done = fork.of(asked.tool)
+    about = f"It is about to call {asked.tool} with {_short(asked.arguments)}."
+    lines = [f"This run is a fork of {fork.told.origin}. {about}"]
+    if fork.told.fences_all:
+        lines.append("Nobody can say that all of what that run did, or will do, is listed.")
+    if not done:
+        lines.append("Nothing is on record there of this tool.")
+    for each in done[:_SHOWN]:
+        known = f", {each.external_id}" if each.external_id else ""
+        doubt = {"open": ", and nobody knows what came of it", "undone": ", and undid it"}.get(each.outcome, "")
+        ours = " This is the same call." if same is not None and each.place == same.place else ""
+        row = "" if each.is_verified else " Told by a row alone: its event can't be read."
+        when = f"{each.at[:19].replace('T', ' ')} UTC" if each.at else "an unknown time"
+        lines.append(f"At {when} it called {each.tool} with {_short(each.arguments)}{known}{doubt}.{ours}{row}")
+    if len(done) > _SHOWN:
+        lines.append(f"And {len(done) - _SHOWN} more.")
+    return " ".join(lines)
+
+
+def _short(arguments: Any) -> str:
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: str, by: str) -> e.AnswerTakenOver:
+    """Put on record that nothing is sent, and what stands for the call."""
+    event = e.AnswerTakenOver(
+        slot=asked.slot,
+        attempt=asked.attempt,
+        tool=asked.what or asked.tool,
+        requested_hash=asked.requested_hash,
+        of_run=same.run,
+        of_slot=same.slot,
+        of_attempt=same.attempt,
+        how=how,
+        by=by,
+        external_id=same.external_id,
+        payload={"arguments": asked.arguments, "result": same.result},
+    )
+    fork.taken.add(same.place)  # before the write, so that no other branch is given it meanwhile
+    visit.runtime.hit("CP4", asked.tool)
+    reply = await visit.commit(Batch([event]))
+    visit.runtime.hit("CP6", asked.tool)
+    asked.record.at(asked.attempt).result = event
+    visit.boundary(reply)
+    return event
+
+
+NOT_ON_RECORD = "not_on_record"
+BY = "what_if"
+MOST_SLEEPS = 1000  # of one visit
+
+
+def of(visit: Visit) -> Fork | None:
+    """The fork that the visit's run is, where it sends nothing."""
+    return visit.fork if visit.fork is not None and visit.fork.is_what_if else None
+
+
+def check_sends(visit: Visit, what: str) -> None:
+    """The last word before anything leaves, or is announced, whatever led there. Stops for an operator."""
+    if (found := about_to_send(visit.fork, what)) is not None:
+        visit.stop(found)
+
+
+async def answered(
+    visit: Visit,
+    slot: str,
+    record: Slot,
+    what: str,
+    requested: str,
+    *,
+    fits: Callable[[Any], Any],
+    arguments: Any = None,
+    given: str = "",
+    beside: Callable[[Any], Sequence[e.Event]] = lambda payload: (),
+) -> e.AnswerTakenOver:
+    """What stands for a call of this kind, put on record. `given` is the name by which a person may have given an
+    answer; `beside` what goes on record with it. Ends the run where there is none."""
+    past, fork = record.now, visit.fork
+    if isinstance(past.result, e.AnswerTakenOver):
+        return past.result
+    assert fork is not None
+    known = await visit.look_up(visit.journal.taken_over())
+    taken = {*fork.taken, *((x.of_run, x.of_slot, 0) for x in known)}
+    found = fork.answer(what, requested, slot, taken)
+    if found is not None and (found.code or _is_answer(fits, found.payload)):
+        event = _event(visit, fork, slot, record.current, what, requested, found, how="what_if", arguments=arguments)
+        fork.taken.add((event.of_run, event.of_slot, 0))
+    elif given in fork.answers and _is_answer(fits, {"result": fork.answers[given]}):
+        told = Record("", what, requested, payload={"result": fork.answers[given]})
+        event = _event(visit, fork, slot, record.current, what, requested, told, how="given", arguments=arguments)
+    else:
+        missing(visit, what, slot, arguments)
+    visit.check_stop()
+    more = () if event.code else beside(event.payload)
+    reply = await visit.commit(Batch([event, *more]))
+    past.result = event
+    visit.boundary(reply)
+    return event
+
+
+def _is_answer(fits: Callable[[Any], Any], payload: Any) -> bool:
+    try:
+        fits(payload)
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+def _event(
+    visit: Visit,
+    fork: Fork,
+    slot: str,
+    attempt: int,
+    what: str,
+    requested: str,
+    found: Record,
+    *,
+    how: str,
+    arguments: Any,
+) -> e.AnswerTakenOver:
+    payload = dict(found.payload or {}) | ({} if arguments is None else {"arguments": arguments})
+    return e.AnswerTakenOver(
+        slot=slot,
+        attempt=attempt,
+        tool=what,
+        requested_hash=requested,
+        of_run=fork.told.origin,
+        of_slot=found.slot,
+        of_attempt=0,
+        how=how,
+        by=fork.told.by,
+        code=found.code,
+        payload=payload,
+    )
+
+
+def missing(visit: Visit, what: str, slot: str, arguments: Any = None) -> NoReturn:
+    """The run ends here: nobody knows what would have come of this."""
+    asked = "" if arguments is None else f" with {str(arguments)[:1000]}"
+    problem = f"a what-if comes to {what} at {slot}{asked}: that is not on record of the run that it was made of"
+    visit.stop(Crashed(NOT_ON_RECORD, f"{problem}, and nobody gave an answer to it", ""))
+
+
+async def passes_by(visit: Visit, slot: str) -> None:
+    """A sleep of a run for which no time goes by. One that only looks at the clock between two sleeps would go round
+    for ever: it gives way to others each time, and ends."""
+    await asyncio.sleep(0)
+    visit.check_stop()
+    assert visit.fork is not None
+    visit.fork.slept += 1
+    if visit.fork.slept > MOST_SLEEPS:
+        problem = f"a what-if slept {MOST_SLEEPS} times, the last time at {slot}: what it waits for is not on record"
+        visit.stop(Crashed(NOT_ON_RECORD, problem, ""))
+
+
+def turn_of(payload: Any) -> ModelTurn:
+    """A model's answer that cost nothing."""
+    return ModelTurn("what-if", payload["response"], 0, 0)
+
+
+def value(visit: Visit, slot: str, what: str, live: Callable[[], Any]) -> Any:
+    """A value from outside: the recorded one of the same place, else one of now."""
+    fork = of(visit)
+    found = None if fork is None else fork.value(what, slot)
+    return live() if found is None else found.payload["result"]
+
+
+async def is_imagined(call: LogicalCall) -> bool:
+    """Of a run that sends nothing, always: what stands for the call is on record now. Ends the run where there is
+    none."""
+    if of(call.visit) is None:
+        return False
+    tool = call.tool
+    await answered(
+        call.visit,
+        call.slot,
+        call.record,
+        tool.name,
+        call.requested_hash,
+        arguments=call.arguments,
+        given=tool.name,
+        fits=lambda payload: tool.output.model_validate(payload["result"]),
+    )
+    return True
+
+
+async def is_stood_for(call: LogicalCall) -> bool:
+    """Whether what the origin did stands for it, by a person's word. Parks while nobody has said; raises Rejected."""
+    tool = call.tool
+    if tool.is_pure:
+        return False
+    asked = Asked(
+        slot=call.slot,
+        attempt=call.attempt,
+        record=call.record,
+        tool=tool.name,
+        title=tool.title,
+        arguments=call.arguments,
+        requested_hash=call.requested_hash,
+        executed_hash=call.executed_hash,
+        fits=tool.output.model_validate,
+    )
+    return await passed(call.visit, asked) is not None

@@ -1,0 +1,217 @@
+"""The last look before a call or a request leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+from ledger import events as e
+from runs.engine.budget import Call
+from runs.engine.errors import NotSent, Passing, PoolShort, PoolUnpriced, brief
+from runs.engine.forks import about_to_send
+from runs.engine.journal import ATTENTION, Batch, Reply, WaitSpec
+from runs.engine.limits import NOTHING, Asked, Permit, Refused, Told
+from runs.engine.outcomes import Broken, Stopped
+from runs.engine.runtime import Runtime
+from runs.engine.tape import Attempt
+from runs.engine.visit import Visit
+
+
+async def is_held_back(visit: Visit, key: str, cleared_at: float) -> bool:
+    """Whether what is about to leave under a key must not."""
+    halts = visit.runtime.halts
+    return halts.must_ask(key, cleared_at) and await visit.look_up(halts.is_halted(visit.run_id, key))
+
+
+def hold_back(visit: Visit, key: str) -> NoReturn:
+    """The run stands still at this call."""
+    visit.stop(Stopped("halt", key))
+
+
+def now() -> float:
+    """The clock that `cleared_at` goes by: it goes on while a process is stopped."""
+    return time.monotonic()
+
+
+async def park_for_limit(
+    visit: Visit,
+    slot: str,
+    past: Attempt,
+    refused: Refused,
+    *,
+    attempt: int,
+    tool: str,
+    title: str,
+    call: dict[str, Any],
+) -> NoReturn:
+    """Free the worker's slot, and come back by a durable timer that says what is waited for."""
+    n = past.waits_of("timer")
+    seconds = max(1.0, refused.seconds) * (1.0 + random.random() / 10)
+    why = {"limit": refused.key, "why": refused.why}
+    deadline = visit.journal.now() + timedelta(seconds=seconds)
+    wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, deadline, {"tool": tool, "title": title, **why})
+    await visit.commit(Batch([wait.opened({**why, **call})], wait=wait))
+    visit.park(wait)
+
+
+async def begin(visit: Visit, batch: Batch) -> Reply:
+    """Commit an intent. Where a pool has no room for it, or has had none before, the branch waits until it is let in:
+    when there is room again, when the period begins anew at the latest. Nobody lets it in a week after that: the run is
+    given up."""
+    if (sends := about_to_send(visit.fork, batch.events[0].KIND)) is not None:
+        visit.stop(sends)
+    call, named = _named(batch.events[0])
+    waiting = visit.tape.slot(call[0]).at(call[1])
+    if (n := waiting.open_wait("pool")) is not None:
+        visit.meter.release(call)
+        visit.park(WaitSpec(visit.run_id, *call, "pool", n, visit.journal.now()))
+    try:
+        return await visit.commit(batch)
+    except PoolUnpriced as unpriced:
+        problem = f"{unpriced}: put one in, then retry"
+        visit.stop(Broken("no_price", {"model": unpriced.model, "problem": problem}))
+    except PoolShort as short:
+        told = short.told
+    visit.meter.release(call)
+    until = datetime.fromisoformat(told["refills_at"]) + ATTENTION
+    detail = {"title": f"Waits for the pool {told['name']}", **told}
+    wait = WaitSpec(visit.run_id, *call, "pool", waiting.waits_of("pool"), until, detail)
+    opened = wait.opened({"pool": told["pool"], "wanted": told["wanted"]} | named)
+    await visit.commit(Batch([opened], wait=wait))
+    visit.park(wait)
+
+
+def _named(first: e.Event) -> tuple[Call, dict[str, str]]:
+    """The call that an intent begins, and how its slot's record names it; nothing, where it stands there already."""
+    call = first.slot or "", first.attempt
+    match first:
+        case e.ToolInvoked():
+            return call, {"call": first.tool, "hash": first.requested_hash}
+        case e.ModelRequested():
+            return call, {"call": "model", "hash": first.request_hash}
+        case _:
+            return call, {}
+
+
+T = TypeVar("T")
+MARGIN_SECONDS = 60.0  # how much longer than its time limit a try may take before its permit counts as lost
+
+
+class NotBegun(NotSent):
+    """Nothing left, for a reason of this process's own: it says nothing about the other side."""
+
+
+class Hold:
+    """The permits of one call, or of one request: at most one at a time. Left, it holds none."""
+
+    def __init__(self, visit: Visit, slot: str, keys: tuple[str, ...] = ()) -> None:
+        self.visit, self.slot, self.keys = visit, slot, keys
+        self.permit: Permit | None = None
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    @property
+    def _runtime(self) -> Runtime:
+        return self.visit.runtime
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next try needs a permit that isn't here yet."""
+        return self.permit is None and self._runtime.limits.concerns(self.keys)
+
+    async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:
+        """Make sure of a permit for the next try. None: it may go out."""
+        self.keys = keys
+        if not self.is_due:
+            return None
+        asked = Asked(self.visit.run_id, self.slot, lasts + MARGIN_SECONDS, earlier, patience)
+        return await _unless_stopped(self.visit, self._take(asked))
+
+    async def _take(self, asked: Asked) -> Refused | None:
+        """Whoever asked may have been cut off by the time it comes: then it is here to be given back."""
+        answer = await self._runtime.limits.take(self.keys, asked)
+        if isinstance(answer, Refused):
+            return answer
+        self.permit = answer
+        return None
+
+    def leave(self) -> None:
+        """Give back what is held: the try is over, or is not made."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            self._runtime.limits.give_back(permit)
+
+    def leave_later(self, when_over: Callable[[Callable[[], None]], None]) -> None:
+        """A blocking function still runs, though nobody waits for it any more: what it holds is given back when it ends
+        (or when its time is over)."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            loop, give_back = asyncio.get_running_loop(), partial(self._runtime.limits.give_back, permit)
+            when_over(partial(_on_loop, loop, give_back))
+
+    def under_way(self) -> _Try:
+        """One try, as a context: what becomes of it is told, and its permit given back."""
+        return _Try(self)
+
+    def end(self, permit: Permit | None, told: Told) -> None:
+        """A try is over."""
+        self._runtime.limits.tell(self.keys, permit, told)
+        self.leave()
+
+
+class _Try:
+    """A class, for a generator costs as much as a try's other books together."""
+
+    __slots__ = ("hold", "permit")
+
+    def __init__(self, hold: Hold) -> None:
+        self.hold = hold
+
+    def __enter__(self) -> None:
+        self.permit = self.hold.permit
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.hold.end(self.permit, _became_of(error))
+
+
+_SERVED = Told(served=True)
+
+
+def _became_of(error: BaseException | None) -> Told:
+    """What a try says of the other side. One that was cut off, or broke over here, says nothing."""
+    if error is None:
+        return _SERVED
+    if isinstance(error, NotBegun) or not isinstance(error, (Passing, TimeoutError)):
+        return NOTHING
+    after = error.retry_after if isinstance(error, Passing) else None
+    return Told(served=False, error=brief(error), retry_after=max(0.0, after or 0.0))
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop has ended, and its process gives back all it has
+        loop.call_soon_threadsafe(what)
+
+
+async def _unless_stopped(visit: Visit, waiting: Coroutine[Any, Any, T]) -> T:
+    """Wait in place for something that has no effect; a stop ends the wait and the visit."""
+    task = asyncio.ensure_future(waiting)
+    ends = [asyncio.ensure_future(each.wait()) for each in (visit.control.stop_asked, visit.closing)]
+    try:
+        await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            visit.check_stop()
+            await asyncio.wait([task])  # a wish that was taken back
+        return task.result()
+    finally:
+        for each in (task, *ends):
+            each.cancel()

@@ -1,1 +1,0 @@
-"""Where a step meets what many runs share: permits of a rate or a breaker, and room in a pool."""

@@ -1,1 +1,0 @@
-"""How an author says that an effect can be undone."""
